@@ -1,0 +1,1 @@
+"""Launchers: they start the trainer's tasks and never import TensorFlow."""

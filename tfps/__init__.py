@@ -1,0 +1,1 @@
+"""Keras 3 models on parameter servers with stock TensorFlow."""

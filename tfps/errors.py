@@ -1,0 +1,25 @@
+"""What ends a run, told to a person: the two exceptions whose message is printed without a traceback."""
+
+EXIT_OK = 0
+EXIT_USER = 2
+EXIT_RUN = 3
+
+
+class UserError(Exception):
+    """Input that cannot be used: a flag, a file, an environment variable, a config.
+
+    The message says what was wrong, where, and how to mend it. Entry points print it without a
+    traceback and exit with `EXIT_USER`.
+    """
+
+    exit_code = EXIT_USER
+
+
+class RunError(Exception):
+    """A run that began well and cannot go on: a lost ps, a loss that is not finite.
+
+    The message says what happened, at which task or lease, and what to do. Entry points print it
+    without a traceback and exit with `EXIT_RUN`.
+    """
+
+    exit_code = EXIT_RUN

@@ -1,0 +1,66 @@
+"""One experiment: what to train, on which data, how. A config's `get_config()` returns it."""
+
+import dataclasses
+
+from tfps.errors import UserError
+from tfps.task import Task
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """Where the records are.
+
+    Attributes:
+        train: Directory of training shards with their manifest, local or `gs://`.
+        eval: Directory of evaluation shards; empty for no evaluation.
+        shuffle_buffer: Records among which a worker shuffles while it reads a lease; 0 reads in
+            the order of the shard.
+    """
+
+    train: str = ""
+    eval: str = ""
+    shuffle_buffer: int = 8192
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """How to train.
+
+    Attributes:
+        batch_size: Records per step of one worker.
+        epochs: Times every record is trained.
+        seed: Seed of initial values, shard order, shuffling and dropout.
+        checkpoint_seconds: A checkpoint is saved at the end of every epoch, and in between when
+            this many seconds have passed since the last.
+        keep_checkpoints: How many checkpoints stay; older ones are deleted.
+    """
+
+    batch_size: int = 512
+    epochs: int = 1
+    seed: int = 0
+    checkpoint_seconds: float = 600.0
+    keep_checkpoints: int = 3
+
+    def __post_init__(self) -> None:
+        for name, least in (("batch_size", 1), ("epochs", 1), ("keep_checkpoints", 1)):
+            if getattr(self, name) < least:
+                raise UserError(f"train.{name}={getattr(self, name)} must be at least {least}")
+        if self.checkpoint_seconds <= 0:
+            raise UserError(f"train.checkpoint_seconds={self.checkpoint_seconds} must be positive")
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """A task with its data and training settings.
+
+    Attributes:
+        name: Short name, used in messages and default file names.
+        task: The user's task.
+        data: Where the records are.
+        train: How to train.
+    """
+
+    name: str
+    task: Task
+    data: Data = dataclasses.field(default_factory=Data)
+    train: Train = dataclasses.field(default_factory=Train)

@@ -1,0 +1,68 @@
+"""What a user brings: features, label, model, loss, optimizers, metrics."""
+
+import abc
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfps import metrics
+from tfps.errors import UserError
+from tfps.feature import Feature
+from tfps.rows import RowFormat
+
+Metric = Callable[[np.ndarray, np.ndarray], Any]
+
+
+class Task(abc.ABC):
+    """The contract a user fills in, as a frozen dataclass whose fields flags can override.
+
+    The model is called with a dict from feature name to tensor `[batch, *feature.shape]`; when
+    there is a single feature, with that tensor itself.
+    """
+
+    @abc.abstractmethod
+    def features(self) -> tuple[Feature, ...]:
+        """The model's inputs."""
+
+    @abc.abstractmethod
+    def label(self) -> Feature:
+        """What the model learns."""
+
+    @abc.abstractmethod
+    def build_model(self) -> keras.Model:
+        """An ordinary Keras 3 model; its `keras.layers.Embedding` layers become tables."""
+
+    @abc.abstractmethod
+    def loss(self) -> keras.losses.Loss:
+        """Loss of labels `[batch, *label.shape]` and the model's outputs, a mean over the batch."""
+
+    @abc.abstractmethod
+    def optimizer(self) -> keras.optimizers.Optimizer:
+        """A Keras 3 optimizer for the dense parameters."""
+
+    def table_optimizer(self) -> keras.optimizers.Optimizer:
+        """A Keras 3 optimizer for the tables; the dense one unless overridden."""
+        return self.optimizer()
+
+    def predictions(self, outputs: Any) -> Any:
+        """What is served and measured, from the model's outputs (for example, sigmoid of logits)."""
+        return outputs
+
+    def metrics(self) -> Mapping[str, Metric]:
+        """Metrics by name: callables of all labels and all predictions of an evaluation.
+
+        A fresh `keras.metrics.Metric` is such a callable.
+        """
+        return {"auc": metrics.auc, "accuracy": metrics.accuracy}
+
+    def rows(self) -> RowFormat:
+        """How a row of raw text becomes a record; needed by `trainer.prepare` and CSV prediction.
+
+        Raises:
+            UserError: If the task does not say.
+        """
+        raise UserError(
+            f"{type(self).__name__} has no rows(): it cannot read CSV or TSV files; give it TFRecords"
+        )

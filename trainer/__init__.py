@@ -1,0 +1,1 @@
+"""The packaged trainer: what every task of a job runs."""
