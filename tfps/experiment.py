@@ -13,8 +13,8 @@ class Data:
     Attributes:
         train: Directory of training shards with their manifest, local or `gs://`.
         eval: Directory of evaluation shards; empty for no evaluation.
-        shuffle_buffer: Records among which a worker shuffles while it reads a lease; 0 reads in
-            the order of the shard.
+        shuffle_buffer: A worker shuffles each run of so many records of a lease; 0 reads in the
+            order of the shard.
     """
 
     train: str = ""

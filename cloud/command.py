@@ -1,0 +1,70 @@
+"""What starts one task of a local cluster, as data."""
+
+import dataclasses
+import pathlib
+import sys
+from collections.abc import Mapping, Sequence
+
+from tfps import cluster
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """The command line and environment of one task.
+
+    Attributes:
+        job: chief, worker or ps.
+        index: Index in the job.
+        argv: Program and arguments.
+        environ: The whole environment.
+        log: File of the task's native log, which may never come to be.
+    """
+
+    job: str
+    index: int
+    argv: tuple[str, ...]
+    environ: Mapping[str, str]
+    log: pathlib.Path
+
+    @property
+    def name(self) -> str:
+        """The task for people: "chief", "worker 0"."""
+        return self.job if self.job == "chief" else f"{self.job} {self.index}"
+
+
+def commands(
+    tasks: cluster.Cluster,
+    module: str,
+    args: Sequence[str],
+    log_dir: pathlib.Path,
+    environ: Mapping[str, str],
+    progress: str | None,
+) -> list[Command]:
+    """The commands of every task, servers first, the chief last.
+
+    Args:
+        tasks: The cluster.
+        module: Module that every task runs, for example "trainer.task".
+        args: Arguments of every task.
+        log_dir: Directory of the tasks' native logs.
+        environ: The launcher's environment; a cluster it may describe is left out.
+        progress: How the chief shows progress, "bar" or "lines"; None adds no such flag.
+
+    Returns:
+        One command per task.
+    """
+    inherited = {
+        name: value
+        for name, value in environ.items()
+        if name not in (cluster.TF_CONFIG, cluster.CLUSTER_SPEC)
+    }
+    found = []
+    for job, addresses in reversed(tasks.spec().items()):
+        for index in range(len(addresses)):
+            log = log_dir / f"{job}-{index}.log"
+            argv = [sys.executable, "-m", module, *args, f"--tensorflow_log={log}"]
+            if job == "chief" and progress:
+                argv.append(f"--progress={progress}")
+            own = {cluster.TF_CONFIG: tasks.tf_config(job, index), "PYTHONUNBUFFERED": "1"}
+            found.append(Command(job, index, tuple(argv), inherited | own, log))
+    return found

@@ -1,0 +1,134 @@
+"""The tasks' output on the launcher's own, one whole line at a time."""
+
+import os
+import re
+import select
+import unicodedata
+
+_COLOURS = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
+_ESCAPE = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|.)?")
+_LONGEST = 1 << 16  # bytes of one line; a longer one is broken
+
+
+class Relay:
+    """Prints lines with the name of their task in front.
+
+    Text that a task ends with a carriage return instead of a newline is a transient status, such
+    as a progress bar. A terminal shows the latest one below the lines; elsewhere it is dropped.
+
+    Attributes:
+        is_broken: Whether the output cannot be written any more: a closed pipe or terminal.
+    """
+
+    def __init__(self, descriptor: int, is_terminal: bool, has_colour: bool):
+        """Prints to a file descriptor.
+
+        Args:
+            descriptor: Where to; UTF-8 is written.
+            is_terminal: Whether the output is a terminal, which shows the status.
+            has_colour: Whether the names are coloured.
+        """
+        self.is_broken = False
+        self._descriptor = descriptor
+        self._is_terminal = is_terminal
+        self._has_colour = has_colour
+        self._names: list[str] = []
+        self._pending: dict[str, bytes] = {}
+        self._status = ("", "")  # task and text
+        self._returned: dict[str, bytes] = {}  # text that a carriage return has just ended
+
+    def feed(self, name: str, data: bytes) -> None:
+        """Takes output of a task and prints its whole lines.
+
+        Args:
+            name: The task.
+            data: The next bytes, cut anywhere.
+        """
+        parts = re.split(rb"([\r\n])", self._pending.pop(name, b"") + data)
+        for text, end in zip(parts[0::2], parts[1::2], strict=False):
+            if end == b"\r":
+                self._show(name, text)
+                self._returned[name] = text
+            else:
+                self._end_line(name, text)
+        rest = parts[-1]
+        if len(rest) > _LONGEST:
+            self._end_line(name, rest)
+        elif rest:
+            self._pending[name] = rest
+
+    def finish(self, name: str) -> None:
+        """Prints what a task left without an end of line, and takes its status away."""
+        self._returned.pop(name, None)
+        if rest := self._pending.pop(name, b""):
+            self._end_line(name, rest)
+        if self._status[0] == name:
+            self._show(name, b"")
+
+    def line(self, name: str, text: str) -> None:
+        """Prints one line.
+
+        Args:
+            name: Whose line it is.
+            text: The line, without its end.
+        """
+        erase = "\r\x1b[K" if self._status[1] else ""
+        self._write(f"{erase}{self._prefix(name)}{text}\n{self._status_text()}")
+
+    def _end_line(self, name: str, text: bytes) -> None:
+        returned = self._returned.pop(name, None)
+        if not text and returned is not None:  # "text\r\n" is a line like any other
+            text = returned
+            if self._status[0] == name:
+                self._show(name, b"")
+        self.line(name, text.decode("utf-8", "backslashreplace"))
+
+    def _show(self, name: str, text: bytes) -> None:
+        """Makes `text` the status; blank text takes it away."""
+        if not self._is_terminal:
+            return
+        clean = _ESCAPE.sub("", text.decode("utf-8", "backslashreplace")).rstrip()
+        had_status = bool(self._status[1])
+        self._status = (name, "".join(c for c in clean if c.isprintable()))
+        if had_status or self._status[1]:
+            self._write(f"\r\x1b[K{self._status_text()}")
+
+    def _status_text(self) -> str:
+        """The status, cut so that it fills less than one row: a second row could not be erased."""
+        name, text = self._status
+        if not text:
+            return ""
+        room = self._columns() - 1 - len(f"[{name}] ")
+        for place, character in enumerate(text):
+            room -= 2 if unicodedata.east_asian_width(character) in "WF" else 1
+            if room < 0:
+                text = text[:place]
+                break
+        return f"{self._prefix(name)}{text}"
+
+    def _columns(self) -> int:
+        """The terminal's width; 80 for one that does not know it, or is gone."""
+        try:
+            return os.get_terminal_size(self._descriptor).columns or 80
+        except OSError:
+            return 80
+
+    def _prefix(self, name: str) -> str:
+        if not self._has_colour:
+            return f"[{name}] "
+        if name not in self._names:
+            self._names.append(name)
+        colour = _COLOURS[self._names.index(name) % len(_COLOURS)]
+        return f"\x1b[{colour}m[{name}]\x1b[0m "
+
+    def _write(self, text: str) -> None:
+        data = text.encode("utf-8", "backslashreplace")
+        while data and not self.is_broken:
+            try:
+                data = data[os.write(self._descriptor, data) :]
+            except BlockingIOError:  # someone else made the shared output non-blocking
+                writable = select.poll()
+                writable.register(self._descriptor, select.POLLOUT)
+                writable.poll()
+            except OSError:  # the launcher reads `is_broken` and ends the run
+                self.is_broken = True

@@ -1,0 +1,251 @@
+"""Runs the tasks of a local cluster from the first start to the last end."""
+
+import dataclasses
+import os
+import pathlib
+import signal
+from collections.abc import Sequence
+
+from cloud.command import Command
+from cloud.events import Events
+from cloud.process import Process
+from cloud.relay import Relay
+from tfps.errors import EXIT_RUN, EXIT_USER
+
+NAME = "launcher"  # whose lines the supervisor's own are
+_DRAIN_READS = 32  # of 64 KiB: more than a pipe holds
+_TAIL_LINES = 10
+_TAIL_BYTES = 8192
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """How long to wait, how often to try.
+
+    Attributes:
+        grace_seconds: Time for the chief between the signal passed on to it and SIGTERM.
+        max_restarts: How often each worker is restarted.
+        backoff_seconds: Wait before a worker's first restart; it doubles with every further one.
+        notice_seconds: Time for the chief to end by itself after a ps was lost.
+        end_seconds: Time between SIGTERM and SIGKILL.
+    """
+
+    grace_seconds: float = 30.0
+    max_restarts: int = 3
+    backoff_seconds: float = 1.0
+    notice_seconds: float = 30.0
+    end_seconds: float = 5.0
+
+
+class Supervisor:
+    """Starts the tasks, keeps the workers alive, and ends everything when the chief ends."""
+
+    def __init__(self, commands: Sequence[Command], limits: Limits, relay: Relay):
+        """Supervises the tasks of one cluster.
+
+        Args:
+            commands: The tasks; exactly one is the chief.
+            limits: How long to wait, how often to try.
+            relay: Where their output and the supervisor's lines go.
+        """
+        self._commands = commands
+        self._limits = limits
+        self._relay = relay
+        self._running: dict[str, Process] = {}
+        self._restarts = dict.fromkeys((c.name for c in commands if c.job == "worker"), 0)
+        self._lost: set[str] = set()  # workers that are not restarted any more
+        self._is_ending = False
+        self._code: int | None = None  # the run's exit code, where it is not the chief's own
+        self._chief_code: int | None = None
+
+    def run(self) -> int:
+        """Runs until nothing is left.
+
+        Returns:
+            The chief's exit code, 128 + n when it died by signal n; or `EXIT_USER` or `EXIT_RUN`
+            when the launcher had to end the run.
+
+        Raises:
+            RunError: If a task cannot be started; those that run are killed.
+        """
+        with Events((*_stop_signals(), signal.SIGCHLD), self._on_signal) as self._events:
+            try:
+                for command in self._commands:
+                    self._start(command)
+                while self._running:
+                    self._events.wait()
+                    if self._relay.is_broken and not self._is_ending:
+                        self._end_chief(signal.SIGTERM, self._limits.grace_seconds)
+            finally:
+                for process in self._running.values():
+                    process.close()
+        assert self._chief_code is not None
+        return self._chief_code if self._code is None else self._code
+
+    def _start(self, command: Command) -> None:
+        process = Process(command)
+        self._running[command.name] = process
+        self._events.watch(process.output, lambda: self._relay_output(process, reads=1))
+
+    def _relay_output(self, process: Process, reads: int) -> None:
+        """Relays what a process has written, in at most so many reads."""
+        for _ in range(reads):
+            try:
+                data = os.read(process.output, 1 << 16)
+            except BlockingIOError:
+                return
+            if not data:
+                self._events.forget(process.output)
+                return
+            self._relay.feed(process.command.name, data)
+
+    def _on_signal(self, number: int) -> None:
+        if number == signal.SIGCHLD:
+            for process in list(self._running.values()):
+                code = process.poll()
+                if code is not None:
+                    self._on_end(process, code)
+        elif self._is_ending:
+            self._say(f"{signal.Signals(number).name} again: killing every task")
+            for process in self._running.values():
+                process.kill()
+        else:
+            grace = self._limits.grace_seconds
+            name = signal.Signals(number).name
+            self._say(f"{name}: passed on to the chief, which has {grace:g} s; again kills at once")
+            self._end_chief(signal.Signals(number), grace)
+
+    def _on_end(self, process: Process, code: int) -> None:
+        """Drains the output of an ended process and acts on its end."""
+        command = process.command
+        self._relay_output(process, _DRAIN_READS)
+        self._events.forget(process.output)
+        self._relay.finish(command.name)
+        del self._running[command.name]
+        process.close()
+        if command.job == "chief":
+            self._on_chief_end(process, code)
+        elif self._is_ending:
+            if code and "chief" in self._running:
+                self._say(f"{command.name} {_ended(code)} while the chief is ending")
+        elif code == 0:
+            self._say(f"{command.name} ended by itself: the chief told it to, or is gone")
+        elif code == EXIT_USER:
+            self._say(f"{command.name} cannot run as it was started (see its message): ending all")
+            self._end_run(EXIT_USER, self._limits.end_seconds)
+        elif command.job == "worker":
+            self._on_worker_loss(process, code)
+        else:
+            self._on_ps_loss(process, code)
+
+    def _on_chief_end(self, process: Process, code: int) -> None:
+        self._chief_code = code if code >= 0 else 128 - code
+        if code:
+            self._say(f"chief {_ended(code)}")
+            if code != EXIT_USER and not self._is_ending:
+                self._show_log(process)
+        self._is_ending = True
+        for server in self._running.values():
+            server.send(signal.SIGTERM)
+        self._events.after(self._limits.end_seconds, self._kill_all)
+
+    def _on_worker_loss(self, process: Process, code: int) -> None:
+        command = process.command
+        restarts, limit = self._restarts[command.name], self._limits.max_restarts
+        if restarts < limit:
+            wait = self._limits.backoff_seconds * 2**restarts
+            self._restarts[command.name] += 1
+            self._say(
+                f"{command.name} {_ended(code)}; restart {restarts + 1} of {limit} in {wait:g} s"
+            )
+            self._events.after(wait, lambda: self._restart(command))
+        else:
+            self._lost.add(command.name)
+            left = len(self._restarts) - len(self._lost)
+            self._say(
+                f"{command.name} {_ended(code)} after {limit} restarts and stays away; "
+                f"workers left: {left}"
+            )
+        self._show_log(process)
+        if len(self._lost) == len(self._restarts):
+            self._say("no worker is left: ending the run")
+            self._end_run(EXIT_RUN, self._limits.grace_seconds)
+
+    def _restart(self, command: Command) -> None:
+        if not self._is_ending:
+            self._start(command)
+
+    def _on_ps_loss(self, process: Process, code: int) -> None:
+        name, wait = process.command.name, self._limits.notice_seconds
+        self._say(f"{name} {_ended(code)}; its parameters are lost, the chief ends the run")
+        self._show_log(process)
+
+        def end() -> None:
+            if not self._is_ending:
+                self._say(f"the chief has not ended {wait:g} s after {name} was lost: ending it")
+                self._end_run(EXIT_RUN, self._limits.end_seconds)
+
+        self._events.after(wait, end)
+
+    def _end_run(self, code: int, grace_seconds: float) -> None:
+        """Ends the run, whatever the chief's exit code, because the launcher must."""
+        self._code = code
+        self._end_chief(signal.SIGTERM, grace_seconds)
+
+    def _end_chief(self, number: signal.Signals, grace_seconds: float) -> None:
+        """Signals the chief, then SIGTERM, then SIGKILL; its end ends everything else."""
+        self._is_ending = True
+        chief = self._running["chief"]
+
+        def terminate() -> None:
+            if "chief" in self._running:
+                self._say(f"the chief runs on after {grace_seconds:g} s: SIGTERM")
+                chief.send(signal.SIGTERM)
+                self._events.after(self._limits.end_seconds, self._kill_all)
+
+        chief.send(number)
+        self._events.after(grace_seconds, terminate)
+
+    def _kill_all(self) -> None:
+        for process in self._running.values():
+            self._say(f"{process.command.name} runs on after SIGTERM: SIGKILL")
+            process.kill()
+
+    def _show_log(self, process: Process) -> None:
+        """Prints where the log of a task is, and the last lines that this process wrote to it."""
+        command = process.command
+        if not command.log.is_file():
+            return
+        lines = _tail(command.log, process.log_start)
+        self._say(f"{command.name}'s log is {command.log}" + (", which ends:" if lines else ""))
+        for text in lines:
+            self._relay.line(command.name, f"| {text}")
+
+    def _say(self, text: str) -> None:
+        self._relay.line(NAME, text)
+
+
+def _stop_signals() -> list[signal.Signals]:
+    """The signals that end the run; a hang-up does not under nohup."""
+    hang_up = [] if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else [signal.SIGHUP]
+    return [signal.SIGINT, signal.SIGTERM, *hang_up]
+
+
+def _ended(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:  # real-time signals have no name
+        return f"was killed by signal {-code}"
+
+
+def _tail(log: pathlib.Path, start: int) -> list[str]:
+    """The last lines of a file that were written after its byte `start`."""
+    with log.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        if size < start:  # begun anew
+            start = 0
+        file.seek(max(start, size - _TAIL_BYTES))
+        text = file.read().decode("utf-8", "backslashreplace")
+    return text.splitlines()[-_TAIL_LINES:]

@@ -1,0 +1,95 @@
+"""The closures that workers run: train a lease, evaluate a shard."""
+
+import tensorflow as tf
+
+from tfps import records
+from tfps.experiment import Experiment
+from tfps.step import Step
+from tfps.store.lease_progress import LeaseProgress
+
+UNROLL = 5  # steps per loop body: each turn of the loop costs messages to every ps
+_DRAWS = 1 << 32  # numbers of random draws that a step may use up
+
+
+class Closures:
+    """Functions to schedule, each traced once; their arguments are scalar tensors.
+
+    Attributes:
+        train: (path, slot, seed, record_count) -> (attempts, steps, loss_sum, bad_step). Trains what
+            is left of the lease in the slot. `bad_step` is the first step, from 0, whose loss was
+            not finite, or -1.
+        evaluate: (path, record_count) -> (loss_sum, labels, predictions). Every record of a shard
+            once, in order; `loss_sum` is the sum over records of the loss of their batch.
+    """
+
+    def __init__(self, experiment: Experiment, step: Step, progress: LeaseProgress):
+        self._features = experiment.task.features()
+        self._label = experiment.task.label()
+        self._shuffle_buffer = experiment.data.shuffle_buffer
+        self._batch_size = experiment.train.batch_size
+        self._step = step
+        self._progress = progress
+        path, number = tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)
+        self.train = tf.function(
+            self._train, input_signature=[path, number, number, number], autograph=False
+        )
+        self.evaluate = tf.function(self._evaluate, input_signature=[path, number], autograph=False)
+
+    def _train(self, path, slot, seed, record_count):
+        begun = self._progress.begin(slot)
+        total = -(-record_count // self._batch_size)
+        iterator = iter(
+            records.batches(
+                path,
+                self._features,
+                self._label,
+                self._batch_size,
+                shuffle_buffer=self._shuffle_buffer,
+                seed=seed,
+                skip=begun,
+            )
+        )
+
+        def one(step, unrecorded, bad_step):
+            features, label = next(iterator)
+            loss, arrived = self._step.train(features, label, tf.stack([seed, step * _DRAWS]))
+            # What this pull brought was read after the pushes of the step before.
+            with tf.control_dependencies(arrived):
+                self._progress.advance(slot, tf.identity(unrecorded))
+            loss = tf.cast(loss, tf.float64)
+            trained = tf.stack([0.0, 1.0, loss * tf.cast(tf.shape(label)[0], tf.float64)])
+            bad = (bad_step < 0) & ~tf.math.is_finite(loss)
+            return step + 1, trained, tf.where(bad, step, bad_step)
+
+        def several(*state):
+            for _ in range(UNROLL):
+                state = one(*state)
+            return state
+
+        def more_than(steps):
+            return lambda step, _, bad_step: (step + steps <= total) & (bad_step < 0)
+
+        state = (begun, tf.zeros([3], tf.float64), tf.constant(-1, tf.int64))
+        state = tf.while_loop(more_than(UNROLL), several, state)
+        _, unrecorded, bad_step = tf.while_loop(more_than(1), one, state)
+        self._progress.advance(slot, unrecorded)
+        attempts, steps, loss_sum = tf.unstack(self._progress.slot(slot))
+        return attempts, steps, loss_sum, bad_step
+
+    def _evaluate(self, path, record_count):
+        total = tf.cast(-(-record_count // self._batch_size), tf.int32)
+        iterator = iter(records.batches(path, self._features, self._label, self._batch_size))
+
+        def one(step, loss_sum, labels, predictions):
+            features, label = next(iterator)
+            loss, predicted = self._step.predict(features, label)
+            loss_sum += tf.cast(loss, tf.float64) * tf.cast(tf.shape(label)[0], tf.float64)
+            predicted = tf.cast(predicted, tf.float32)
+            return step + 1, loss_sum, labels.write(step, label), predictions.write(step, predicted)
+
+        def array(dtype):
+            return tf.TensorArray(dtype, total, infer_shape=False)
+
+        state = (0, tf.zeros([], tf.float64), array(self._label.dtype), array(tf.float32))
+        _, loss_sum, labels, predictions = tf.while_loop(lambda step, *_: step < total, one, state)
+        return loss_sum, labels.concat(), predictions.concat()

@@ -1,0 +1,231 @@
+"""Hands leases to workers and waits for them."""
+
+import concurrent.futures
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps import failures
+from tfps.closures import Closures
+from tfps.errors import RunError
+from tfps.executor import Executor
+from tfps.lease import Lease
+from tfps.lease_queue import LeaseQueue
+from tfps.store.lease_progress import LeaseProgress
+from tfps.task_watch import TaskWatch
+from tfps.throughput import Throughput
+
+POLL_SECONDS = 0.25
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """How far the training has come.
+
+    Attributes:
+        epoch: From 0.
+        examples: Records trained since the run began, those of unfinished leases included.
+        examples_per_second: At steady state.
+        loss: Mean loss of the records trained since the last report, None when there were none.
+    """
+
+    epoch: int
+    examples: int
+    examples_per_second: float
+    loss: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluated:
+    """What the workers computed on evaluation shards, every record once.
+
+    Attributes:
+        loss: Mean over the records.
+        labels: `[records, ...]`.
+        predictions: `[records, ...]` float32.
+    """
+
+    loss: float
+    labels: np.ndarray
+    predictions: np.ndarray
+
+
+class Coordinator:
+    """The chief's loop over closures: bounded in flight, every wait with a limit.
+
+    Attributes:
+        throughput: Speed of the training at steady state.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        closures: Closures,
+        progress: LeaseProgress,
+        watch: TaskWatch,
+        batch_size: int,
+        stall_seconds: float,
+    ):
+        self.throughput = Throughput()
+        self._executor = executor
+        self._closures = closures
+        self._progress = progress
+        self._watch = watch
+        self._batch_size = batch_size
+        self._stall_seconds = stall_seconds
+        self._in_flight: dict[concurrent.futures.Future, tuple[int, Lease]] = {}
+        self._free_slots = list(range(slots(executor)))
+        self._loss_of_finished = 0.0
+        self._reported = (0, 0.0)
+
+    def train(
+        self,
+        queue: LeaseQueue,
+        pause: Callable[[], bool],
+        report: Callable[[Progress], None],
+    ) -> None:
+        """Trains leases until the epoch is finished or a pause is asked for.
+
+        Returns with no lease in flight.
+
+        Args:
+            queue: Where leases come from and go to.
+            pause: Asked before each lease is given out; True lets those in flight finish first.
+            report: Called several times a second.
+
+        Raises:
+            UserError: If a shard cannot be used.
+            RunError: If a ps is lost, the loss is not finite or nothing moves any more.
+        """
+        last_examples, last_change = -1, time.monotonic()
+        while True:
+            while self._free_slots and not pause() and (lease := queue.take()):
+                self._schedule(lease)
+            if not self._in_flight:
+                break
+            done, _ = concurrent.futures.wait(
+                self._in_flight, POLL_SECONDS, concurrent.futures.FIRST_COMPLETED
+            )
+            for future in done:
+                self._finish(future, queue)
+            self._refuse_lost_ps()
+            progress = self._measure(queue)
+            report(progress)
+            if progress.examples != last_examples:
+                last_examples, last_change = progress.examples, time.monotonic()
+            self._refuse_stall(time.monotonic() - last_change, "trained")
+        self.throughput.pause(queue.trained)
+
+    def evaluate(self, shards: Sequence[tuple[str, int]]) -> Evaluated:
+        """Evaluates shards on the workers.
+
+        Args:
+            shards: Path and number of records of each shard that has any.
+
+        Raises:
+            UserError: If a shard cannot be used.
+            RunError: If a ps is lost or nothing moves any more.
+        """
+        results: dict[int, Any] = {}
+        waiting: dict[concurrent.futures.Future, int] = {}
+        todo = iter(enumerate(shards))
+        last_change = time.monotonic()
+        while len(results) < len(shards):
+            for index, (path, count) in _some(todo, slots(self._executor) - len(waiting)):
+                args = (tf.constant(path), tf.constant(count, tf.int64))
+                waiting[self._executor.schedule(self._closures.evaluate, args)] = index
+            done, _ = concurrent.futures.wait(
+                waiting, POLL_SECONDS, concurrent.futures.FIRST_COMPLETED
+            )
+            for future in done:
+                index = waiting.pop(future)
+                results[index] = self._result(future, "evaluation", shards[index][0])
+                last_change = time.monotonic()
+            self._refuse_lost_ps()
+            self._refuse_stall(time.monotonic() - last_change, "evaluated")
+        ordered = [results[index] for index in range(len(shards))]
+        records = sum(count for _, count in shards)
+        return Evaluated(
+            float(sum(loss for loss, _, _ in ordered)) / records,
+            np.concatenate([labels for _, labels, _ in ordered]),
+            np.concatenate([predictions for _, _, predictions in ordered]),
+        )
+
+    def _schedule(self, lease: Lease) -> None:
+        slot = self._free_slots.pop()
+        self._progress.clear(slot)
+        numbers = [tf.constant(n, tf.int64) for n in (slot, lease.seed, lease.records)]
+        future = self._executor.schedule(self._closures.train, (tf.constant(lease.path), *numbers))
+        self._in_flight[future] = slot, lease
+
+    def _finish(self, future: concurrent.futures.Future, queue: LeaseQueue) -> None:
+        slot, lease = self._in_flight.pop(future)
+        result = self._result(future, f"training epoch {lease.epoch + 1}", lease.path)
+        attempts, steps, loss_sum, bad_step = result
+        if bad_step >= 0:
+            raise RunError(
+                f"the loss is not finite at step {int(bad_step) + 1} of the lease on {lease}; lower "
+                "the learning rate, or look for infinite values in the data; the last checkpoint "
+                "holds the parameters from before"
+            )
+        if attempts > 1:
+            _log.info("%s was begun %d times, since workers were lost", lease, attempts)
+        # A lost worker may have pushed the batch it had not recorded yet.
+        repeated = min(int(attempts - 1) * self._batch_size, lease.records)
+        queue.finish(lease, repeated)
+        self._loss_of_finished += float(loss_sum)
+        self._free_slots.append(slot)
+
+    def _result(self, future: concurrent.futures.Future, doing: str, path: str) -> Any:
+        error = future.exception()
+        if error is None:
+            return future.result()
+        root = failures.explain(self._executor.root_error(error), doing, path)
+        raise root from None
+
+    def _measure(self, queue: LeaseQueue) -> Progress:
+        examples, loss = queue.trained, self._loss_of_finished
+        if self._in_flight:
+            rows = self._progress.read()
+            for slot, lease in self._in_flight.values():
+                examples += min(rows[slot].steps * self._batch_size, lease.records)
+                loss += rows[slot].loss_sum
+        self.throughput.update(examples)
+        new_examples, new_loss = examples - self._reported[0], loss - self._reported[1]
+        self._reported = examples, loss
+        mean = new_loss / new_examples if new_examples > 0 else None
+        return Progress(queue.epoch, examples, self.throughput.examples_per_second, mean)
+
+    def _refuse_lost_ps(self) -> None:
+        lost = self._watch.lost("ps")
+        if lost:
+            raise failures.lost_ps(", ".join(lost))
+
+    def _refuse_stall(self, seconds: float, done: str) -> None:
+        if seconds < self._stall_seconds:
+            return
+        down = self._watch.down("worker") or ["none"]
+        leases = ", ".join(str(lease) for _, lease in self._in_flight.values()) or "evaluation"
+        raise RunError(
+            f"no batch was {done} for {seconds:.0f} s; in flight: {leases}; workers not reachable: "
+            f"{', '.join(down)}; look at the workers' logs"
+        )
+
+
+def slots(executor: Executor) -> int:
+    """Closures that may be in flight: one running and one waiting per worker."""
+    return 2 * executor.workers
+
+
+def _some(items: Iterator, count: int) -> Iterator:
+    for _ in range(count):
+        item = next(items, None)
+        if item is None:
+            return
+        yield item

@@ -1,0 +1,133 @@
+"""Writes a dataset: TFRecord shards, then the manifest that makes them one."""
+
+import posixpath
+import re
+from types import TracebackType
+from typing import Self
+
+import tensorflow as tf
+
+from tfps import manifest
+from tfps.errors import UserError
+from tfps.manifest import Manifest, Shard
+from tfps.task import Task
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+class DatasetWriter:
+    """A dataset being written; as a context it removes its shards when it fails.
+
+    Attributes:
+        files: Names of the shards, in order.
+    """
+
+    def __init__(
+        self, directory: str, name: str, shards: int, task: Task, overwrite: bool = False
+    ) -> None:
+        """Opens all shards.
+
+        Args:
+            directory: Made when it does not exist; local or `gs://`.
+            name: Prefix of the shards' names.
+            shards: Their number.
+            task: Whose features and label a record holds.
+            overwrite: Removes a dataset that is in the directory; without it that is an error.
+
+        Raises:
+            UserError: If the name is no file name, or the directory holds a dataset or cannot be
+                written.
+        """
+        if not _NAME.fullmatch(name):
+            raise UserError(f"--name={name}: use letters, digits, '-', '_' and '.' only")
+        self.files = [f"{name}-{index:05d}-of-{shards:05d}.tfrecord" for index in range(shards)]
+        self._directory = directory
+        self._name = name
+        self._features = task.features()
+        self._label = task.label()
+        self._records = [0] * shards
+        self._writers: list[tf.io.TFRecordWriter] = []
+        self._done = False
+        try:
+            self._clear(overwrite)
+            tf.io.gfile.makedirs(directory)
+            self._writers = [tf.io.TFRecordWriter(self._path(file)) for file in self.files]
+        except tf.errors.OpError as error:
+            raise self._unwritable(error) from None
+
+    def write(self, shard: int, record: bytes) -> None:
+        """Adds a serialized record to a shard.
+
+        Raises:
+            UserError: If the shard cannot be written.
+        """
+        try:
+            self._writers[shard].write(record)
+        except tf.errors.OpError as error:
+            raise self._unwritable(error) from None
+        self._records[shard] += 1
+
+    def finish(self, rejected_rows: int = 0, best_auc: float | None = None) -> Manifest:
+        """Closes the shards and writes the manifest.
+
+        Args:
+            rejected_rows: Bad rows that were left out.
+            best_auc: The AUC that a planted signal allows.
+
+        Returns:
+            The manifest, with sizes and checksums as the storage gives them back.
+        """
+        try:
+            for writer in self._writers:
+                writer.close()
+            written = Manifest(
+                name=self._name,
+                features=[feature.schema() for feature in self._features],
+                label=self._label.schema(),
+                shards=tuple(map(self._shard, self.files, self._records)),
+                rejected_rows=rejected_rows,
+                best_auc=best_auc,
+                directory=self._directory,
+            )
+            manifest.write(written)
+        except tf.errors.OpError as error:
+            raise self._unwritable(error) from None
+        self._done = True
+        return written
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._done:
+            return
+        for writer in self._writers:
+            writer.close()
+        for file in self.files:
+            tf.io.gfile.remove(self._path(file))
+
+    def _path(self, file: str) -> str:
+        return posixpath.join(self._directory, file)
+
+    def _shard(self, file: str, records: int) -> Shard:
+        path = self._path(file)
+        size = tf.io.gfile.stat(path).length
+        return Shard(file, records, size, manifest.checksum(path))
+
+    def _clear(self, overwrite: bool) -> None:
+        if not tf.io.gfile.exists(self._path(manifest.FILE)):
+            return
+        if not overwrite:
+            raise UserError(
+                f"--output={self._directory} already holds a dataset; name another directory, or "
+                "replace it with --overwrite"
+            )
+        manifest.remove(self._directory)
+
+    def _unwritable(self, error: tf.errors.OpError) -> UserError:
+        return UserError(f"--output={self._directory} cannot be written: {error.message}")

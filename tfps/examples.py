@@ -1,0 +1,93 @@
+"""A record as a serialized `tf.train.Example`: written from values, parsed into tensors."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.errors import UserError
+from tfps.feature import Feature
+
+_DTYPES = {"int64": tf.int64, "float32": tf.float32, "string": tf.string}
+
+
+def encode(values: Mapping[str, Any], features: Sequence[Feature], label: Feature | None) -> bytes:
+    """One record.
+
+    Args:
+        values: By feature name: a number or bytes for shape `()`, else a flat sequence or a numpy
+            array of the feature's size.
+        features: What the record holds.
+        label: The label, or None for a record without one.
+
+    Returns:
+        A serialized `tf.train.Example`.
+
+    Raises:
+        UserError: If a value is missing, of another size or dtype, or an id lies outside its
+            vocabulary.
+    """
+    example = tf.train.Example()
+    slots = example.features.feature
+    for feature in (*features, label) if label else features:
+        if feature.name not in values:
+            raise UserError(f"feature {feature.name!r} has no value")
+        flat = _flat(values[feature.name])
+        slot = slots[feature.name]
+        try:
+            _check(feature, flat)
+            if feature.dtype == "int64":
+                slot.int64_list.value.extend(flat)
+            elif feature.dtype == "float32":
+                slot.float_list.value.extend(flat)
+            else:
+                slot.bytes_list.value.extend(flat)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"feature {feature.name!r} ({feature.dtype}): {error}") from None
+    return bytes(example.SerializeToString())
+
+
+def parse(
+    serialized: tf.Tensor, features: Sequence[Feature], label: Feature | None
+) -> tuple[dict[str, tf.Tensor], tf.Tensor | None]:
+    """A batch of records; works inside `tf.data` and `tf.function`.
+
+    Args:
+        serialized: Strings `[n]`, each a serialized `tf.train.Example`.
+        features: What the records hold.
+        label: The label, or None when it is not wanted.
+
+    Returns:
+        Tensors `[n, *shape]` by feature name, and the label's `[n, *shape]` (None without one).
+
+    Raises:
+        tf.errors.InvalidArgumentError: If a record does not hold what the features say.
+    """
+    wanted = {
+        feature.name: tf.io.FixedLenFeature(feature.shape, _DTYPES[feature.dtype])
+        for feature in ((*features, label) if label else features)
+    }
+    parsed = tf.io.parse_example(serialized, wanted)
+    inputs = {feature.name: parsed[feature.name] for feature in features}
+    return inputs, parsed[label.name] if label else None
+
+
+def _flat(value: Any) -> Sequence[Any]:
+    if hasattr(value, "tolist"):
+        value = value.reshape(-1).tolist()
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+def _check(feature: Feature, flat: Sequence[Any]) -> None:
+    if len(flat) != feature.size:
+        raise UserError(
+            f"feature {feature.name!r}: {len(flat)} values, but its shape {feature.shape} "
+            f"holds {feature.size}"
+        )
+    if feature.vocabulary is not None and not (
+        min(flat) >= 0 and max(flat) < feature.vocabulary_size
+    ):
+        raise UserError(
+            f"feature {feature.name!r}: an id in {list(flat)} lies outside "
+            f"[0, {feature.vocabulary_size})"
+        )

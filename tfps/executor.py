@@ -1,0 +1,92 @@
+"""Where closures run: in this process, or on the workers of a cluster."""
+
+import concurrent.futures
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+_REFETCH_SECONDS = 0.2
+_WORKER_RETURN_SECONDS = 3600.0  # as long as ClusterCoordinator itself waits for a worker
+
+
+class Executor(Protocol):
+    """Runs closures somewhere and hands back their results.
+
+    Attributes:
+        devices: Where parameters live, one device per ps.
+        workers: Closures that run at the same time.
+    """
+
+    devices: Sequence[str]
+    workers: int
+
+    def schedule(self, closure: Callable, args: Sequence[Any]) -> concurrent.futures.Future:
+        """Queues a closure; its result, as NumPy values, or its error arrives in the future."""
+
+    def root_error(self, error: BaseException) -> BaseException:
+        """The error behind a future's error: a closure cancelled for another's failure knows not."""
+
+
+class LocalExecutor:
+    """One process: closures run one after the other, parameters are in its memory."""
+
+    devices: Sequence[str] = ("/device:CPU:0",)
+    workers = 1
+
+    def __init__(self) -> None:
+        self._pool = concurrent.futures.ThreadPoolExecutor(1, "closure")
+
+    def schedule(self, closure: Callable, args: Sequence[Any]) -> concurrent.futures.Future:
+        """See `Executor`."""
+        return self._pool.submit(lambda: _to_numpy(closure(*args)))
+
+    def root_error(self, error: BaseException) -> BaseException:
+        """See `Executor`."""
+        return error
+
+
+class ClusterExecutor:
+    """Workers of a cluster, through a `ClusterCoordinator`.
+
+    One thread waits for each scheduled closure, since a `RemoteValue` can only be waited for.
+    """
+
+    def __init__(
+        self, coordinator: tf.distribute.coordinator.ClusterCoordinator, workers: int, ps: int
+    ):
+        self.devices = [f"/job:ps/replica:0/task:{k}/device:CPU:0" for k in range(ps)]
+        self.workers = workers
+        self._coordinator = coordinator
+        self._pool = concurrent.futures.ThreadPoolExecutor(4 * workers + 4, "fetch")
+
+    def schedule(self, closure: Callable, args: Sequence[Any]) -> concurrent.futures.Future:
+        """See `Executor`."""
+        return self._pool.submit(_fetch, self._coordinator.schedule(closure, args=tuple(args)))
+
+    def root_error(self, error: BaseException) -> BaseException:
+        """See `Executor`."""
+        if not isinstance(error, tf.errors.CancelledError):
+            return error
+        try:
+            self._coordinator.join()
+        except Exception as root:  # whatever a closure raised
+            return root
+        return error
+
+
+def _fetch(remote: tf.distribute.coordinator.RemoteValue) -> Any:
+    """Waits for a result; one that was lost with its worker is made again by the coordinator."""
+    deadline = time.monotonic() + _WORKER_RETURN_SECONDS
+    while True:
+        try:
+            return remote.fetch()
+        except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
+            if "/job:ps" in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(_REFETCH_SECONDS)
+
+
+def _to_numpy(result: Any) -> Any:
+    return tf.nest.map_structure(lambda value: value.numpy(), result)

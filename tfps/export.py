@@ -1,0 +1,95 @@
+"""The trained model as a SavedModel that needs nothing of tfps."""
+
+import json
+import posixpath
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfps import examples
+from tfps.model import StatelessModel, model_inputs
+from tfps.store.parameter_store import ParameterStore
+from tfps.task import Task
+
+SCHEMA_FILE = "schema.json"
+SCHEMA_FORMAT = 1
+
+
+def export(task: Task, model: StatelessModel, store: ParameterStore, path: str) -> None:
+    """Writes the model with the store's parameters.
+
+    The SavedModel has two signatures, both with the output `predictions`: `serving_default` takes
+    the features by name, each `[n, *shape]`; `serving_examples` takes `examples`, `[n]` serialized
+    `tf.train.Example`. `schema.json` beside it describes features and label.
+
+    Args:
+        task: The task.
+        model: Its model, whose parameters the store holds.
+        store: The parameters.
+        path: Directory to write, replaced if it exists.
+    """
+    trained = _load(task, _values(model, store))
+    features = task.features()
+
+    def predict(values: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        outputs = trained(model_inputs(features, values), training=False)
+        return {"predictions": tf.cast(task.predictions(outputs), tf.float32)}
+
+    @tf.function(autograph=False)
+    def serve_features(**values: tf.Tensor) -> dict[str, tf.Tensor]:
+        return predict(values)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "examples")], autograph=False)
+    def serve_examples(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+        return predict(examples.parse(serialized, features, None)[0])
+
+    specs = {f.name: tf.TensorSpec([None, *f.shape], f.dtype, f.name) for f in features}
+    module = tf.Module()
+    module.variables_of_model = [variable.value for variable in trained.variables]
+    temporary = f"{path}.tmp"
+    if tf.io.gfile.exists(temporary):
+        tf.io.gfile.rmtree(temporary)
+    tf.saved_model.save(
+        module,
+        temporary,
+        signatures={
+            "serving_default": serve_features.get_concrete_function(**specs),
+            "serving_examples": serve_examples,
+        },
+    )
+    _write_schema(task, temporary)
+    if tf.io.gfile.exists(path):
+        tf.io.gfile.rmtree(path)
+    tf.io.gfile.rename(temporary, path)
+
+
+def _values(model: StatelessModel, store: ParameterStore) -> dict[str, np.ndarray]:
+    """Every parameter by the path of its variable."""
+    values = {}
+    for variables, read in ((model.dense, store.read_dense()), (model.state, store.read_state())):
+        values.update({v.path: x for v, x in zip(variables, read, strict=True)})
+    for index, table in enumerate(model.tables):
+        values[table.name] = store.read_table(index)
+    return values
+
+
+def _load(task: Task, values: dict[str, np.ndarray]) -> keras.Model:
+    """The task's own model, holding its tables itself, with the given values."""
+    keras.utils.clear_session()  # the same paths as when the parameters were made
+    trained = task.build_model()
+    StatelessModel.call_once(trained, task.features())
+    for variable in trained.variables:
+        if variable.dtype == "float32":
+            variable.assign(values[variable.path])
+    return trained
+
+
+def _write_schema(task: Task, path: str) -> None:
+    schema = {
+        "format": SCHEMA_FORMAT,
+        "features": [feature.schema() for feature in task.features()],
+        "label": task.label().schema(),
+    }
+    with tf.io.gfile.GFile(posixpath.join(path, SCHEMA_FILE), "w") as file:
+        file.write(json.dumps(schema, indent=1) + "\n")

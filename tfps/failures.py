@@ -1,0 +1,67 @@
+"""Tells a person what an error of a closure means."""
+
+import re
+
+import tensorflow as tf
+
+from tfps.errors import RunError, UserError
+
+_PS = re.compile(r"/job:ps/replica:0/task:(\d+)")
+
+
+def explain(error: BaseException, doing: str, path: str) -> BaseException:
+    """The error to show for a closure's error.
+
+    Args:
+        error: What the closure raised.
+        doing: What was being done, such as "training epoch 1".
+        path: The shard.
+
+    Returns:
+        A `UserError` or a `RunError` where the cause is known, else the error itself.
+    """
+    if not isinstance(error, tf.errors.OpError):
+        return error
+    text = _first_line(error)
+    lost = _PS.search(str(error))
+    if lost and isinstance(error, (tf.errors.UnavailableError, tf.errors.AbortedError)):
+        return lost_ps(f"ps {lost.group(1)}")
+    if isinstance(error, tf.errors.DataLossError):
+        return UserError(f"{doing}: shard {path} is damaged ({text}); make it again")
+    if isinstance(error, tf.errors.NotFoundError):
+        return UserError(f"{doing}: shard {path} cannot be read by the worker ({text})")
+    if isinstance(error, tf.errors.OutOfRangeError):
+        return UserError(
+            f"{doing}: shard {path} holds fewer records than its manifest says; make it again"
+        )
+    if "is outside table" in text:
+        return UserError(
+            f"{doing}: shard {path}: {text}; give the table more rows, or correct the data"
+        )
+    if isinstance(error, tf.errors.InvalidArgumentError) and re.search(
+        r"Feature: |Key: |parse|Example", text
+    ):
+        return UserError(
+            f"{doing}: a record of shard {path} has another schema than its manifest says ({text}); "
+            "make it again with trainer.prepare"
+        )
+    return error
+
+
+def lost_ps(names: str) -> RunError:
+    """The error of a run that lost a ps."""
+    return RunError(
+        f"{names} was lost, and with it its share of the parameters; start every task again with "
+        "the same --job_dir to go on from the last checkpoint"
+    )
+
+
+def _first_line(error: tf.errors.OpError) -> str:
+    """The message without TensorFlow's account of graph nodes."""
+    text = str(error.message).strip()
+    text = re.split(r"\n|\[\[|\[Op:", text)[0]
+    if text.startswith("Graph execution error") or not text:
+        lines = [line.strip() for line in str(error.message).splitlines() if line.strip()]
+        text = next((line for line in lines[1:] if not line.startswith("Detected at")), lines[0])
+        text = re.split(r"\[\[|\[Op:", text)[0]
+    return re.sub(r"^\S+Error: ", "", text).strip().rstrip(".")

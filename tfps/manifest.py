@@ -1,0 +1,289 @@
+"""The file that makes a directory of shards a dataset.
+
+`manifest.json`, written after the last shard:
+
+    {
+      "format": 1,
+      "name": "criteo",                 prefix of the shards' file names
+      "features": [                     what every record holds
+        {"name": "integers", "dtype": "float32", "shape": [13], "vocabulary_size": 0}, ...
+      ],
+      "label": {"name": "label", "dtype": "int64", "shape": [], "vocabulary_size": 2},
+      "shards": [                       TFRecord files in this directory
+        {"file": "criteo-00000-of-00008.tfrecord", "records": 62500, "bytes": 16312500,
+         "crc32c": "0a1b2c3d"}, ...     checksum of the whole file, 8 hexadecimal digits
+      ],
+      "rejected_rows": 0,               bad rows left out by --max_bad_rows
+      "best_auc": 0.83                  of the planted signal; null for data that was not generated
+    }
+"""
+
+import dataclasses
+import json
+import posixpath
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import google_crc32c
+import tensorflow as tf
+
+from tfps.errors import UserError
+from tfps.task import Task
+
+FILE = "manifest.json"
+FORMAT = 1
+_CHUNK_BYTES = 1 << 22
+_MEND = "run trainer.prepare again"
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """One TFRecord file.
+
+    Attributes:
+        file: Its name in the dataset's directory.
+        records: How many it holds.
+        bytes: Its size.
+        crc32c: Checksum of the whole file, 8 hexadecimal digits.
+    """
+
+    file: str
+    records: int
+    bytes: int
+    crc32c: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """What a dataset holds.
+
+    Attributes:
+        name: Prefix of the shards' file names.
+        features: `Feature.schema()` of every input.
+        label: `Feature.schema()` of the label.
+        shards: The files, in order.
+        rejected_rows: Bad rows that were left out.
+        best_auc: The AUC that a planted signal allows, or None.
+        directory: Where the dataset is; not part of the file.
+    """
+
+    name: str
+    features: list[dict[str, Any]]
+    label: dict[str, Any]
+    shards: tuple[Shard, ...]
+    rejected_rows: int = 0
+    best_auc: float | None = None
+    directory: str = ""
+
+    @property
+    def records(self) -> int:
+        """Records of all shards."""
+        return sum(shard.records for shard in self.shards)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all shards."""
+        return sum(shard.bytes for shard in self.shards)
+
+    def path_of(self, shard: Shard) -> str:
+        """Path of a shard's file, local or `gs://`."""
+        return posixpath.join(self.directory, shard.file)
+
+
+def write(manifest: Manifest) -> None:
+    """Writes the manifest into its directory; the last act of making a dataset."""
+    content = {"format": FORMAT, **dataclasses.asdict(manifest)}
+    del content["directory"]
+    path = posixpath.join(manifest.directory, FILE)
+    with tf.io.gfile.GFile(f"{path}.partial", "w") as file:
+        file.write(json.dumps(content, indent=2) + "\n")
+    tf.io.gfile.rename(f"{path}.partial", path, overwrite=True)
+
+
+def read(directory: str, flag: str = "") -> Manifest:
+    """Reads a dataset's manifest and looks whether its shards are there.
+
+    Args:
+        directory: Of the dataset, local or `gs://`.
+        flag: What named the directory, for messages; for example `--train_data`.
+
+    Returns:
+        The manifest, all its shards present and of their size.
+
+    Raises:
+        UserError: If the directory is no dataset, or a shard is missing or of another size.
+    """
+    where = f"{flag}={directory}" if flag else directory
+    try:
+        text = _text(directory, where)
+        manifest = _decode(text, where, directory)
+        _check_sizes(manifest, where)
+    except tf.errors.OpError as error:
+        raise UserError(f"{where} cannot be read: {error.message}") from None
+    return manifest
+
+
+def remove(directory: str) -> None:
+    """Removes a dataset: first its manifest, so that nobody reads what is half gone.
+
+    Raises:
+        UserError: If the manifest cannot be understood, and with it the names of its shards.
+    """
+    manifest = _decode(_text(directory, directory), directory, directory)
+    tf.io.gfile.remove(posixpath.join(directory, FILE))
+    for shard in manifest.shards:
+        if tf.io.gfile.exists(manifest.path_of(shard)):
+            tf.io.gfile.remove(manifest.path_of(shard))
+
+
+def check_schema(manifest: Manifest, task: Task, flag: str) -> None:
+    """Refuses a dataset whose records are not those of the task.
+
+    Args:
+        manifest: Of the dataset.
+        task: Whose features and label are wanted.
+        flag: What named the dataset, for the message; for example `--train_data`.
+
+    Raises:
+        UserError: Lists every difference.
+    """
+    held = {schema["name"]: ("feature", schema) for schema in manifest.features}
+    held[manifest.label["name"]] = ("label", manifest.label)
+    wanted = {feature.name: ("feature", feature.schema()) for feature in task.features()}
+    wanted[task.label().name] = ("label", task.label().schema())
+    differences = []
+    for name in sorted(held.keys() | wanted.keys()):
+        if name not in held:
+            differences.append(f"{wanted[name][0]} {name!r} is not in the data")
+        elif name not in wanted:
+            differences.append(f"{held[name][0]} {name!r} is in the data, but not in the config")
+        elif held[name][0] != wanted[name][0]:
+            differences.append(
+                f"{name!r} is a {held[name][0]} in the data, but a {wanted[name][0]} in the config"
+            )
+        else:
+            differences.extend(_differences(name, held[name][1], wanted[name][1]))
+    if differences:
+        raise UserError(
+            f"{flag}={manifest.directory} holds other records than the config's: "
+            f"{'; '.join(differences)}. Prepare the data with this config, or name data that was"
+        )
+
+
+def verify(manifest: Manifest, shard: Shard) -> None:
+    """Reads a shard and compares its checksum.
+
+    Raises:
+        UserError: If the file is missing, cannot be read, or is not what was written.
+    """
+    path = manifest.path_of(shard)
+    try:
+        found = checksum(path)
+    except tf.errors.OpError as error:
+        raise UserError(f"{path} cannot be read: {error.message}") from None
+    if found != shard.crc32c:
+        raise UserError(
+            f"{path} is corrupt: its crc32c is {found}, but the manifest says {shard.crc32c}; "
+            f"copy it again or {_MEND}"
+        )
+
+
+def checksum(path: str) -> str:
+    """The crc32c of a whole file, 8 hexadecimal digits."""
+    crc = google_crc32c.Checksum()
+    with tf.io.gfile.GFile(path, "rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            crc.update(chunk)
+    return str(crc.hexdigest().decode("ascii"))
+
+
+def _text(directory: str, where: str) -> str:
+    path = posixpath.join(directory, FILE)
+    if tf.io.gfile.exists(path):
+        with tf.io.gfile.GFile(path, "rb") as file:
+            return str(file.read().decode("utf-8", errors="replace"))
+    if tf.io.gfile.isdir(directory):
+        raise UserError(f"{where} has no {FILE}; run trainer.prepare to make a dataset there")
+    if tf.io.gfile.exists(directory):
+        raise UserError(f"{where} is a file; name the directory of a dataset (with {FILE})")
+    raise UserError(f"{where} does not exist; run trainer.prepare to make a dataset there")
+
+
+def _decode(text: str, where: str, directory: str) -> Manifest:
+    path = f"{where}: {FILE}"
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path} is not JSON ({error}); {_MEND}") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        found = content.get("format") if isinstance(content, dict) else None
+        raise UserError(f"{path} has format {found!r}, but this version reads {FORMAT}; {_MEND}")
+    get = _getter(content, path)
+    best_auc = content.get("best_auc")
+    return Manifest(
+        name=get("name", str),
+        features=[_schema(schema, f"{path}: features") for schema in get("features", list)],
+        label=_schema(get("label", dict), f"{path}: label"),
+        shards=tuple(_shard(shard, f"{path}: shards") for shard in get("shards", list)),
+        rejected_rows=get("rejected_rows", int),
+        best_auc=None if best_auc is None else get("best_auc", float),
+        directory=directory,
+    )
+
+
+def _getter(content: Any, where: str) -> Callable[[str, type], Any]:
+    """A function of key and type that gives the value or says what is wrong with it."""
+
+    def get(key: str, kind: type) -> Any:
+        value = content.get(key) if isinstance(content, dict) else None
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise UserError(f"{where}: {key!r} is {value!r}, not a {kind.__name__}; {_MEND}")
+        return value
+
+    return get
+
+
+def _schema(content: Any, where: str) -> dict[str, Any]:
+    get = _getter(content, where)
+    return {
+        "name": get("name", str),
+        "dtype": get("dtype", str),
+        "shape": get("shape", list),
+        "vocabulary_size": get("vocabulary_size", int),
+    }
+
+
+def _shard(content: Any, where: str) -> Shard:
+    get = _getter(content, where)
+    if "/" in get("file", str):
+        raise UserError(f"{where}: {content['file']!r} is not the name of a file; {_MEND}")
+    return Shard(get("file", str), get("records", int), get("bytes", int), get("crc32c", str))
+
+
+def _differences(name: str, held: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
+    return [
+        f"{name!r} has {key} {held.get(key)} in the data, but {value} in the config"
+        for key, value in wanted.items()
+        if held.get(key) != value
+    ]
+
+
+def _check_sizes(manifest: Manifest, where: str) -> None:
+    def problem(shard: Shard) -> str | None:
+        try:
+            size = tf.io.gfile.stat(manifest.path_of(shard)).length
+        except tf.errors.NotFoundError:
+            return f"shard {shard.file} is missing"
+        if size != shard.bytes:
+            return f"shard {shard.file} has {size} bytes, but the manifest says {shard.bytes}"
+        return None
+
+    # On gs:// a look at one file is one request: many at a time.
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        problems = [text for text in pool.map(problem, manifest.shards) if text]
+    if problems:
+        more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
+        raise UserError(
+            f"{where}: {'; '.join(problems[:3])}{more}; copy the dataset again or {_MEND}"
+        )

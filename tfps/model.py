@@ -1,0 +1,287 @@
+"""A user's Keras 3 model, taken apart so that its parameters can live on the ps."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfps.errors import UserError
+from tfps.feature import Feature
+from tfps.table import Table
+from tfps.task import Task
+
+Features = Mapping[str, tf.Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class Lookup:
+    """One call of an `Embedding` layer within a forward pass.
+
+    Attributes:
+        table: Index of the layer's table.
+        ids: The ids it was called with, any shape, int32 or int64.
+    """
+
+    table: int
+    ids: tf.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Forward:
+    """What a forward pass yields.
+
+    Attributes:
+        outputs: The model's outputs.
+        state: New values of the model's state, in the order of `StatelessModel.state`.
+        losses: Sum of the layers' own losses (regularizers, `add_loss`), scalar float32.
+    """
+
+    outputs: Any
+    state: list[tf.Tensor]
+    losses: tf.Tensor
+
+
+class StatelessModel:
+    """A model without parameters of its own: they are given to every call.
+
+    `keras.layers.Embedding` layers hold no table. A forward pass is traced twice: `lookups` runs
+    the model to learn which ids its embedding layers ask for, in which order (what the layers
+    answer does not matter then and is pruned from the graph); `forward` runs it again with the rows
+    that were pulled.
+
+    Attributes:
+        tables: One per embedding layer, in the order in which the layers were built.
+        dense: The other trainable variables.
+        state: Floating-point variables that no gradient changes, such as BatchNorm statistics.
+    """
+
+    def __init__(self, task: Task, seed: int):
+        keras.utils.clear_session()  # equal names, whatever was built before in this process
+        keras.utils.set_random_seed(seed)
+        self.tables: list[Table] = []
+        self._answer = None
+        with self._embedding_layers_without_tables():
+            self._model = task.build_model()
+            self._features = task.features()
+            self.call_once(self._model, self._features)
+        self.dense: list[keras.Variable] = list(self._model.trainable_variables)
+        self._fixed: list[keras.Variable] = list(self._model.non_trainable_variables)
+        self.state = [v for v in self._fixed if v.dtype == "float32"]
+        for variable in self.dense:
+            if variable.dtype != "float32":
+                raise UserError(
+                    f"variable {variable.path!r} has dtype {variable.dtype}; parameter servers hold "
+                    "float32 only (keras.config.set_floatx('float32'), or a mixed precision policy)"
+                )
+
+    @staticmethod
+    def call_once(model: keras.Model, features: Sequence[Feature]) -> None:
+        """Calls a model with symbolic inputs, so that every layer is built and misfits show.
+
+        Raises:
+            UserError: If the model cannot be called with the features.
+        """
+        symbols = {f.name: keras.KerasTensor((None, *f.shape), f.dtype, name=f.name) for f in features}
+        try:
+            model(model_inputs(features, symbols))
+        except UserError:
+            raise
+        except Exception as error:
+            names = ", ".join(f"{f.name} {f.dtype} {list(f.shape)}" for f in features)
+            raise UserError(
+                f"build_model(): the model cannot be called with the task's features ({names}): {error}"
+            ) from error
+
+    def lookups(self, features: Features, training: bool) -> list[Lookup]:
+        """The ids that every call of an embedding layer asks for, in the order of the calls.
+
+        Raises:
+            UserError: If ids depend on what an embedding layer answered.
+        """
+
+        @tf.function(autograph=False)
+        def trace(features: Features) -> list[tf.Tensor]:
+            calls.clear()
+            answers: list[tf.Tensor] = []
+
+            def record(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
+                self._refuse_dependence(layer, ids, answers)
+                calls.append(table)
+                asked.append(ids)
+                answers.append(tf.zeros(tf.concat([tf.shape(ids), [layer.output_dim]], 0)))
+                return tf.ensure_shape(answers[-1], [*ids.shape, layer.output_dim])
+
+            asked: list[tf.Tensor] = []
+            constants = [tf.zeros(v.shape, v.dtype) for v in [*self.dense, *self.state]]
+            dense, state = constants[: len(self.dense)], constants[len(self.dense) :]
+            self._call(record, dense, state, tf.zeros([2], tf.int64), features, training)
+            return asked
+
+        calls: list[int] = []
+        ids = trace(features)
+        return [Lookup(table, i) for table, i in zip(calls, ids, strict=True)]
+
+    def forward(
+        self,
+        dense: Sequence[tf.Tensor],
+        state: Sequence[tf.Tensor],
+        rows: Sequence[tf.Tensor],
+        seed: tf.Tensor,
+        features: Features,
+        training: bool,
+    ) -> Forward:
+        """Runs the model.
+
+        Args:
+            dense: Values of `dense`.
+            state: Values of `state`.
+            rows: For every lookup of `lookups`, in its order, the rows `[*ids.shape, dim]`.
+            seed: `[2]` int64, from which every random layer draws.
+            features: One batch, by feature name.
+            training: Whether layers behave as in training.
+        """
+        remaining = iter(rows)
+
+        def answer(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
+            return next(remaining)
+
+        outputs, state_after, losses = self._call(answer, dense, state, seed, features, training)
+        total = tf.add_n([tf.cast(loss, tf.float32) for loss in losses]) if losses else tf.zeros([])
+        return Forward(outputs, state_after, total)
+
+    def initial_dense(self) -> np.ndarray:
+        """Initial values of `dense`, laid end to end, float32."""
+        return _flatten(self.dense)
+
+    def initial_state(self) -> np.ndarray:
+        """Initial values of `state`, laid end to end, float32."""
+        return _flatten(self.state)
+
+    def _call(self, answer, dense, state, seed, features, training):
+        fixed = self._fixed_values(state, seed)
+        self._answer = answer
+        try:
+            outputs, fixed_after, losses = self._model.stateless_call(
+                list(dense),
+                fixed,
+                model_inputs(self._features, features),
+                training=training,
+                return_losses=True,
+            )
+        finally:
+            self._answer = None
+        after = []
+        for variable, before, value in zip(self._fixed, fixed, fixed_after, strict=True):
+            if variable.dtype == "float32":
+                after.append(value)
+            elif value is not before and not _is_seed(variable):
+                raise UserError(
+                    f"variable {variable.path!r} ({variable.dtype}) changes while the model runs; "
+                    "parameter servers keep float32 variables only"
+                )
+        return outputs, after, losses
+
+    def _fixed_values(self, state: Sequence[tf.Tensor], seed: tf.Tensor) -> list[tf.Tensor]:
+        """Values of the model's non-trainable variables, in the model's order."""
+        states, seeds, values = iter(state), 0, []
+        for variable in self._fixed:
+            if variable.dtype == "float32":
+                values.append(next(states))
+            elif _is_seed(variable):
+                # A layer counts up the second number with each draw; each layer starts apart.
+                values.append(tf.cast(seed + [0, seeds << 16], variable.dtype))
+                seeds += 1
+            else:
+                values.append(tf.constant(keras.ops.convert_to_numpy(variable.value)))
+        return values
+
+    @contextlib.contextmanager
+    def _embedding_layers_without_tables(self) -> Iterator[None]:
+        """While a model is built: its embedding layers register a table instead of making one."""
+        embedding = keras.layers.Embedding
+        build = embedding.build
+
+        def build_without_table(layer: keras.layers.Embedding, input_shape: Any = None) -> None:
+            if type(layer).call is not embedding.call:
+                build(layer, input_shape)  # its own lookup needs the variable: it stays dense
+                return
+            if layer.built:
+                return
+            _refuse_options(layer)
+            table = len(self.tables)
+            self.tables.append(
+                Table(
+                    f"{layer.path}/embeddings",
+                    layer.input_dim,
+                    layer.output_dim,
+                    layer.embeddings_initializer,
+                )
+            )
+            layer.call = lambda ids: self._look_up(layer, table, ids)
+            layer.built = True
+
+        embedding.build = build_without_table
+        try:
+            yield
+        finally:
+            embedding.build = build
+
+    def _look_up(self, layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
+        if self._answer is None:
+            raise UserError(
+                f"layer {layer.path!r} was called while the model was being built; its table is on "
+                "the ps, so it has no values yet"
+            )
+        if ids.dtype not in (tf.int32, tf.int64):
+            ids = tf.cast(ids, tf.int32)
+        return tf.cast(self._answer(layer, table, ids), layer.compute_dtype)
+
+    def _refuse_dependence(self, layer, ids: tf.Tensor, answers: list[tf.Tensor]) -> None:
+        """Ids made from another layer's rows would need a second pull within a step."""
+        rows = {id(answer.op) for answer in answers}
+        seen, waiting = set(), [ids.op]
+        while waiting:
+            op = waiting.pop()
+            if id(op) in rows:
+                raise UserError(
+                    f"layer {layer.path!r}: its ids depend on the output of another Embedding layer; "
+                    "on parameter servers ids must be computed from the model's inputs alone"
+                )
+            if id(op) not in seen:
+                seen.add(id(op))
+                waiting.extend(tensor.op for tensor in op.inputs)
+
+
+def model_inputs(features: Sequence[Feature], values: Features) -> Any:
+    """What a model is called with: a dict by name, or the tensor itself of a single feature."""
+    if len(features) == 1:
+        return values[features[0].name]
+    return {feature.name: values[feature.name] for feature in features}
+
+
+def _is_seed(variable: keras.Variable) -> bool:
+    return variable.path.endswith("seed_generator_state")
+
+
+def _flatten(variables: Sequence[keras.Variable]) -> np.ndarray:
+    pieces = [keras.ops.convert_to_numpy(v.value).ravel() for v in variables]
+    return np.concatenate([*pieces, np.zeros([0], np.float32)]).astype(np.float32)
+
+
+def _refuse_options(layer: keras.layers.Embedding) -> None:
+    options = {
+        "embeddings_regularizer": layer.embeddings_regularizer,
+        "embeddings_constraint": layer.embeddings_constraint,
+        "lora_rank": layer.lora_rank,
+        "quantization_config": layer.quantization_config,
+        "trainable=False": not layer.trainable,
+    }
+    for option, value in options.items():
+        if value:
+            raise UserError(
+                f"layer {layer.path!r}: {option} is not supported on a table; leave it out"
+            )

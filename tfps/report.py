@@ -1,0 +1,48 @@
+"""`JOB_DIR/report.json`: what a run did. `docs/report.md` documents every field."""
+
+import json
+import posixpath
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.errors import UserError
+
+FILE = "report.json"
+FORMAT = 1
+RUNNING, FINISHED, FAILED, INTERRUPTED = "running", "finished", "failed", "interrupted"
+
+
+class Report:
+    """The report of one run, rewritten whenever it changes, so that others can follow the run."""
+
+    def __init__(self, job_dir: str, **fields: Any):
+        self._path = posixpath.join(job_dir, FILE)
+        self._fields = {"format": FORMAT, "status": RUNNING, **fields}
+
+    def write(self, **fields: Any) -> None:
+        """Updates fields and writes the file in one piece."""
+        self._fields.update(fields)
+        temporary = f"{self._path}.tmp"
+        with tf.io.gfile.GFile(temporary, "w") as file:
+            file.write(json.dumps(self._fields, indent=1) + "\n")
+        tf.io.gfile.rename(temporary, self._path, overwrite=True)
+
+
+def read(job_dir: str) -> dict[str, Any] | None:
+    """The report of a job, None when it has none yet.
+
+    Raises:
+        UserError: If the file is not a report.
+    """
+    path = posixpath.join(job_dir, FILE)
+    if not tf.io.gfile.exists(path):
+        return None
+    try:
+        with tf.io.gfile.GFile(path) as file:
+            fields = json.load(file)
+    except ValueError as error:
+        raise UserError(f"{path} is not a report ({error}); delete it") from None
+    if not isinstance(fields, dict) or fields.get("format") != FORMAT:
+        raise UserError(f"{path} is not a report of this version; delete it")
+    return fields

@@ -1,0 +1,211 @@
+"""How a row of raw text becomes the values of a record."""
+
+import csv
+import dataclasses
+import gzip
+import math
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import IO, cast
+
+import tensorflow as tf
+
+from tfps.errors import UserError
+
+Value = int | float | bytes
+Values = dict[str, Value | list[Value]]
+
+
+class BadRow(UserError):  # noqa: N818 - it is what the row is, and callers may count it
+    """A row that does not fit its format: the message names file, line, column and reason."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """One feature or label in a row.
+
+    Attributes:
+        columns: Where its values stand: one column gives shape `()`, n columns shape `(n,)`.
+        convert: From a stripped cell to a value; a `ValueError` makes the row a bad one.
+    """
+
+    columns: tuple[str, ...]
+    convert: Callable[[str], Value]
+
+
+@dataclasses.dataclass(frozen=True)
+class RowFormat:
+    """The layout of a CSV or TSV file without a header.
+
+    Attributes:
+        columns: Names of all columns, in the order of the file.
+        delimiter: One character between cells.
+        fields: From the name of a feature or label to where its values stand.
+    """
+
+    columns: tuple[str, ...]
+    delimiter: str
+    fields: Mapping[str, Field]
+
+    def __post_init__(self) -> None:
+        if len(set(self.columns)) != len(self.columns):
+            raise UserError("rows(): a column is named twice")
+        for name, field in self.fields.items():
+            unknown = [column for column in field.columns if column not in self.columns]
+            if unknown or not field.columns:
+                raise UserError(
+                    f"rows(): field {name!r} needs columns of the format, but has "
+                    f"{', '.join(unknown) or 'none'}"
+                )
+
+    def only(self, names: Sequence[str]) -> "RowFormat":
+        """The same layout, of which only the fields of these names are converted.
+
+        Raises:
+            UserError: If a name has no field.
+        """
+        missing = [name for name in names if name not in self.fields]
+        if missing:
+            raise UserError(f"rows(): no field gives {', '.join(map(repr, missing))}; add it")
+        return dataclasses.replace(self, fields={name: self.fields[name] for name in names})
+
+    def read(
+        self, path: str, on_bad_row: Callable[[BadRow], None] | None = None
+    ) -> Iterator[tuple[int, Values]]:
+        """Reads a file as `csv` does, cells stripped and blank lines left out.
+
+        Args:
+            path: A text file in UTF-8, local or `gs://`; gzip when it ends in `.gz`.
+            on_bad_row: Called for every bad row, which is then left out; without it the first
+                one is raised.
+
+        Yields:
+            The line number (from 1; the last line of a row that spans several), and the values by
+            field name: one value, or a list for a field of several columns.
+
+        Raises:
+            BadRow: A row does not fit, and `on_bad_row` is not given.
+            UserError: The file cannot be read.
+        """
+        cells = _cells(path, self.delimiter)
+        while True:
+            try:
+                line, row = next(cells)
+                values = self._convert(path, line, row)
+            except StopIteration:
+                return
+            except BadRow as bad:
+                if on_bad_row is None:
+                    raise
+                on_bad_row(bad)
+                continue
+            yield line, values
+
+    def _convert(self, path: str, line: int, row: Sequence[str] | csv.Error) -> Values:
+        if isinstance(row, csv.Error):
+            raise BadRow(f"{path} line {line}: {row}")
+        if len(row) != len(self.columns):
+            raise BadRow(
+                f"{path} line {line}: {len(row)} columns, but the format has {len(self.columns)}"
+            )
+        cell = dict(zip(self.columns, row, strict=True))
+        values: Values = {}
+        for name, field in self.fields.items():
+            several = [
+                _value(path, line, column, cell[column], field.convert) for column in field.columns
+            ]
+            values[name] = several if len(several) > 1 else several[0]
+        return values
+
+
+def number(text: str) -> float:
+    """A finite decimal number.
+
+    Raises:
+        ValueError: If the text is none.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError("is not a number") from None
+    if not math.isfinite(value):
+        raise ValueError("is not a finite number")
+    return value
+
+
+def integer(text: str) -> int:
+    """A decimal integer.
+
+    Raises:
+        ValueError: If the text is none.
+    """
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("is not an integer") from None
+
+
+def token_id(vocabulary: Sequence[str]) -> Callable[[str], int]:
+    """Converter from a token to its id: 1, 2, … in the vocabulary's order, 0 for any other."""
+    ids = {token: index for index, token in enumerate(vocabulary, start=1)}
+    return lambda text: ids.get(text, 0)
+
+
+def hexadecimal_id(vocabulary: int) -> Callable[[str], int]:
+    """Converter from hexadecimal digits to an id in `[1, vocabulary)`; an empty cell is 0."""
+
+    def convert(text: str) -> int:
+        if not text:
+            return 0
+        try:
+            return int(text, 16) % (vocabulary - 1) + 1
+        except ValueError:
+            raise ValueError("is not a hexadecimal number") from None
+
+    return convert
+
+
+def _value(path: str, line: int, column: str, text: str, convert: Callable[[str], Value]) -> Value:
+    where = f"{path} line {line} column {column}"
+    if not text.isascii():
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise BadRow(f"{where}: {text!r} is not UTF-8 text") from None
+    try:
+        return convert(text)
+    except ValueError as error:
+        raise BadRow(f"{where}: {text!r} {error}") from None
+
+
+def _cells(path: str, delimiter: str) -> Iterator[tuple[int, Sequence[str] | csv.Error]]:
+    """Line number and stripped cells of every row, or what csv found wrong with it."""
+    reader = csv.reader(_lines(path), delimiter=delimiter, skipinitialspace=True)
+    while True:
+        try:
+            row = [cell.strip() for cell in next(reader)]
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield reader.line_num, error
+            continue
+        if row and row != [""]:
+            yield reader.line_num, row
+
+
+def _lines(path: str) -> Iterator[str]:
+    """Lines of a file; bytes that are not UTF-8 come as lone surrogates, which `_value` refuses."""
+    if tf.io.gfile.isdir(path):
+        raise UserError(f"{path} is a directory, not a file of rows")
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            raw = cast(IO[bytes], file)
+            lines = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw
+            for line in lines:
+                yield line.decode("utf-8", errors="surrogateescape")
+    except tf.errors.NotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except tf.errors.OpError as error:
+        raise UserError(f"{path} cannot be read: {error.message}") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{path} is not a whole gzip file: {error}") from None

@@ -1,0 +1,126 @@
+"""What a worker or a ps does: serve until the chief is done."""
+
+import dataclasses
+import logging
+import socket
+import time
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from tfps import report
+from tfps.cluster import Cluster
+from tfps.errors import RunError, UserError
+from tfps.task_watch import PROBE_SECONDS, is_reachable
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerOptions:
+    """How a server runs.
+
+    Attributes:
+        intra_op_threads: Threads within one operation; 0 lets TensorFlow choose.
+        inter_op_threads: Operations at the same time; 0 lets TensorFlow choose.
+        chief_wait_seconds: How long to wait for the chief to appear.
+        chief_lost_seconds: How long to wait for a chief that went away without being done.
+    """
+
+    intra_op_threads: int = 0
+    inter_op_threads: int = 0
+    chief_wait_seconds: float = 600.0
+    chief_lost_seconds: float = 60.0
+
+
+def serve(cluster: Cluster, job_dir: str, options: ServerOptions) -> None:
+    """Runs this task's TensorFlow server; returns when the chief is done.
+
+    Anyone who reaches the server's port can run code in this process: TensorFlow's servers listen
+    on every interface and ask for no credentials.
+
+    Args:
+        cluster: The cluster, as this task sees it.
+        job_dir: Where the chief's report says whether it is done.
+        options: How to run.
+
+    Raises:
+        UserError: If the port cannot be bound.
+        RunError: If the chief never appears, or goes away without being done.
+    """
+    _refuse_taken_port(cluster)
+    config = tf.compat.v1.ConfigProto(
+        intra_op_parallelism_threads=options.intra_op_threads,
+        inter_op_parallelism_threads=options.inter_op_threads,
+    )
+    config.gpu_options.allow_growth = True
+    try:
+        server = tf.distribute.Server(
+            tf.train.ClusterSpec(cluster.spec()),
+            job_name=cluster.job,
+            task_index=cluster.index,
+            protocol="grpc",
+            config=config,
+        )
+    except tf.errors.UnknownError as error:
+        raise _port_error(cluster, error.message) from None
+    _log.info("%s serves at %s", cluster.name, server.target.removeprefix("grpc://"))
+    chief = cluster.chief[0]
+    wait_for_end_of_chief(chief, lambda: _is_done(job_dir), options)
+    _log.info("%s ends: the chief is done", cluster.name)
+
+
+def wait_for_end_of_chief(
+    chief: str, is_done: Callable[[], bool], options: ServerOptions
+) -> None:
+    """Returns when the chief was there, went away, and is done.
+
+    Args:
+        chief: Its address.
+        is_done: Whether the job is finished, asked once the chief is away.
+        options: How long to wait.
+
+    Raises:
+        RunError: If the chief never appears, or goes away without being done.
+    """
+    began = last_seen = time.monotonic()
+    seen = False
+    while True:
+        if is_reachable(chief):
+            seen, last_seen = True, time.monotonic()
+        elif seen and is_done():
+            return
+        elif seen and time.monotonic() - last_seen > options.chief_lost_seconds:
+            raise RunError(
+                f"the chief at {chief} has been away for {options.chief_lost_seconds:.0f} s without "
+                "being done; start every task again to go on from the last checkpoint"
+            )
+        elif not seen and time.monotonic() - began > options.chief_wait_seconds:
+            raise RunError(
+                f"the chief did not appear at {chief} within {options.chief_wait_seconds:.0f} s; "
+                "look whether it runs and whether its address in TF_CONFIG can be reached from here"
+            )
+        time.sleep(PROBE_SECONDS)
+
+
+def _is_done(job_dir: str) -> bool:
+    fields = report.read(job_dir)
+    return fields is not None and fields["status"] != report.RUNNING
+
+
+def _refuse_taken_port(cluster: Cluster) -> None:
+    """Asks the system before TensorFlow does, whose own message hides what is wrong."""
+    port = int(cluster.address.rsplit(":", 1)[1])
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            raise _port_error(cluster, error.strerror or str(error)) from None
+
+
+def _port_error(cluster: Cluster, reason: str) -> UserError:
+    return UserError(
+        f"{cluster.name} cannot serve at {cluster.address}: {reason}; free the port, or give this "
+        "task another one in TF_CONFIG"
+    )

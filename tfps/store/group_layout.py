@@ -1,0 +1,108 @@
+"""Where the rows of a group of tables lie: bucket-major, a contiguous run of buckets per ps."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.table import Table
+
+BUCKETS = 1024
+_ROW_STRIDE = 619  # odd, near BUCKETS / golden ratio: neighbouring ids fall in far-apart buckets
+_BLOCK_STRIDE = 377  # turns each block of BUCKETS ids against the one before it
+_ROW_STRIDE_INVERSE = pow(_ROW_STRIDE, -1, BUCKETS)
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupLayout:
+    """Tables of one dimension that share a pull and a push, sharded over the ps.
+
+    A row's id in the group is its table's offset plus its id in the table. With `block = id //
+    BUCKETS`, the row lies in bucket `(619 id + 377 block) mod BUCKETS` at position `block`, which is
+    a permutation within each block. Hot ids are usually the small ones of every table: the strides
+    keep them from meeting in one ps even when all tables have a multiple of BUCKETS rows. The
+    logical order is bucket-major, so that the part of any ps, for any number of ps, is a
+    contiguous slice of it.
+
+    Attributes:
+        tables: The tables, in order of their offsets.
+        parts: Number of parts, one per ps.
+    """
+
+    tables: tuple[Table, ...]
+    parts: int
+
+    def __post_init__(self) -> None:
+        if self.parts > BUCKETS:
+            raise ValueError(f"{self.parts} ps, but tables have only {BUCKETS} buckets")
+
+    @property
+    def name(self) -> str:
+        """Name of the group: unique, since tables of one dimension are in one group."""
+        return f"tables_dim{self.dim}"
+
+    @property
+    def dim(self) -> int:
+        """Length of a row, in float32 values."""
+        return self.tables[0].dim
+
+    @property
+    def offsets(self) -> list[int]:
+        """Id in the group of each table's row 0."""
+        return [0, *itertools.accumulate(table.rows for table in self.tables)][:-1]
+
+    @property
+    def bucket_rows(self) -> int:
+        """Rows of one bucket, the padding at its end included."""
+        return -(-sum(table.rows for table in self.tables) // BUCKETS)
+
+    @property
+    def total_rows(self) -> int:
+        """Rows of the whole group, padding included."""
+        return BUCKETS * self.bucket_rows
+
+    @property
+    def id_dtype(self) -> tf.DType:
+        """The narrowest dtype that holds every id in the group: what travels to the ps."""
+        return tf.int32 if self.total_rows < 2**31 else tf.int64
+
+    def buckets(self, part: int) -> tuple[int, int]:
+        """First bucket of a part and the one after its last."""
+        return BUCKETS * part // self.parts, BUCKETS * (part + 1) // self.parts
+
+    def bounds(self, part: int) -> tuple[int, int]:
+        """First logical row of a part and the one after its last."""
+        first, end = self.buckets(part)
+        return first * self.bucket_rows, end * self.bucket_rows
+
+    def locate(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """The logical row `[n]` and the part `[n]` (int32) of ids in the group `[n]`."""
+        block = ids // BUCKETS
+        bucket = self._bucket(ids - block * BUCKETS, block)
+        first_row = np.arange(BUCKETS) * self.bucket_rows
+        rows = tf.gather(tf.constant(first_row, ids.dtype), bucket) + block
+        owner = np.searchsorted([self.buckets(k)[1] for k in range(self.parts)], np.arange(BUCKETS), "right")
+        return rows, tf.gather(tf.constant(owner, tf.int32), bucket)
+
+    def rows_of(self, table: int) -> np.ndarray:
+        """The logical row of every id of one table, `[rows]` int64."""
+        ids = self.offsets[table] + np.arange(self.tables[table].rows, dtype=np.int64)
+        block = ids // BUCKETS
+        return self._bucket(ids % BUCKETS, block) * self.bucket_rows + block
+
+    def table_of_rows(self, bucket: tf.Tensor) -> tf.Tensor:
+        """For every row of one bucket, the index of its table, `[bucket_rows]` int32.
+
+        Args:
+            bucket: Scalar int64.
+        """
+        block = tf.range(self.bucket_rows, dtype=tf.int64)
+        remainder = (bucket - _BLOCK_STRIDE * block) * _ROW_STRIDE_INVERSE % BUCKETS
+        ids = block * BUCKETS + remainder
+        starts = tf.constant(self.offsets[1:], tf.int64)
+        return tf.searchsorted(starts, ids, side="right")
+
+    def _bucket(self, remainder: "tf.Tensor | np.ndarray", block: "tf.Tensor | np.ndarray"):
+        # Reduced before the product, so that int32 never overflows.
+        return (remainder * _ROW_STRIDE + block % BUCKETS * _BLOCK_STRIDE) % BUCKETS

@@ -1,0 +1,95 @@
+"""Initial values of a group's rows: the same for any number of ps."""
+
+import math
+import zlib
+
+import keras
+import tensorflow as tf
+
+from tfps.store.group_layout import GroupLayout
+from tfps.table import Table
+
+
+class _BucketSeed(keras.random.SeedGenerator):
+    """Gives a Keras initializer the seed of the bucket it fills, a tensor."""
+
+    def next(self, ordered: bool = True) -> tf.Tensor:
+        return self.bucket_seed
+
+
+def initial_rows(layout: GroupLayout, part: int, seed: int) -> tf.Tensor:
+    """One ps's rows of a group, drawn on the device in scope.
+
+    Every bucket is drawn from its own seed, so that a row's value depends on the run's seed and its
+    bucket, not on how many ps there are.
+
+    Args:
+        layout: The group.
+        part: Index of the ps.
+        seed: The run's seed.
+
+    Returns:
+        `[rows of the part, dim]` float32.
+    """
+    distinct: dict[str, Table] = {}
+    keys = [_key(table) for table in layout.tables]
+    for table, key in zip(layout.tables, keys, strict=True):
+        distinct.setdefault(key, table)
+    which = [list(distinct).index(key) for key in keys]
+    source = _BucketSeed(seed)
+    draws = [_with_seed(table, source) for table in distinct.values()]
+    shape = (layout.bucket_rows, layout.dim)
+    stream = seed * 0x9E3779B1 + zlib.crc32(layout.name.encode())
+
+    def bucket_rows(bucket: tf.Tensor) -> tf.Tensor:
+        source.bucket_seed = tf.stack([tf.constant(stream % 2**62, tf.int64), bucket])
+        values = [tf.cast(draw(shape, dtype="float32"), tf.float32) for draw in draws]
+        if len(values) == 1:
+            return values[0]
+        row_draw = tf.gather(which, layout.table_of_rows(bucket))
+        return tf.gather(tf.stack(values, 1), row_draw, batch_dims=1)
+
+    @tf.function(autograph=False)
+    def draw_all() -> tf.Tensor:
+        buckets = tf.range(*layout.buckets(part), dtype=tf.int64)
+        signature = tf.TensorSpec(shape, tf.float32)
+        rows = tf.map_fn(bucket_rows, buckets, fn_output_signature=signature)
+        return tf.reshape(rows, [-1, layout.dim])
+
+    return draw_all()
+
+
+def _key(table: Table) -> str:
+    """Equal for tables whose rows are drawn alike."""
+    config = {k: v for k, v in table.initializer.get_config().items() if k != "seed"}
+    by_shape = isinstance(table.initializer, keras.initializers.VarianceScaling)
+    return f"{type(table.initializer).__qualname__} {config} {table.rows if by_shape else ''}"
+
+
+def _with_seed(table: Table, source: _BucketSeed) -> keras.initializers.Initializer:
+    initializer = _without_fan(table)
+    config = {k: v for k, v in initializer.get_config().items() if k != "seed"}
+    copy = type(initializer).from_config(config)
+    if hasattr(copy, "seed"):
+        copy.seed = source
+    return copy
+
+
+def _without_fan(table: Table) -> keras.initializers.Initializer:
+    """Replaces an initializer that needs the whole table's shape by its equal that does not.
+
+    The scales are those of `keras.initializers.VarianceScaling`, with fan_in = rows and
+    fan_out = dim.
+    """
+    initializer = table.initializer
+    if not isinstance(initializer, keras.initializers.VarianceScaling):
+        return initializer
+    fans = {"fan_in": table.rows, "fan_out": table.dim, "fan_avg": (table.rows + table.dim) / 2}
+    variance = initializer.scale / max(1.0, fans[initializer.mode])
+    if initializer.distribution == "uniform":
+        limit = math.sqrt(3.0 * variance)
+        return keras.initializers.RandomUniform(-limit, limit)
+    if initializer.distribution == "untruncated_normal":
+        return keras.initializers.RandomNormal(0.0, math.sqrt(variance))
+    truncated = 0.87962566103423978  # standard deviation of a unit normal cut at 2
+    return keras.initializers.TruncatedNormal(0.0, math.sqrt(variance) / truncated)

@@ -1,0 +1,58 @@
+"""How far each lease in flight has come, kept on a ps beside the parameters."""
+
+import dataclasses
+
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class SlotProgress:
+    """Progress of the lease in one slot.
+
+    Attributes:
+        attempts: How often a worker began it; more than 1 when a worker was lost.
+        steps: Batches trained.
+        loss_sum: Sum over the records trained of the loss of their batch.
+    """
+
+    attempts: int
+    steps: int
+    loss_sum: float
+
+
+class LeaseProgress:
+    """A small table on the first ps with one slot per lease in flight.
+
+    A worker advances its slot after each push, so that a lease whose worker was lost goes on with
+    the first batch that was not recorded: at most one batch is trained twice, none is left out.
+    """
+
+    def __init__(self, slots: int, device: str):
+        self._device = device
+        with tf.device(device):
+            self._values = tf.Variable(tf.zeros([slots, 3], tf.float64), trainable=False)
+
+    def clear(self, slot: int) -> None:
+        """Makes a slot ready for a new lease; called by the chief."""
+        with tf.device(self._device):
+            self._values.scatter_update(tf.IndexedSlices(tf.zeros([3], tf.float64), slot))
+
+    def begin(self, slot: tf.Tensor) -> tf.Tensor:
+        """Records an attempt and returns the steps already trained, scalar int64."""
+        with tf.device(self._device):
+            self._values.scatter_add(tf.IndexedSlices(tf.constant([1, 0, 0], tf.float64), slot))
+        return tf.cast(self.slot(slot)[1], tf.int64)
+
+    def advance(self, slot: tf.Tensor, change: tf.Tensor) -> None:
+        """Adds `[0, steps, loss_sum]`, float64, to a slot; called once those steps are pushed."""
+        with tf.device(self._device):
+            self._values.scatter_add(tf.IndexedSlices(change, slot))
+
+    def slot(self, slot: tf.Tensor) -> tf.Tensor:
+        """A slot's `[attempts, steps, loss_sum]`, float64."""
+        with tf.device(self._device):
+            return self._values.sparse_read(slot)
+
+    def read(self) -> list[SlotProgress]:
+        """All slots, on the chief."""
+        return [SlotProgress(int(a), int(s), float(loss)) for a, s, loss in self._values.numpy()]

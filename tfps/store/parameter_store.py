@@ -1,0 +1,236 @@
+"""All parameters of a model, on the ps."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.model import Lookup, StatelessModel
+from tfps.store.dense_layout import DenseLayout
+from tfps.store.dense_parameters import DenseParameters
+from tfps.store.group_layout import GroupLayout
+from tfps.store.lease_progress import LeaseProgress
+from tfps.store.piece import Piece
+from tfps.store.table_group import PulledRows, TableGroup
+from tfps.store.update_rule import UpdateRule
+
+
+@dataclasses.dataclass(frozen=True)
+class Pulled:
+    """What one batch needs of the parameters.
+
+    Attributes:
+        dense: Every dense variable.
+        state: Every state variable.
+        groups: The distinct rows by group.
+        embedded: For every group, one row per id asked for, `[n, dim]`.
+        lookups: The lookups, in the model's order.
+    """
+
+    dense: list[tf.Tensor]
+    state: list[tf.Tensor]
+    groups: list[PulledRows]
+    embedded: list[tf.Tensor]
+    lookups: list[Lookup]
+
+
+class ParameterStore:
+    """Dense parameters, tables, state and the progress of leases.
+
+    Attributes:
+        progress: How far each lease in flight has come.
+    """
+
+    def __init__(
+        self,
+        model: StatelessModel,
+        rules: tuple[UpdateRule, UpdateRule],
+        devices: Sequence[str],
+        seed: int,
+        slots: int,
+    ):
+        """Creates every variable with its initial value.
+
+        Args:
+            model: The model whose parameters these are.
+            rules: For dense parameters, for tables.
+            devices: One per ps.
+            seed: The run's seed.
+            slots: Leases that can be in flight.
+        """
+        self._model = model
+        self._devices = list(devices)
+        self._rules = rules
+        layout = _dense_layout(model.dense, len(devices))
+        self._dense = DenseParameters(layout, devices, rules[0], model.initial_dense())
+        self._state_layout = _dense_layout(model.state, 1)
+        self._group_of, self._groups = self._make_groups(seed)
+        self._iterations = []
+        for device in devices:
+            with tf.device(device):
+                self._iterations.append(tf.Variable(tf.zeros([], tf.int64), trainable=False))
+        with tf.device(devices[-1]):
+            self._state = tf.Variable(model.initial_state(), trainable=False)
+        self.progress = LeaseProgress(slots, devices[0])
+
+    def pull(self, lookups: list[Lookup]) -> Pulled:
+        """Fetches the dense parameters, the state and the rows that the lookups ask for."""
+        dense, state = self._dense.pull(), []
+        if self._model.state:
+            with tf.device(self._devices[-1]):
+                flat = self._state.read_value()
+            state = self._state_layout.unflatten(flat)
+        pulled, embedded = [], []
+        for index, group in enumerate(self._groups):
+            mine = [lookup for lookup in lookups if self._group_of[lookup.table][0] == index]
+            pulled.append(group.pull(self._ids(group, mine)))
+            embedded.append(tf.gather(pulled[-1].rows, pulled[-1].inverse))
+        return Pulled(dense, state, pulled, embedded, lookups)
+
+    def rows(self, pulled: Pulled, embedded: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Cuts the groups' embedded rows into `[*ids.shape, dim]` for each lookup, in its order."""
+        pieces = []
+        for index, values in enumerate(embedded):
+            mine = [x for x in pulled.lookups if self._group_of[x.table][0] == index]
+            sizes = tf.stack([tf.size(lookup.ids) for lookup in mine])
+            pieces.append(iter(tf.split(values, sizes, num=len(mine))))
+        return [self._shaped(next(pieces[self._group_of[x.table][0]]), x) for x in pulled.lookups]
+
+    def push(
+        self,
+        pulled: Pulled,
+        dense_gradients: Sequence[tf.Tensor],
+        embedded_gradients: Sequence[tf.Tensor],
+        state: Sequence[tf.Tensor],
+    ) -> None:
+        """Applies one batch's gradients, and adds its change of the state.
+
+        Args:
+            pulled: What `pull` returned.
+            dense_gradients: One per dense variable.
+            embedded_gradients: One per group, of the shape of `pulled.embedded`.
+            state: New values of the state; what changed since the pull is added, so that concurrent
+                workers' changes add up.
+        """
+        steps = self._count_update()
+        if dense_gradients:
+            self._dense.push(dense_gradients, steps)
+        for group, rows, gradient in zip(
+            self._groups, pulled.groups, embedded_gradients, strict=True
+        ):
+            group.push(rows, gradient, steps)
+        if any(new is not old for new, old in zip(state, pulled.state, strict=True)):
+            changes = [
+                tf.reshape(new - old, [-1]) for new, old in zip(state, pulled.state, strict=True)
+            ]
+            change = tf.concat(changes, 0)
+            with tf.device(self._devices[-1]):
+                self._state.assign_add(change, read_value=False)
+
+    def steps(self) -> int:
+        """Number of updates so far, over all workers; on the chief."""
+        return int(self._iterations[0].numpy())
+
+    def pieces(self) -> list[Piece]:
+        """What a checkpoint holds, lease progress left out."""
+        pieces = self._dense.pieces()
+        for group in self._groups:
+            pieces += group.pieces()
+        total = self._state_layout.total
+        if total:
+            pieces.append(Piece("state", (total,), 0, total, self._devices[-1], self._state))
+        return pieces
+
+    def set_steps(self, steps: int) -> None:
+        """Sets the number of updates on every ps, after a restore."""
+        for device, variable in zip(self._devices, self._iterations, strict=True):
+            with tf.device(device):
+                variable.assign(steps)
+
+    def signature(self) -> dict[str, Any]:
+        """What must be equal for a checkpoint to fit, as JSON-ready data."""
+        return {
+            "dense": {v.path: list(v.shape) for v in self._model.dense},
+            "state": {v.path: list(v.shape) for v in self._model.state},
+            "tables": {t.name: [t.rows, t.dim] for t in self._model.tables},
+            "dense_optimizer": self._rules[0].signature(),
+            "table_optimizer": self._rules[1].signature(),
+        }
+
+    def read_dense(self) -> list[np.ndarray]:
+        """Values of the model's dense variables, on the chief."""
+        return [value.numpy() for value in self._dense.pull()]
+
+    def read_state(self) -> list[np.ndarray]:
+        """Values of the model's state variables, on the chief."""
+        return [value.numpy() for value in self._state_layout.unflatten(self._state.read_value())]
+
+    def read_table(self, table: int) -> np.ndarray:
+        """A whole table in the order of its ids, `[rows, dim]`, on the chief."""
+        group, index = self._group_of[table]
+        return self._groups[group].read_table(index)
+
+    def _make_groups(self, seed: int) -> tuple[list[tuple[int, int]], list[TableGroup]]:
+        """Groups tables by dimension; also gives each table's group and index within it."""
+        dims = sorted({table.dim for table in self._model.tables})
+        members: dict[int, list] = {dim: [] for dim in dims}
+        group_of = []
+        for table in self._model.tables:
+            group_of.append((dims.index(table.dim), len(members[table.dim])))
+            members[table.dim].append(table)
+        layouts = [GroupLayout(tuple(members[dim]), len(self._devices)) for dim in dims]
+        return group_of, [TableGroup(x, self._devices, self._rules[1], seed) for x in layouts]
+
+    def _ids(self, group: TableGroup, lookups: list[Lookup]) -> tf.Tensor:
+        """The ids in the group of everything the lookups ask for, `[n]`."""
+        members = [self._group_of[lookup.table][1] for lookup in lookups]
+        names = [group.layout.tables[member].name for member in members]
+        limits = [group.layout.tables[member].rows for member in members]
+        offsets = [group.layout.offsets[member] for member in members]
+        ids = [tf.reshape(tf.cast(lookup.ids, tf.int64), [-1]) for lookup in lookups]
+        sizes = tf.stack([tf.size(part) for part in ids])
+        joined = tf.concat(ids, 0)
+        which = tf.repeat(tf.range(len(lookups)), sizes)
+        inside = (joined >= 0) & (joined < tf.gather(tf.constant(limits, tf.int64), which))
+        with tf.control_dependencies([_refuse_outside(inside, joined, which, names, limits)]):
+            moved = joined + tf.gather(tf.constant(offsets, tf.int64), which)
+        return tf.cast(moved, group.layout.id_dtype)
+
+    def _shaped(self, rows: tf.Tensor, lookup: Lookup) -> tf.Tensor:
+        shape, dim = lookup.ids.shape, self._model.tables[lookup.table].dim
+        if shape.rank and shape[1:].is_fully_defined():
+            return tf.reshape(rows, [-1, *shape[1:], dim])
+        return tf.reshape(rows, tf.concat([tf.shape(lookup.ids), [dim]], 0))
+
+    def _count_update(self) -> list[tf.Tensor]:
+        """Counts one update on every ps; returns the number before it, on each."""
+        before = []
+        for device, variable in zip(self._devices, self._iterations, strict=True):
+            with tf.device(device):
+                before.append(variable.assign_add(1) - 1)
+        return before
+
+
+def _dense_layout(variables: Sequence[Any], parts: int) -> DenseLayout:
+    return DenseLayout(
+        tuple(v.path for v in variables), tuple(tuple(v.shape) for v in variables), parts
+    )
+
+
+def _refuse_outside(
+    inside: tf.Tensor, ids: tf.Tensor, which: tf.Tensor, names: list[str], limits: list[int]
+) -> tf.Operation:
+    """Fails the step when an id lies outside its table; costs one comparison when none does."""
+
+    def fail() -> tf.Operation:
+        bad = tf.argmin(tf.cast(inside, tf.int32))
+        rows = tf.gather(tf.constant(limits, tf.int64), which[bad])
+        message = tf.strings.format(
+            "id {} is outside table {}, which has rows 0 to {}",
+            (ids[bad], tf.gather(tf.constant(names), which[bad]), rows - 1),
+        )
+        return tf.debugging.Assert(False, [message])
+
+    return tf.cond(tf.reduce_all(inside), tf.no_op, fail)

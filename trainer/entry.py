@@ -1,0 +1,54 @@
+"""How every entry point parses its flags, reports an error to a person, and exits.
+
+It loads no TensorFlow, so that a role may still set the environment in which that loads.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from absl import app, flags
+
+from tfps.errors import EXIT_USER, RunError, UserError
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+_EXIT_INTERRUPTED = 130
+
+
+def run(main: Callable[[], int | None]) -> None:
+    """Parses the flags, runs `main` and exits with its status (None is 0).
+
+    A bad flag, a `UserError` and a `RunError` end as one line `error: …` on stderr, without a
+    traceback, with the exit code 2, or the exception's own.
+
+    Args:
+        main: The work; it reads `absl.flags.FLAGS`.
+    """
+
+    def guarded(arguments: Sequence[str]) -> int | None:
+        if len(arguments) > 1:
+            _fail(f"unexpected argument {arguments[1]!r}; flags begin with --", EXIT_USER)
+        try:
+            return main()
+        except (UserError, RunError) as error:
+            _fail(str(error), error.exit_code)
+        except KeyboardInterrupt:
+            _fail("interrupted", _EXIT_INTERRUPTED)
+
+    app.run(guarded, flags_parser=_parsed)
+
+
+def _parsed(arguments: Sequence[str]) -> list[str]:
+    try:
+        return list(flags.FLAGS(list(arguments)))
+    except flags.Error as error:
+        message = " ".join(str(error).split())
+        _fail(f"{message} (--help lists the flags)", EXIT_USER)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.write(f"error: {message}\n")
+    sys.exit(code)

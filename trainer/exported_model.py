@@ -1,0 +1,135 @@
+"""A model that training has exported, ready to predict; nothing of the training side is needed."""
+
+import json
+import posixpath
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from tfps.errors import RunError, UserError
+from tfps.feature import Feature
+
+SCHEMA_FILE = "schema.json"
+FORMAT = 1
+_SIGNATURE = "serving_default"
+_OUTPUT = "predictions"
+_MEND = "export the model again by training"
+
+
+class ExportedModel:
+    """A SavedModel with its schema.
+
+    Attributes:
+        directory: Where it was loaded from.
+        features: The model's inputs.
+        label: What the model has learnt.
+    """
+
+    def __init__(self, directory: str):
+        """Loads a model.
+
+        Args:
+            directory: `JOB_DIR/export` of a training run, local or `gs://`.
+
+        Raises:
+            UserError: If there is no such model, or it is not one of tfps.
+        """
+        self.directory = directory
+        try:
+            schema = _schema(directory)
+            self._loaded = tf.saved_model.load(directory)
+        except tf.errors.OpError as error:
+            raise UserError(f"--model={directory} cannot be read: {error.message}") from None
+        except OSError as error:
+            raise UserError(f"--model={directory} cannot be read: {error}") from None
+        where = f"--model={directory}: {SCHEMA_FILE}"
+        features = schema.get("features")
+        if not isinstance(features, list) or not features:
+            raise UserError(f"{where}: 'features' is not a list of features; {_MEND}")
+        self.features = tuple(_feature(item, f"{where}: features") for item in features)
+        self.label = _feature(schema.get("label"), f"{where}: label")
+        self._signature = self._checked_signature()
+
+    def predict(self, inputs: Mapping[str, Any]) -> npt.NDArray[np.float32]:
+        """Predicts one batch.
+
+        Args:
+            inputs: Tensors `[n, *shape]` by feature name.
+
+        Returns:
+            Predictions `[n, ...]`, float32.
+
+        Raises:
+            RunError: If the model fails on them.
+        """
+        try:
+            outputs = self._signature(**inputs)
+        except tf.errors.OpError as error:
+            raise RunError(
+                f"--model={self.directory} fails on the records it was given: {error.message}"
+            ) from None
+        return np.asarray(outputs[_OUTPUT].numpy(), np.float32)
+
+    def _checked_signature(self) -> Any:
+        """The serving signature, which must have the schema's inputs."""
+        where = f"--model={self.directory}"
+        if _SIGNATURE not in self._loaded.signatures:
+            found = ", ".join(self._loaded.signatures) or "none"
+            raise UserError(f"{where} has no signature {_SIGNATURE!r} (found: {found}); {_MEND}")
+        signature = self._loaded.signatures[_SIGNATURE]
+        inputs = set(signature.structured_input_signature[1])
+        wanted = {feature.name for feature in self.features}
+        if inputs != wanted:
+            raise UserError(
+                f"{where}: {_SIGNATURE} has the inputs {', '.join(sorted(inputs))}, but "
+                f"{SCHEMA_FILE} names {', '.join(sorted(wanted))}; {_MEND}"
+            )
+        if _OUTPUT not in signature.structured_outputs:
+            raise UserError(f"{where}: {_SIGNATURE} has no output {_OUTPUT!r}; {_MEND}")
+        return signature
+
+
+def _schema(directory: str) -> dict[str, Any]:
+    """Content of the schema file, after a look at what else the directory must hold."""
+    where = f"--model={directory}"
+    if not tf.io.gfile.isdir(directory):
+        state = "is a file" if tf.io.gfile.exists(directory) else "does not exist"
+        raise UserError(f"{where} {state}; name the export directory of a trained job")
+    if not tf.io.gfile.exists(posixpath.join(directory, "saved_model.pb")):
+        raise UserError(
+            f"{where} is not a SavedModel (it has no saved_model.pb); name the export directory "
+            "of a trained job"
+        )
+    path = posixpath.join(directory, SCHEMA_FILE)
+    if not tf.io.gfile.exists(path):
+        raise UserError(f"{where} has no {SCHEMA_FILE}, so its inputs are not known; {_MEND}")
+    with tf.io.gfile.GFile(path, "rb") as file:
+        text = file.read().decode("utf-8", errors="replace")
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path} is not JSON ({error}); {_MEND}") from None
+    found = content.get("format") if isinstance(content, dict) else None
+    if found != FORMAT:
+        raise UserError(f"{path} has format {found!r}, but this version reads {FORMAT}; {_MEND}")
+    return dict(content)
+
+
+def _feature(content: Any, where: str) -> Feature:
+    """A feature from its `Feature.schema()`."""
+    if not isinstance(content, dict):
+        raise UserError(f"{where}: {content!r} is not a feature; {_MEND}")
+    name, dtype, shape = (content.get(key) for key in ("name", "dtype", "shape"))
+    vocabulary = content.get("vocabulary_size")
+    if (
+        not (isinstance(name, str) and isinstance(dtype, str) and isinstance(shape, list))
+        or not all(isinstance(size, int) and size > 0 for size in shape)
+        or not isinstance(vocabulary, int)
+    ):
+        raise UserError(
+            f"{where}: {content!r} lacks a good name, dtype, shape or vocabulary_size; {_MEND}"
+        )
+    return Feature(name, dtype, tuple(shape), vocabulary or None)

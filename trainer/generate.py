@@ -1,0 +1,135 @@
+"""Writes records with a planted signal, for any config whose label is binary.
+
+    python -m trainer.generate --config=configs/criteo.py --records=500000 --shards=8 --output=DIR
+
+It prints the AUC of the true log-odds on the labels that were written, the best a model can reach;
+the manifest holds it too. Training and evaluation data come from two runs with another `--seed`
+and the same `--signal_seed`.
+"""
+
+import trainer.quiet_tensorflow  # noqa: F401  # isort: skip
+
+import math
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from absl import flags
+from tqdm import tqdm
+
+from tfps import config, examples, metrics, overrides
+from tfps.dataset_writer import DatasetWriter
+from tfps.experiment import Experiment
+from tfps.manifest import Manifest
+from tfps.planted import PlantedSignal
+from trainer import entry
+
+_BLOCK_RECORDS = 4096
+
+
+def generate(
+    experiment: Experiment,
+    output: str,
+    records: int,
+    shards: int,
+    seed: int = 0,
+    signal_seed: int = 0,
+    name: str = "",
+    overwrite: bool = False,
+) -> Manifest:
+    """Writes a dataset of drawn records.
+
+    Args:
+        experiment: Whose task says what a record holds.
+        output: Directory of the dataset.
+        records: Number of records, spread evenly over the shards.
+        shards: Number of shards.
+        seed: Of the records and labels.
+        signal_seed: Of the weights that turn a record into the log-odds of its label.
+        name: Prefix of the shards; the experiment's name when empty.
+        overwrite: Replaces a dataset that is in the directory.
+
+    Returns:
+        The dataset's manifest, with the best AUC.
+
+    Raises:
+        UserError: If the task's schema cannot be generated or the output cannot be written.
+    """
+    task = experiment.task
+    features, label = task.features(), task.label()
+    signal = PlantedSignal(features, label, signal_seed)
+    all_logits, all_labels = [], []
+    with (
+        DatasetWriter(output, name or experiment.name, shards, task, overwrite) as writer,
+        tqdm(total=records, unit=" records", disable=None, leave=False) as progress,
+    ):
+        for shard in range(shards):
+            generator = np.random.default_rng([seed, shard])
+            for count in _blocks(records // shards + (shard < records % shards)):
+                columns, logits, labels = signal.draw(generator, count)
+                for values in _records({**columns, label.name: labels}):
+                    writer.write(shard, examples.encode(values, features, label))
+                all_logits.append(logits)
+                all_labels.append(labels)
+                progress.update(count)
+        best_auc = metrics.auc(np.concatenate(all_labels), np.concatenate(all_logits))
+        return writer.finish(best_auc=None if math.isnan(best_auc) else best_auc)
+
+
+def main() -> None:
+    """Generates what the flags name and prints a summary."""
+    values = flags.FLAGS
+    started = time.monotonic()
+    experiment = overrides.apply(config.load(values.config), values.set)
+    dataset = generate(
+        experiment,
+        output=values.output,
+        records=values.records,
+        shards=values.shards,
+        seed=values.seed,
+        signal_seed=values.signal_seed,
+        name=values.name,
+        overwrite=values.overwrite,
+    )
+    best = "not defined: all labels are equal"
+    if dataset.best_auc is not None:
+        best = f"{dataset.best_auc:.4f}"
+    sys.stdout.write(
+        f"{dataset.name}: {dataset.records:,} records in {len(dataset.shards)} shards "
+        f"({dataset.bytes / 1e6:.1f} MB), {time.monotonic() - started:.1f} s\n"
+        f"best AUC the planted signal allows: {best}\n"
+        f"dataset: {dataset.directory}\n"
+    )
+
+
+def _blocks(count: int) -> Iterator[int]:
+    """Sizes of the blocks that make up a count."""
+    for start in range(0, count, _BLOCK_RECORDS):
+        yield min(_BLOCK_RECORDS, count - start)
+
+
+def _records(columns: Mapping[str, npt.NDArray[np.generic]]) -> Iterator[dict[str, Any]]:
+    """The values of each record, from columns `[count, *shape]` by name."""
+    lists = [column.reshape(len(column), -1).tolist() for column in columns.values()]
+    for row in zip(*lists, strict=True):
+        yield dict(zip(columns, row, strict=True))
+
+
+def _define_flags() -> None:
+    flags.DEFINE_string("config", None, "Config file or module.", required=True)
+    flags.DEFINE_multi_string("set", [], "Override of a config's field: task.dim=8.")
+    flags.DEFINE_string("output", None, "Directory of the dataset.", required=True)
+    flags.DEFINE_integer("records", None, "Number of records.", lower_bound=1, required=True)
+    flags.DEFINE_integer("shards", None, "Number of shards.", lower_bound=1, required=True)
+    flags.DEFINE_integer("seed", 0, "Seed of the records and labels.", lower_bound=0)
+    flags.DEFINE_integer("signal_seed", 0, "Seed of the planted signal.", lower_bound=0)
+    flags.DEFINE_string("name", "", "Prefix of the shards; the experiment's name by default.")
+    flags.DEFINE_boolean("overwrite", False, "Replace a dataset in the output directory.")
+
+
+if __name__ == "__main__":
+    _define_flags()
+    entry.run(main)

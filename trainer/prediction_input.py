@@ -1,0 +1,177 @@
+"""The records to predict, whatever they come in: a dataset, TFRecord files, or files of rows."""
+
+import posixpath
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfps import manifest
+from tfps.errors import UserError
+from tfps.feature import Feature
+from tfps.rows import RowFormat
+from trainer.prediction_rows import PredictionRows
+from trainer.record_batch import RecordBatch
+
+FORMATS = ("auto", "dataset", "tfrecord", "csv")
+_READ_BYTES = 8 << 20
+
+
+class PredictionInput:
+    """Records to predict, in the order of their files.
+
+    Attributes:
+        data: What was named.
+        total: Number of records, where it is known beforehand.
+    """
+
+    def __init__(
+        self,
+        data: str,
+        data_format: str,
+        features: Sequence[Feature],
+        label: Feature,
+        row_format: RowFormat | None = None,
+        max_bad_rows: int = 0,
+    ):
+        """Finds the files and what they are.
+
+        Args:
+            data: A dataset's directory, or a file or glob of TFRecords or rows; local or `gs://`.
+            data_format: One of `FORMATS`; "auto" tells by the name.
+            features: What every record must hold.
+            label: What the records may hold too.
+            row_format: Layout of rows without a header; None for rows with one.
+            max_bad_rows: How many bad rows may be left out.
+
+        Raises:
+            UserError: If there are no such files, or they are not of the format, or the dataset
+                holds other records.
+        """
+        self.data = data
+        self.total: int | None = None
+        try:
+            self._format = _format(data) if data_format == "auto" else data_format
+            if self._format == "dataset":
+                dataset = manifest.read(data, "--data")
+                _check_schema(dataset, features, label)
+                self.total = dataset.records
+                self._paths = [dataset.path_of(shard) for shard in dataset.shards if shard.records]
+            else:
+                self._paths = _files(data)
+        except tf.errors.OpError as error:
+            raise UserError(f"--data={data} cannot be read: {error.message}") from None
+        if self._format == "csv":
+            self._rows = PredictionRows(features, label, row_format, max_bad_rows)
+        elif row_format is not None:
+            raise UserError(
+                f"--data={data} holds records already, which --config does not apply to; leave "
+                "--config out, or say --format=csv"
+            )
+
+    @property
+    def bad_rows(self) -> int:
+        """How many rows were left out so far."""
+        return self._rows.bad_rows if self._format == "csv" else 0
+
+    def batches(self, batch_size: int) -> Iterator[RecordBatch]:
+        """All records.
+
+        Args:
+            batch_size: Records per batch; the last one of a file may be smaller.
+
+        Yields:
+            Batches, each of one file.
+
+        Raises:
+            UserError: If a file cannot be read, or a row is bad.
+        """
+        for path in self._paths:
+            if self._format == "csv":
+                yield from self._rows.batches(path, batch_size)
+            else:
+                yield from _record_batches(path, batch_size)
+
+
+def _format(data: str) -> str:
+    """The format of what is named: "dataset", "tfrecord" or "csv"."""
+    if tf.io.gfile.isdir(data):
+        return "dataset"
+    found = {".tfrecord" in posixpath.basename(path) for path in _files(data)}
+    if len(found) > 1:
+        raise UserError(
+            f"--data={data}: only some of these files have .tfrecord in their name; name fewer, "
+            f"or say which they are with --format={'|'.join(FORMATS[2:])}"
+        )
+    return "tfrecord" if found.pop() else "csv"
+
+
+def _files(data: str) -> list[str]:
+    """The file, or the files of a glob in the order of their names."""
+    if tf.io.gfile.isdir(data):
+        raise UserError(f"--data={data} is a directory; with --format, name files")
+    if tf.io.gfile.exists(data):
+        return [data]
+    files = sorted(tf.io.gfile.glob(data)) if any(sign in data for sign in "*?[") else []
+    if not files:
+        raise UserError(f"--data={data}: no such file")
+    directories = [path for path in files if tf.io.gfile.isdir(path)]
+    if directories:
+        raise UserError(f"--data={data}: {directories[0]} is a directory; name files only")
+    return files
+
+
+def _record_batches(path: str, batch_size: int) -> Iterator[RecordBatch]:
+    """Batches of one TFRecord file, gzip when it ends in `.gz`."""
+    records = _records(path).batch(batch_size).prefetch(2)
+    first = 1
+    try:
+        for serialized in records.as_numpy_iterator():
+            numbers = range(first, first + len(serialized))
+            yield RecordBatch(path, "record", numbers, serialized.tolist())
+            first = numbers.stop
+    except tf.errors.DataLossError:
+        raise UserError(
+            f"{path} record {_first_unreadable(path)} is corrupt, or the file is no TFRecord file; "
+            "copy or prepare it again"
+        ) from None
+    except tf.errors.OpError as error:
+        raise UserError(f"{path} cannot be read: {error.message}") from None
+
+
+def _records(path: str) -> Any:
+    compression = "GZIP" if path.endswith(".gz") else ""
+    return tf.data.TFRecordDataset(path, compression, buffer_size=_READ_BYTES)
+
+
+def _first_unreadable(path: str) -> int:
+    """Number of the record that ends the reading of a file."""
+    number = 1
+    try:
+        for _ in _records(path):
+            number += 1
+    except tf.errors.DataLossError:
+        return number
+    return number
+
+
+def _check_schema(dataset: manifest.Manifest, features: Sequence[Feature], label: Feature) -> None:
+    """Refuses a dataset whose records are not those of the model."""
+    held = {schema["name"]: schema for schema in (*dataset.features, dataset.label)}
+    differences = []
+    if dataset.label["name"] != label.name:
+        differences.append(f"the label is {dataset.label['name']!r}, not {label.name!r}")
+    for feature in (*features, label):
+        if feature.name not in held:
+            differences.append(f"{feature.name!r} is not in the data")
+            continue
+        differences += [
+            f"{feature.name!r} has {key} {held[feature.name][key]}, not {value}"
+            for key, value in feature.schema().items()
+            if held[feature.name][key] != value
+        ]
+    if differences:
+        raise UserError(
+            f"--data={dataset.directory} holds other records than the model's: "
+            f"{'; '.join(differences)}. Name data that was prepared for this model"
+        )

@@ -1,0 +1,82 @@
+"""Shows how far the training is: a bar on a terminal, log lines elsewhere."""
+
+import logging
+import time
+from typing import TextIO
+
+from tqdm import tqdm
+
+from tfps.coordinator import Progress
+
+LINE_SECONDS = 10.0
+_BAR_SECONDS = 0.5
+_ERASE_LINE = "\x1b[2K"
+_log = logging.getLogger(__name__)
+
+
+class ProgressDisplay:
+    """Draws a bar or writes lines, seldom enough not to matter.
+
+    A bar's text ends in a carriage return: whoever relays the output to a terminal keeps it as the
+    last line.
+    """
+
+    def __init__(self, stream: TextIO, bar: bool):
+        self._stream = stream
+        self._bar = bar
+        self._began: float | None = None
+        self._shown = 0.0
+        self._loss = float("nan")
+        self._is_on_screen = False
+
+    def show(self, progress: Progress, records: int, epochs: int) -> None:
+        """Shows progress, unless it was shown a moment ago.
+
+        Args:
+            progress: How far the training is.
+            records: Records of one epoch.
+            epochs: Number of epochs.
+        """
+        now = time.monotonic()
+        self._began = self._began or now
+        if progress.loss is not None:
+            self._loss = progress.loss
+        if now - self._shown < (_BAR_SECONDS if self._bar else LINE_SECONDS):
+            return
+        self._shown = now
+        title = f"epoch {progress.epoch + 1}/{epochs}"
+        done = progress.examples - progress.epoch * records
+        if self._bar:
+            self._draw(title, done, records, progress.examples_per_second, now - self._began)
+        elif progress.examples:
+            _log.info(
+                "%s: %s of %s records, %s examples/s, loss %.4f",
+                title,
+                f"{done:,}",
+                f"{records:,}",
+                f"{progress.examples_per_second:,.0f}",
+                self._loss,
+            )
+
+    def clear(self) -> None:
+        """Takes the bar off the screen, for a line to be written."""
+        if self._is_on_screen and self._stream.isatty():
+            self._stream.write(_ERASE_LINE)
+        self._is_on_screen = False
+
+    def _draw(self, title: str, done: int, total: int, rate: float, elapsed: float) -> None:
+        text = tqdm.format_meter(
+            done,
+            total,
+            elapsed,
+            ncols=100,
+            prefix=title,
+            unit=" records",
+            unit_scale=True,
+            rate=rate or None,
+            postfix=f"loss {self._loss:.4f}",
+        )
+        self.clear()
+        self._stream.write(f"{text}\r")
+        self._stream.flush()
+        self._is_on_screen = True

@@ -1,0 +1,111 @@
+"""Some records of one file that still know where they stand, so that a bad one can be named."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+
+from tfps import examples
+from tfps.errors import UserError
+from tfps.feature import Feature
+
+_KINDS = {"int64": "int64_list", "float32": "float_list", "string": "bytes_list"}
+_CONTENTS = {"int64_list": "integers", "float_list": "floats", "bytes_list": "strings"}
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordBatch:
+    """Serialized records of one file.
+
+    Attributes:
+        path: The file.
+        unit: What its numbers count: "record" or "line".
+        numbers: Where each record stands, from 1.
+        serialized: Each record as a `tf.train.Example`.
+        labelled: Whether they hold labels; None leaves that to the first record.
+    """
+
+    path: str
+    unit: str
+    numbers: Sequence[int]
+    serialized: Sequence[bytes]
+    labelled: bool | None = None
+
+    def where(self, index: int) -> str:
+        """The record of this index in the batch, for messages."""
+        return f"{self.path} {self.unit} {self.numbers[index]}"
+
+    def has_labels(self, label: Feature) -> bool:
+        """Whether the records hold this label."""
+        if self.labelled is not None:
+            return self.labelled
+        slot = self._example(0).features.feature
+        return label.name in slot and slot[label.name].WhichOneof("kind") is not None
+
+    def parse(
+        self, features: Sequence[Feature], label: Feature | None
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor | None]:
+        """The records as tensors.
+
+        Args:
+            features: What every record must hold.
+            label: What else it must hold, or None.
+
+        Returns:
+            Tensors `[n, *shape]` by feature name, and the labels `[n, *shape]` (None without).
+
+        Raises:
+            UserError: If a record does not hold that; the first such record is named.
+        """
+        try:
+            inputs, labels = examples.parse(tf.constant(self.serialized), features, label)
+        except tf.errors.InvalidArgumentError as error:
+            for index in range(len(self.numbers)):
+                self._check(index, (*features, label) if label else features)
+            raise UserError(
+                f"{self.where(0)} and the next cannot be read: {error.message}"
+            ) from None
+        for feature in features:
+            if feature.vocabulary_size:
+                self._check_ids(feature, inputs[feature.name].numpy())
+        return inputs, labels
+
+    def _example(self, index: int) -> Any:
+        try:
+            return tf.train.Example.FromString(self.serialized[index])
+        except DecodeError:
+            raise UserError(
+                f"{self.where(index)} is no tf.train.Example; name data that was prepared for "
+                "this model"
+            ) from None
+
+    def _check(self, index: int, features: Sequence[Feature]) -> None:
+        """Refuses a record that differs from the features."""
+        held = self._example(index).features.feature
+        for feature in features:
+            kind = held[feature.name].WhichOneof("kind") if feature.name in held else None
+            if kind is None:
+                found = f"has no {feature.name!r} (it has {', '.join(sorted(held)) or 'nothing'})"
+            elif kind != _KINDS[feature.dtype]:
+                found = f"holds {_CONTENTS[kind]} in {feature.name!r}, not {feature.dtype}"
+            elif (count := len(getattr(held[feature.name], kind).value)) != feature.size:
+                found = f"holds {count} values in {feature.name!r}, not {feature.size}"
+            else:
+                continue
+            raise UserError(
+                f"{self.where(index)} {found}; name data that was prepared for this model"
+            )
+
+    def _check_ids(self, feature: Feature, ids: Any) -> None:
+        """Refuses a record with an id that the model does not know."""
+        bad = ((ids < 0) | (ids >= feature.vocabulary_size)).reshape(len(self.numbers), -1)
+        if bad.any():
+            index = int(np.argmax(bad.any(axis=1)))
+            value = ids.reshape(len(self.numbers), -1)[index][bad[index]][0]
+            raise UserError(
+                f"{self.where(index)}: {feature.name!r} holds the id {value}, outside the model's "
+                f"[0, {feature.vocabulary_size}); name data that was prepared for this model"
+            )

@@ -1,0 +1,146 @@
+"""What every task of a job runs: `python -m trainer.task --config=… --job_dir=…`.
+
+The role comes from TF_CONFIG (or Vertex AI's CLUSTER_SPEC): the chief trains, worker and ps serve.
+Without either, one process does everything.
+"""
+
+import logging
+import os
+import posixpath
+import signal
+import sys
+from typing import NoReturn
+
+# Read by TensorFlow when it loads: a lost peer must be an error, not a wait without end.
+os.environ["GRPC_FAIL_FAST"] = "use_caller"
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+
+from absl import flags  # noqa: E402
+
+from tfps.cluster import Cluster, decode  # noqa: E402
+from tfps.errors import EXIT_OK, UserError  # noqa: E402
+from trainer import entry, terminal  # noqa: E402
+
+_FLAGS = flags.FLAGS
+_log = logging.getLogger("trainer.task")
+
+flags.DEFINE_string("config", None, "Config file or module, e.g. configs/census.py.")
+flags.DEFINE_multi_string("set", [], "Overrides one field of the config: train.batch_size=1024.")
+flags.DEFINE_string("train_data", None, "Directory of training shards (overrides data.train).")
+flags.DEFINE_string("eval_data", None, "Directory of evaluation shards (overrides data.eval).")
+flags.DEFINE_string("job_dir", None, "Where checkpoints, export and report go; every task's.")
+flags.DEFINE_enum(
+    "mode", None, ["async", "local"], "async needs a cluster, local none; default: as TF_CONFIG says."
+)
+flags.DEFINE_integer("intra_op_threads", 0, "Threads within one operation; 0: TensorFlow's choice.", 0)
+flags.DEFINE_integer("inter_op_threads", 0, "Operations at once; 0: TensorFlow's choice.", 0)
+flags.DEFINE_float("connect_seconds", 120.0, "Chief: limit for all tasks to be reachable.", 0.0)
+flags.DEFINE_float("stall_seconds", 600.0, "Chief: limit for the next trained batch.", 1.0)
+flags.DEFINE_float("chief_wait_seconds", 600.0, "Worker, ps: limit for the chief to appear.", 0.0)
+flags.DEFINE_float("chief_lost_seconds", 60.0, "Worker, ps: limit for a lost chief's return.", 0.0)
+flags.DEFINE_enum("progress", "auto", ["auto", "bar", "lines"], "How to show progress.")
+flags.DEFINE_string("tensorflow_log", None, "File for TensorFlow's own messages; default: stderr.")
+
+
+def main() -> int:
+    """Runs this task's role; returns its exit code."""
+    cluster = decode(os.environ)
+    _check_flags(cluster)
+    log = _FLAGS.tensorflow_log or _default_log(cluster)
+    if log:
+        terminal.redirect_noise(log)
+    display = terminal.start_logging(_FLAGS.progress)
+    if cluster.job == "ps" or (cluster.job == "chief" and not cluster.is_local):
+        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # they hold and coordinate; workers compute
+    if cluster.job == "chief":
+        return _run_chief(cluster, display)
+    return _run_server(cluster)
+
+
+def _check_flags(cluster: Cluster) -> None:
+    for name in ("config", "job_dir"):
+        if not getattr(_FLAGS, name):
+            raise UserError(f"--{name} is missing")
+    if os.environ["KERAS_BACKEND"] != "tensorflow":
+        backend = os.environ["KERAS_BACKEND"]
+        raise UserError(f"KERAS_BACKEND={backend}: parameter servers need tensorflow; unset it")
+    if cluster.job == "evaluator":
+        raise UserError(
+            "this task is an evaluator, a role that does not exist yet: the workers evaluate after "
+            "every epoch; leave the evaluator out of the job"
+        )
+    if _FLAGS.mode == "async" and cluster.is_local:
+        raise UserError(
+            "--mode=async needs a cluster, but TF_CONFIG names none; use --mode=local, or start a "
+            "local cluster with python -m cloud.local"
+        )
+    if _FLAGS.mode == "local" and not cluster.is_local:
+        raise UserError("--mode=local, but TF_CONFIG names a cluster; unset one of them")
+    if cluster.workers and not cluster.ps:
+        raise UserError(
+            f"TF_CONFIG names {len(cluster.workers)} workers but no ps; training without ps "
+            "(all-reduce) does not exist yet: add a ps"
+        )
+
+
+def _default_log(cluster: Cluster) -> str | None:
+    """A local run's terminal is a person's; elsewhere stderr is what the platform collects."""
+    if not cluster.is_local or "://" in _FLAGS.job_dir:
+        return None
+    log = posixpath.join(_FLAGS.job_dir, "logs", "chief-0.log")
+    try:
+        os.makedirs(posixpath.dirname(log), exist_ok=True)
+        open(log, "a").close()
+    except OSError as error:
+        raise UserError(f"--job_dir={_FLAGS.job_dir} cannot be written ({error.strerror})") from None
+    return log
+
+
+def _run_chief(cluster: Cluster, display) -> int:  # noqa: ANN001 (its module loads no TensorFlow)
+    # Loaded here: the environment above must be set before TensorFlow is.
+    import tensorflow as tf
+
+    from tfps import config, overrides
+    from trainer.run import Interrupted, Run, RunOptions
+
+    terminal.quiet_tensorflow()
+    for gpu in tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.set_memory_growth(gpu, True)
+    tf.config.threading.set_intra_op_parallelism_threads(_FLAGS.intra_op_threads)
+    tf.config.threading.set_inter_op_parallelism_threads(_FLAGS.inter_op_threads)
+    data = {"data.train": _FLAGS.train_data, "data.eval": _FLAGS.eval_data}
+    given = [f"{field}={value}" for field, value in data.items() if value is not None]
+    experiment = overrides.apply(config.load(_FLAGS.config), [*_FLAGS.set, *given])
+    options = RunOptions(_FLAGS.connect_seconds, _FLAGS.stall_seconds)
+
+    def interrupt(number: int, _) -> NoReturn:  # noqa: ANN001
+        signal.signal(number, signal.SIG_DFL)
+        raise Interrupted(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
+    try:
+        Run(experiment, cluster, _FLAGS.job_dir, options, display).run()
+    except Interrupted as interrupted:
+        name = signal.Signals(interrupted.signal).name
+        _log.warning("stopped by %s; the same command goes on from the last checkpoint", name)
+        return 128 + interrupted.signal
+    return EXIT_OK
+
+
+def _run_server(cluster: Cluster) -> int:
+    from tfps.server import ServerOptions, serve
+
+    terminal.quiet_tensorflow()
+    options = ServerOptions(
+        _FLAGS.intra_op_threads,
+        _FLAGS.inter_op_threads,
+        _FLAGS.chief_wait_seconds,
+        _FLAGS.chief_lost_seconds,
+    )
+    serve(cluster, _FLAGS.job_dir, options)
+    return EXIT_OK
+
+
+if __name__ == "__main__":
+    entry.run(main)

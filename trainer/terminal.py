@@ -1,0 +1,72 @@
+"""Keeps what tfps says apart from TensorFlow's own noise."""
+
+import logging
+import os
+import sys
+from typing import TextIO
+
+from trainer.progress_display import ProgressDisplay
+
+_FORMAT = "%(asctime)s %(message)s"
+_OWN = ("tfps", "trainer", "configs")
+
+
+class _AboveTheBar(logging.StreamHandler):
+    def __init__(self, stream: TextIO, display: ProgressDisplay):
+        super().__init__(stream)
+        self._display = display
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._display.clear()
+        super().emit(record)
+
+
+def redirect_noise(path: str) -> None:
+    """Sends what native code writes to stderr to a file; Python's own stderr stays.
+
+    Call before TensorFlow is loaded.
+
+    Args:
+        path: The file, appended to.
+    """
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, 2)
+    os.close(log)
+    sys.stderr = os.fdopen(terminal, "w", buffering=1, errors="backslashreplace")
+
+
+def start_logging(progress: str) -> ProgressDisplay:
+    """Sends tfps's log lines to Python's stderr, everybody else's to the native one.
+
+    Args:
+        progress: `bar`, `lines`, or `auto`: a bar if stderr is a terminal.
+
+    Returns:
+        The display, which log lines respect.
+    """
+    bar = progress == "bar" or (progress == "auto" and sys.stderr.isatty())
+    display = ProgressDisplay(sys.stderr, bar)
+    own = _AboveTheBar(sys.stderr, display)
+    own.setFormatter(logging.Formatter(_FORMAT, "%H:%M:%S"))
+    for name in _OWN:
+        logger = logging.getLogger(name)
+        logger.handlers = [own]
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+    native = logging.StreamHandler(os.fdopen(2, "w", buffering=1, closefd=False))
+    native.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    root = logging.getLogger()
+    root.handlers = [native]
+    root.setLevel(logging.WARNING)
+    return display
+
+
+def quiet_tensorflow() -> None:
+    """Lets TensorFlow's Python loggers write where its native code does; after it is loaded."""
+    for name in ("tensorflow", "absl"):
+        logger = logging.getLogger(name)
+        logger.handlers = []
+        logger.propagate = True
