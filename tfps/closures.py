@@ -1,5 +1,8 @@
 """The closures that workers run: train a lease, evaluate a shard."""
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 
 from tfps import records
@@ -7,17 +10,18 @@ from tfps.experiment import Experiment
 from tfps.step import Step
 from tfps.store.lease_progress import LeaseProgress
 
+State = tuple[Any, ...]
 UNROLL = 5  # steps per loop body: each turn of the loop costs messages to every ps
-_DRAWS = 1 << 32  # numbers of random draws that a step may use up
+_DRAWS = 1 << 32  # numbers that the random draws of a step may use up
 
 
 class Closures:
     """Functions to schedule, each traced once; their arguments are scalar tensors.
 
     Attributes:
-        train: (path, slot, seed, record_count) -> (attempts, steps, loss_sum, bad_step). Trains what
-            is left of the lease in the slot. `bad_step` is the first step, from 0, whose loss was
-            not finite, or -1.
+        train: (path, slot, seed, record_count) -> (attempts, steps, loss_sum, bad_step). Trains
+            what is left of the lease in the slot. `bad_step` is the first step, from 0, whose loss
+            was not finite, or -1.
         evaluate: (path, record_count) -> (loss_sum, labels, predictions). Every record of a shard
             once, in order; `loss_sum` is the sum over records of the loss of their batch.
     """
@@ -35,7 +39,9 @@ class Closures:
         )
         self.evaluate = tf.function(self._evaluate, input_signature=[path, number], autograph=False)
 
-    def _train(self, path, slot, seed, record_count):
+    def _train(
+        self, path: tf.Tensor, slot: tf.Tensor, seed: tf.Tensor, record_count: tf.Tensor
+    ) -> tuple[tf.Tensor, ...]:
         begun = self._progress.begin(slot)
         total = -(-record_count // self._batch_size)
         iterator = iter(
@@ -50,7 +56,7 @@ class Closures:
             )
         )
 
-        def one(step, unrecorded, bad_step):
+        def one(step: tf.Tensor, unrecorded: tf.Tensor, bad_step: tf.Tensor) -> State:
             features, label = next(iterator)
             loss, arrived = self._step.train(features, label, tf.stack([seed, step * _DRAWS]))
             # What this pull brought was read after the pushes of the step before.
@@ -61,12 +67,12 @@ class Closures:
             bad = (bad_step < 0) & ~tf.math.is_finite(loss)
             return step + 1, trained, tf.where(bad, step, bad_step)
 
-        def several(*state):
+        def several(*state: tf.Tensor) -> State:
             for _ in range(UNROLL):
                 state = one(*state)
             return state
 
-        def more_than(steps):
+        def more_than(steps: int) -> Callable[..., tf.Tensor]:
             return lambda step, _, bad_step: (step + steps <= total) & (bad_step < 0)
 
         state = (begun, tf.zeros([3], tf.float64), tf.constant(-1, tf.int64))
@@ -76,18 +82,23 @@ class Closures:
         attempts, steps, loss_sum = tf.unstack(self._progress.slot(slot))
         return attempts, steps, loss_sum, bad_step
 
-    def _evaluate(self, path, record_count):
+    def _evaluate(self, path: tf.Tensor, record_count: tf.Tensor) -> tuple[tf.Tensor, ...]:
         total = tf.cast(-(-record_count // self._batch_size), tf.int32)
         iterator = iter(records.batches(path, self._features, self._label, self._batch_size))
 
-        def one(step, loss_sum, labels, predictions):
+        def one(
+            step: tf.Tensor,
+            loss_sum: tf.Tensor,
+            labels: tf.TensorArray,
+            predictions: tf.TensorArray,
+        ) -> State:
             features, label = next(iterator)
             loss, predicted = self._step.predict(features, label)
             loss_sum += tf.cast(loss, tf.float64) * tf.cast(tf.shape(label)[0], tf.float64)
             predicted = tf.cast(predicted, tf.float32)
             return step + 1, loss_sum, labels.write(step, label), predictions.write(step, predicted)
 
-        def array(dtype):
+        def array(dtype: Any) -> tf.TensorArray:
             return tf.TensorArray(dtype, total, infer_shape=False)
 
         state = (0, tf.zeros([], tf.float64), array(self._label.dtype), array(tf.float32))

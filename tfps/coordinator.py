@@ -167,11 +167,11 @@ class Coordinator:
     def _finish(self, future: concurrent.futures.Future, queue: LeaseQueue) -> None:
         slot, lease = self._in_flight.pop(future)
         result = self._result(future, f"training epoch {lease.epoch + 1}", lease.path)
-        attempts, steps, loss_sum, bad_step = result
+        attempts, _, loss_sum, bad_step = result
         if bad_step >= 0:
             raise RunError(
-                f"the loss is not finite at step {int(bad_step) + 1} of the lease on {lease}; lower "
-                "the learning rate, or look for infinite values in the data; the last checkpoint "
+                f"the loss is not finite at step {int(bad_step) + 1} of {lease}; lower the "
+                " learning rate, or look for infinite values in the data; the last checkpoint "
                 "holds the parameters from before"
             )
         if attempts > 1:

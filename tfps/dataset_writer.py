@@ -106,10 +106,13 @@ class DatasetWriter:
     ) -> None:
         if self._done:
             return
-        for writer in self._writers:
-            writer.close()
-        for file in self.files:
-            tf.io.gfile.remove(self._path(file))
+        try:
+            for writer in self._writers:
+                writer.close()
+            for file in self.files:
+                tf.io.gfile.remove(self._path(file))
+        except tf.errors.OpError as failure:
+            raise self._unwritable(failure) from error
 
     def _path(self, file: str) -> str:
         return posixpath.join(self._directory, file)

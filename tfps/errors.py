@@ -1,4 +1,4 @@
-"""What ends a run, told to a person: the two exceptions whose message is printed without a traceback."""
+"""What ends a run, told to a person: exceptions that are printed without a traceback."""
 
 EXIT_OK = 0
 EXIT_USER = 2

@@ -26,7 +26,7 @@ class Executor(Protocol):
         """Queues a closure; its result, as NumPy values, or its error arrives in the future."""
 
     def root_error(self, error: BaseException) -> BaseException:
-        """The error behind a future's error: a closure cancelled for another's failure knows not."""
+        """The error behind a future's error; one cancelled for another's failure knows not."""
 
 
 class LocalExecutor:
@@ -56,7 +56,9 @@ class ClusterExecutor:
     def __init__(
         self, coordinator: tf.distribute.coordinator.ClusterCoordinator, workers: int, ps: int
     ):
-        self.devices = [f"/job:ps/replica:0/task:{k}/device:CPU:0" for k in range(ps)]
+        self.devices: Sequence[str] = [
+            f"/job:ps/replica:0/task:{k}/device:CPU:0" for k in range(ps)
+        ]
         self.workers = workers
         self._coordinator = coordinator
         self._pool = concurrent.futures.ThreadPoolExecutor(4 * workers + 4, "fetch")

@@ -42,8 +42,8 @@ def explain(error: BaseException, doing: str, path: str) -> BaseException:
         r"Feature: |Key: |parse|Example", text
     ):
         return UserError(
-            f"{doing}: a record of shard {path} has another schema than its manifest says ({text}); "
-            "make it again with trainer.prepare"
+            f"{doing}: a record of shard {path} has another schema than its manifest says "
+            f"({text}); make it again with trainer.prepare"
         )
     return error
 

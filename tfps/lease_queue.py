@@ -30,7 +30,9 @@ class QueueState:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "QueueState":
         """From what `to_json` gave."""
-        return cls(int(data["epoch"]), tuple(data["done"]), int(data["trained"]), int(data["repeated"]))
+        return cls(
+            int(data["epoch"]), tuple(data["done"]), int(data["trained"]), int(data["repeated"])
+        )
 
 
 class LeaseQueue:

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -15,6 +15,8 @@ from tfps.table import Table
 from tfps.task import Task
 
 Features = Mapping[str, tf.Tensor]
+# Given a layer, its table's index and ids, the rows for them.
+Answer = Callable[[keras.layers.Embedding, int, tf.Tensor], tf.Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,13 +59,15 @@ class StatelessModel:
         tables: One per embedding layer, in the order in which the layers were built.
         dense: The other trainable variables.
         state: Floating-point variables that no gradient changes, such as BatchNorm statistics.
+        initial_dense: Initial values of `dense`, laid end to end, float32.
+        initial_state: Initial values of `state`, laid end to end, float32.
     """
 
     def __init__(self, task: Task, seed: int):
         keras.utils.clear_session()  # equal names, whatever was built before in this process
         keras.utils.set_random_seed(seed)
         self.tables: list[Table] = []
-        self._answer = None
+        self._answer: Answer | None = None
         with self._embedding_layers_without_tables():
             self._model = task.build_model()
             self._features = task.features()
@@ -71,11 +75,17 @@ class StatelessModel:
         self.dense: list[keras.Variable] = list(self._model.trainable_variables)
         self._fixed: list[keras.Variable] = list(self._model.non_trainable_variables)
         self.state = [v for v in self._fixed if v.dtype == "float32"]
+        # Read now: a process that becomes a chief loses the variables it made before.
+        self.initial_dense = _flatten(self.dense)
+        self.initial_state = _flatten(self.state)
+        self._constants = {
+            v.path: v.numpy() for v in self._fixed if v.dtype != "float32" and not _is_seed(v)
+        }
         for variable in self.dense:
             if variable.dtype != "float32":
                 raise UserError(
-                    f"variable {variable.path!r} has dtype {variable.dtype}; parameter servers hold "
-                    "float32 only (keras.config.set_floatx('float32'), or a mixed precision policy)"
+                    f"variable {variable.path!r} has dtype {variable.dtype}; parameter servers "
+                    "hold float32 only; use floatx float32, or a mixed precision policy"
                 )
 
     @staticmethod
@@ -85,7 +95,9 @@ class StatelessModel:
         Raises:
             UserError: If the model cannot be called with the features.
         """
-        symbols = {f.name: keras.KerasTensor((None, *f.shape), f.dtype, name=f.name) for f in features}
+        symbols = {
+            f.name: keras.KerasTensor((None, *f.shape), f.dtype, name=f.name) for f in features
+        }
         try:
             model(model_inputs(features, symbols))
         except UserError:
@@ -93,7 +105,8 @@ class StatelessModel:
         except Exception as error:
             names = ", ".join(f"{f.name} {f.dtype} {list(f.shape)}" for f in features)
             raise UserError(
-                f"build_model(): the model cannot be called with the task's features ({names}): {error}"
+                f"build_model(): the model cannot be called with the task's features "
+                f"({names}): {error}"
             ) from error
 
     def lookups(self, features: Features, training: bool) -> list[Lookup]:
@@ -153,15 +166,15 @@ class StatelessModel:
         total = tf.add_n([tf.cast(loss, tf.float32) for loss in losses]) if losses else tf.zeros([])
         return Forward(outputs, state_after, total)
 
-    def initial_dense(self) -> np.ndarray:
-        """Initial values of `dense`, laid end to end, float32."""
-        return _flatten(self.dense)
-
-    def initial_state(self) -> np.ndarray:
-        """Initial values of `state`, laid end to end, float32."""
-        return _flatten(self.state)
-
-    def _call(self, answer, dense, state, seed, features, training):
+    def _call(
+        self,
+        answer: Answer,
+        dense: Sequence[tf.Tensor],
+        state: Sequence[tf.Tensor],
+        seed: tf.Tensor,
+        features: Features,
+        training: bool,
+    ) -> tuple[Any, list[tf.Tensor], list[tf.Tensor]]:
         fixed = self._fixed_values(state, seed)
         self._answer = answer
         try:
@@ -193,10 +206,12 @@ class StatelessModel:
                 values.append(next(states))
             elif _is_seed(variable):
                 # A layer counts up the second number with each draw; each layer starts apart.
-                values.append(tf.cast(seed + [0, seeds << 16], variable.dtype))
+                values.append(
+                    tf.cast(seed + tf.constant([0, seeds << 16], tf.int64), variable.dtype)
+                )
                 seeds += 1
             else:
-                values.append(tf.constant(keras.ops.convert_to_numpy(variable.value)))
+                values.append(tf.constant(self._constants[variable.path]))
         return values
 
     @contextlib.contextmanager
@@ -240,7 +255,9 @@ class StatelessModel:
             ids = tf.cast(ids, tf.int32)
         return tf.cast(self._answer(layer, table, ids), layer.compute_dtype)
 
-    def _refuse_dependence(self, layer, ids: tf.Tensor, answers: list[tf.Tensor]) -> None:
+    def _refuse_dependence(
+        self, layer: keras.layers.Layer, ids: tf.Tensor, answers: list[tf.Tensor]
+    ) -> None:
         """Ids made from another layer's rows would need a second pull within a step."""
         rows = {id(answer.op) for answer in answers}
         seen, waiting = set(), [ids.op]
@@ -248,7 +265,7 @@ class StatelessModel:
             op = waiting.pop()
             if id(op) in rows:
                 raise UserError(
-                    f"layer {layer.path!r}: its ids depend on the output of another Embedding layer; "
+                    f"layer {layer.path!r}: its ids depend on another Embedding layer's output; "
                     "on parameter servers ids must be computed from the model's inputs alone"
                 )
             if id(op) not in seen:
@@ -268,7 +285,7 @@ def _is_seed(variable: keras.Variable) -> bool:
 
 
 def _flatten(variables: Sequence[keras.Variable]) -> np.ndarray:
-    pieces = [keras.ops.convert_to_numpy(v.value).ravel() for v in variables]
+    pieces = [v.numpy().ravel() for v in variables]
     return np.concatenate([*pieces, np.zeros([0], np.float32)]).astype(np.float32)
 
 

@@ -84,12 +84,12 @@ def _parsed(kind: Any, text: str, where: str) -> Any:
         return tuple(_parsed(element, item.strip(), where) for item in items.split(",") if items)
     if kind not in _PARSERS:
         raise UserError(
-            f"{where} is a {_name(kind)}, which cannot be set by a flag; edit the config"
+            f"{where} is of type {_name(kind)}, which cannot be set by a flag; edit the config"
         )
     try:
         return _PARSERS[kind](text)
     except (ValueError, KeyError):
-        raise UserError(f"{where} is a {_name(kind)}, and {text!r} is none") from None
+        raise UserError(f"{where} must be {_name(kind)}, not {text!r}") from None
 
 
 def _optional(kind: Any) -> Any:

@@ -100,8 +100,9 @@ class PlantedSignal:
     def _part(self, feature: Feature, values: npt.NDArray[np.generic]) -> Logits:
         """What one feature `[count, size]` adds to the raw logit `[count]`."""
         columns = np.arange(feature.size, dtype=np.uint64)
-        seeds = np.uint64(self.seed) * _GOLDEN ^ np.uint64(zlib.crc32(feature.name.encode()))
-        keys = _mixed(_mixed(seeds) + columns * _GOLDEN)
+        seeds = _mixed(np.array([self.seed], dtype=np.uint64))
+        of_feature = _mixed(seeds ^ np.uint64(zlib.crc32(feature.name.encode())))
+        keys = _mixed(of_feature + columns * _GOLDEN)
         if not feature.vocabulary:
             return np.asarray(values.astype(np.float64) @ _normal(keys))
         weights = _normal(keys ^ _mixed(values.astype(np.uint64)))
@@ -116,9 +117,9 @@ def _zipf(uniform: npt.NDArray[np.float64], vocabulary: int) -> npt.NDArray[np.i
     return np.minimum(ranks.astype(np.int64) - 1, vocabulary - 1)
 
 
-def _mixed(values: npt.NDArray[np.uint64] | np.uint64) -> npt.NDArray[np.uint64]:
+def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """The finalizer of splitmix64: a bijection of 64 bits that looks random."""
-    mixed = np.atleast_1d(values) + _GOLDEN
+    mixed = values + _GOLDEN
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(31))

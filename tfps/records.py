@@ -50,6 +50,8 @@ def batches(
     if skip is not None:
         dataset = dataset.skip(skip)
     dataset = dataset.map(
-        lambda serialized: examples.parse(serialized, features, label), deterministic=True
+        lambda serialized: examples.parse(serialized, features, label),
+        num_parallel_calls=1,
+        deterministic=True,
     )
     return dataset.prefetch(2)

@@ -70,9 +70,7 @@ def serve(cluster: Cluster, job_dir: str, options: ServerOptions) -> None:
     _log.info("%s ends: the chief is done", cluster.name)
 
 
-def wait_for_end_of_chief(
-    chief: str, is_done: Callable[[], bool], options: ServerOptions
-) -> None:
+def wait_for_end_of_chief(chief: str, is_done: Callable[[], bool], options: ServerOptions) -> None:
     """Returns when the chief was there, went away, and is done.
 
     Args:
@@ -92,8 +90,8 @@ def wait_for_end_of_chief(
             return
         elif seen and time.monotonic() - last_seen > options.chief_lost_seconds:
             raise RunError(
-                f"the chief at {chief} has been away for {options.chief_lost_seconds:.0f} s without "
-                "being done; start every task again to go on from the last checkpoint"
+                f"the chief at {chief} has been away for {options.chief_lost_seconds:.0f} s "
+                "without being done; start every task again to go on from the last checkpoint"
             )
         elif not seen and time.monotonic() - began > options.chief_wait_seconds:
             raise RunError(

@@ -39,7 +39,9 @@ class Step:
             )
             loss = tf.cast(self._loss(label, forward.outputs), tf.float32) + forward.losses
         dense, embedded = tape.gradient(
-            loss, [pulled.dense, pulled.embedded], unconnected_gradients=tf.UnconnectedGradients.ZERO
+            loss,
+            [pulled.dense, pulled.embedded],
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
         self._store.push(pulled, dense, embedded, forward.state)
         return loss, [*pulled.dense[:1], *(group.rows for group in pulled.groups)]

@@ -47,7 +47,7 @@ class Task(abc.ABC):
         return self.optimizer()
 
     def predictions(self, outputs: Any) -> Any:
-        """What is served and measured, from the model's outputs (for example, sigmoid of logits)."""
+        """What is served and measured, from the model's outputs (say, sigmoid of logits)."""
         return outputs
 
     def metrics(self) -> Mapping[str, Metric]:
@@ -64,5 +64,6 @@ class Task(abc.ABC):
             UserError: If the task does not say.
         """
         raise UserError(
-            f"{type(self).__name__} has no rows(): it cannot read CSV or TSV files; give it TFRecords"
+            f"{type(self).__name__} has no rows(): it cannot read CSV or TSV files; "
+            "give it TFRecords"
         )

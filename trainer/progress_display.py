@@ -2,11 +2,12 @@
 
 import logging
 import time
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from tqdm import tqdm
 
-from tfps.coordinator import Progress
+if TYPE_CHECKING:  # its module loads TensorFlow, before which stderr is to be set up
+    from tfps.coordinator import Progress
 
 LINE_SECONDS = 10.0
 _BAR_SECONDS = 0.5
@@ -29,7 +30,7 @@ class ProgressDisplay:
         self._loss = float("nan")
         self._is_on_screen = False
 
-    def show(self, progress: Progress, records: int, epochs: int) -> None:
+    def show(self, progress: "Progress", records: int, epochs: int) -> None:
         """Shows progress, unless it was shown a moment ago.
 
         Args:

@@ -19,7 +19,7 @@ from tfps.checkpoint import Checkpoint, CheckpointDirectory
 from tfps.closures import Closures
 from tfps.cluster import Cluster
 from tfps.coordinator import Coordinator, Progress, slots
-from tfps.errors import RunError, UserError
+from tfps.errors import UserError
 from tfps.executor import Executor, LocalExecutor
 from tfps.experiment import Experiment
 from tfps.export import export
@@ -201,16 +201,16 @@ class Run:
         )
 
     def _save(self) -> Checkpoint:
-        checkpoint = self._checkpoints.save(
-            self._store, self._queue.state(), _identity(self._data)
-        )
+        checkpoint = self._checkpoints.save(self._store, self._queue.state(), _identity(self._data))
         self._report.write(checkpoint=checkpoint.path, **self._counts())
         return checkpoint
 
     def _evaluate(self) -> None:
         if self._eval_data is None:
             return
-        shards = [(self._eval_data.path_of(s), s.records) for s in self._eval_data.shards if s.records]
+        shards = [
+            (self._eval_data.path_of(s), s.records) for s in self._eval_data.shards if s.records
+        ]
         result = self._coordinator.evaluate(shards)
         metrics = {"loss": result.loss}
         for name, metric in self._experiment.task.metrics().items():
@@ -240,7 +240,10 @@ class Run:
             },
             "batch_size": train.batch_size,
             "examples": {
-                "per_epoch": self._data.records, "trained": 0, "skipped": 0, "repeated": 0,
+                "per_epoch": self._data.records,
+                "trained": 0,
+                "skipped": 0,
+                "repeated": 0,
             },
             "epochs": 0,
             "steps": 0,

@@ -8,18 +8,18 @@ import logging
 import os
 import posixpath
 import signal
-import sys
 from typing import NoReturn
 
 # Read by TensorFlow when it loads: a lost peer must be an error, not a wait without end.
 os.environ["GRPC_FAIL_FAST"] = "use_caller"
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
-from absl import flags  # noqa: E402
+from absl import flags
 
-from tfps.cluster import Cluster, decode  # noqa: E402
-from tfps.errors import EXIT_OK, UserError  # noqa: E402
-from trainer import entry, terminal  # noqa: E402
+from tfps.cluster import Cluster, decode
+from tfps.errors import EXIT_OK, UserError
+from trainer import entry, terminal
+from trainer.progress_display import ProgressDisplay
 
 _FLAGS = flags.FLAGS
 _log = logging.getLogger("trainer.task")
@@ -30,9 +30,14 @@ flags.DEFINE_string("train_data", None, "Directory of training shards (overrides
 flags.DEFINE_string("eval_data", None, "Directory of evaluation shards (overrides data.eval).")
 flags.DEFINE_string("job_dir", None, "Where checkpoints, export and report go; every task's.")
 flags.DEFINE_enum(
-    "mode", None, ["async", "local"], "async needs a cluster, local none; default: as TF_CONFIG says."
+    "mode",
+    None,
+    ["async", "local"],
+    "async needs a cluster, local none; default: as TF_CONFIG says.",
 )
-flags.DEFINE_integer("intra_op_threads", 0, "Threads within one operation; 0: TensorFlow's choice.", 0)
+flags.DEFINE_integer(
+    "intra_op_threads", 0, "Threads within one operation; 0: TensorFlow's choice.", 0
+)
 flags.DEFINE_integer("inter_op_threads", 0, "Operations at once; 0: TensorFlow's choice.", 0)
 flags.DEFINE_float("connect_seconds", 120.0, "Chief: limit for all tasks to be reachable.", 0.0)
 flags.DEFINE_float("stall_seconds", 600.0, "Chief: limit for the next trained batch.", 1.0)
@@ -92,11 +97,13 @@ def _default_log(cluster: Cluster) -> str | None:
         os.makedirs(posixpath.dirname(log), exist_ok=True)
         open(log, "a").close()
     except OSError as error:
-        raise UserError(f"--job_dir={_FLAGS.job_dir} cannot be written ({error.strerror})") from None
+        raise UserError(
+            f"--job_dir={_FLAGS.job_dir} cannot be written ({error.strerror})"
+        ) from None
     return log
 
 
-def _run_chief(cluster: Cluster, display) -> int:  # noqa: ANN001 (its module loads no TensorFlow)
+def _run_chief(cluster: Cluster, display: ProgressDisplay) -> int:
     # Loaded here: the environment above must be set before TensorFlow is.
     import tensorflow as tf
 
@@ -113,7 +120,7 @@ def _run_chief(cluster: Cluster, display) -> int:  # noqa: ANN001 (its module lo
     experiment = overrides.apply(config.load(_FLAGS.config), [*_FLAGS.set, *given])
     options = RunOptions(_FLAGS.connect_seconds, _FLAGS.stall_seconds)
 
-    def interrupt(number: int, _) -> NoReturn:  # noqa: ANN001
+    def interrupt(number: int, _: object) -> NoReturn:
         signal.signal(number, signal.SIG_DFL)
         raise Interrupted(number)
 

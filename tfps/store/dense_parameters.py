@@ -60,5 +60,7 @@ class DenseParameters:
             names = ["dense", *(f"dense/{slot}" for slot in self._rule.slots)]
             variables = [self._parts[part], *self._slots[part]]
             for name, variable in zip(names, variables, strict=True):
-                pieces.append(Piece(name, (self.layout.total,), first, end - first, device, variable))
+                pieces.append(
+                    Piece(name, (self.layout.total,), first, end - first, device, variable)
+                )
         return pieces

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -19,10 +20,10 @@ class GroupLayout:
     """Tables of one dimension that share a pull and a push, sharded over the ps.
 
     A row's id in the group is its table's offset plus its id in the table. With `block = id //
-    BUCKETS`, the row lies in bucket `(619 id + 377 block) mod BUCKETS` at position `block`, which is
-    a permutation within each block. Hot ids are usually the small ones of every table: the strides
-    keep them from meeting in one ps even when all tables have a multiple of BUCKETS rows. The
-    logical order is bucket-major, so that the part of any ps, for any number of ps, is a
+    BUCKETS`, the row lies in bucket `(619 id + 377 block) mod BUCKETS` at position `block`, which
+    is a permutation within each block. Hot ids are usually the small ones of every table: the
+    strides keep them from meeting in one ps even when all tables have a multiple of BUCKETS rows.
+    The logical order is bucket-major, so that the part of any ps, for any number of ps, is a
     contiguous slice of it.
 
     Attributes:
@@ -82,7 +83,9 @@ class GroupLayout:
         bucket = self._bucket(ids - block * BUCKETS, block)
         first_row = np.arange(BUCKETS) * self.bucket_rows
         rows = tf.gather(tf.constant(first_row, ids.dtype), bucket) + block
-        owner = np.searchsorted([self.buckets(k)[1] for k in range(self.parts)], np.arange(BUCKETS), "right")
+        owner = np.searchsorted(
+            [self.buckets(k)[1] for k in range(self.parts)], np.arange(BUCKETS), "right"
+        )
         return rows, tf.gather(tf.constant(owner, tf.int32), bucket)
 
     def rows_of(self, table: int) -> np.ndarray:
@@ -103,6 +106,6 @@ class GroupLayout:
         starts = tf.constant(self.offsets[1:], tf.int64)
         return tf.searchsorted(starts, ids, side="right")
 
-    def _bucket(self, remainder: "tf.Tensor | np.ndarray", block: "tf.Tensor | np.ndarray"):
+    def _bucket(self, remainder: Any, block: Any) -> Any:
         # Reduced before the product, so that int32 never overflows.
         return (remainder * _ROW_STRIDE + block % BUCKETS * _BLOCK_STRIDE) % BUCKETS

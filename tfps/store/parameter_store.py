@@ -64,7 +64,7 @@ class ParameterStore:
         self._devices = list(devices)
         self._rules = rules
         layout = _dense_layout(model.dense, len(devices))
-        self._dense = DenseParameters(layout, devices, rules[0], model.initial_dense())
+        self._dense = DenseParameters(layout, devices, rules[0], model.initial_dense)
         self._state_layout = _dense_layout(model.state, 1)
         self._group_of, self._groups = self._make_groups(seed)
         self._iterations = []
@@ -72,7 +72,7 @@ class ParameterStore:
             with tf.device(device):
                 self._iterations.append(tf.Variable(tf.zeros([], tf.int64), trainable=False))
         with tf.device(devices[-1]):
-            self._state = tf.Variable(model.initial_state(), trainable=False)
+            self._state = tf.Variable(model.initial_state, trainable=False)
         self.progress = LeaseProgress(slots, devices[0])
 
     def pull(self, lookups: list[Lookup]) -> Pulled:

@@ -27,7 +27,7 @@ class Piece:
 
     @property
     def slice_spec(self) -> str:
-        """The run in the notation of `tf.raw_ops.SaveV2`: shape, then start,length or - by dimension."""
+        """The run as `tf.raw_ops.SaveV2` wants it: the shape, then start,length by dimension."""
         whole = " ".join(str(size) for size in self.shape)
         rest = ":-" * (len(self.shape) - 1)
         return f"{whole} {self.first},{self.count}{rest}"

@@ -9,6 +9,8 @@ import tensorflow as tf
 
 from tfps.errors import UserError
 
+Slots = Sequence[tf.Variable]
+
 _UNSUPPORTED = (
     "weight_decay",
     "clipnorm",
@@ -36,8 +38,8 @@ class UpdateRule(abc.ABC):
         for field in _UNSUPPORTED:
             if config.get(field):
                 raise UserError(
-                    f"optimizer {type(optimizer).__name__}: {field}={config[field]} is not supported "
-                    f"on parameter servers; leave it out"
+                    f"optimizer {type(optimizer).__name__}: {field}={config[field]} is not "
+                    "supported on parameter servers; leave it out"
                 )
         self.config = config
         self._schedule = _schedule(optimizer, config)
@@ -53,7 +55,11 @@ class UpdateRule(abc.ABC):
 
     @abc.abstractmethod
     def dense(
-        self, variable: tf.Variable, slots: Sequence[tf.Variable], gradient: tf.Tensor, step: tf.Tensor
+        self,
+        variable: tf.Variable,
+        slots: Slots,
+        gradient: tf.Tensor,
+        step: tf.Tensor,
     ) -> None:
         """Updates a variable `[n]` and its slots with its gradient `[n]`."""
 
@@ -61,12 +67,12 @@ class UpdateRule(abc.ABC):
     def sparse(
         self,
         variable: tf.Variable,
-        slots: Sequence[tf.Variable],
+        slots: Slots,
         gradient: tf.Tensor,
         rows: tf.Tensor,
         step: tf.Tensor,
     ) -> None:
-        """Updates rows `[u]` of a variable `[n, dim]` and its slots with their gradient `[u, dim]`."""
+        """Updates rows `[u]` of a variable `[n, dim]` and its slots, given their gradients."""
 
 
 class Sgd(UpdateRule):
@@ -76,12 +82,13 @@ class Sgd(UpdateRule):
         super().__init__(optimizer)
         self.slots = ("momentum",) if self.config["momentum"] else ()
 
-    def dense(self, variable, slots, gradient, step):  # noqa: D102
+    def dense(
+        self, variable: tf.Variable, slots: Slots, gradient: tf.Tensor, step: tf.Tensor
+    ) -> None:
+        """See `UpdateRule`."""
         rate = self.learning_rate(step)
         if not slots:
-            tf.raw_ops.ResourceApplyGradientDescent(
-                var=variable.handle, alpha=rate, delta=gradient
-            )
+            tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=rate, delta=gradient)
             return
         tf.raw_ops.ResourceApplyKerasMomentum(
             var=variable.handle,
@@ -92,7 +99,15 @@ class Sgd(UpdateRule):
             use_nesterov=self.config["nesterov"],
         )
 
-    def sparse(self, variable, slots, gradient, rows, step):  # noqa: D102
+    def sparse(
+        self,
+        variable: tf.Variable,
+        slots: Slots,
+        gradient: tf.Tensor,
+        rows: tf.Tensor,
+        step: tf.Tensor,
+    ) -> None:
+        """See `UpdateRule`."""
         rate = self.learning_rate(step)
         if not slots:
             tf.raw_ops.ResourceScatterSub(
@@ -124,7 +139,10 @@ class Adagrad(UpdateRule):
         super().__init__(optimizer)
         self.slot_start = self.config["initial_accumulator_value"] + self.config["epsilon"]
 
-    def dense(self, variable, slots, gradient, step):  # noqa: D102
+    def dense(
+        self, variable: tf.Variable, slots: Slots, gradient: tf.Tensor, step: tf.Tensor
+    ) -> None:
+        """See `UpdateRule`."""
         tf.raw_ops.ResourceApplyAdagradV2(
             var=variable.handle,
             accum=slots[0].handle,
@@ -133,7 +151,15 @@ class Adagrad(UpdateRule):
             grad=gradient,
         )
 
-    def sparse(self, variable, slots, gradient, rows, step):  # noqa: D102
+    def sparse(
+        self,
+        variable: tf.Variable,
+        slots: Slots,
+        gradient: tf.Tensor,
+        rows: tf.Tensor,
+        step: tf.Tensor,
+    ) -> None:
+        """See `UpdateRule`."""
         tf.raw_ops.ResourceSparseApplyAdagradV2(
             var=variable.handle,
             accum=slots[0].handle,
@@ -153,7 +179,10 @@ class Adam(UpdateRule):
 
     slots = ("momentum", "velocity")
 
-    def dense(self, variable, slots, gradient, step):  # noqa: D102
+    def dense(
+        self, variable: tf.Variable, slots: Slots, gradient: tf.Tensor, step: tf.Tensor
+    ) -> None:
+        """See `UpdateRule`."""
         beta_1, beta_2 = self.config["beta_1"], self.config["beta_2"]
         count = tf.cast(step + 1, tf.float32)
         tf.raw_ops.ResourceApplyAdam(
@@ -169,7 +198,15 @@ class Adam(UpdateRule):
             grad=gradient,
         )
 
-    def sparse(self, variable, slots, gradient, rows, step):  # noqa: D102
+    def sparse(
+        self,
+        variable: tf.Variable,
+        slots: Slots,
+        gradient: tf.Tensor,
+        rows: tf.Tensor,
+        step: tf.Tensor,
+    ) -> None:
+        """See `UpdateRule`."""
         beta_1, beta_2 = self.config["beta_1"], self.config["beta_2"]
         count = tf.cast(step + 1, tf.float32)
         correction = tf.sqrt(1.0 - tf.pow(beta_2, count)) / (1.0 - tf.pow(beta_1, count))
@@ -222,6 +259,6 @@ def _schedule(
         return keras.optimizers.schedules.deserialize(rate)
     except (TypeError, ValueError) as error:
         raise UserError(
-            f"optimizer {type(optimizer).__name__}: its learning rate schedule cannot be rebuilt from "
-            f"its config ({error}); register it with keras.saving.register_keras_serializable"
+            f"optimizer {type(optimizer).__name__}: its learning rate schedule cannot be rebuilt "
+            f"from its config ({error}); register it with keras.saving.register_keras_serializable"
         ) from None

@@ -1,0 +1,54 @@
+# Verbs for people and for CI. Everything is installed into .venv; nothing else is touched.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO := runs/demo
+
+.PHONY: help install demo test test-slow lint types format clean
+
+help:
+	@echo "make demo       install, then train a DLRM on a local cluster, from data to predictions"
+	@echo "make test       lint, types and all tests (what CI runs)"
+	@echo "make test-slow  the checks that take longer than CI should"
+	@echo "make format     let ruff rewrite the code's layout"
+	@echo "make clean      remove what the verbs above made, .venv included"
+
+$(VENV)/installed: pyproject.toml setup.py
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+install: $(VENV)/installed
+
+demo: install
+	rm -rf $(DEMO)
+	$(BIN)/python -m trainer.generate --config=configs/criteo.py --records=500000 --shards=8 \
+	  --output=$(DEMO)/train
+	$(BIN)/python -m trainer.generate --config=configs/criteo.py --records=100000 --shards=4 \
+	  --seed=1 --output=$(DEMO)/eval
+	$(BIN)/python -m cloud.local --workers=2 --ps=2 -- --config=configs/criteo.py \
+	  --train_data=$(DEMO)/train --eval_data=$(DEMO)/eval --job_dir=$(DEMO)/job --set train.epochs=2
+	$(BIN)/python -m trainer.predict --model=$(DEMO)/job/export --data=$(DEMO)/eval \
+	  --output=$(DEMO)/predictions.csv
+	head -6 $(DEMO)/predictions.csv
+	$(BIN)/python -m trainer.summary --job_dir=$(DEMO)/job
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: install
+	$(BIN)/mypy
+
+test: lint types
+	$(BIN)/pytest -m 'not slow'
+
+test-slow: install
+	$(BIN)/pytest -m slow
+
+format: install
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) runs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,57 @@
+"""Tells in a few lines what a job did: `python -m trainer.summary --job_dir=…`."""
+
+from typing import Any
+
+from absl import flags
+
+from tfps.errors import UserError
+from trainer import entry
+
+_FLAGS = flags.FLAGS
+flags.DEFINE_string("job_dir", None, "The job's directory, local or gs://.")
+
+
+def main() -> None:
+    """Prints the summary of a job's report."""
+    if not _FLAGS.job_dir:
+        raise UserError("--job_dir is missing")
+    from trainer import quiet_tensorflow  # noqa: F401 (first, so that loading it makes no noise)
+
+    from tfps import report  # isort: skip
+
+    fields = report.read(_FLAGS.job_dir)
+    if fields is None:
+        raise UserError(f"--job_dir={_FLAGS.job_dir} holds no report.json: no job ran there")
+    print("\n".join(lines(_FLAGS.job_dir, fields)))  # noqa: T201 (what this command is for)
+
+
+def lines(job_dir: str, fields: dict[str, Any]) -> list[str]:
+    """The summary of a report's fields."""
+    examples, cluster = fields["examples"], fields["cluster"]
+    tasks = f"{cluster['workers']} workers, {cluster['ps']} ps" if cluster["ps"] else "one process"
+    rows = [
+        ("job", f"{fields['config']}, {fields['status']} ({fields['mode']} mode, {tasks})"),
+        (
+            "trained",
+            f"{examples['trained']:,} records in {fields['epochs']} epochs and {fields['steps']:,} "
+            f"steps; {examples['skipped']} skipped, {examples['repeated']} repeated",
+        ),
+        (
+            "speed",
+            f"{fields['examples_per_second']:,.0f} examples/s, {fields['seconds']:.0f} s in all",
+        ),
+    ]
+    metrics = dict(fields["metrics"])
+    if "auc" in metrics:
+        best = fields["best_auc"]
+        limit = f" (the planted signal allows {best:.4f})" if best is not None else ""
+        rows.append(("AUC", f"{metrics.pop('auc'):.4f}{limit}"))
+    rows += [(name, f"{value:.4f}") for name, value in metrics.items()]
+    rows += [("lost", f"{failure['task']}: {failure['what']}") for failure in fields["failures"]]
+    rows += [(name, fields[name]) for name in ("checkpoint", "export") if fields[name]]
+    rows.append(("report", f"{job_dir}/report.json"))
+    return [f"{name:<11}{text}" for name, text in rows]
+
+
+if __name__ == "__main__":
+    entry.run(main)
