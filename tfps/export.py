@@ -8,7 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfps import examples
-from tfps.model import StatelessModel, model_inputs
+from tfps.model import StatelessModel
+from tfps.model_inputs import model_inputs
 from tfps.store.parameter_store import ParameterStore
 from tfps.task import Task
 
@@ -33,7 +34,7 @@ def export(task: Task, model: StatelessModel, store: ParameterStore, path: str) 
     features = task.features()
 
     def predict(values: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        outputs = trained(model_inputs(features, values), training=False)
+        outputs = trained(model_inputs(trained, features, values), training=False)
         return {"predictions": tf.cast(task.predictions(outputs), tf.float32)}
 
     @tf.function(autograph=False)

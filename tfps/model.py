@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfps.errors import UserError
 from tfps.feature import Feature
+from tfps.model_inputs import model_inputs
 from tfps.table import Table
 from tfps.task import Task
 
@@ -99,7 +100,7 @@ class StatelessModel:
             f.name: keras.KerasTensor((None, *f.shape), f.dtype, name=f.name) for f in features
         }
         try:
-            model(model_inputs(features, symbols))
+            model(model_inputs(model, features, symbols))
         except UserError:
             raise
         except Exception as error:
@@ -125,8 +126,8 @@ class StatelessModel:
                 self._refuse_dependence(layer, ids, answers)
                 calls.append(table)
                 asked.append(ids)
-                answers.append(tf.zeros(tf.concat([tf.shape(ids), [layer.output_dim]], 0)))
-                return tf.ensure_shape(answers[-1], [*ids.shape, layer.output_dim])
+                answers.append(_zeros(layer, table, ids))
+                return answers[-1]
 
             asked: list[tf.Tensor] = []
             constants = [tf.zeros(v.shape, v.dtype) for v in [*self.dense, *self.state]]
@@ -181,7 +182,7 @@ class StatelessModel:
             outputs, fixed_after, losses = self._model.stateless_call(
                 list(dense),
                 fixed,
-                model_inputs(self._features, features),
+                model_inputs(self._model, self._features, features),
                 training=training,
                 return_losses=True,
             )
@@ -246,14 +247,10 @@ class StatelessModel:
             embedding.build = build
 
     def _look_up(self, layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
-        if self._answer is None:
-            raise UserError(
-                f"layer {layer.path!r} was called while the model was being built; its table is on "
-                "the ps, so it has no values yet"
-            )
         if ids.dtype not in (tf.int32, tf.int64):
             ids = tf.cast(ids, tf.int32)
-        return tf.cast(self._answer(layer, table, ids), layer.compute_dtype)
+        answer = self._answer or _zeros  # while the model is being built, only shapes matter
+        return tf.cast(answer(layer, table, ids), layer.compute_dtype)
 
     def _refuse_dependence(
         self, layer: keras.layers.Layer, ids: tf.Tensor, answers: list[tf.Tensor]
@@ -273,11 +270,9 @@ class StatelessModel:
                 waiting.extend(tensor.op for tensor in op.inputs)
 
 
-def model_inputs(features: Sequence[Feature], values: Features) -> Any:
-    """What a model is called with: a dict by name, or the tensor itself of a single feature."""
-    if len(features) == 1:
-        return values[features[0].name]
-    return {feature.name: values[feature.name] for feature in features}
+def _zeros(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
+    rows = tf.zeros(tf.concat([tf.shape(ids), [layer.output_dim]], 0))
+    return tf.ensure_shape(rows, [*ids.shape, layer.output_dim])
 
 
 def _is_seed(variable: keras.Variable) -> bool:

@@ -18,8 +18,9 @@ Metric = Callable[[np.ndarray, np.ndarray], Any]
 class Task(abc.ABC):
     """The contract a user fills in, as a frozen dataclass whose fields flags can override.
 
-    The model is called with a dict from feature name to tensor `[batch, *feature.shape]`; when
-    there is a single feature, with that tensor itself.
+    A functional model is called with tensors `[batch, *feature.shape]` for its inputs, which bear
+    the features' names; any other model with a dict of them by name, or, when there is a single
+    feature, with that tensor itself.
     """
 
     @abc.abstractmethod

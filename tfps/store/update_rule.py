@@ -34,7 +34,7 @@ class UpdateRule(abc.ABC):
     slot_start: float = 0.0
 
     def __init__(self, optimizer: keras.optimizers.Optimizer):
-        config = optimizer.get_config()
+        config = _config(optimizer)
         for field in _UNSUPPORTED:
             if config.get(field):
                 raise UserError(
@@ -42,7 +42,6 @@ class UpdateRule(abc.ABC):
                     "supported on parameter servers; leave it out"
                 )
         self.config = config
-        self._schedule = _schedule(optimizer, config)
 
     def signature(self) -> dict[str, Any]:
         """What must be equal for slots of one run to fit another."""
@@ -50,7 +49,9 @@ class UpdateRule(abc.ABC):
 
     def learning_rate(self, step: tf.Tensor) -> tf.Tensor:
         """The learning rate of update number `step` (scalar int64, counted from 0)."""
-        rate = self._schedule(step) if self._schedule else self.config["learning_rate"]
+        rate = self.config["learning_rate"]
+        if not isinstance(rate, (int, float)):
+            rate = rate(step)
         return tf.cast(rate, tf.float32)
 
     @abc.abstractmethod
@@ -249,16 +250,19 @@ def from_optimizer(optimizer: keras.optimizers.Optimizer) -> UpdateRule:
     return rule(optimizer)
 
 
-def _schedule(
-    optimizer: keras.optimizers.Optimizer, config: dict[str, Any]
-) -> keras.optimizers.schedules.LearningRateSchedule | None:
-    rate = config["learning_rate"]
-    if isinstance(rate, (int, float)):
-        return None
+def _config(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
+    """The optimizer's config, its learning rate a number or a `LearningRateSchedule`."""
     try:
-        return keras.optimizers.schedules.deserialize(rate)
-    except (TypeError, ValueError) as error:
+        config = optimizer.get_config()
+        rate = config["learning_rate"]
+        if not isinstance(rate, (int, float)):
+            rate = keras.optimizers.schedules.deserialize(rate)
+            if not isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
+                raise TypeError(f"it is {rate!r}")
+    except (NotImplementedError, OSError, TypeError, ValueError) as error:
         raise UserError(
-            f"optimizer {type(optimizer).__name__}: its learning rate schedule cannot be rebuilt "
-            f"from its config ({error}); register it with keras.saving.register_keras_serializable"
+            f"optimizer {type(optimizer).__name__}: its learning rate cannot be rebuilt from its "
+            f"config ({error}); give a number or a LearningRateSchedule with get_config(), "
+            "registered with keras.saving.register_keras_serializable"
         ) from None
+    return {**config, "learning_rate": rate}

@@ -1,0 +1,193 @@
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from configs.smoke import Smoke
+from tfps.feature import Feature
+from tfps.model import StatelessModel
+from tfps.step import Step
+from tfps.store import update_rule
+from tfps.store.parameter_store import ParameterStore
+from tfps.task import Task
+
+BATCH = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class TwoTowers(Task):
+    """A shared table, tables of two dimensions, and layers with and without state."""
+
+    optimizer_name: str = "Adagrad"
+    dropout: float = 0.0
+
+    def features(self):
+        return (
+            Feature("user", "int64", (), 50),
+            Feature("items", "int64", (3,), 40),
+            Feature("x", "float32", (4,)),
+        )
+
+    def label(self):
+        return Feature("label", "float32")
+
+    def build_model(self):
+        user = keras.Input((), name="user", dtype="int64")
+        items = keras.Input((3,), name="items", dtype="int64")
+        x = keras.Input((4,), name="x")
+        shared = keras.layers.Embedding(40, 4, name="item")
+        parts = [
+            keras.layers.Embedding(50, 8, name="user_table")(user),
+            keras.layers.Flatten()(shared(items)),
+            shared(items[:, 0]),
+            keras.layers.Embedding(50, 4, embeddings_initializer="glorot_uniform")(user),
+            keras.layers.BatchNormalization()(x),
+        ]
+        h = keras.layers.Concatenate()(parts)
+        h = keras.layers.Dense(8, activation="tanh", kernel_regularizer="l2")(h)
+        h = keras.layers.Dropout(self.dropout, seed=3)(h)
+        return keras.Model([user, items, x], keras.layers.Dense(1)(h))
+
+    def loss(self):
+        return keras.losses.BinaryCrossentropy(from_logits=True)
+
+    def optimizer(self):
+        return getattr(keras.optimizers, self.optimizer_name)(0.05)
+
+
+def make(task, parts, seed=0):
+    model = StatelessModel(task, seed)
+    rules = (
+        update_rule.from_optimizer(task.optimizer()),
+        update_rule.from_optimizer(task.table_optimizer()),
+    )
+    store = ParameterStore(model, rules, ["/device:CPU:0"] * parts, seed, slots=2)
+    return model, store, Step(task, model, store)
+
+
+def batch(generator, size=BATCH):
+    features = {
+        "user": tf.constant(generator.integers(0, 50, size)),
+        "items": tf.constant(generator.integers(0, 40, (size, 3))),
+        "x": tf.constant(generator.normal(size=(size, 4)).astype("f4")),
+    }
+    return features, tf.constant(generator.integers(0, 2, size).astype("f4"))
+
+
+def losses(task, parts, steps=20, seed=0):
+    _, store, step = make(task, parts, seed)
+    train = tf.function(step.train, autograph=False)
+    generator = np.random.default_rng(5)
+    found = [
+        float(train(*batch(generator), tf.constant([7, n << 32], tf.int64))[0])
+        for n in range(steps)
+    ]
+    return found, store
+
+
+@pytest.mark.parametrize("optimizer", ["Adagrad", "Adam", "SGD"])
+def test_the_number_of_ps_changes_nothing(optimizer):
+    task = TwoTowers(optimizer)
+    one, store_of_one = losses(task, 1)
+    three, store_of_three = losses(task, 3)
+    np.testing.assert_allclose(one, three, rtol=0, atol=1e-5)
+    for table in range(3):
+        np.testing.assert_allclose(
+            store_of_one.read_table(table), store_of_three.read_table(table), rtol=0, atol=1e-5
+        )
+
+
+def test_training_equals_keras_own_training():
+    """Adagrad leaves untouched rows alone, so that lazy and eager rules are the same."""
+    task = TwoTowers("Adagrad")
+    model, store, step = make(task, 2)
+    keras.utils.clear_session()
+    theirs = task.build_model()
+    for variable, value in zip(
+        [v for v in theirs.trainable_variables if v.path in {d.path for d in model.dense}],
+        store.read_dense(),
+        strict=True,
+    ):
+        variable.assign(value)
+    for index, table in enumerate(model.tables):
+        next(v for v in theirs.variables if v.path == table.name).assign(store.read_table(index))
+    theirs.compile(optimizer=task.optimizer(), loss=task.loss())
+    generator = np.random.default_rng(9)
+    train = tf.function(step.train, autograph=False)
+    for number in range(30):
+        features, label = batch(generator)
+        expected = theirs.train_on_batch(features, label)
+        loss, _ = train(features, label, tf.constant([1, number], tf.int64))
+        assert float(loss) == pytest.approx(float(np.ravel(expected)[0]), abs=1e-5)
+        theirs.reset_metrics()
+    for value, variable in zip(store.read_state(), model.state, strict=True):
+        other = next(v for v in theirs.variables if v.path == variable.path)
+        np.testing.assert_allclose(value, other.numpy(), rtol=0, atol=1e-5)
+
+
+def test_dropout_depends_on_the_step_and_the_seed_alone():
+    task = TwoTowers(dropout=0.5)
+    _, _, step = make(task, 1)
+    forward = tf.function(lambda f, y, s: step.train(f, y, s)[0], autograph=False)
+    data = batch(np.random.default_rng(0))
+
+    def first_loss(seed):
+        _, _, fresh = make(task, 1)
+        run = tf.function(lambda: fresh.train(*data, tf.constant(seed, tf.int64))[0], autograph=False)
+        return float(run())
+
+    assert first_loss([1, 0]) == first_loss([1, 0])
+    assert first_loss([1, 0]) != first_loss([1, 1 << 32])
+    assert first_loss([1, 0]) != first_loss([2, 0])
+    del forward
+
+
+def test_an_id_outside_its_table_stops_the_step_and_says_so():
+    _, store, step = make(TwoTowers(), 2)
+    features, label = batch(np.random.default_rng(0))
+    before = store.read_table(0)
+    for bad in (50, -1):
+        features["user"] = tf.constant([bad] * BATCH, tf.int64)
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"id {bad} is outside table"):
+            tf.function(step.train)(features, label, tf.constant([0, 0], tf.int64))
+    assert np.array_equal(before, store.read_table(0))
+
+
+def test_predicting_changes_nothing():
+    _, store, step = make(Smoke(), 2)
+    generator = np.random.default_rng(0)
+    features = {
+        "numbers": tf.constant(generator.normal(size=(8, 4)).astype("f4")),
+        "token": tf.constant(generator.integers(0, 20, 8)),
+    }
+    label = tf.constant(generator.integers(0, 2, 8))
+    predict = tf.function(step.predict)
+    first = predict(features, label)[1].numpy()
+    assert np.array_equal(first, predict(features, label)[1].numpy())
+    assert first.shape == (8,)
+    assert store.steps() == 0
+
+
+@pytest.mark.parametrize("initializer", ["uniform", "normal", "zeros", "glorot_normal"])
+def test_initial_rows_have_the_initializer_s_distribution(initializer):
+    @dataclasses.dataclass(frozen=True)
+    class OneTable(TwoTowers):
+        def features(self):
+            return (Feature("id", "int64", (), 4000),)
+
+        def build_model(self):
+            id_in = keras.Input((), name="id", dtype="int64")
+            row = keras.layers.Embedding(4000, 8, embeddings_initializer=initializer)(id_in)
+            return keras.Model(id_in, keras.layers.Dense(1)(row))
+
+    _, store, _ = make(OneTable(), 2)
+    rows = store.read_table(0)
+    expected = np.asarray(keras.initializers.get(initializer)((4000, 8)))
+    assert rows.std() == pytest.approx(expected.std(), rel=0.05)
+    assert rows.mean() == pytest.approx(expected.mean(), abs=0.002)
+    if initializer != "zeros":
+        assert len(np.unique(rows[:, 0])) > 3900
+        other = make(OneTable(), 2, seed=1)[1].read_table(0)
+        assert not np.array_equal(rows, other)

@@ -1,0 +1,177 @@
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfps.errors import UserError
+from tfps.feature import Feature
+from tfps.model import StatelessModel
+from tfps.task import Task
+
+FEATURES = (Feature("id", "int64", (), 10), Feature("x", "float32", (3,)))
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskOf(Task):
+    build: object
+    inputs: tuple = FEATURES
+
+    def features(self):
+        return self.inputs
+
+    def label(self):
+        return Feature("label", "float32")
+
+    def build_model(self):
+        return self.build()
+
+    def loss(self):
+        return keras.losses.MeanSquaredError()
+
+    def optimizer(self):
+        return keras.optimizers.SGD(0.1)
+
+
+def functional(embedding=keras.layers.Embedding, **options):
+    def build():
+        id_in, x = keras.Input((), name="id", dtype="int64"), keras.Input((3,), name="x")
+        row = embedding(10, 4, name="table", **options)(id_in)
+        return keras.Model([x, id_in], keras.layers.Dense(1)(keras.layers.Concatenate()([row, x])))
+
+    return build
+
+
+class Subclassed(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.table = keras.layers.Embedding(10, 4)
+        self.dense = keras.layers.Dense(1)
+
+    def call(self, inputs, training=False):
+        self.add_loss(0.5 * keras.ops.mean(inputs["x"]))
+        return self.dense(keras.ops.concatenate([self.table(inputs["id"]), inputs["x"]], axis=-1))
+
+
+def features(size=6):
+    return {"id": tf.range(size, dtype=tf.int64), "x": tf.ones([size, 3])}
+
+
+def run(model, rows):
+    sizes = [v.shape for v in model.dense]
+    values = np.split(model.initial_dense, np.cumsum([int(np.prod(s)) for s in sizes])[:-1])
+    dense = [tf.constant(v.reshape(s)) for v, s in zip(values, sizes, strict=True)]
+    seed = tf.zeros([2], tf.int64)
+    return model.forward(dense, [], rows, seed, features(), training=True)
+
+
+@pytest.mark.parametrize("build", [functional(), Subclassed])
+def test_embedding_layers_become_tables_and_hold_nothing_themselves(build):
+    model = StatelessModel(TaskOf(build), seed=0)
+    (table,) = model.tables
+    assert (table.rows, table.dim) == (10, 4)
+    assert table.name.endswith("embeddings")
+    assert sorted(tuple(v.shape) for v in model.dense) == [(1,), (7, 1)]
+    (lookup,) = model.lookups(features(), training=True)
+    assert lookup.table == 0
+    assert np.array_equal(lookup.ids, np.arange(6))
+
+
+@pytest.mark.parametrize("build", [functional(), Subclassed])
+def test_a_forward_pass_uses_the_rows_it_is_given(build):
+    model = StatelessModel(TaskOf(build), seed=0)
+    zeros, ones = run(model, [tf.zeros([6, 4])]), run(model, [tf.ones([6, 4])])
+    kernel = model.initial_dense[:7]
+    np.testing.assert_allclose(
+        ones.outputs - zeros.outputs, np.full((6, 1), kernel[:4].sum()), atol=1e-6
+    )
+    assert float(zeros.losses) == (0.5 if build is Subclassed else 0.0)
+
+
+def test_the_same_model_is_built_for_the_same_seed():
+    first, again, other = (StatelessModel(TaskOf(functional()), seed=s) for s in (1, 1, 2))
+    assert np.array_equal(first.initial_dense, again.initial_dense)
+    assert not np.array_equal(first.initial_dense, other.initial_dense)
+    assert [v.path for v in first.dense] == [v.path for v in again.dense]
+
+
+def test_a_sequential_model_of_one_feature_gets_the_tensor_itself():
+    def build():
+        return keras.Sequential([keras.layers.Embedding(10, 4), keras.layers.Dense(1)])
+
+    model = StatelessModel(TaskOf(build, FEATURES[:1]), seed=0)
+    (lookup,) = model.lookups({"id": tf.range(3, dtype=tf.int64)}, training=False)
+    assert lookup.ids.shape == (3,)
+
+
+def test_an_embedding_layer_with_a_call_of_its_own_stays_dense():
+    class Doubled(keras.layers.Embedding):
+        def call(self, inputs):
+            return 2 * super().call(inputs)
+
+    model = StatelessModel(TaskOf(functional(Doubled)), seed=0)
+    assert model.tables == []
+    assert (10, 4) in [tuple(v.shape) for v in model.dense]
+    assert model.lookups(features(), training=True) == []
+
+
+def test_constants_such_as_normalization_counts_are_kept():
+    def build():
+        x = keras.Input((3,), name="x")
+        normalization = keras.layers.Normalization()
+        normalization.adapt(np.arange(12.0).reshape(4, 3))
+        return keras.Model(x, keras.layers.Dense(1)(normalization(x)))
+
+    model = StatelessModel(TaskOf(build, FEATURES[1:]), seed=0)
+    assert len(model.state) == 2
+    assert model.initial_state.size == 6
+
+
+@pytest.mark.parametrize(
+    ("build", "named"),
+    [
+        (functional(embeddings_regularizer="l2"), "'table': embeddings_regularizer"),
+        (functional(embeddings_constraint="max_norm"), "'table': embeddings_constraint"),
+        (functional(lora_rank=2), "'table': lora_rank"),
+        (functional(trainable=False), "'table': trainable=False"),
+    ],
+)
+def test_options_that_cannot_work_on_a_table_are_refused_by_name(build, named):
+    with pytest.raises(UserError, match=named):
+        StatelessModel(TaskOf(build), seed=0)
+
+
+def test_ids_made_from_rows_are_refused_by_name():
+    def build():
+        id_in, x = keras.Input((), name="id", dtype="int64"), keras.Input((3,), name="x")
+        row = keras.layers.Embedding(10, 4, name="first")(id_in)
+        best = keras.ops.argmax(row, axis=-1)
+        return keras.Model([id_in, x], keras.layers.Embedding(4, 2, name="second")(best))
+
+    model = StatelessModel(TaskOf(build), seed=0)
+    with pytest.raises(UserError, match="'second'"):
+        model.lookups(features(), training=True)
+
+
+def test_an_input_that_is_no_feature_is_named():
+    def build():
+        return keras.Sequential([keras.Input((3,), name="y"), keras.layers.Dense(1)])
+
+    def two():
+        y, x = keras.Input((3,), name="y"), keras.Input((3,), name="x")
+        return keras.Model([y, x], keras.layers.Dense(1)(keras.layers.Add()([x, y])))
+
+    with pytest.raises(UserError, match="'y' is no feature"):
+        StatelessModel(TaskOf(two), seed=0)
+    with pytest.raises(UserError, match="cannot be called with the task's features"):
+        StatelessModel(TaskOf(build, (Feature("x", "float32", (2,)),)), seed=0)
+
+
+def test_parameters_of_another_dtype_are_refused():
+    def build():
+        x = keras.Input((3,), name="x")
+        return keras.Model(x, keras.layers.Dense(1, dtype="float64")(x))
+
+    with pytest.raises(UserError, match="float64"):
+        StatelessModel(TaskOf(build, FEATURES[1:]), seed=0)

@@ -1,0 +1,50 @@
+"""How a batch of features is handed to a model."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+
+from tfps.errors import UserError
+from tfps.feature import Feature
+
+
+def model_inputs(model: keras.Model, features: Sequence[Feature], values: Mapping[str, Any]) -> Any:
+    """What to call a model with, in the structure that it was made for.
+
+    A functional model gets its own structure of inputs, a dict by its keys, a list by its inputs'
+    names; any other model a dict by feature name, or the tensor itself of a single feature.
+
+    Args:
+        model: The model.
+        features: The task's features.
+        values: Tensor of each feature, by name.
+
+    Raises:
+        UserError: If an input of a functional model is no feature.
+    """
+    single = values[features[0].name] if len(features) == 1 else None
+    structure = _structure(model)
+    if structure is None:
+        return dict(values) if single is None else single
+    if isinstance(structure, dict):
+        return {key: _value(key, values) for key in structure}
+    if isinstance(structure, (list, tuple)):
+        return [_value(tensor.name, values) for tensor in structure]
+    return _value(structure.name, values) if single is None else single
+
+
+def _structure(model: keras.Model) -> Any:
+    """The inputs a functional model was made with; None for other models."""
+    if isinstance(model, keras.Sequential) or not hasattr(model, "inputs"):
+        return None
+    return model.input
+
+
+def _value(name: str, values: Mapping[str, Any]) -> Any:
+    if name not in values:
+        raise UserError(
+            f"build_model(): the model's input {name!r} is no feature of the task; its features are "
+            f"{', '.join(values)}"
+        )
+    return values[name]
