@@ -143,7 +143,7 @@ class Supervisor:
         if code:
             self._say(f"chief {_ended(code)}")
             if code != EXIT_USER and not self._is_ending:
-                self._show_log(process)
+                self._show_log(process, code)
         self._is_ending = True
         for server in self._running.values():
             server.send(signal.SIGTERM)
@@ -166,7 +166,7 @@ class Supervisor:
                 f"{command.name} {_ended(code)} after {limit} restarts and stays away; "
                 f"workers left: {left}"
             )
-        self._show_log(process)
+        self._show_log(process, code)
         if len(self._lost) == len(self._restarts):
             self._say("no worker is left: ending the run")
             self._end_run(EXIT_RUN, self._limits.grace_seconds)
@@ -178,7 +178,7 @@ class Supervisor:
     def _on_ps_loss(self, process: Process, code: int) -> None:
         name, wait = process.command.name, self._limits.notice_seconds
         self._say(f"{name} {_ended(code)}; its parameters are lost, the chief ends the run")
-        self._show_log(process)
+        self._show_log(process, code)
 
         def end() -> None:
             if not self._is_ending:
@@ -211,12 +211,15 @@ class Supervisor:
             self._say(f"{process.command.name} runs on after SIGTERM: SIGKILL")
             process.kill()
 
-    def _show_log(self, process: Process) -> None:
-        """Prints where the log of a task is, and the last lines that this process wrote to it."""
+    def _show_log(self, process: Process, code: int) -> None:
+        """Prints where the log of a task is, and the last lines that this process wrote to it.
+
+        A task that ended with `EXIT_RUN` has told the cause itself; its log is only named.
+        """
         command = process.command
         if not command.log.is_file():
             return
-        lines = _tail(command.log, process.log_start)
+        lines = [] if code == EXIT_RUN else _tail(command.log, process.log_start)
         self._say(f"{command.name}'s log is {command.log}" + (", which ends:" if lines else ""))
         for text in lines:
             self._relay.line(command.name, f"| {text}")

@@ -1,0 +1,253 @@
+"""The local launcher: what it starts, what it prints, what it refuses."""
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+
+import pytest
+from launcher_fixtures import PATIENCE, ROOT, start_fixture, write_fixture  # noqa: F401
+
+from tfps import cluster
+
+
+def test_every_role_gets_its_place_and_its_flags(write, start, tmp_path):
+    write(
+        """
+        report = json.dumps([
+            os.environ["TF_CONFIG"], os.environ.get("CLUSTER_SPEC"), os.environ["PYTHONUNBUFFERED"],
+            os.environ["MINE"], sys.argv[1:], os.getsid(0) == os.getpid(), sys.stdin.read()
+        ])
+        if job != "chief":
+            serve(lambda: report)
+        say(report)
+        for server, number in ("worker", 0), ("worker", 1), ("ps", 0):
+            say(ask(server, number))
+        sys.exit(5)
+        """
+    )
+    environ = {"TF_CONFIG": "junk", "CLUSTER_SPEC": "junk", "MINE": "kept"}
+    launcher = start("--workers=2", "--ps=1", args=["--a=1", "b c"], environ=environ)
+    assert launcher.finish() == 5
+    reports = [
+        json.loads(line.removeprefix("[chief] "))
+        for line in launcher.lines
+        if line.startswith("[chief] [")
+    ]
+    found = [cluster.decode({"TF_CONFIG": report[0]}) for report in reports]
+    assert [at.name for at in found] == ["chief", "worker 0 of 2", "worker 1 of 2", "ps 0 of 1"]
+    assert all(at.spec() == found[0].spec() for at in found)
+    assert all(at.address.startswith("127.0.0.1:") for at in found)
+    for at, (_, spec, unbuffered, mine, argv, leads_session, typed) in zip(
+        found, reports, strict=True
+    ):
+        assert (spec, unbuffered, mine, leads_session, typed) == (None, "1", "kept", True, "")
+        log = f"--tensorflow_log={tmp_path}/logs/{at.job}-{at.index}.log"
+        assert argv == ["--a=1", "b c", log] + ["--progress=lines"] * (at.job == "chief")
+
+
+def test_what_is_printed_at_the_start(write, start, tmp_path):
+    write("sys.exit(0)")
+    launcher = start("--workers=1", "--ps=1")
+    assert launcher.finish() == 0
+    at = r"127\.0\.0\.1:\d+"
+    assert re.fullmatch(
+        rf"\[launcher\] cluster: chief {at}; worker {at}; ps {at}", launcher.lines[0]
+    )
+    assert launcher.lines[1] == f"[launcher] logs: {tmp_path}/logs"
+    assert launcher.lines[2].startswith("[launcher] security: ")
+    assert "without authentication" in launcher.lines[2]
+
+
+@pytest.mark.parametrize(
+    ("args", "ends"),
+    [
+        (["--job_dir={}/job"], "/job/logs"),
+        (["--job_dir", "{}/job"], "/job/logs"),
+        (["--job_dir={}/first", "-job_dir={}/job"], "/job/logs"),
+        (["--job_dir=gs://bucket/job"], None),
+        (["--x"], None),
+    ],
+)
+def test_logs_lie_in_a_local_job_dir_else_in_a_temporary_one(write, start, tmp_path, args, ends):
+    write("say(sys.argv[-2]) if job == 'chief' else serve()")
+    launcher = start(
+        "--log_dir=",
+        "--workers=1",
+        args=[arg.format(tmp_path) for arg in args],
+        environ={"TMPDIR": str(tmp_path)},
+    )
+    assert launcher.finish() == 0
+    log_dir = re.search(r"logs: (.*)", launcher.lines[1])[1]
+    assert os.path.isdir(log_dir)
+    assert f"--tensorflow_log={log_dir}/chief-0.log" in launcher.text
+    if ends:
+        assert log_dir == f"{tmp_path}{ends}"
+    else:
+        assert re.fullmatch(rf"{tmp_path}/tfps-logs-\w+", log_dir)
+
+
+def test_a_progress_of_ones_own_is_kept(write, start):
+    write("say(sys.argv[1:])")
+    launcher = start("--workers=1", args=["--progress=none"])
+    assert launcher.finish() == 0
+    assert "--progress=lines" not in launcher.text
+
+
+def test_output_comes_whole(write, start):
+    write(
+        r"""
+        if job != "chief":
+            serve()
+        for number in range(20000):
+            print("line", number)
+        sys.stdout.buffer.write(b"bytes \xff\xfe \xe2\x82\xac\r\n\n" + b"status\r" * 3)
+        sys.stdout.buffer.write(b"y" * 200000 + b"\nno end")
+        """
+    )
+    launcher = start("--workers=1")
+    assert launcher.finish() == 0
+    chief = [line for line in launcher.lines if line.startswith("[chief]")]
+    assert chief[:20000] == [f"[chief] line {number}" for number in range(20000)]
+    assert chief[20000:20002] == [r"[chief] bytes \xff\xfe €", "[chief] "]
+    assert sum(line.count("y") for line in chief[20002:-1]) == 200000
+    assert chief[-1] == "[chief] no end"
+    assert "status" not in launcher.text
+    assert "\x1b" not in launcher.text
+
+
+def run_on_terminal(start, environ):
+    """Runs the launcher on a terminal of 60 columns; returns its exit code and what it drew."""
+    master, terminal = pty.openpty()
+    subprocess.run(["stty", "cols", "60", "rows", "20"], stdin=terminal, check=True)
+    launcher = start("--workers=1", "--ps=1", environ=environ, stdout=terminal)
+    os.close(terminal)
+    drawn = b""
+    try:
+        while select.select([master], [], [], PATIENCE)[0]:
+            try:
+                data = os.read(master, 1 << 16)
+            except OSError:  # every process has closed the terminal
+                break
+            drawn += data
+    finally:
+        os.close(master)
+    return launcher.process.wait(PATIENCE), drawn.decode()
+
+
+SHOWING = r"""
+if job != "chief":
+    serve()
+say(sys.argv[-1])
+ask("worker", 0)
+sys.stdout.write("10 % " + "█" * 100 + "\r")
+sys.stdout.flush()
+sys.stdout.write("a line\n")
+sys.stdout.write("20 %\r")
+"""
+
+
+def test_a_status_stays_below_the_lines_of_a_terminal(write, start):
+    write(SHOWING)
+    code, drawn = run_on_terminal(start, {"NO_COLOR": "1"})
+    assert code == 0
+    assert "[chief] --progress=bar\r\n" in drawn
+    bar = "[chief] 10 % " + "█" * 46
+    assert f"\r\x1b[K[chief] a line\r\n{bar}" in drawn
+    assert f"{bar}█" not in drawn
+    assert "\r\x1b[K[chief] 20 %" in drawn
+    assert drawn.endswith("\r\x1b[K")
+    assert "\x1b[3" not in drawn
+
+
+def test_names_are_coloured_on_a_terminal(write, start):
+    write(SHOWING)
+    code, drawn = run_on_terminal(start, {"NO_COLOR": None})
+    assert code == 0
+    names = dict(re.findall(r"(\x1b\[\d+m)\[(\w+ ?\d?)\]\x1b\[0m ", drawn))
+    assert {"launcher", "chief", "worker 0"} <= set(names.values())
+
+
+@pytest.mark.parametrize("code", [3, 6])
+def test_the_end_of_the_log_of_a_task_that_did_not_tell_why_it_ended(write, start, tmp_path, code):
+    write(
+        f"""
+        if job != "chief":
+            serve()
+        with open(sys.argv[-2].split("=")[1], "a") as log:
+            log.writelines(f"native line {{number}}\\n" for number in range(50))
+        sys.exit({code})
+        """
+    )
+    log = tmp_path / "logs" / "chief-0.log"
+    log.parent.mkdir()
+    log.write_text("of an earlier run\n")
+    launcher = start("--workers=1")
+    assert launcher.finish() == code
+    place = f"[launcher] chief's log is {log}" + (", which ends:" if code == 6 else "")
+    tail = [f"[chief] | native line {number}" for number in range(40, 50)] if code == 6 else []
+    assert launcher.lines[launcher.lines.index(place) + 1 :] == tail
+    assert "earlier run" not in launcher.text
+
+
+def test_twenty_launchers_at_once_have_disjoint_ports(write, start):
+    write("serve() if job != 'chief' else (ask('worker', 0), ask('ps', 0), say('up'), wait())")
+    launchers = [start("--workers=1", "--ps=1") for _ in range(20)]
+    ports = []
+    for launcher in launchers:
+        ports += re.findall(r":(\d+)", launcher.see(r"cluster: .*")[0])
+    for launcher in launchers:
+        launcher.see(r"\[chief\] up")
+    assert len(set(ports)) == len(ports) == 60
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--workers=0", "--", "x"], "--workers=0 --ps=2 is no cluster; a cluster needs a worker"),
+        (["--workers=0", "--ps=0", "--", "x"], "python -m trainer.task --mode=local"),
+        (["--ps=-1", "--", "x"], "--ps=-1"),
+        (["--workers=two", "--", "x"], "--workers=two"),
+        (["--max_restarts=-1", "--", "x"], "--max_restarts=-1"),
+        (["--workres=2", "--", "x"], "workres"),
+        (["--workers=2"], "put them after --"),
+        (["--workers=2", "--"], "put them after --"),
+        (["census", "--", "x"], "unexpected argument 'census'"),
+        (["--module=no.such", "--", "x"], "--module=no.such: there is no such module"),
+        (["--module=", "--", "x"], "there is no such module"),
+        (["--module=../x", "--", "x"], "there is no such module"),
+        (["--module=json", "--", "x"], "--module=json: there is no such module to run"),
+        (["--module=acting", "--", "--tensorflow_log=x"], "give the launcher --log_dir"),
+        (["--module=acting", "--log_dir=/dev/null/x", "--", "x"], "cannot make a directory"),
+        (["--module=acting", "--", "--job_dir=/dev/null/x"], "cannot make a directory"),
+    ],
+)
+def test_bad_flags(write, tmp_path, argv, message):
+    write("")
+    done = subprocess.run(
+        [sys.executable, "-m", "cloud.local", *argv],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_no_launcher_imports_tensorflow():
+    code = (
+        "import importlib, pkgutil, sys, cloud\n"
+        "names = [m.name for m in pkgutil.walk_packages(cloud.__path__, 'cloud.')]\n"
+        "assert 'cloud.local' in names\n"
+        "for name in names: importlib.import_module(name)\n"
+        "assert not {'tensorflow', 'keras'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=PATIENCE)
