@@ -75,7 +75,9 @@ def test_wrong_values_are_refused(change: dict, message: str) -> None:
 
 def test_a_missing_value_is_refused() -> None:
     with pytest.raises(UserError, match="'label' has no value"):
-        examples.encode({key: VALUES[key] for key in ("x", "token", "grid", "text")}, FEATURES, LABEL)
+        examples.encode(
+            {key: VALUES[key] for key in ("x", "token", "grid", "text")}, FEATURES, LABEL
+        )
 
 
 def test_a_record_of_another_schema_does_not_parse() -> None:

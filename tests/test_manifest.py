@@ -68,7 +68,9 @@ def test_a_changed_shard_fails_its_checksum(dataset: Manifest) -> None:
 
 
 def test_directories_that_are_no_dataset(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"^--train_data=.*absent does not exist; run trainer\.prep"):
+    with pytest.raises(
+        UserError, match=r"^--train_data=.*absent does not exist; run trainer\.prep"
+    ):
         manifest.read(str(tmp_path / "absent"), "--train_data")
     with pytest.raises(UserError, match=r"has no manifest\.json; run trainer\.prepare"):
         manifest.read(str(tmp_path))
@@ -100,9 +102,7 @@ def test_manifests_that_cannot_be_understood(dataset: Manifest, text: str, messa
         ("file", "../few", "not the name of a file"),
     ],
 )
-def test_a_shard_entry_that_is_wrong(
-    dataset: Manifest, key: str, value: str, message: str
-) -> None:
+def test_a_shard_entry_that_is_wrong(dataset: Manifest, key: str, value: str, message: str) -> None:
     content = json.loads(manifest_path(dataset).read_text())
     content["shards"][0][key] = value
     manifest_path(dataset).write_text(json.dumps(content))
@@ -149,7 +149,7 @@ def test_every_difference_of_a_schema_is_listed(dataset: Manifest) -> None:
 
 
 def test_a_dataset_is_not_overwritten_unasked(dataset: Manifest) -> None:
-    with pytest.raises(UserError, match="already holds a dataset.*--overwrite"):
+    with pytest.raises(UserError, match=r"already holds a dataset.*--overwrite"):
         DatasetWriter(dataset.directory, "new", 1, TASK)
     assert manifest.read(dataset.directory) == dataset
     with DatasetWriter(dataset.directory, "new", 1, TASK, overwrite=True) as writer:
@@ -162,9 +162,13 @@ def test_a_dataset_is_not_overwritten_unasked(dataset: Manifest) -> None:
 
 
 def test_a_dataset_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(KeyError), DatasetWriter(str(tmp_path), "few", 2, TASK) as writer:
-        writer.write(0, RECORD)
-        raise KeyError
+    def fail() -> None:
+        with DatasetWriter(str(tmp_path), "few", 2, TASK) as writer:
+            writer.write(0, RECORD)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -36,9 +36,7 @@ def test_columns_have_the_features_shapes_and_ids() -> None:
 
 @pytest.mark.parametrize("features", [Criteo().features(), MIXED, MIXED[:1], MIXED[1:2]])
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_the_best_auc_and_the_share_of_positives(
-    features: tuple[Feature, ...], seed: int
-) -> None:
+def test_the_best_auc_and_the_share_of_positives(features: tuple[Feature, ...], seed: int) -> None:
     signal = PlantedSignal(features, LABEL, seed)
     _, logits, labels = signal.draw(generator(5), 20_000)
     assert 0.25 < labels.mean() < 0.30

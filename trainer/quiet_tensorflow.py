@@ -1,7 +1,7 @@
 """Loads TensorFlow without its notices on the terminal; tools import this module first.
 
 TensorFlow writes some notices before it reads its log level, so they are held back at the level
-of the file descriptor, and shown when loading fails. Set `TF_CPP_MIN_LOG_LEVEL` to see all of
+of the file descriptor, and shown when loading fails. Set `TF_CPP_MIN_LOG_LEVEL=0` to see all of
 them.
 """
 
@@ -29,7 +29,6 @@ def _load() -> None:
             os.close(terminal)
 
 
-if _LEVEL not in os.environ:
-    # What matters reaches Python as an exception.
-    os.environ[_LEVEL] = "3"
+# What matters reaches Python as an exception.
+if os.environ.setdefault(_LEVEL, "3") not in ("0", "1"):
     _load()

@@ -1,0 +1,84 @@
+import dataclasses
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from configs.criteo import Criteo
+from tfps import config, examples
+from tfps.errors import UserError
+from tfps.experiment import Experiment
+from trainer.generate import generate
+
+ROOT = Path(__file__).parent.parent
+CONFIGS = sorted(path.name for path in (ROOT / "configs").glob("[!_]*.py"))
+
+
+def batch(experiment: Experiment, directory: Path, records: int) -> tuple[dict, tf.Tensor]:
+    dataset = generate(experiment, str(directory), records=records, shards=1)
+    serialized = tf.data.TFRecordDataset(dataset.path_of(dataset.shards[0])).batch(records)
+    task = experiment.task
+    return examples.parse(next(iter(serialized)), task.features(), task.label())
+
+
+def test_there_are_configs() -> None:
+    assert {"census.py", "criteo.py", "smoke.py"} <= set(CONFIGS)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_config_builds_its_model_and_loss(name: str, tmp_path: Path) -> None:
+    experiment = config.load(f"configs/{name}")
+    task = experiment.task
+    inputs, labels = batch(experiment, tmp_path / "data", 16)
+    model = task.build_model()
+    assert {tensor.name for tensor in model.inputs} == {f.name for f in task.features()}
+    with tf.GradientTape() as tape:
+        outputs = model(inputs, training=True)
+        loss = task.loss()(labels, outputs) + sum(model.losses)
+    assert outputs.shape == (16, 1)
+    assert loss.shape == ()
+    assert np.isfinite(loss)
+    gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
+    assert all(gradient is not None for gradient in gradients)
+    predictions = np.asarray(task.predictions(model(inputs)))
+    assert predictions.shape == (16,)
+    assert (predictions > 0).all()
+    assert (predictions < 1).all()
+    for optimizer in (task.optimizer(), task.table_optimizer()):
+        assert isinstance(optimizer, keras.optimizers.Optimizer)
+    fields = task.rows().fields
+    for feature in (*task.features(), task.label()):
+        assert len(fields[feature.name].columns) == feature.size
+    assert set(task.metrics()) == {"auc", "accuracy"}
+
+
+def test_criteo_is_a_dlrm_of_26_tables() -> None:
+    model = Criteo().build_model()
+    tables = [layer for layer in model.layers if isinstance(layer, keras.layers.Embedding)]
+    assert [(table.input_dim, table.output_dim) for table in tables] == [(20_000, 16)] * 26
+    dense = [layer.units for layer in model.layers if isinstance(layer, keras.layers.Dense)]
+    assert dense == [128, 64, 1]
+
+
+def test_criteo_with_interaction(tmp_path: Path) -> None:
+    task = Criteo(rows_per_table=50, dim=4, mlp=(8,), interaction=True)
+    model = task.build_model()
+    assert model.get_layer("hidden_1").kernel.shape[0] == 13 + 26 * 4 + 26 * 25 // 2
+    inputs, _ = batch(Experiment("small", task), tmp_path, 8)
+    model(inputs)
+    embeddings = [
+        layer(inputs["categoricals"][:, index])
+        for index, layer in enumerate(
+            layer for layer in model.layers if isinstance(layer, keras.layers.Embedding)
+        )
+    ]
+    concatenated = keras.Model(model.inputs, model.get_layer("concatenated").output)(inputs)
+    expected = np.sum(np.asarray(embeddings[0]) * np.asarray(embeddings[1]), axis=1)
+    np.testing.assert_allclose(concatenated[:, 26 * 4 + 13], expected, atol=1e-6)
+
+
+def test_criteo_needs_rows_for_known_ids() -> None:
+    with pytest.raises(UserError, match=r"rows_per_table=1 must be at least 2"):
+        dataclasses.replace(Criteo(), rows_per_table=1)

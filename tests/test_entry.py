@@ -1,0 +1,93 @@
+"""`entry.run` in real processes; it loads no TensorFlow, so they are fast."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SCRIPT = """
+import sys
+from absl import flags
+from tfps.errors import RunError, UserError
+from trainer import entry
+
+def main():
+    if "tensorflow" in sys.modules:
+        return 9
+    if flags.FLAGS.how == "user":
+        raise UserError("--how=user is not allowed")
+    if flags.FLAGS.how == "run":
+        raise RunError("ps 0 is lost")
+    if flags.FLAGS.how == "interrupt":
+        raise KeyboardInterrupt
+    if flags.FLAGS.how == "bug":
+        raise ValueError("a bug")
+    return flags.FLAGS.status
+
+flags.DEFINE_string("how", None, "How it ends.", required=True)
+flags.DEFINE_integer("status", None, "What main returns.", lower_bound=0)
+entry.run(main)
+"""
+
+
+def run(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    return subprocess.run(
+        [sys.executable, str(script), *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(("flags", "code"), [((), 0), (("--status=5",), 5)])
+def test_the_status_of_main(tmp_path: Path, flags: tuple[str, ...], code: int) -> None:
+    done = run(tmp_path, "--how=well", *flags)
+    assert (done.returncode, done.stderr) == (code, "")
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "message"),
+    [
+        (("--how=user",), 2, "error: --how=user is not allowed\n"),
+        (("--how=run",), 3, "error: ps 0 is lost\n"),
+        (("--how=interrupt",), 130, "error: interrupted\n"),
+        (("--how=well", "rest"), 2, "error: unexpected argument 'rest'; flags begin with --\n"),
+    ],
+)
+def test_an_error_is_one_line(
+    tmp_path: Path, flags: tuple[str, ...], code: int, message: str
+) -> None:
+    done = run(tmp_path, *flags)
+    assert (done.returncode, done.stderr, done.stdout) == (code, message, "")
+
+
+@pytest.mark.parametrize(
+    ("flags", "part"),
+    [
+        ((), "--how"),
+        (("--how=well", "--status=x"), "--status=x"),
+        (("--how=well", "--status=-1"), "status"),
+        (("--how=well", "--staus=1"), "Did you mean: status"),
+    ],
+)
+def test_a_bad_flag_is_one_line(tmp_path: Path, flags: tuple[str, ...], part: str) -> None:
+    done = run(tmp_path, *flags)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert part in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_a_bug_keeps_its_traceback(tmp_path: Path) -> None:
+    done = run(tmp_path, "--how=bug")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
