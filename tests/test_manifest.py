@@ -9,6 +9,7 @@ from configs.smoke import Smoke
 from tfps import manifest
 from tfps.dataset_writer import DatasetWriter
 from tfps.errors import UserError
+from tfps.feature import Feature
 from tfps.examples import encode
 from tfps.manifest import Manifest
 
@@ -146,6 +147,12 @@ def test_every_difference_of_a_schema_is_listed(dataset: Manifest) -> None:
         "Prepare the data with this config",
     ):
         assert difference in message
+
+
+def test_the_same_tokens_in_another_order_are_another_vocabulary(dataset: Manifest) -> None:
+    one, other = (Feature("f", "int64", (), tokens) for tokens in (("a", "b"), ("b", "a")))
+    assert one.schema() != other.schema()
+    assert one.schema() == Feature("f", "int64", (), ("a", "b")).schema()
 
 
 def test_a_dataset_is_not_overwritten_unasked(dataset: Manifest) -> None:

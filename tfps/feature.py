@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import zlib
 from typing import Any
 
 from tfps.errors import UserError
@@ -57,4 +58,11 @@ class Feature:
             "dtype": self.dtype,
             "shape": list(self.shape),
             "vocabulary_size": self.vocabulary_size,
+            "vocabulary_crc32": self._vocabulary_crc32,
         }
+
+    @property
+    def _vocabulary_crc32(self) -> int:
+        """Tells vocabularies of one size apart: other tokens, or another order, are other ids."""
+        tokens = self.vocabulary if isinstance(self.vocabulary, tuple) else ()
+        return zlib.crc32("\n".join(tokens).encode())

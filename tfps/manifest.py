@@ -6,9 +6,11 @@
       "format": 1,
       "name": "criteo",                 prefix of the shards' file names
       "features": [                     what every record holds
-        {"name": "integers", "dtype": "float32", "shape": [13], "vocabulary_size": 0}, ...
+        {"name": "integers", "dtype": "float32", "shape": [13],
+         "vocabulary_size": 0, "vocabulary_crc32": 0}, ...
       ],
-      "label": {"name": "label", "dtype": "int64", "shape": [], "vocabulary_size": 2},
+      "label": {"name": "label", "dtype": "int64", "shape": [],
+                "vocabulary_size": 2, "vocabulary_crc32": 0},
       "shards": [                       TFRecord files in this directory
         {"file": "criteo-00000-of-00008.tfrecord", "records": 62500, "bytes": 16312500,
          "crc32c": "0a1b2c3d"}, ...     checksum of the whole file, 8 hexadecimal digits
@@ -251,6 +253,7 @@ def _schema(content: Any, where: str) -> dict[str, Any]:
         "dtype": get("dtype", str),
         "shape": get("shape", list),
         "vocabulary_size": get("vocabulary_size", int),
+        "vocabulary_crc32": get("vocabulary_crc32", int),
     }
 
 

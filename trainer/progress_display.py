@@ -70,7 +70,7 @@ class ProgressDisplay:
             done,
             total,
             elapsed,
-            ncols=100,
+            ncols=70,
             prefix=title,
             unit=" records",
             unit_scale=True,

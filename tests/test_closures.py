@@ -1,0 +1,126 @@
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from configs.smoke import Smoke
+from tests.training_fixtures import Trainer, dataset
+from tfps import records
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    return dataset(tmp_path_factory.mktemp("data"), records=200, shards=1)
+
+
+def train(trainer, slot=0, seed=3):
+    (path, count) = trainer.shards()[0]
+    numbers = [tf.constant(n, tf.int64) for n in (slot, seed, count)]
+    return [float(x) for x in trainer.closures.train(tf.constant(path), *numbers)]
+
+
+def test_a_lease_is_trained_to_its_last_partial_batch(manifest):
+    trainer = Trainer(manifest, batch_size=32)
+    attempts, steps, loss_sum, bad_step = train(trainer)
+    assert (attempts, steps, bad_step) == (1, 7, -1)
+    assert 0.3 < loss_sum / 200 < 1.5
+    assert trainer.store.steps() == 7
+
+
+def test_a_lease_begun_again_goes_on_after_its_last_recorded_batch(manifest):
+    """A worker that is lost leaves its progress; the whole must be what one worker does alone."""
+    whole = Trainer(manifest, batch_size=32)
+    train(whole)
+
+    path, _ = whole.shards()[0]
+    parts = Trainer(manifest, batch_size=32)
+    first = [tf.constant(n, tf.int64) for n in (0, 3, 96)]
+    parts.closures.train(tf.constant(path), *first)
+    assert parts.store.progress.read()[0].steps == 3
+    attempts, steps, _, _ = train(parts)
+    assert (attempts, steps) == (2, 7)
+    assert parts.store.steps() == 7
+
+
+def test_a_finished_lease_begun_again_trains_nothing(manifest):
+    trainer = Trainer(manifest)
+    train(trainer)
+    before = trainer.store.read_table(0)
+    attempts, steps, _, _ = train(trainer)
+    assert (attempts, steps) == (2, 7)
+    assert np.array_equal(before, trainer.store.read_table(0))
+
+
+def test_a_cleared_slot_forgets(manifest):
+    trainer = Trainer(manifest)
+    train(trainer)
+    trainer.store.progress.clear(0)
+    assert trainer.store.progress.read()[0].attempts == 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Exploding(Smoke):
+    def optimizer(self):
+        return keras.optimizers.SGD(1e30)
+
+
+def test_the_first_step_without_a_finite_loss_is_named_and_ends_the_lease(manifest):
+    trainer = Trainer(manifest, Exploding(), batch_size=10)
+    _, steps, _, bad_step = train(trainer)
+    assert 1 <= bad_step <= 4
+    assert steps < 20
+
+
+def test_each_closure_is_traced_once(manifest):
+    trainer = Trainer(manifest)
+    for slot, seed in ((0, 1), (1, 2)):
+        train(trainer, slot, seed)
+    assert trainer.closures.train.experimental_get_tracing_count() == 1
+
+
+def read(path, buffer, seed, skip=0):
+    features = Smoke().features()
+    data = records.batches(
+        path,
+        features,
+        Smoke().label(),
+        32,
+        buffer,
+        tf.constant(seed, tf.int64),
+        tf.constant(skip, tf.int64),
+    )
+    return [numbers for batch, _ in data.as_numpy_iterator() for numbers in batch["numbers"][:, 0]]
+
+
+def test_shuffling_reorders_every_record_once_and_skips_whole_batches(manifest):
+    path = manifest.path_of(manifest.shards[0])
+    plain = read(path, 0, 0)
+    shuffled = read(path, 64, 1)
+    assert len(plain) == 200
+    assert sorted(plain) == sorted(shuffled)
+    assert plain != shuffled
+    assert shuffled == read(path, 64, 1)
+    assert shuffled != read(path, 64, 2)
+    assert read(path, 64, 1, skip=2) == shuffled[64:]
+
+
+def test_every_record_is_evaluated_once_in_order(manifest):
+    trainer = Trainer(manifest, batch_size=32)
+    path, count = trainer.shards()[0]
+    arguments = tf.constant(path), tf.constant(count, tf.int64)
+    loss_sum, labels, predictions = trainer.closures.evaluate(*arguments)
+    assert labels.shape == predictions.shape == (200,)
+    stored = [
+        tf.train.Example.FromString(x).features.feature["label"].int64_list.value[0]
+        for x in tf.data.TFRecordDataset(path).as_numpy_iterator()
+    ]
+    assert labels.numpy().tolist() == stored
+    likelihood = np.where(labels, predictions, 1 - predictions)
+    penalty = trainer.task.regularization * sum(
+        float(np.square(value).sum())
+        for value, variable in zip(trainer.store.read_dense(), trainer.model.dense, strict=True)
+        if variable.path == "hidden/kernel"
+    )
+    assert float(loss_sum) / 200 == pytest.approx(-np.log(likelihood).mean() + penalty, abs=1e-5)

@@ -1,0 +1,45 @@
+import subprocess
+import sys
+
+from tfps import report
+from trainer.summary import lines
+
+FIELDS = {
+    "config": "criteo",
+    "mode": "async",
+    "cluster": {"workers": 2, "ps": 3},
+    "examples": {"per_epoch": 1000, "trained": 2000, "skipped": 0, "repeated": 5},
+    "epochs": 2,
+    "steps": 40,
+    "seconds": 12.4,
+    "examples_per_second": 54321.0,
+    "metrics": {"auc": 0.81, "loss": 0.4},
+    "best_auc": 0.84,
+    "failures": [{"task": "worker 1", "what": "its port refused connections"}],
+    "checkpoint": "job/checkpoints/1",
+    "export": "job/export",
+}
+
+
+def run(job_dir):
+    command = [sys.executable, "-m", "trainer.summary", f"--job_dir={job_dir}"]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_summary_says_what_was_trained_how_fast_and_how_well():
+    text = "\n".join(lines("job", {**FIELDS, "status": "finished"}))
+    for part in ("2 workers, 3 ps", "2,000 records", "5 repeated", "54,321 examples/s"):
+        assert part in text
+    assert "AUC        0.8100 (the planted signal allows 0.8400)" in text
+    assert "worker 1" in text
+    assert "job/export" in text
+
+
+def test_the_command_reads_a_report_and_refuses_a_directory_without_one(tmp_path):
+    report.Report(str(tmp_path), **FIELDS).write()
+    printed = run(tmp_path)
+    assert printed.returncode == 0, printed.stderr
+    assert printed.stdout.startswith("job        criteo, running")
+    missing = run(tmp_path / "nowhere")
+    assert missing.returncode == 2
+    assert "holds no report.json" in missing.stderr

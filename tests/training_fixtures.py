@@ -1,0 +1,59 @@
+"""A dataset and an experiment, small enough to train within a test."""
+
+import dataclasses
+
+from configs.smoke import get_config
+from tfps.closures import Closures
+from tfps.coordinator import Coordinator, slots
+from tfps.executor import LocalExecutor
+from tfps.lease import leases_of_epoch
+from tfps.model import StatelessModel
+from tfps.step import Step
+from tfps.store import update_rule
+from tfps.store.parameter_store import ParameterStore
+from tfps.task_watch import TaskWatch
+from trainer.generate import generate
+
+
+def dataset(directory, records=200, shards=3):
+    return generate(get_config(), str(directory), records, shards, 0, 0, "smoke", False)
+
+
+class Trainer:
+    """A run's parts, in one process, with parameters over several parts as over several ps."""
+
+    def __init__(self, manifest, task=None, parts=2, seed=0, **train):
+        experiment = get_config()
+        self.experiment = dataclasses.replace(
+            experiment,
+            task=task or experiment.task,
+            train=dataclasses.replace(experiment.train, seed=seed, **train),
+        )
+        self.manifest = manifest
+        self.task = self.experiment.task
+        self.model = StatelessModel(self.task, seed)
+        rules = tuple(
+            update_rule.from_optimizer(optimizer)
+            for optimizer in (self.task.optimizer(), self.task.table_optimizer())
+        )
+        executor = LocalExecutor()
+        devices = ["/device:CPU:0"] * parts
+        self.store = ParameterStore(self.model, rules, devices, seed, slots(executor))
+        step = Step(self.task, self.model, self.store)
+        self.closures = Closures(self.experiment, step, self.store.progress)
+        self.watch = TaskWatch({})
+        self.coordinator = Coordinator(
+            executor,
+            self.closures,
+            self.store.progress,
+            self.watch,
+            self.experiment.train.batch_size,
+            stall_seconds=60,
+        )
+
+    def leases(self, epoch):
+        paths = [self.manifest.path_of(shard) for shard in self.manifest.shards]
+        return leases_of_epoch(self.manifest.shards, paths, epoch, self.experiment.train.seed)
+
+    def shards(self):
+        return [(self.manifest.path_of(shard), shard.records) for shard in self.manifest.shards]
