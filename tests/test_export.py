@@ -21,7 +21,10 @@ model = tf.saved_model.load(sys.argv[1])
 records = tf.constant([r.numpy() for r in tf.data.TFRecordDataset(sys.argv[2])])
 parsed = tf.io.parse_example(
     records,
-    {"numbers": tf.io.FixedLenFeature([4], tf.float32), "token": tf.io.FixedLenFeature([], tf.int64)},
+    {
+        "numbers": tf.io.FixedLenFeature([4], tf.float32),
+        "token": tf.io.FixedLenFeature([], tf.int64),
+    },
 )
 by_example = model.signatures["serving_examples"](examples=records)["predictions"]
 by_feature = model.signatures["serving_default"](**parsed)["predictions"]

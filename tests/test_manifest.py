@@ -9,8 +9,8 @@ from configs.smoke import Smoke
 from tfps import manifest
 from tfps.dataset_writer import DatasetWriter
 from tfps.errors import UserError
-from tfps.feature import Feature
 from tfps.examples import encode
+from tfps.feature import Feature
 from tfps.manifest import Manifest
 
 TASK = Smoke()

@@ -171,9 +171,7 @@ def run(
     overwrite: bool = False,
 ) -> Predictions:
     loaded = ExportedModel(str(model))
-    source = PredictionInput(
-        str(data), data_format, loaded.features, loaded.label, row_format, max_bad_rows
-    )
+    source = PredictionInput(str(data), data_format, loaded, row_format, max_bad_rows)
     return predict.predict(loaded, source, str(output), batch_size, overwrite)
 
 
@@ -308,6 +306,20 @@ def test_a_mistake_is_one_message_and_exit_code_2(tmp_path):
         f"error: --model={tmp_path}/none does not exist; name the export directory of a trained "
         "job\n"
     )
+
+
+def test_a_config_of_another_vocabulary(model, tmp_path):
+    config = tmp_path / "towns.py"
+    config.write_text(CONFIG.replace('"int64", (2,), 10', '"int64", (2,), tuple("abcdefghi")'))
+    result = command(
+        f"--model={model}",
+        f"--data={tmp_path}/rows.txt",
+        f"--output={tmp_path}/out.csv",
+        f"--config={config}",
+    )
+    assert result.returncode == 2
+    message = f"error: --config={config} holds other records than --model={model}: 'ids' has "
+    assert result.stderr.startswith(message + "vocabulary_crc32 ")
 
 
 # The output.
@@ -455,7 +467,7 @@ def test_a_dataset_of_another_schema(model, tmp_path):
 
     with dataset_writer.DatasetWriter(str(tmp_path / "data"), "other", 1, Other()) as writer:
         writer.finish()
-    message = r"'ids' has shape \[3\], not \[2\]; 'town' is not in the data"
+    message = r"'ids' has shape \[3\], not \[2\]; 'town' is missing\."
     refused(model, tmp_path / "data", tmp_path, message)
 
 

@@ -44,7 +44,7 @@ def _structure(model: keras.Model) -> Any:
 def _value(name: str, values: Mapping[str, Any]) -> Any:
     if name not in values:
         raise UserError(
-            f"build_model(): the model's input {name!r} is no feature of the task; its features are "
+            f"build_model(): the model's input {name!r} is no feature of the task, which has "
             f"{', '.join(values)}"
         )
     return values[name]

@@ -2,7 +2,7 @@
 
 import json
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,8 @@ class ExportedModel:
             raise UserError(f"{where}: 'features' is not a list of features; {_MEND}")
         self.features = tuple(_feature(item, f"{where}: features") for item in features)
         self.label = _feature(schema.get("label"), f"{where}: label")
+        self._schemas = {item["name"]: item for item in features}
+        self._label_schema = schema["label"]
         self._signature = self._checked_signature()
 
     def predict(self, inputs: Mapping[str, Any]) -> npt.NDArray[np.float32]:
@@ -72,6 +74,35 @@ class ExportedModel:
                 f"--model={self.directory} fails on the records it was given: {error.message}"
             ) from None
         return np.asarray(outputs[_OUTPUT].numpy(), np.float32)
+
+    def check_schema(
+        self, features: Sequence[Mapping[str, Any]], label: Mapping[str, Any], where: str
+    ) -> None:
+        """Refuses records that are not those of the model.
+
+        Args:
+            features: `Feature.schema()` of all that the records hold; more than needed is fine.
+            label: The label's.
+            where: What holds such records, for the message.
+
+        Raises:
+            UserError: Lists the differences.
+        """
+        held = {schema["name"]: schema for schema in features}
+        differences = []
+        for name, wanted in self._schemas.items():
+            found = held.get(name)
+            differences += _differences(wanted, found) if found else [f"{name!r} is missing"]
+        if label["name"] == self.label.name:
+            differences += _differences(self._label_schema, label)
+        else:
+            differences.append(f"the label is {label['name']!r}, not {self.label.name!r}")
+        if differences:
+            more = f"; and {len(differences) - 5} more differences" if len(differences) > 5 else ""
+            raise UserError(
+                f"{where} holds other records than --model={self.directory}: "
+                f"{'; '.join(differences[:5])}{more}. Name what the model was trained with"
+            )
 
     def _checked_signature(self) -> Any:
         """The serving signature, which must have the schema's inputs."""
@@ -116,6 +147,14 @@ def _schema(directory: str) -> dict[str, Any]:
     if found != FORMAT:
         raise UserError(f"{path} has format {found!r}, but this version reads {FORMAT}; {_MEND}")
     return dict(content)
+
+
+def _differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{wanted['name']!r} has {key} {found.get(key)}, not {value}"
+        for key, value in wanted.items()
+        if found.get(key) != value
+    ]
 
 
 def _feature(content: Any, where: str) -> Feature:

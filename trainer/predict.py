@@ -11,7 +11,7 @@ The output has a header and one line per record in order: `label,prediction` whe
 known, else `prediction`; a vector is `prediction_0,prediction_1,…`.
 """
 
-import trainer.quiet_tensorflow  # isort: skip
+import trainer.quiet_tensorflow  # noqa: F401 - it loads TensorFlow  # isort: skip
 
 import csv
 import dataclasses
@@ -165,11 +165,9 @@ def main() -> None:
     """Predicts what the flags name and prints a summary."""
     values = flags.FLAGS
     started = time.monotonic()
-    row_format = _row_format(values.config, values.set)
     model = ExportedModel(values.model)
-    source = PredictionInput(
-        values.data, values.format, model.features, model.label, row_format, values.max_bad_rows
-    )
+    row_format = _row_format(values.config, values.set, model)
+    source = PredictionInput(values.data, values.format, model, row_format, values.max_bad_rows)
     result = predict(model, source, values.output, values.batch_size, values.overwrite)
     left_out = f", {result.bad_rows} bad rows left out" if result.bad_rows else ""
     auc = result.without_auc if result.auc is None else f"{result.auc:.7f}"
@@ -180,13 +178,16 @@ def main() -> None:
     )
 
 
-def _row_format(path: str | None, texts: Sequence[str]) -> RowFormat | None:
-    """The row format of a config's task."""
+def _row_format(path: str | None, texts: Sequence[str], model: ExportedModel) -> RowFormat | None:
+    """The row format of a config's task, which must make the model's records."""
     if path is None:
         if texts:
             raise UserError(f"--set={texts[0]} overrides a field of a config; give --config too")
         return None
-    return overrides.apply(config.load(path), texts).task.rows()
+    task = overrides.apply(config.load(path), texts).task
+    schemas = [feature.schema() for feature in task.features()]
+    model.check_schema(schemas, task.label().schema(), f"--config={path}")
+    return task.rows()
 
 
 def _is_labelled(batch: RecordBatch, model: ExportedModel, before: bool | None) -> bool:

@@ -1,15 +1,15 @@
 """The records to predict, whatever they come in: a dataset, TFRecord files, or files of rows."""
 
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from tfps import manifest
 from tfps.errors import UserError
-from tfps.feature import Feature
 from tfps.rows import RowFormat
+from trainer.exported_model import ExportedModel
 from trainer.prediction_rows import PredictionRows
 from trainer.record_batch import RecordBatch
 
@@ -29,8 +29,7 @@ class PredictionInput:
         self,
         data: str,
         data_format: str,
-        features: Sequence[Feature],
-        label: Feature,
+        model: ExportedModel,
         row_format: RowFormat | None = None,
         max_bad_rows: int = 0,
     ):
@@ -39,8 +38,7 @@ class PredictionInput:
         Args:
             data: A dataset's directory, or a file or glob of TFRecords or rows; local or `gs://`.
             data_format: One of `FORMATS`; "auto" tells by the name.
-            features: What every record must hold.
-            label: What the records may hold too.
+            model: Whose features every record must hold, and whose label it may hold too.
             row_format: Layout of rows without a header; None for rows with one.
             max_bad_rows: How many bad rows may be left out.
 
@@ -54,7 +52,7 @@ class PredictionInput:
             self._format = _format(data) if data_format == "auto" else data_format
             if self._format == "dataset":
                 dataset = manifest.read(data, "--data")
-                _check_schema(dataset, features, label)
+                model.check_schema(dataset.features, dataset.label, f"--data={data}")
                 self.total = dataset.records
                 self._paths = [dataset.path_of(shard) for shard in dataset.shards if shard.records]
             else:
@@ -62,7 +60,7 @@ class PredictionInput:
         except tf.errors.OpError as error:
             raise UserError(f"--data={data} cannot be read: {error.message}") from None
         if self._format == "csv":
-            self._rows = PredictionRows(features, label, row_format, max_bad_rows)
+            self._rows = PredictionRows(model.features, model.label, row_format, max_bad_rows)
         elif row_format is not None:
             raise UserError(
                 f"--data={data} holds records already, which --config does not apply to; leave "
@@ -153,25 +151,3 @@ def _first_unreadable(path: str) -> int:
     except tf.errors.DataLossError:
         return number
     return number
-
-
-def _check_schema(dataset: manifest.Manifest, features: Sequence[Feature], label: Feature) -> None:
-    """Refuses a dataset whose records are not those of the model."""
-    held = {schema["name"]: schema for schema in (*dataset.features, dataset.label)}
-    differences = []
-    if dataset.label["name"] != label.name:
-        differences.append(f"the label is {dataset.label['name']!r}, not {label.name!r}")
-    for feature in (*features, label):
-        if feature.name not in held:
-            differences.append(f"{feature.name!r} is not in the data")
-            continue
-        differences += [
-            f"{feature.name!r} has {key} {held[feature.name][key]}, not {value}"
-            for key, value in feature.schema().items()
-            if held[feature.name][key] != value
-        ]
-    if differences:
-        raise UserError(
-            f"--data={dataset.directory} holds other records than the model's: "
-            f"{'; '.join(differences)}. Name data that was prepared for this model"
-        )

@@ -1,4 +1,4 @@
-"""Rows of text to predict, as records: by a task's row format, or by a header that names features."""
+"""Rows of text to predict, as records: laid out by a task, or by a header naming features."""
 
 import csv
 import dataclasses
@@ -142,9 +142,6 @@ class PredictionRows:
         where = f"{path} line {line}"
         delimiter = "\t" if path.removesuffix(".gz").endswith(".tsv") else ","
         header = [cell.strip() for cell in next(csv.reader([text], delimiter=delimiter))]
-        if len(set(header)) != len(header):
-            twice = next(name for name in header if header.count(name) > 1)
-            raise UserError(f"{where}: the header names the column {twice!r} twice")
         fields = {feature.name: _field(feature) for feature in self._features}
         label = _field(self._label)
         if set(label.columns) & set(header):
@@ -154,7 +151,7 @@ class PredictionRows:
         unknown = [name for name in header if name not in wanted]
         if missing or unknown:
             parts = [
-                f"{text} {', '.join(map(repr, names))}"
+                f"{text} {_listed(names)}"
                 for text, names in (("it lacks", missing), ("it has the unknown", unknown))
                 if names
             ]
@@ -162,15 +159,23 @@ class PredictionRows:
                 f"{where}: the header does not name the model's features: {' and '.join(parts)}. "
                 "Mend it, or, for a file without a header, give --config"
             )
+        if len(set(header)) != len(header):
+            twice = next(name for name in header if header.count(name) > 1)
+            raise UserError(f"{where}: the header names the column {twice!r} twice")
         return RowFormat(tuple(header), delimiter, fields), line
 
 
 def _field(feature: Feature) -> Field:
     """Where a feature stands under a header: NAME, or NAME_0, NAME_1, … for a vector."""
-    columns = (feature.name,)
+    columns: tuple[str, ...] = (feature.name,)
     if feature.shape:
         columns = tuple(f"{feature.name}_{index}" for index in range(feature.size))
     return Field(columns, _CONVERTERS[feature.dtype])
+
+
+def _listed(names: Sequence[str], shown: int = 5) -> str:
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(map(repr, names[:shown])) + more
 
 
 def _first_line(path: str) -> tuple[int, str]:

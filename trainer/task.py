@@ -108,7 +108,8 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay) -> int:
     import tensorflow as tf
 
     from tfps import config, overrides
-    from trainer.run import Interrupted, Run, RunOptions
+    from trainer.run import Interrupted, RunOptions, run
+    from trainer.run_inputs import RunInputs
 
     terminal.quiet_tensorflow()
     for gpu in tf.config.list_physical_devices("GPU"):
@@ -127,7 +128,7 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
     try:
-        Run(experiment, cluster, _FLAGS.job_dir, options, display).run()
+        run(RunInputs.check(experiment, cluster, _FLAGS.job_dir), options, display)
     except Interrupted as interrupted:
         name = signal.Signals(interrupted.signal).name
         _log.warning("stopped by %s; the same command goes on from the last checkpoint", name)

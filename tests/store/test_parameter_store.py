@@ -135,7 +135,9 @@ def test_dropout_depends_on_the_step_and_the_seed_alone():
 
     def first_loss(seed):
         _, _, fresh = make(task, 1)
-        run = tf.function(lambda: fresh.train(*data, tf.constant(seed, tf.int64))[0], autograph=False)
+        run = tf.function(
+            lambda: fresh.train(*data, tf.constant(seed, tf.int64))[0], autograph=False
+        )
         return float(run())
 
     assert first_loss([1, 0]) == first_loss([1, 0])

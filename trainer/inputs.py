@@ -1,0 +1,61 @@
+"""What a run needs before any other task is asked: readable data, a writable job_dir."""
+
+import posixpath
+import zlib
+from typing import Any
+
+import tensorflow as tf
+
+from tfps import manifest as manifests
+from tfps.errors import UserError
+from tfps.manifest import Manifest
+from tfps.task import Task
+
+
+def read_data(task: Task, directory: str, flag: str) -> Manifest:
+    """Reads a dataset's manifest and holds it against the task.
+
+    Args:
+        task: Whose features and label the records must have.
+        directory: Of the dataset.
+        flag: What named the directory, for messages.
+
+    Raises:
+        UserError: If there is no such dataset, it has no records, or others than the task wants.
+    """
+    if not directory:
+        raise UserError(f"{flag} is missing: name the directory that trainer.prepare wrote")
+    manifest = manifests.read(directory, flag)
+    manifests.check_schema(manifest, task, flag)
+    if not manifest.records:
+        raise UserError(f"{flag}={directory} holds no records")
+    return manifest
+
+
+def identity(data: Manifest) -> dict[str, Any]:
+    """What tells one dataset from another, wherever it lies."""
+    checksums = " ".join(shard.crc32c for shard in data.shards)
+    return {
+        "records": data.records,
+        "shards": len(data.shards),
+        "checksums": zlib.crc32(checksums.encode()),
+    }
+
+
+def check_writable(job_dir: str) -> None:
+    """Writes and deletes a file in the job_dir.
+
+    Raises:
+        UserError: If that fails.
+    """
+    probe = posixpath.join(job_dir, ".writable")
+    try:
+        tf.io.gfile.makedirs(job_dir)
+        with tf.io.gfile.GFile(probe, "w") as file:
+            file.write("")
+        tf.io.gfile.remove(probe)
+    except tf.errors.OpError as error:
+        raise UserError(
+            f"--job_dir={job_dir} cannot be written ({error.message}); name a directory that every "
+            "task can write"
+        ) from None

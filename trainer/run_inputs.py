@@ -1,0 +1,88 @@
+"""Everything a run is made from, checked."""
+
+import dataclasses
+import platform
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+import tfps
+from tfps.cluster import Cluster
+from tfps.experiment import Experiment
+from tfps.manifest import Manifest
+from tfps.model import StatelessModel
+from tfps.store import update_rule
+from tfps.store.update_rule import UpdateRule
+from trainer.inputs import check_writable, read_data
+
+
+@dataclasses.dataclass(frozen=True)
+class RunInputs:
+    """What can be had, and refused, before another task is needed.
+
+    Attributes:
+        experiment: What to train.
+        cluster: On which tasks.
+        job_dir: Where to write.
+        data: The training data.
+        eval_data: The evaluation data, None for no evaluation.
+        model: The task's model without its parameters.
+        rules: How dense parameters and tables are updated.
+    """
+
+    experiment: Experiment
+    cluster: Cluster
+    job_dir: str
+    data: Manifest
+    eval_data: Manifest | None
+    model: StatelessModel
+    rules: tuple[UpdateRule, UpdateRule]
+
+    @classmethod
+    def check(cls, experiment: Experiment, cluster: Cluster, job_dir: str) -> "RunInputs":
+        """Gathers the inputs of a run.
+
+        Raises:
+            UserError: If the data, the model, an optimizer or the job_dir cannot be used.
+        """
+        task = experiment.task
+        data = read_data(task, experiment.data.train, "--train_data")
+        eval_data = None
+        if experiment.data.eval:
+            eval_data = read_data(task, experiment.data.eval, "--eval_data")
+        check_writable(job_dir)
+        model = StatelessModel(task, experiment.train.seed)
+        rules = (
+            update_rule.from_optimizer(task.optimizer()),
+            update_rule.from_optimizer(task.table_optimizer()),
+        )
+        return cls(experiment, cluster, job_dir, data, eval_data, model, rules)
+
+    def report_fields(self) -> dict[str, Any]:
+        """The report's fields at the beginning of a run."""
+        per_epoch = self.data.records
+        return {
+            "mode": "local" if self.cluster.is_local else "async",
+            "config": self.experiment.name,
+            "cluster": {"workers": len(self.cluster.workers), "ps": len(self.cluster.ps)},
+            "versions": {
+                "tfps": tfps.__version__,
+                "tensorflow": tf.__version__,
+                "keras": keras.__version__,
+                "python": platform.python_version(),
+            },
+            "batch_size": self.experiment.train.batch_size,
+            "examples": {"per_epoch": per_epoch, "trained": 0, "skipped": 0, "repeated": 0},
+            "epochs": 0,
+            "steps": 0,
+            "seconds": 0.0,
+            "examples_per_second": 0.0,
+            "metrics": {},
+            "evaluations": [],
+            "best_auc": self.eval_data.best_auc if self.eval_data else None,
+            "failures": [],
+            "resumed_from": None,
+            "checkpoint": None,
+            "export": None,
+        }

@@ -1,0 +1,169 @@
+"""The chief's outer loop: train an epoch, save, evaluate; export at the end."""
+
+import dataclasses
+import logging
+import posixpath
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tfps.checkpoint import CheckpointDirectory
+from tfps.closures import Closures
+from tfps.coordinator import Coordinator, slots
+from tfps.executor import Executor
+from tfps.export import export
+from tfps.lease import Lease, leases_of_epoch
+from tfps.lease_queue import LeaseQueue, QueueState
+from tfps.report import FINISHED, Report
+from tfps.step import Step
+from tfps.store.parameter_store import ParameterStore
+from tfps.task_watch import TaskWatch
+from trainer.inputs import identity
+from trainer.progress_display import ProgressDisplay
+from trainer.run_inputs import RunInputs
+
+_log = logging.getLogger(__name__)
+
+
+class Training:
+    """A run whose tasks are connected: the parameters exist, and the leases wait."""
+
+    def __init__(
+        self,
+        inputs: RunInputs,
+        executor: Executor,
+        watch: TaskWatch,
+        report: Report,
+        stall_seconds: float,
+    ):
+        """Creates the parameters and restores the newest checkpoint, if there is one.
+
+        Raises:
+            UserError: If the checkpoint does not fit.
+        """
+        experiment = inputs.experiment
+        train = experiment.train
+        self._inputs = inputs
+        self._train = train
+        self._watch = watch
+        self._report = report
+        self._began = time.monotonic()
+        self._evaluations: list[dict[str, Any]] = []
+        model = inputs.model
+        self._store = ParameterStore(
+            model, inputs.rules, executor.devices, train.seed, slots(executor)
+        )
+        self._coordinator = Coordinator(
+            executor,
+            Closures(experiment, Step(experiment.task, model, self._store), self._store.progress),
+            self._store.progress,
+            watch,
+            train.batch_size,
+            stall_seconds,
+        )
+        self._checkpoints = CheckpointDirectory(inputs.job_dir, train.keep_checkpoints)
+        self._queue = LeaseQueue(self._leases, train.epochs, self._restore())
+
+    def run(self, display: ProgressDisplay) -> None:
+        """Trains what is left, evaluates after each epoch and exports.
+
+        Args:
+            display: Where progress is shown.
+
+        Raises:
+            UserError: If a shard cannot be used.
+            RunError: If the run cannot go on.
+        """
+        if self._queue.finished:
+            _log.info("all %d epochs are trained already", self._train.epochs)
+            self._evaluate()
+        while not self._queue.finished:
+            self._train_epoch(display)
+            self._evaluate()
+        path = posixpath.join(self._inputs.job_dir, "export")
+        export(self._inputs.experiment.task, self._inputs.model, self._store, path)
+        _log.info("exported the model to %s", path)
+        self._report.write(status=FINISHED, export=path, **self._counts())
+
+    def _restore(self) -> QueueState:
+        self._checkpoints.delete_uncommitted()
+        checkpoint = self._checkpoints.latest()
+        if checkpoint is None:
+            return QueueState()
+        self._checkpoints.restore(checkpoint, self._store, identity(self._inputs.data))
+        state = checkpoint.queue
+        _log.info("resuming from %s: %s records trained", checkpoint.path, f"{state.trained:,}")
+        self._report.write(resumed_from=checkpoint.path, checkpoint=checkpoint.path)
+        return state
+
+    def _train_epoch(self, display: ProgressDisplay) -> None:
+        """Trains the rest of an epoch, with a checkpoint whenever one is due and at its end."""
+        epoch, epochs = self._queue.epoch, self._train.epochs
+        records = self._inputs.data.records
+        while not self._queue.epoch_finished:
+            self._coordinator.train(
+                self._queue,
+                pause=_after(self._train.checkpoint_seconds),
+                report=lambda progress: display.show(progress, records, epochs),
+            )
+            if not self._queue.epoch_finished:
+                self._save()
+        self._queue.next_epoch()
+        self._save()
+        _log.info(
+            "epoch %d of %d trained: %s records so far, %s examples/s",
+            epoch + 1,
+            epochs,
+            f"{self._queue.trained:,}",
+            f"{self._coordinator.throughput.examples_per_second:,.0f}",
+        )
+
+    def _save(self) -> None:
+        checkpoint = self._checkpoints.save(
+            self._store, self._queue.state(), identity(self._inputs.data)
+        )
+        self._report.write(checkpoint=checkpoint.path, **self._counts())
+
+    def _evaluate(self) -> None:
+        data = self._inputs.eval_data
+        if data is None:
+            return
+        shards = [(data.path_of(shard), shard.records) for shard in data.shards if shard.records]
+        result = self._coordinator.evaluate(shards)
+        metrics = {"loss": result.loss}
+        for name, metric in self._inputs.experiment.task.metrics().items():
+            metrics[name] = float(np.asarray(metric(result.labels, result.predictions)))
+        text = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+        _log.info("evaluation after epoch %d: %s", self._queue.epoch, text)
+        self._evaluations.append({"epoch": self._queue.epoch, **metrics})
+        self._report.write(metrics=metrics, evaluations=self._evaluations)
+
+    def _leases(self, epoch: int) -> list[Lease]:
+        data = self._inputs.data
+        paths = [data.path_of(shard) for shard in data.shards]
+        return leases_of_epoch(data.shards, paths, epoch, self._train.seed)
+
+    def _counts(self) -> dict[str, Any]:
+        """Fields of the report that change as the run goes on."""
+        trained, per_epoch = self._queue.trained, self._inputs.data.records
+        return {
+            "examples": {
+                "per_epoch": per_epoch,
+                "trained": trained,
+                "skipped": max(0, self._queue.epoch * per_epoch - trained),
+                "repeated": self._queue.repeated,
+            },
+            "epochs": self._queue.epoch,
+            "steps": self._store.steps(),
+            "seconds": round(time.monotonic() - self._began, 3),
+            "examples_per_second": round(self._coordinator.throughput.examples_per_second, 1),
+            "failures": [dataclasses.asdict(failure) for failure in self._watch.failures],
+        }
+
+
+def _after(seconds: float) -> Callable[[], bool]:
+    """A condition that becomes true after some seconds."""
+    due = time.monotonic() + seconds
+    return lambda: time.monotonic() > due
