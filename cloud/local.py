@@ -9,6 +9,7 @@ import importlib.util
 import os
 import pathlib
 import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -98,8 +99,16 @@ def _run(args: Sequence[str]) -> int:
         tasks = _cluster(ports.numbers)
         for text in (_roles(tasks), f"logs: {log_dir}", _NOTICE):
             relay.line(supervisor.NAME, text)
-        planned = commands(tasks, _FLAGS.module, args, log_dir, os.environ, progress)
+        planned = commands(tasks, _FLAGS.module, args, log_dir, _environ(is_terminal), progress)
         return supervisor.Supervisor(planned, limits, relay).run()
+
+
+def _environ(is_terminal: bool) -> dict[str, str]:
+    """The tasks' environment: on a terminal, with the width that the tasks' names leave."""
+    if not is_terminal:
+        return dict(os.environ)
+    width = shutil.get_terminal_size().columns - len("[chief] ")
+    return {**os.environ, "COLUMNS": str(max(width, 1))}
 
 
 def _check(args: Sequence[str]) -> None:

@@ -22,7 +22,7 @@ def test_a_bar_shows_the_epoch_the_records_the_speed_and_the_loss(monkeypatch):
     show(display, 1250, epoch=1)
     text = stream.getvalue()
     assert text.endswith("\r")
-    for part in ("epoch 2/2", "25%", "250/1.00k", "2.00k records/s", "loss 0.5000"):
+    for part in ("epoch 2/2", "25%", "250/1.00k", "2.00k examples/s", "loss 0.5000"):
         assert part in text
 
 
@@ -44,6 +44,22 @@ def test_a_log_line_takes_the_bar_off_a_terminal(monkeypatch):
     length = len(stream.getvalue())
     display.clear()
     assert len(stream.getvalue()) == length
+
+
+def test_a_hidden_bar_leaves_a_blank_status_for_whoever_relays_it(monkeypatch):
+    stream = io.StringIO()
+    display = ProgressDisplay(stream, bar=True)
+    show(display, 10)
+    display.hide()
+    display.hide()
+    assert stream.getvalue().split("\r")[1:] == [" ", ""]
+
+
+def test_a_bar_fits_the_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "72")
+    stream = io.StringIO()
+    show(ProgressDisplay(stream, bar=True), 10)
+    assert 60 < len(stream.getvalue().rstrip("\r")) < 72
 
 
 def test_lines_are_written_where_there_is_no_terminal(caplog):

@@ -102,7 +102,11 @@ def wait_for_end_of_chief(chief: str, is_done: Callable[[], bool], options: Serv
 
 
 def _is_done(job_dir: str) -> bool:
-    fields = report.read(job_dir)
+    try:
+        fields = report.read(job_dir)
+    except tf.errors.OpError as error:
+        _log.warning("the report in --job_dir=%s cannot be read: %s", job_dir, error.message)
+        return False
     return fields is not None and fields["status"] != report.RUNNING
 
 

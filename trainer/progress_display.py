@@ -1,6 +1,7 @@
 """Shows how far the training is: a bar on a terminal, log lines elsewhere."""
 
 import logging
+import shutil
 import time
 from typing import TYPE_CHECKING, TextIO
 
@@ -27,7 +28,7 @@ class ProgressDisplay:
         self._bar = bar
         self._began: float | None = None
         self._shown = 0.0
-        self._loss = float("nan")
+        self._loss = ""
         self._is_on_screen = False
 
     def show(self, progress: "Progress", records: int, epochs: int) -> None:
@@ -41,7 +42,7 @@ class ProgressDisplay:
         now = time.monotonic()
         self._began = self._began or now
         if progress.loss is not None:
-            self._loss = progress.loss
+            self._loss = f", loss {progress.loss:.4f}"
         if now - self._shown < (_BAR_SECONDS if self._bar else LINE_SECONDS):
             return
         self._shown = now
@@ -51,7 +52,7 @@ class ProgressDisplay:
             self._draw(title, done, records, progress.examples_per_second, now - self._began)
         elif progress.examples:
             _log.info(
-                "%s: %s of %s records, %s examples/s, loss %.4f",
+                "%s: %s of %s records, %s examples/s%s",
                 title,
                 f"{done:,}",
                 f"{records:,}",
@@ -65,17 +66,25 @@ class ProgressDisplay:
             self._stream.write(_ERASE_LINE)
         self._is_on_screen = False
 
+    def hide(self) -> None:
+        """Takes the bar off the screen until it is shown again."""
+        if self._is_on_screen:
+            self._stream.write(f"{_ERASE_LINE if self._stream.isatty() else ' '}\r")
+            self._stream.flush()
+        self._is_on_screen = False
+
     def _draw(self, title: str, done: int, total: int, rate: float, elapsed: float) -> None:
         text = tqdm.format_meter(
             done,
             total,
             elapsed,
-            ncols=70,
+            ncols=shutil.get_terminal_size().columns - 1,
             prefix=title,
-            unit=" records",
+            unit=" examples",
             unit_scale=True,
             rate=rate or None,
-            postfix=f"loss {self._loss:.4f}",
+            bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} {rate_fmt}{postfix}",
+            postfix=self._loss.removeprefix(", "),
         )
         self.clear()
         self._stream.write(f"{text}\r")

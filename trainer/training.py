@@ -110,6 +110,7 @@ class Training:
             )
             if not self._queue.epoch_finished:
                 self._save()
+        display.hide()
         self._queue.next_epoch()
         self._save()
         _log.info(
