@@ -9,8 +9,8 @@ from tfps.executor import LocalExecutor
 from tfps.lease import leases_of_epoch
 from tfps.model import StatelessModel
 from tfps.step import Step
-from tfps.store import update_rule
 from tfps.store.parameter_store import ParameterStore
+from tfps.store.rules import rule_for
 from tfps.task_watch import TaskWatch
 from trainer.generate import generate
 
@@ -33,7 +33,7 @@ class Trainer:
         self.task = self.experiment.task
         self.model = StatelessModel(self.task, seed)
         rules = tuple(
-            update_rule.from_optimizer(optimizer)
+            rule_for(optimizer)
             for optimizer in (self.task.optimizer(), self.task.table_optimizer())
         )
         executor = LocalExecutor()

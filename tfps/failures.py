@@ -7,6 +7,15 @@ import tensorflow as tf
 from tfps.errors import RunError, UserError
 
 _PS = re.compile(r"/job:ps/replica:0/task:(\d+)")
+# Lines with which TensorFlow tells where in a graph an error arose, before it tells the error.
+_ACCOUNT = re.compile(
+    r"Graph execution error|Detected at node|File \"|<stack traces|\d+ root error|\[\["
+)
+_WRAPPING = re.compile(
+    r"^(\(\d+\)\s*)?(\w+Error:\s*|[A-Z_]+:\s*)?"
+    r"(Error in user-defined function .*Iterator::[\w:]+:\s*)?(Name: <unknown>,\s*)?"
+)
+_ASSERTION = re.compile(r"^assertion failed: \[(.*)\]$")
 
 
 def explain(error: BaseException, doing: str, path: str) -> BaseException:
@@ -57,11 +66,9 @@ def lost_ps(names: str) -> RunError:
 
 
 def _first_line(error: tf.errors.OpError) -> str:
-    """The message without TensorFlow's account of graph nodes."""
-    text = str(error.message).strip()
-    text = re.split(r"\n|\[\[|\[Op:", text)[0]
-    if text.startswith("Graph execution error") or not text:
-        lines = [line.strip() for line in str(error.message).splitlines() if line.strip()]
-        text = next((line for line in lines[1:] if not line.startswith("Detected at")), lines[0])
-        text = re.split(r"\[\[|\[Op:", text)[0]
-    return re.sub(r"^\S+Error: ", "", text).strip().rstrip(".")
+    """The message without TensorFlow's account of graph nodes and call stacks."""
+    lines = [line.strip() for line in str(error.message).splitlines() if line.strip()]
+    own = [line for line in lines if not _ACCOUNT.match(line)]
+    text = re.split(r"\[\[|\[Op:", (own or lines or [type(error).__name__])[0])[0]
+    text = _ASSERTION.sub(r"\1", _WRAPPING.sub("", text).strip())
+    return text.replace('\\"', '"').rstrip(".")

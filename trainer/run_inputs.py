@@ -12,7 +12,7 @@ from tfps.cluster import Cluster
 from tfps.experiment import Experiment
 from tfps.manifest import Manifest
 from tfps.model import StatelessModel
-from tfps.store import update_rule
+from tfps.store.rules import rule_for
 from tfps.store.update_rule import UpdateRule
 from trainer.inputs import check_writable, read_data
 
@@ -54,8 +54,8 @@ class RunInputs:
         check_writable(job_dir)
         model = StatelessModel(task, experiment.train.seed)
         rules = (
-            update_rule.from_optimizer(task.optimizer()),
-            update_rule.from_optimizer(task.table_optimizer()),
+            rule_for(task.optimizer()),
+            rule_for(task.table_optimizer()),
         )
         return cls(experiment, cluster, job_dir, data, eval_data, model, rules)
 

@@ -9,8 +9,8 @@ from configs.smoke import Smoke
 from tfps.feature import Feature
 from tfps.model import StatelessModel
 from tfps.step import Step
-from tfps.store import update_rule
 from tfps.store.parameter_store import ParameterStore
+from tfps.store.rules import rule_for
 from tfps.task import Task
 
 BATCH = 32
@@ -60,8 +60,8 @@ class TwoTowers(Task):
 def make(task, parts, seed=0):
     model = StatelessModel(task, seed)
     rules = (
-        update_rule.from_optimizer(task.optimizer()),
-        update_rule.from_optimizer(task.table_optimizer()),
+        rule_for(task.optimizer()),
+        rule_for(task.table_optimizer()),
     )
     store = ParameterStore(model, rules, ["/device:CPU:0"] * parts, seed, slots=2)
     return model, store, Step(task, model, store)

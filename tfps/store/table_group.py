@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfps.store.group_layout import GroupLayout
 from tfps.store.initial_rows import initial_rows
+from tfps.store.partition import Partition
 from tfps.store.piece import Piece
 from tfps.store.update_rule import UpdateRule
 
@@ -36,17 +37,14 @@ class TableGroup:
         self.layout = layout
         self._devices = devices
         self._rule = rule
-        self._parts: list[tf.Variable] = []
-        self._slots: list[list[tf.Variable]] = []
-        for part, device in enumerate(devices):
-            first, end = layout.bounds(part)
-            with tf.device(device):
-                self._parts.append(tf.Variable(initial_rows(layout, part, seed), trainable=False))
-                start = tf.constant(rule.slot_start, tf.float32)
-                shape = [end - first, layout.dim]
-                self._slots.append(
-                    [tf.Variable(tf.fill(shape, start), trainable=False) for _ in rule.slots]
-                )
+        self._rows = Partition(
+            layout.name,
+            (layout.total_rows, layout.dim),
+            layout.bounds,
+            devices,
+            rule,
+            lambda part: initial_rows(layout, part, seed),
+        )
 
     def pull(self, ids: tf.Tensor) -> PulledRows:
         """Fetches the rows of ids in the group `[n]`, each distinct row once."""
@@ -77,30 +75,19 @@ class TableGroup:
         for part, device in enumerate(self._devices):
             mine = tf.gather(summed, pulled.where[part]) if pulled.where else summed
             with tf.device(device):
-                self._rule.sparse(
-                    self._parts[part], self._slots[part], mine, pulled.owned[part], steps[part]
-                )
+                self._rule.sparse(self._rows.update(part, mine, steps[part]), pulled.owned[part])
 
     def read_table(self, table: int) -> np.ndarray:
         """A whole table in the order of its ids, `[rows, dim]` float32, on the chief."""
-        values = np.concatenate([part.numpy() for part in self._parts])
+        values = np.concatenate([part.numpy() for part in self._rows.parts])
         return values[self.layout.rows_of(table)]
 
     def pieces(self) -> list[Piece]:
         """What a checkpoint holds of the group."""
-        pieces = []
-        shape = (self.layout.total_rows, self.layout.dim)
-        for part, device in enumerate(self._devices):
-            first, end = self.layout.bounds(part)
-            name = self.layout.name
-            names = [name, *(f"{name}/{slot}" for slot in self._rule.slots)]
-            variables = [self._parts[part], *self._slots[part]]
-            for piece, variable in zip(names, variables, strict=True):
-                pieces.append(Piece(piece, shape, first, end - first, device, variable))
-        return pieces
+        return self._rows.pieces()
 
     def _gather(self, part: int, rows: tf.Tensor) -> tf.Tensor:
         with tf.device(self._devices[part]):
             return tf.raw_ops.ResourceGather(
-                resource=self._parts[part].handle, indices=rows, dtype=tf.float32
+                resource=self._rows.parts[part].handle, indices=rows, dtype=tf.float32
             )

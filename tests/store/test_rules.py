@@ -4,7 +4,8 @@ import pytest
 import tensorflow as tf
 
 from tfps.errors import UserError
-from tfps.store import update_rule
+from tfps.store.rules import rule_for
+from tfps.store.update_rule import Update
 
 STEPS = 100
 OPTIMIZERS = {
@@ -28,7 +29,7 @@ def make(rule, shape):
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_dense_updates_follow_keras(name):
-    rule = update_rule.from_optimizer(OPTIMIZERS[name]())
+    rule = rule_for(OPTIMIZERS[name]())
     variable, slots = make(rule, [50])
     theirs = keras.Variable(variable.numpy())
     optimizer = OPTIMIZERS[name]()
@@ -38,7 +39,7 @@ def test_dense_updates_follow_keras(name):
         # Some gradients are tiny: there Keras's and TensorFlow's epsilons would part.
         gradient = (generator.normal(size=50) * 10.0 ** generator.integers(-5, 1, 50)).astype("f4")
         optimizer.apply([tf.constant(gradient)], [theirs])
-        rule.dense(variable, slots, tf.constant(gradient), tf.constant(step, tf.int64))
+        rule.dense(Update(variable, slots, tf.constant(gradient), tf.constant(step, tf.int64)))
     np.testing.assert_allclose(variable.numpy(), theirs.numpy(), rtol=0, atol=1e-5)
 
 
@@ -70,7 +71,7 @@ def lazy_reference(name, variable, gradients):
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_sparse_updates_follow_the_lazy_rule(name):
-    rule = update_rule.from_optimizer(OPTIMIZERS[name]())
+    rule = rule_for(OPTIMIZERS[name]())
     variable, slots = make(rule, [30, 4])
     generator = np.random.default_rng(2)
     gradients = []
@@ -80,11 +81,8 @@ def test_sparse_updates_follow_the_lazy_rule(name):
     expected = lazy_reference(name, variable.numpy(), gradients)
     for step, (rows, gradient) in enumerate(gradients):
         rule.sparse(
-            variable,
-            slots,
-            tf.constant(gradient),
+            Update(variable, slots, tf.constant(gradient), tf.constant(step, tf.int64)),
             tf.constant(rows, tf.int32),
-            tf.constant(step, tf.int64),
         )
     np.testing.assert_allclose(variable.numpy(), expected, rtol=0, atol=2e-5)
 
@@ -101,7 +99,7 @@ def test_sparse_updates_follow_the_lazy_rule(name):
 )
 def test_what_has_no_rule_is_refused_by_name(optimizer, named):
     with pytest.raises(UserError, match=named):
-        update_rule.from_optimizer(optimizer())
+        rule_for(optimizer())
 
 
 class Unregistered(keras.optimizers.schedules.LearningRateSchedule):
@@ -127,4 +125,4 @@ def constant_rate():
 @pytest.mark.parametrize("rate", [Unregistered(), WithoutConfig(), constant_rate])
 def test_a_learning_rate_that_cannot_be_rebuilt_says_how_to_register_it(rate):
     with pytest.raises(UserError, match="register_keras_serializable"):
-        update_rule.from_optimizer(keras.optimizers.SGD(rate))
+        rule_for(keras.optimizers.SGD(rate))
