@@ -103,6 +103,8 @@ class Coordinator:
             UserError: If a shard cannot be used.
             RunError: If a ps is lost, the loss is not finite or nothing moves any more.
         """
+        self.throughput.begin(queue.trained)
+        self._reported = queue.trained, self._loss_of_finished
         last_examples, last_change = -1, time.monotonic()
         while True:
             while self._free_slots and not pause() and (lease := queue.take()):
@@ -171,7 +173,7 @@ class Coordinator:
         if bad_step >= 0:
             raise RunError(
                 f"the loss is not finite at step {int(bad_step) + 1} of {lease}; lower the "
-                " learning rate, or look for infinite values in the data; the last checkpoint "
+                "learning rate, or look for infinite values in the data; the last checkpoint "
                 "holds the parameters from before"
             )
         if attempts > 1:

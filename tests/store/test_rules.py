@@ -80,10 +80,11 @@ def test_sparse_updates_follow_the_lazy_rule(name):
         gradients.append((rows, generator.normal(size=(5, 4)).astype("f4")))
     expected = lazy_reference(name, variable.numpy(), gradients)
     for step, (rows, gradient) in enumerate(gradients):
-        rule.sparse(
-            Update(variable, slots, tf.constant(gradient), tf.constant(step, tf.int64)),
-            tf.constant(rows, tf.int32),
-        )
+        touched = [tf.gather(v, rows) for v in (variable, *slots)]
+        number = tf.constant(step, tf.int64)
+        changed = rule.sparse(touched[0], touched[1:], tf.constant(gradient), number)
+        for target, values in zip((variable, *slots), changed, strict=True):
+            target.scatter_update(tf.IndexedSlices(values, rows))
     np.testing.assert_allclose(variable.numpy(), expected, rtol=0, atol=2e-5)
 
 

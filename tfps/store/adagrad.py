@@ -1,6 +1,6 @@
 """Adagrad on the ps."""
 
-from typing import Any
+from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
@@ -24,17 +24,18 @@ class Adagrad(UpdateRule):
 
     def dense(self, update: Update) -> None:
         """See `UpdateRule`."""
-        tf.raw_ops.ResourceApplyAdagradV2(**self._arguments(update))
+        tf.raw_ops.ResourceApplyAdagradV2(
+            var=update.variable.handle,
+            accum=update.slots[0].handle,
+            lr=self.learning_rate(update.step),
+            epsilon=0.0,
+            grad=update.gradient,
+        )
 
-    def sparse(self, update: Update, rows: tf.Tensor) -> None:
+    def sparse(
+        self, rows: tf.Tensor, slots: Sequence[tf.Tensor], gradient: tf.Tensor, step: tf.Tensor
+    ) -> list[tf.Tensor]:
         """See `UpdateRule`."""
-        tf.raw_ops.ResourceSparseApplyAdagradV2(indices=rows, **self._arguments(update))
-
-    def _arguments(self, update: Update) -> dict[str, Any]:
-        return {
-            "var": update.variable.handle,
-            "accum": update.slots[0].handle,
-            "lr": self.learning_rate(update.step),
-            "epsilon": 0.0,
-            "grad": update.gradient,
-        }
+        accumulator = slots[0] + tf.square(gradient)
+        rate = self.learning_rate(step)
+        return [rows - rate * gradient * tf.math.rsqrt(accumulator), accumulator]

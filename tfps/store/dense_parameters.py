@@ -29,8 +29,9 @@ class DenseParameters:
             (layout.total,),
             layout.bounds,
             devices,
-            rule,
             lambda part: tf.constant(initial[slice(*layout.bounds(part))]),
+            rule.slots,
+            rule.slot_start,
         )
 
     def pull(self) -> list[tf.Tensor]:

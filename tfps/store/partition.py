@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from tfps.store.piece import Piece
-from tfps.store.update_rule import Update, UpdateRule
+from tfps.store.update_rule import Update
 
 
 class Partition:
-    """A tensor cut along its first dimension, one run of rows per ps, and slots of its shape.
+    """A tensor cut along its first dimension, one run of rows per ps; slots of its shape beside.
 
     Attributes:
         parts: The variables, one per ps.
@@ -21,8 +21,9 @@ class Partition:
         shape: tuple[int, ...],
         bounds: Callable[[int], tuple[int, int]],
         devices: Sequence[str],
-        slots: UpdateRule,
         initial: Callable[[int], tf.Tensor],
+        slots: Sequence[str] = (),
+        slot_start: float = 0.0,
     ):
         """Creates every part on its ps.
 
@@ -31,21 +32,20 @@ class Partition:
             shape: Shape of the tensor.
             bounds: For a part, its first row and the one after its last.
             devices: One per ps.
-            slots: The rule that says which slots there are.
             initial: For a part, its initial value; called under the device of its ps.
+            slots: Names of the slots.
+            slot_start: What slots are filled with.
         """
         self.parts: list[tf.Variable] = []
         self._name, self._shape, self._bounds, self._devices = name, shape, bounds, devices
-        self._slot_names = slots.slots
+        self._slot_names = slots
         self._slots: list[list[tf.Variable]] = []
         for part, device in enumerate(devices):
             first, end = bounds(part)
             with tf.device(device):
                 self.parts.append(tf.Variable(initial(part), trainable=False))
-                start = tf.fill(
-                    [end - first, *shape[1:]], tf.constant(slots.slot_start, tf.float32)
-                )
-                self._slots.append([tf.Variable(start, trainable=False) for _ in slots.slots])
+                start = tf.fill([end - first, *shape[1:]], tf.constant(slot_start, tf.float32))
+                self._slots.append([tf.Variable(start, trainable=False) for _ in slots])
 
     def update(self, part: int, gradient: tf.Tensor, step: tf.Tensor) -> Update:
         """A change of one part."""

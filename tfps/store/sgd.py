@@ -1,6 +1,6 @@
 """Stochastic gradient descent on the ps."""
 
-from typing import Any
+from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
@@ -18,30 +18,30 @@ class Sgd(UpdateRule):
     def dense(self, update: Update) -> None:
         """See `UpdateRule`."""
         rate = self.learning_rate(update.step)
-        if update.slots:
-            tf.raw_ops.ResourceApplyKerasMomentum(lr=rate, **self._momentum(update))
-        else:
+        if not update.slots:
             tf.raw_ops.ResourceApplyGradientDescent(
                 var=update.variable.handle, alpha=rate, delta=update.gradient
             )
+            return
+        tf.raw_ops.ResourceApplyKerasMomentum(
+            var=update.variable.handle,
+            accum=update.slots[0].handle,
+            lr=rate,
+            grad=update.gradient,
+            momentum=self.config["momentum"],
+            use_nesterov=self.config["nesterov"],
+        )
 
-    def sparse(self, update: Update, rows: tf.Tensor) -> None:
+    def sparse(
+        self, rows: tf.Tensor, slots: Sequence[tf.Tensor], gradient: tf.Tensor, step: tf.Tensor
+    ) -> list[tf.Tensor]:
         """See `UpdateRule`."""
-        rate = self.learning_rate(update.step)
-        if update.slots:
-            tf.raw_ops.ResourceSparseApplyKerasMomentum(
-                lr=rate, indices=rows, **self._momentum(update)
-            )
+        change = -self.learning_rate(step) * gradient
+        if not slots:
+            return [rows + change]
+        momentum = self.config["momentum"] * slots[0] + change
+        if self.config["nesterov"]:
+            change += self.config["momentum"] * momentum
         else:
-            tf.raw_ops.ResourceScatterSub(
-                resource=update.variable.handle, indices=rows, updates=rate * update.gradient
-            )
-
-    def _momentum(self, update: Update) -> dict[str, Any]:
-        return {
-            "var": update.variable.handle,
-            "accum": update.slots[0].handle,
-            "grad": update.gradient,
-            "momentum": self.config["momentum"],
-            "use_nesterov": self.config["nesterov"],
-        }
+            change = momentum
+        return [rows + change, momentum]

@@ -24,12 +24,12 @@ _UNSUPPORTED = (
 
 @dataclasses.dataclass(frozen=True)
 class Update:
-    """One change of one ps's part of the parameters.
+    """One change of one ps's part of the dense parameters.
 
     Attributes:
-        variable: `[n]` dense parameters, or `[n, dim]` rows of tables.
-        slots: The optimizer's state, of the variable's shape, in the order of `UpdateRule.slots`.
-        gradient: `[n]`, or `[u, dim]` of the rows that are touched.
+        variable: `[n]`.
+        slots: The optimizer's state, each `[n]`, in the order of `UpdateRule.slots`.
+        gradient: `[n]`.
         step: Number of updates before this one, scalar int64 on the ps.
     """
 
@@ -40,10 +40,11 @@ class Update:
 
 
 class UpdateRule(abc.ABC):
-    """The mathematics of a Keras optimizer as TensorFlow kernels.
+    """The mathematics of a Keras optimizer.
 
-    `dense` changes a whole variable, `sparse` only the rows named, each of them once. Both are
-    called while a graph is traced, under the device of the ps that holds the variable.
+    `dense` changes whole variables with TensorFlow's fused kernels; `sparse` computes what becomes
+    of the rows that a batch touched. Both are called while a graph is traced, under the device of
+    the ps that holds the parameters.
 
     Attributes:
         slots: Names of the state that each parameter has.
@@ -79,8 +80,20 @@ class UpdateRule(abc.ABC):
         """Changes the whole variable and its slots."""
 
     @abc.abstractmethod
-    def sparse(self, update: Update, rows: tf.Tensor) -> None:
-        """Changes rows `[u]` of the variable and of its slots, all different."""
+    def sparse(
+        self, rows: tf.Tensor, slots: Sequence[tf.Tensor], gradient: tf.Tensor, step: tf.Tensor
+    ) -> list[tf.Tensor]:
+        """New values of rows of a table and of their slots.
+
+        Args:
+            rows: `[u, dim]`.
+            slots: Each `[u, dim]`, in the order of `slots`.
+            gradient: `[u, dim]`.
+            step: Number of updates before this one, scalar int64.
+
+        Returns:
+            The rows and each slot, `[u, dim]`.
+        """
 
 
 def _config(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:

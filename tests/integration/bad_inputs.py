@@ -1,0 +1,314 @@
+"""Wrong input for the trainer, and what its message must say."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Callable, Mapping
+
+import tensorflow as tf
+from cluster_process import trainer_flags
+from datasets_on_disk import Datasets, generate
+
+from tfps import manifest
+
+CONFIG = """
+import dataclasses
+
+import keras
+
+from configs import smoke
+
+
+@dataclasses.dataclass(frozen=True)
+class Bad(smoke.Smoke):
+    wrong: str = ""
+
+    def build_model(self):
+        if self.wrong != "model":
+            return super().build_model()
+        other = keras.Input((7,), name="other")
+        return keras.Model({"other": other}, keras.layers.Dense(1)(other))
+
+    def optimizer(self):
+        if self.wrong == "clipnorm":
+            return keras.optimizers.Adam(clipnorm=1.0)
+        if self.wrong == "optimizer":
+            return keras.optimizers.Nadam()
+        return super().optimizer()
+
+
+def get_config():
+    return dataclasses.replace(smoke.get_config(), task=Bad())
+"""
+
+
+UNREACHABLE = {"chief": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"], "ps": ["UNSERVED"]}
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a case makes its wrong input.
+
+    Attributes:
+        path: A directory of its own.
+        datasets: Good data.
+        finished_job: Directory of a job that was trained with other units.
+        unserved: Address at which nobody listens.
+    """
+
+    path: pathlib.Path
+    datasets: Datasets
+    finished_job: pathlib.Path
+    unserved: str
+
+    def flags(self, *more: str) -> list[str]:
+        """Flags of a run that would be good without `more`."""
+        return trainer_flags(self.datasets.two_shards, self.path / "job", *more)
+
+    def config(self, text: str = CONFIG) -> str:
+        """A flag that names a config file with this text."""
+        (self.path / "bad.py").write_text(text)
+        return f"--config={self.path}/bad.py"
+
+    def data(self, source: pathlib.Path | None = None) -> tuple[pathlib.Path, str]:
+        """A copy of a dataset, and a flag that names it."""
+        target = self.path / "data"
+        shutil.copytree(source or self.datasets.two_shards, target)
+        return target, f"--train_data={target}"
+
+    def edit_manifest(self, change: Callable[[dict], None]) -> None:
+        """Changes the manifest of the copied dataset."""
+        path = self.path / "data" / manifest.FILE
+        content = json.loads(path.read_text())
+        change(content)
+        path.write_text(json.dumps(content))
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A wrong input.
+
+    Attributes:
+        flags: The trainer's, after the wrong input was made.
+        message: Parts of the error, which may hold `{path}` and `{unserved}`.
+        environ: Environment variables; `UNSERVED` in a value stands for the address.
+    """
+
+    flags: Callable[[Place], list[str]]
+    message: tuple[str, ...]
+    environ: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def with_flags(*more: str) -> Callable[[Place], list[str]]:
+    return lambda place: place.flags(*(flag.format(path=place.path) for flag in more))
+
+
+def with_config(text: str, *more: str) -> Callable[[Place], list[str]]:
+    return lambda place: place.flags(place.config(text), *more)
+
+
+def without(flag: str) -> Callable[[Place], list[str]]:
+    return lambda place: [x for x in place.flags() if not x.startswith(f"--{flag}=")]
+
+
+def tf_config(cluster: Mapping[str, list[str]], job: str = "chief", index: int = 0) -> str:
+    return json.dumps({"cluster": cluster, "task": {"type": job, "index": index}})
+
+
+def no_manifest(place: Place) -> list[str]:
+    (place.path / "empty").mkdir()
+    return place.flags(f"--train_data={place.path}/empty")
+
+
+def manifest_not_json(place: Place) -> list[str]:
+    data, flag = place.data()
+    (data / manifest.FILE).write_text('{"format": 1,')
+    return place.flags(flag)
+
+
+def shard_missing(place: Place) -> list[str]:
+    data, flag = place.data()
+    (data / "smoke-00001-of-00002.tfrecord").unlink()
+    return place.flags(flag)
+
+
+def shard_truncated(place: Place) -> list[str]:
+    data, flag = place.data()
+    shard = data / "smoke-00000-of-00002.tfrecord"
+    os.truncate(shard, shard.stat().st_size - 100)
+    return place.flags(flag)
+
+
+def shard_corrupt(place: Place) -> list[str]:
+    data, flag = place.data()
+    shard = data / "smoke-00000-of-00002.tfrecord"
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    shard.write_bytes(content)
+    return place.flags(flag)
+
+
+def shard_too_short(place: Place) -> list[str]:
+    """A shard with fewer records than its manifest says."""
+    _, flag = place.data()
+
+    def change(content: dict) -> None:
+        content["shards"][1]["records"] += 100
+
+    place.edit_manifest(change)
+    return place.flags(flag)
+
+
+def shard_of_another_schema(place: Place) -> list[str]:
+    data, flag = place.data()
+    path = str(data / "smoke-00000-of-00002.tfrecord")
+    numbers = tf.train.Feature(float_list=tf.train.FloatList(value=[1.0, 2.0, 3.0]))
+    example = tf.train.Example(features=tf.train.Features(feature={"numbers": numbers}))
+    with tf.io.TFRecordWriter(path) as writer:
+        for _ in range(140):
+            writer.write(example.SerializeToString())
+
+    def change(content: dict) -> None:
+        size, crc32c = os.path.getsize(path), manifest.checksum(path)
+        content["shards"][0] |= {"bytes": size, "crc32c": crc32c}
+
+    place.edit_manifest(change)
+    return place.flags(flag)
+
+
+def id_outside_the_table(place: Place) -> list[str]:
+    source = generate(
+        place.path / "more_ids", "--records=200", "--shards=1", "--set=task.vocabulary=40"
+    )
+    _, flag = place.data(source)
+
+    def change(content: dict) -> None:
+        [token] = [each for each in content["features"] if each["name"] == "token"]
+        assert token["vocabulary_size"] == 40
+        token["vocabulary_size"] = 20
+
+    place.edit_manifest(change)
+    return place.flags(flag)
+
+
+def checkpoint_of_another_model(place: Place) -> list[str]:
+    shutil.copytree(place.finished_job, place.path / "job")
+    return place.flags("--set=task.units=16")
+
+
+def job_dir_a_file(place: Place) -> list[str]:
+    (place.path / "job").write_text("a file")
+    return place.flags()
+
+
+CASES = {
+    "no config": Case(without("config"), ("--config is missing",)),
+    "unknown config": Case(
+        with_flags("--config=configs/nowhere.py"),
+        ("--config=configs/nowhere.py: no such file", "configs/census.py"),
+    ),
+    "config without get_config": Case(
+        with_config("x = 1\n"), ("--config={path}/bad.py: it has no function get_config()",)
+    ),
+    "config raises": Case(
+        with_config("\ndef get_config():\n    return {}['missing']\n"),
+        ("{path}/bad.py line 3: KeyError: 'missing'",),
+    ),
+    "config with a syntax error": Case(
+        with_config("def get_config(:\n"), ("{path}/bad.py line 1: SyntaxError",)
+    ),
+    "unknown field": Case(
+        with_flags("--set=train.batchsize=8"),
+        ("--set train.batchsize=8: train.batchsize is no field", "train.batch_size"),
+    ),
+    "field of a wrong type": Case(
+        with_flags("--set=train.batch_size=many"),
+        ("--set train.batch_size=many: train.batch_size must be int, not 'many'",),
+    ),
+    "batch_size=0": Case(with_flags("--set=train.batch_size=0"), ("train.batch_size=0", "least 1")),
+    "unknown flag": Case(with_flags("--job_directory=x"), ("job_directory", "--help")),
+    "no job_dir": Case(without("job_dir"), ("--job_dir is missing",)),
+    "no train_data": Case(without("train_data"), ("--train_data is missing", "trainer.prepare")),
+    "train_data not there": Case(
+        with_flags("--train_data={path}/nowhere"), ("--train_data={path}/nowhere does not exist",)
+    ),
+    "eval_data not there": Case(
+        with_flags("--eval_data={path}/nowhere"), ("--eval_data={path}/nowhere does not exist",)
+    ),
+    "no manifest": Case(no_manifest, ("--train_data={path}/empty has no manifest.json",)),
+    "manifest not JSON": Case(manifest_not_json, ("--train_data={path}/data", "is not JSON")),
+    "shard missing": Case(
+        shard_missing,
+        ("--train_data={path}/data: shard smoke-00001-of-00002.tfrecord is missing",),
+    ),
+    "shard truncated": Case(
+        shard_truncated, ("smoke-00000-of-00002.tfrecord has", "bytes, but the manifest says")
+    ),
+    "shard corrupt": Case(
+        shard_corrupt,
+        (
+            "shard {path}/data/smoke-00000-of-00002.tfrecord is damaged (corrupted record at ",
+            "make it again",
+        ),
+    ),
+    "shard too short": Case(
+        shard_too_short,
+        ("epoch 1: shard {path}/data/smoke-00001-of-00002.tfrecord holds fewer records",),
+    ),
+    "shard of another schema": Case(
+        shard_of_another_schema,
+        ("{path}/data/smoke-00000-of-00002.tfrecord has another schema", "trainer.prepare"),
+    ),
+    "data of another schema": Case(
+        with_flags("--set=task.vocabulary=30"),
+        ("'token' has vocabulary_size 20 in the data, but 30 in the config",),
+    ),
+    "id outside the table": Case(
+        id_outside_the_table,
+        ("shard {path}/data/smoke-00000-of-00001.tfrecord: id ", 'is outside table "token_table'),
+    ),
+    "job_dir a file": Case(job_dir_a_file, ("--job_dir={path}/job cannot be written",)),
+    "job_dir read-only": Case(
+        with_flags("--job_dir=/proc/tfps"), ("--job_dir=/proc/tfps cannot be written",)
+    ),
+    "checkpoint of another model": Case(
+        checkpoint_of_another_model,
+        ("checkpoint {path}/job/checkpoints/", "does not fit this run", "another --job_dir"),
+    ),
+    "unsupported optimizer": Case(
+        with_config(CONFIG, "--set=task.wrong=optimizer"),
+        ("optimizer Nadam is not supported", "Adagrad, Adam"),
+    ),
+    "optimizer with clipnorm": Case(
+        with_config(CONFIG, "--set=task.wrong=clipnorm"), ("optimizer Adam: clipnorm=1.0",)
+    ),
+    "model that does not fit the features": Case(
+        with_config(CONFIG, "--set=task.wrong=model"), ("build_model(): ", "numbers", "token")
+    ),
+    "async without a cluster": Case(with_flags("--mode=async"), ("--mode=async", "TF_CONFIG")),
+    "unknown mode": Case(with_flags("--mode=sink"), ("--mode=sink",)),
+    "another backend": Case(with_flags(), ("KERAS_BACKEND=jax",), {"KERAS_BACKEND": "jax"}),
+    "local in a cluster": Case(
+        with_flags("--mode=local"),
+        ("--mode=local, but TF_CONFIG names a cluster",),
+        {"TF_CONFIG": tf_config({"chief": ["h:1"], "worker": ["h:2"], "ps": ["h:3"]})},
+    ),
+    "TF_CONFIG not JSON": Case(with_flags(), ("TF_CONFIG is not JSON",), {"TF_CONFIG": "{'a'"}),
+    "TF_CONFIG with an index out of range": Case(
+        with_flags(),
+        ("TF_CONFIG: task.index is 1, but cluster.worker has 1 address(es)",),
+        {"TF_CONFIG": tf_config({"chief": ["h:1"], "worker": ["h:2"], "ps": ["h:3"]}, "worker", 1)},
+    ),
+    "workers without ps": Case(
+        with_flags(),
+        ("TF_CONFIG names 1 workers but no ps",),
+        {"TF_CONFIG": tf_config({"chief": ["h:1"], "worker": ["h:2"]})},
+    ),
+    "ps not reachable": Case(
+        with_flags("--connect_seconds=2"),
+        ("not reachable after 2 s", "ps 0 at {unserved}"),
+        {"TF_CONFIG": tf_config(UNREACHABLE)},
+    ),
+}

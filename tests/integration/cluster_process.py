@@ -1,0 +1,162 @@
+"""Runs the trainer's programs as a user does, and watches them from outside."""
+
+import json
+import os
+import pathlib
+import queue
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import psutil
+
+ROOT = pathlib.Path(__file__).parents[2]
+PATIENCE = 110  # seconds that any one event may take on a busy machine
+_CLUSTER_VARIABLES = ("TF_CONFIG", "CLUSTER_SPEC")
+
+
+class Program:
+    """A started `python -m MODULE …` and everything it has printed.
+
+    A context manager: what it started is ended when the block is left. The local launcher's tasks,
+    each in a session of its own, are killed by the kernel as soon as the launcher is.
+
+    Attributes:
+        pid: Process id.
+        lines: What was read so far of its stdout and stderr, which are one stream.
+    """
+
+    def __init__(
+        self, *argv: str, environ: Mapping[str, str] | None = None, module: str = "trainer.task"
+    ) -> None:
+        kept = {name: x for name, x in os.environ.items() if name not in _CLUSTER_VARIABLES}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, *argv],
+            cwd=ROOT,
+            env=kept | {"PYTHONUNBUFFERED": "1"} | dict(environ or {}),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+        self.lines: list[str] = []
+        self._unread: queue.Queue[str | None] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def text(self) -> str:
+        """All lines read so far."""
+        return "\n".join(self.lines)
+
+    @property
+    def errors(self) -> list[str]:
+        """The lines that tell of an error, and any line of a traceback."""
+        return [line for line in self.lines if re.search(r"(^|\] )error: |Traceback", line)]
+
+    def see(self, pattern: str) -> re.Match[str]:
+        """Waits until some line holds the pattern; returns its first match."""
+        deadline = time.monotonic() + PATIENCE
+        seen = 0
+        while True:
+            for line in self.lines[seen:]:
+                if match := re.search(pattern, line):
+                    return match
+            seen = len(self.lines)
+            if not self._read_line(pattern, deadline):
+                raise AssertionError(f"ended without {pattern!r}:\n{self.text}")
+
+    def finish(self) -> int:
+        """Waits for the end; returns the exit code, minus a signal's number if it died by one."""
+        deadline = time.monotonic() + PATIENCE
+        while self._read_line("its end", deadline):
+            pass
+        return self._process.wait(PATIENCE)
+
+    def tasks(self) -> dict[str, psutil.Process]:
+        """The launcher's tasks that run now, by name ("chief 0", "worker 1")."""
+        found = {}
+        for child in psutil.Process(self.pid).children():
+            task = json.loads(child.environ()["TF_CONFIG"])["task"]
+            found[f"{task['type']} {task['index']}"] = child
+        return found
+
+    def terminate(self) -> None:
+        """Sends SIGTERM."""
+        self._process.terminate()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._process.poll() is None:
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+        self._reader.join(PATIENCE)
+        if self._process.stdout:
+            self._process.stdout.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._unread.put(line.decode(errors="backslashreplace").removesuffix("\n"))
+        self._unread.put(None)
+
+    def _read_line(self, awaited: str, deadline: float) -> bool:
+        """Takes the next line; False at the end of the output."""
+        try:
+            line = self._unread.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise AssertionError(
+                f"after {PATIENCE} s still no {awaited!r} in:\n{self.text}"
+            ) from None
+        if line is not None:
+            self.lines.append(line)
+        return line is not None
+
+
+def trainer_flags(train: object, job_dir: object, *more: str, eval_data: object = "") -> list[str]:
+    """Flags of `trainer.task` for the smoke config."""
+    flags = ["--config=configs/smoke.py", f"--train_data={train}", f"--job_dir={job_dir}"]
+    return [*flags, *([f"--eval_data={eval_data}"] if eval_data else []), *more]
+
+
+def local_cluster(workers: int, ps: int, flags: Sequence[str]) -> Program:
+    """Starts a cluster with the local launcher."""
+    own = [f"--workers={workers}", f"--ps={ps}", "--"]
+    return Program(*own, *flags, module="cloud.local")
+
+
+def read_report(job_dir: pathlib.Path) -> dict[str, Any]:
+    """The report of a job."""
+    report: dict[str, Any] = json.loads((job_dir / "report.json").read_text())
+    return report
+
+
+def checkpoints(job_dir: pathlib.Path) -> list[dict[str, Any]]:
+    """Commit markers of a job's checkpoints, oldest first."""
+    return [
+        json.loads(path.read_text()) for path in sorted(job_dir.glob("checkpoints/*/commit.json"))
+    ]
+
+
+def wait_for_checkpoint(job_dir: pathlib.Path) -> dict[str, Any]:
+    """Waits for a job's first checkpoint; returns its commit marker."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if found := checkpoints(job_dir):
+            return found[0]
+        time.sleep(0.02)
+    raise AssertionError(f"no checkpoint in {job_dir} after {PATIENCE} s")
+
+
+def assert_gone(processes: Sequence[psutil.Process]) -> None:
+    """Asserts that processes end, or have ended."""
+    _, alive = psutil.wait_procs(processes, timeout=10)
+    assert not alive

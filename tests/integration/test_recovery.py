@@ -1,0 +1,243 @@
+"""What dies, and what happens then: real signals to the tasks of real clusters."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+from cluster_process import (
+    PATIENCE,
+    Program,
+    assert_gone,
+    local_cluster,
+    read_report,
+    trainer_flags,
+    wait_for_checkpoint,
+)
+from datasets_on_disk import Datasets
+
+RECORDS, SHARDS, EPOCHS, BATCH = 12_000, 12, 2, 8
+SLOW = (f"--set=train.batch_size={BATCH}", "--set=task.dim=2")  # an epoch lasts seconds
+EXACT = {"per_epoch": RECORDS, "trained": EPOCHS * RECORDS, "skipped": 0}
+
+
+@pytest.fixture(name="job_dir")
+def job_dir_fixture(tmp_path: pathlib.Path) -> pathlib.Path:
+    return tmp_path / "job"
+
+
+@pytest.fixture(name="flags")
+def flags_fixture(datasets: Datasets, job_dir: pathlib.Path) -> list[str]:
+    return trainer_flags(datasets.long, job_dir, *SLOW)
+
+
+def test_a_killed_worker(flags: list[str], job_dir: pathlib.Path) -> None:
+    with local_cluster(2, 1, flags) as program:
+        program.see("epoch 1 of 2 trained")
+        tasks = program.tasks()
+        began = time.time()
+        tasks["worker 1"].suspend()  # the run cannot end before worker 0 is back
+        tasks["worker 0"].kill()
+        program.see(r"\[chief\] .*worker 0 at 127.0.0.1:\d+ is lost")
+        program.see(r"\[launcher\] worker 0 .*restart 1 of 3")
+        program.see(r"\[chief\] .*worker 0 is back after")
+        returned = program.tasks()["worker 0"]
+        tasks["worker 1"].resume()
+        assert program.finish() == 0, program.text
+        assert_gone([*tasks.values(), returned])
+    report = read_report(job_dir)
+    repeated = report["examples"].pop("repeated")
+    assert report["examples"] == EXACT
+    # At most the batch in flight of each lease that the worker held or had waiting.
+    assert 0 <= repeated <= 2 * BATCH
+    [failure] = report["failures"]
+    assert (failure["task"], failure["what"]) == ("worker 0", "its port refused connections")
+    assert began <= failure["when"] <= time.time()
+    assert 0 < failure["back_after"] < time.time() - began
+    assert program.errors == []
+
+
+def test_a_killed_chief_goes_on_where_it_was(
+    flags: list[str], job_dir: pathlib.Path, datasets: Datasets
+) -> None:
+    flags = [*flags, "--set=train.checkpoint_seconds=0.5", f"--eval_data={datasets.eval}"]
+    with local_cluster(2, 2, flags) as program:
+        first = wait_for_checkpoint(job_dir)
+        tasks = program.tasks()
+        tasks["chief 0"].kill()
+        assert program.finish() == 128 + signal.SIGKILL, program.text
+        assert_gone(list(tasks.values()))
+    # The checkpoint was made in the middle of the first epoch.
+    assert first["queue"]["epoch"] == 0
+    assert 0 < first["queue"]["trained"] < RECORDS
+    assert len(first["queue"]["done"]) == first["queue"]["trained"] * SHARDS // RECORDS
+    assert read_report(job_dir)["status"] == "running"
+    with local_cluster(2, 2, flags) as program:
+        resumed = program.see(r"resuming from .*: (\S+) records trained")[1]
+        assert program.finish() == 0, program.text
+    assert first["queue"]["trained"] <= int(resumed.replace(",", "")) < EPOCHS * RECORDS
+    report = read_report(job_dir)
+    assert report["status"] == "finished"
+    assert report["examples"] == {**EXACT, "repeated": 0}
+    assert (report["epochs"], report["steps"]) == (EPOCHS, EPOCHS * RECORDS // BATCH)
+    assert report["resumed_from"] is not None
+    assert report["metrics"]["auc"] > 0.7
+
+
+def test_a_killed_ps_ends_the_run(flags: list[str], job_dir: pathlib.Path) -> None:
+    with local_cluster(2, 2, flags) as program:
+        program.see("epoch 1 of 2 trained")
+        tasks = program.tasks()
+        tasks["ps 1"].kill()
+        assert program.finish() == 3, program.text
+        assert_gone(list(tasks.values()))
+    [error] = program.errors
+    assert re.match(r"\[chief\] error: ps 1.* was lost", error)
+    assert "the same --job_dir" in error
+    report = read_report(job_dir)
+    assert report["status"] == "failed"
+    assert "ps 1" in report["error"]
+    assert report["examples"]["trained"] == RECORDS
+
+
+def test_sigterm_to_the_launcher_stops_everything(flags: list[str], job_dir: pathlib.Path) -> None:
+    with local_cluster(2, 1, flags) as program:
+        program.see("epoch 1 of 2 trained")
+        tasks = program.tasks()
+        program.terminate()
+        program.see(r"\[chief\] .*stopped by SIGTERM; the same command goes on")
+        assert program.finish() == 128 + signal.SIGTERM, program.text
+        assert_gone(list(tasks.values()))
+    assert program.errors == []
+    assert read_report(job_dir)["status"] == "interrupted"
+
+
+def test_sigint_stops_one_process(datasets: Datasets, job_dir: pathlib.Path) -> None:
+    with Program(*trainer_flags(datasets.long, job_dir, *SLOW, "--mode=local")) as program:
+        program.see("epoch 1 of 2 trained")
+        os.kill(program.pid, signal.SIGINT)
+        assert program.finish() == 128 + signal.SIGINT, program.text
+    assert "stopped by SIGINT" in program.lines[-1]
+    assert read_report(job_dir)["status"] == "interrupted"
+
+
+EXPLODING = """
+import dataclasses
+
+import keras
+
+from configs import smoke
+
+
+class Exploding(smoke.Smoke):
+    def optimizer(self):
+        return keras.optimizers.SGD(1e30)
+
+
+def get_config():
+    return dataclasses.replace(smoke.get_config(), task=Exploding())
+"""
+
+
+@pytest.mark.parametrize("is_cluster", [False, True])
+def test_a_loss_that_is_not_finite(
+    datasets: Datasets, job_dir: pathlib.Path, tmp_path: pathlib.Path, is_cluster: bool
+) -> None:
+    config = tmp_path / "exploding.py"
+    config.write_text(EXPLODING)
+    flags = [*trainer_flags(datasets.two_shards, job_dir), f"--config={config}"]
+    with local_cluster(1, 1, flags) if is_cluster else Program(*flags) as program:
+        assert program.finish() == 3, program.text
+    [error] = program.errors
+    place = (
+        r"the loss is not finite at step \d of epoch 1, shard \S+-0000\d-of-00002.tfrecord; lower"
+    )
+    assert re.search(place, error), error
+    report = read_report(job_dir)
+    assert report["status"] == "failed"
+    assert report["error"] in error
+
+
+@pytest.fixture(name="ports")
+def ports_fixture() -> Iterator[list[socket.socket]]:
+    """Three sockets whose ports nobody else takes, refusing connections until they listen."""
+    sockets = [socket.socket() for _ in range(3)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    yield sockets
+    for each in sockets:
+        each.close()
+
+
+def tf_config(ports: list[socket.socket], job: str) -> dict[str, str]:
+    chief, worker, ps = ([f"127.0.0.1:{each.getsockname()[1]}"] for each in ports)
+    cluster = {"chief": chief, "worker": worker, "ps": ps}
+    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": job, "index": 0}})}
+
+
+def serve(ports: list[socket.socket], job: str, job_dir: pathlib.Path, *flags: str) -> Program:
+    """Starts a worker or ps; its own port is free."""
+    environ = tf_config(ports, job)
+    ports[("chief", "worker", "ps").index(job)].close()
+    return Program("--config=configs/smoke.py", f"--job_dir={job_dir}", *flags, environ=environ)
+
+
+@pytest.mark.parametrize("job", ["worker", "ps"])
+def test_a_taken_port(ports: list[socket.socket], job_dir: pathlib.Path, job: str) -> None:
+    for each in ports:
+        each.listen()
+    argv = ["--config=configs/smoke.py", f"--job_dir={job_dir}"]
+    with Program(*argv, environ=tf_config(ports, job)) as program:
+        assert program.finish() == 2, program.text
+    port = ports[("chief", "worker", "ps").index(job)].getsockname()[1]
+    place = f"error: {job} 0 of 1 cannot serve at 127.0.0.1:{port}: Address already in use; free"
+    assert [line.startswith(place) for line in program.errors] == [True], program.text
+
+
+def test_an_evaluator_is_refused(ports: list[socket.socket], job_dir: pathlib.Path) -> None:
+    argv = ["--config=configs/smoke.py", f"--job_dir={job_dir}"]
+    with Program(*argv, environ=tf_config(ports, "evaluator")) as program:
+        assert program.finish() == 2, program.text
+    [line] = program.lines
+    assert line.startswith("error: this task is an evaluator, a role that does not exist yet")
+
+
+def test_a_chief_that_never_comes(ports: list[socket.socket], job_dir: pathlib.Path) -> None:
+    with serve(ports, "worker", job_dir, "--chief_wait_seconds=2") as program:
+        assert program.finish() == 3, program.text
+    chief = f"127.0.0.1:{ports[0].getsockname()[1]}"
+    [error] = program.errors
+    assert error.startswith(f"error: the chief did not appear at {chief} within 2 s; ")
+
+
+@pytest.mark.parametrize("status", [None, "running", "finished"])
+def test_a_chief_that_goes_away(
+    ports: list[socket.socket], job_dir: pathlib.Path, status: str | None
+) -> None:
+    """A worker waits for a lost chief; it ends at once when the report says that all is done."""
+    job_dir.mkdir()
+    if status:
+        (job_dir / "report.json").write_text(json.dumps({"format": 1, "status": status}))
+    chief = ports[0]
+    chief.listen()
+    chief.settimeout(PATIENCE)
+    limit = PATIENCE if status == "finished" else 2
+    with serve(ports, "worker", job_dir, f"--chief_lost_seconds={limit}") as program:
+        address = chief.getsockname()
+        chief.accept()[0].close()  # the worker has seen its chief
+        chief.close()
+        lost = time.monotonic()
+        code = program.finish()
+    if status == "finished":
+        assert code == 0, program.text
+        assert program.lines[-1].endswith("worker 0 of 1 ends: the chief is done")
+        return
+    assert code == 3, program.text
+    assert time.monotonic() - lost < 2 + 10
+    [error] = program.errors
+    assert error.startswith(f"error: the chief at 127.0.0.1:{address[1]} has been away for 2 s ")
