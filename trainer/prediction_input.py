@@ -1,6 +1,8 @@
 """The records to predict, whatever they come in: a dataset, TFRecord files, or files of rows."""
 
+import gzip
 import posixpath
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -129,12 +131,29 @@ def _record_batches(path: str, batch_size: int) -> Iterator[RecordBatch]:
             yield RecordBatch(path, "record", numbers, serialized.tolist())
             first = numbers.stop
     except tf.errors.DataLossError:
-        raise UserError(
-            f"{path} record {_first_unreadable(path)} is corrupt, or the file is no TFRecord file; "
-            "copy or prepare it again"
-        ) from None
+        raise _corrupt(path, _first_unreadable(path)) from None
     except tf.errors.OpError as error:
         raise UserError(f"{path} cannot be read: {error.message}") from None
+
+    if path.endswith(".gz") and not _is_whole(path):
+        raise _corrupt(path, first)
+
+
+def _corrupt(path: str, record: int) -> UserError:
+    return UserError(
+        f"{path} record {record} is corrupt, or the file is no TFRecord file; copy or prepare it again"
+    )
+
+
+def _is_whole(path: str) -> bool:
+    """Whether a gzip file has its end; TensorFlow may take a cut-off one for a shorter one."""
+    with tf.io.gfile.GFile(path, "rb") as file, gzip.GzipFile(fileobj=file) as content:
+        try:
+            while content.read(_READ_BYTES):
+                continue
+        except (EOFError, gzip.BadGzipFile, zlib.error):
+            return False
+    return True
 
 
 def _records(path: str) -> Any:
