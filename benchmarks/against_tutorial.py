@@ -69,7 +69,7 @@ def parse() -> argparse.Namespace:
     add("--peer_python", default=sys.executable, help="interpreter with tensorflow and --peer_lib")
     add("--peer_lib", choices=("tf_keras", "keras"), default="tf_keras")
     add("--data", help="dataset directory to use, or to make and keep; default: a temporary one")
-    add("--records", type=int, default=3_000_000, help="records to generate, for one epoch of tfps")
+    add("--records", type=int, default=5_000_000, help="records to generate, for one epoch of tfps")
     add("--shards", type=int, default=40)
     add("--workers", type=int, default=2)
     add("--ps", type=int, default=1)

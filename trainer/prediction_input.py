@@ -141,7 +141,8 @@ def _record_batches(path: str, batch_size: int) -> Iterator[RecordBatch]:
 
 def _corrupt(path: str, record: int) -> UserError:
     return UserError(
-        f"{path} record {record} is corrupt, or the file is no TFRecord file; copy or prepare it again"
+        f"{path} record {record} is corrupt, or the file is no TFRecord file; "
+        "copy or prepare it again"
     )
 
 
