@@ -4,12 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := runs/demo
 
-.PHONY: help install demo test test-slow lint types format clean
+.PHONY: help install demo test census lint types format clean
 
 help:
 	@echo "make demo       install, then train a DLRM on a local cluster, from data to predictions"
 	@echo "make test       lint, types and all tests (what CI runs)"
-	@echo "make test-slow  the checks that take longer than CI should"
+	@echo "make census     the census job on the real data, faults included: CENSUS=DIR"
 	@echo "make format     let ruff rewrite the code's layout"
 	@echo "make clean      remove what the verbs above made, .venv included"
 
@@ -43,8 +43,9 @@ types: install
 test: lint types
 	$(BIN)/pytest -m 'not slow'
 
-test-slow: install
-	$(BIN)/pytest -m slow
+# The census job on the real data (UCI Adult): make census CENSUS=DIR with adult.data and adult.test.
+census: install
+	TFPS_CENSUS=$(abspath $(CENSUS)) $(BIN)/pytest -m slow tests/integration/test_census.py
 
 format: install
 	$(BIN)/ruff format .

@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SCRIPT = """
 import sys
+import threading
 from absl import flags
 from tfps.errors import RunError, UserError
 from trainer import entry
@@ -17,6 +18,8 @@ from trainer import entry
 def main():
     if "tensorflow" in sys.modules:
         return 9
+    if flags.FLAGS.thread:
+        threading.Thread(target=threading.Event().wait).start()
     if flags.FLAGS.how == "user":
         raise UserError("--how=user is not allowed")
     if flags.FLAGS.how == "run":
@@ -28,8 +31,9 @@ def main():
     return flags.FLAGS.status
 
 flags.DEFINE_string("how", None, "How it ends.", required=True)
+flags.DEFINE_bool("thread", False, "Leaves a thread behind.")
 flags.DEFINE_integer("status", None, "What main returns.", lower_bound=0)
-entry.run(main)
+entry.run(main, has_lasting_threads="--thread" in sys.argv)
 """
 
 
@@ -91,3 +95,18 @@ def test_a_bug_keeps_its_traceback(tmp_path: Path) -> None:
     done = run(tmp_path, "--how=bug")
     assert done.returncode == 1
     assert "Traceback" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "message"),
+    [
+        ("well", 0, ""),
+        ("user", 2, "error: --how=user is not allowed"),
+        ("run", 3, "error: ps 0 is lost"),
+        ("bug", 1, "ValueError: a bug"),
+    ],
+)
+def test_a_thread_that_waits_for_ever_keeps_nobody(tmp_path, how, code, message) -> None:
+    done = run(tmp_path, f"--how={how}", "--thread")
+    assert done.returncode == code
+    assert message in done.stderr

@@ -10,7 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.errors import UserError
+from tfps.errors import RunError, UserError
+from tfps.failures import first_line, lost_ps_behind
 from tfps.lease_queue import QueueState
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.piece import Piece
@@ -62,16 +63,27 @@ class CheckpointDirectory:
             store: The parameters; no worker may be changing them.
             queue: State of the leases that belongs to them.
             dataset: Identity of the training data.
+
+        Raises:
+            RunError: If it cannot be written.
         """
         steps = store.steps()
         # The epoch is in the name, since epochs without records change no parameter.
         path = posixpath.join(self._path, f"{steps:012d}-{queue.epoch:06d}")
         if tf.io.gfile.exists(posixpath.join(path, COMMIT)):
             tf.io.gfile.remove(posixpath.join(path, COMMIT))
-        tf.io.gfile.makedirs(path)
-        _write_pieces(store.pieces(), posixpath.join(path, "parameters"))
         checkpoint = Checkpoint(path, steps, queue, dataset, store.signature())
-        _write_commit(checkpoint)
+        try:
+            tf.io.gfile.makedirs(path)
+            _write_pieces(store.pieces(), posixpath.join(path, "parameters"))
+            _write_commit(checkpoint)
+        except tf.errors.OpError as error:
+            if lost_ps_behind(error):
+                raise
+            raise RunError(
+                f"checkpoint {path} cannot be written ({first_line(error)}); is --job_dir full, or "
+                "not writable for every ps? The checkpoint before it counts"
+            ) from None
         for old in self._committed()[: -self._keep]:
             # The marker first: a half-deleted directory must not look like a checkpoint.
             tf.io.gfile.remove(posixpath.join(old, COMMIT))

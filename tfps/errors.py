@@ -1,6 +1,7 @@
 """What ends a run, told to a person: exceptions that are printed without a traceback."""
 
 EXIT_OK = 0
+EXIT_BUG = 1
 EXIT_USER = 2
 EXIT_RUN = 3
 

@@ -1,4 +1,4 @@
-"""Tells a person what an error of a closure means."""
+"""Tells a person what an error of TensorFlow's runtime means."""
 
 import re
 
@@ -27,14 +27,13 @@ def explain(error: BaseException, doing: str, path: str) -> BaseException:
         path: The shard.
 
     Returns:
-        A `UserError` or a `RunError` where the cause is known, else the error itself.
+        A `UserError` or a `RunError`; an error that is not of TensorFlow's runtime itself.
     """
     if not isinstance(error, tf.errors.OpError):
         return error
-    text = _first_line(error)
-    lost = _PS.search(str(error))
-    if lost and isinstance(error, (tf.errors.UnavailableError, tf.errors.AbortedError)):
-        return lost_ps(f"ps {lost.group(1)}")
+    if lost := lost_ps_behind(error):
+        return lost
+    text = first_line(error)
     if isinstance(error, tf.errors.DataLossError):
         return UserError(f"{doing}: shard {path} is damaged ({text}); make it again")
     if isinstance(error, tf.errors.NotFoundError):
@@ -54,7 +53,16 @@ def explain(error: BaseException, doing: str, path: str) -> BaseException:
             f"{doing}: a record of shard {path} has another schema than its manifest says "
             f"({text}); make it again with trainer.prepare"
         )
-    return error
+    tf.get_logger().error("%s, shard %s: %s", doing, path, error)
+    return RunError(f"{doing}: shard {path}: {text}; the log of the chief tells where in the model")
+
+
+def lost_ps_behind(error: tf.errors.OpError) -> RunError | None:
+    """The loss of a ps that an error tells of, if it does."""
+    found = _PS.search(str(error))
+    if found and isinstance(error, (tf.errors.UnavailableError, tf.errors.AbortedError)):
+        return lost_ps(f"ps {found.group(1)}")
+    return None
 
 
 def lost_ps(names: str) -> RunError:
@@ -65,7 +73,7 @@ def lost_ps(names: str) -> RunError:
     )
 
 
-def _first_line(error: tf.errors.OpError) -> str:
+def first_line(error: tf.errors.OpError) -> str:
     """The message without TensorFlow's account of graph nodes and call stacks."""
     lines = [line.strip() for line in str(error.message).splitlines() if line.strip()]
     own = [line for line in lines if not _ACCOUNT.match(line)]

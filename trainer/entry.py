@@ -5,19 +5,20 @@ It loads no TensorFlow, so that a role may still set the environment in which th
 
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from absl import app, flags
 
-from tfps.errors import EXIT_USER, RunError, UserError
+from tfps.errors import EXIT_BUG, EXIT_OK, EXIT_USER, RunError, UserError
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 _EXIT_INTERRUPTED = 130
 
 
-def run(main: Callable[[], int | None]) -> None:
+def run(main: Callable[[], int | None], has_lasting_threads: bool = False) -> None:
     """Parses the flags, runs `main` and exits with its status (None is 0).
 
     A bad flag, a `UserError` and a `RunError` end as one line `error: …` on stderr, without a
@@ -25,6 +26,8 @@ def run(main: Callable[[], int | None]) -> None:
 
     Args:
         main: The work; it reads `absl.flags.FLAGS`.
+        has_lasting_threads: Ends the process without waiting for its threads: those that wait for
+            closures in flight, and TensorFlow's servers, cannot be told to end.
     """
 
     def guarded(arguments: Sequence[str]) -> int | None:
@@ -37,7 +40,19 @@ def run(main: Callable[[], int | None]) -> None:
         except KeyboardInterrupt:
             _fail("interrupted", _EXIT_INTERRUPTED)
 
-    app.run(guarded, flags_parser=_parsed)
+    def leaving(arguments: Sequence[str]) -> NoReturn:
+        status: int | str | None = EXIT_BUG
+        try:
+            status = guarded(arguments)
+        except SystemExit as leave:
+            status = leave.code
+        except Exception:
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status if isinstance(status, int) else EXIT_OK)
+
+    app.run(leaving if has_lasting_threads else guarded, flags_parser=_parsed)
 
 
 def _parsed(arguments: Sequence[str]) -> list[str]:

@@ -3,7 +3,9 @@
 import dataclasses
 import logging
 
-from tfps import strategy
+import tensorflow as tf
+
+from tfps import failures, strategy
 from tfps.cluster import Cluster
 from tfps.executor import Executor, LocalExecutor
 from tfps.report import FAILED, INTERRUPTED, Report
@@ -65,8 +67,12 @@ def run(inputs: RunInputs, options: RunOptions, display: ProgressDisplay) -> Non
         report.write(status=INTERRUPTED)
         raise
     except Exception as error:
-        failures = [dataclasses.asdict(failure) for failure in watch.failures]
-        report.write(status=FAILED, error=str(error), failures=failures)
+        # The chief's own calls of a ps, to save or to read progress, fail with TensorFlow's error.
+        lost = failures.lost_ps_behind(error) if isinstance(error, tf.errors.OpError) else None
+        seen = [dataclasses.asdict(failure) for failure in watch.failures]
+        report.write(status=FAILED, error=str(lost or error), failures=seen)
+        if lost:
+            raise lost from None
         raise
     finally:
         watch.stop()

@@ -151,4 +151,4 @@ def _run_server(cluster: Cluster) -> int:
 
 
 if __name__ == "__main__":
-    entry.run(main)
+    entry.run(main, has_lasting_threads=True)

@@ -89,19 +89,20 @@ def test_a_killed_chief_goes_on_where_it_was(
     assert report["metrics"]["auc"] > 0.7
 
 
-def test_a_killed_ps_ends_the_run(flags: list[str], job_dir: pathlib.Path) -> None:
+@pytest.mark.parametrize("ps", ["ps 0", "ps 1"])  # the first holds the leases' progress as well
+def test_a_killed_ps_ends_the_run(flags: list[str], job_dir: pathlib.Path, ps: str) -> None:
     with local_cluster(2, 2, flags) as program:
         program.see("epoch 1 of 2 trained")
         tasks = program.tasks()
-        tasks["ps 1"].kill()
+        tasks[ps].kill()
         assert program.finish() == 3, program.text
         assert_gone(list(tasks.values()))
     [error] = program.errors
-    assert re.match(r"\[chief\] error: ps 1.* was lost", error)
+    assert re.match(rf"\[chief\] error: {ps}.* was lost", error)
     assert "the same --job_dir" in error
     report = read_report(job_dir)
     assert report["status"] == "failed"
-    assert "ps 1" in report["error"]
+    assert ps in report["error"]
     assert report["examples"]["trained"] == RECORDS
 
 
