@@ -175,3 +175,16 @@ def test_parameters_of_another_dtype_are_refused():
 
     with pytest.raises(UserError, match="float64"):
         StatelessModel(TaskOf(build, FEATURES[1:]), seed=0)
+
+
+def test_layers_that_share_a_path_are_refused():
+    class Twins(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = (keras.layers.Dense(1, name="twin") for _ in range(2))
+
+        def call(self, inputs):
+            return self.one(inputs["x"]) + self.two(inputs["x"])
+
+    with pytest.raises(UserError, match="'twins/twin/"):
+        StatelessModel(TaskOf(Twins), seed=0)

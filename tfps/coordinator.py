@@ -96,7 +96,8 @@ class Coordinator:
 
         Args:
             queue: Where leases come from and go to.
-            pause: Asked before each lease is given out; True lets those in flight finish first.
+            pause: Asked before each lease but the first is given out; True lets those in flight
+                finish and ends the training.
             report: Called several times a second.
 
         Raises:
@@ -106,9 +107,11 @@ class Coordinator:
         self.throughput.begin(queue.trained)
         self._reported = queue.trained, self._loss_of_finished
         last_examples, last_change = -1, time.monotonic()
+        has_begun = False
         while True:
-            while self._free_slots and not pause() and (lease := queue.take()):
+            while self._free_slots and not (has_begun and pause()) and (lease := queue.take()):
                 self._schedule(lease)
+                has_begun = True
             if not self._in_flight:
                 break
             done, _ = concurrent.futures.wait(

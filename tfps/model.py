@@ -1,23 +1,20 @@
 """A user's Keras 3 model, taken apart so that its parameters can live on the ps."""
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tfps.embedding_layers import Answer, EmbeddingLayers, zero_rows
 from tfps.errors import UserError
 from tfps.feature import Feature
 from tfps.model_inputs import model_inputs
-from tfps.table import Table
 from tfps.task import Task
 
 Features = Mapping[str, tf.Tensor]
-# Given a layer, its table's index and ids, the rows for them.
-Answer = Callable[[keras.layers.Embedding, int, tf.Tensor], tf.Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,15 +64,17 @@ class StatelessModel:
     def __init__(self, task: Task, seed: int):
         keras.utils.clear_session()  # equal names, whatever was built before in this process
         keras.utils.set_random_seed(seed)
-        self.tables: list[Table] = []
-        self._answer: Answer | None = None
-        with self._embedding_layers_without_tables():
+        self._layers = EmbeddingLayers()
+        self.tables = self._layers.tables
+        with self._layers.taken_over():
             self._model = task.build_model()
             self._features = task.features()
             self.call_once(self._model, self._features)
         self.dense: list[keras.Variable] = list(self._model.trainable_variables)
         self._fixed: list[keras.Variable] = list(self._model.non_trainable_variables)
         self.state = [v for v in self._fixed if v.dtype == "float32"]
+        paths = [*(v.path for v in [*self.dense, *self.state]), *(t.name for t in self.tables)]
+        _refuse_equal_paths(paths)
         # Read now: a process that becomes a chief loses the variables it made before.
         self.initial_dense = _flatten(self.dense)
         self.initial_state = _flatten(self.state)
@@ -123,10 +122,10 @@ class StatelessModel:
             answers: list[tf.Tensor] = []
 
             def record(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
-                self._refuse_dependence(layer, ids, answers)
+                _refuse_dependence(layer, ids, answers)
                 calls.append(table)
                 asked.append(ids)
-                answers.append(_zeros(layer, table, ids))
+                answers.append(zero_rows(layer, table, ids))
                 return answers[-1]
 
             asked: list[tf.Tensor] = []
@@ -177,8 +176,7 @@ class StatelessModel:
         training: bool,
     ) -> tuple[Any, list[tf.Tensor], list[tf.Tensor]]:
         fixed = self._fixed_values(state, seed)
-        self._answer = answer
-        try:
+        with self._layers.answered_by(answer):
             outputs, fixed_after, losses = self._model.stateless_call(
                 list(dense),
                 fixed,
@@ -186,8 +184,6 @@ class StatelessModel:
                 training=training,
                 return_losses=True,
             )
-        finally:
-            self._answer = None
         after = []
         for variable, before, value in zip(self._fixed, fixed, fixed_after, strict=True):
             if variable.dtype == "float32":
@@ -215,64 +211,14 @@ class StatelessModel:
                 values.append(tf.constant(self._constants[variable.path]))
         return values
 
-    @contextlib.contextmanager
-    def _embedding_layers_without_tables(self) -> Iterator[None]:
-        """While a model is built: its embedding layers register a table instead of making one."""
-        embedding = keras.layers.Embedding
-        build = embedding.build
 
-        def build_without_table(layer: keras.layers.Embedding, input_shape: Any = None) -> None:
-            if type(layer).call is not embedding.call:
-                build(layer, input_shape)  # its own lookup needs the variable: it stays dense
-                return
-            if layer.built:
-                return
-            _refuse_options(layer)
-            table = len(self.tables)
-            self.tables.append(
-                Table(
-                    f"{layer.path}/embeddings",
-                    layer.input_dim,
-                    layer.output_dim,
-                    layer.embeddings_initializer,
-                )
-            )
-            layer.call = lambda ids: self._look_up(layer, table, ids)
-            layer.built = True
-
-        embedding.build = build_without_table
-        try:
-            yield
-        finally:
-            embedding.build = build
-
-    def _look_up(self, layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
-        if ids.dtype not in (tf.int32, tf.int64):
-            ids = tf.cast(ids, tf.int32)
-        answer = self._answer or _zeros  # while the model is being built, only shapes matter
-        return tf.cast(answer(layer, table, ids), layer.compute_dtype)
-
-    def _refuse_dependence(
-        self, layer: keras.layers.Layer, ids: tf.Tensor, answers: list[tf.Tensor]
-    ) -> None:
-        """Ids made from another layer's rows would need a second pull within a step."""
-        rows = {id(answer.op) for answer in answers}
-        seen, waiting = set(), [ids.op]
-        while waiting:
-            op = waiting.pop()
-            if id(op) in rows:
-                raise UserError(
-                    f"layer {layer.path!r}: its ids depend on another Embedding layer's output; "
-                    "on parameter servers ids must be computed from the model's inputs alone"
-                )
-            if id(op) not in seen:
-                seen.add(id(op))
-                waiting.extend(tensor.op for tensor in op.inputs)
-
-
-def _zeros(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
-    rows = tf.zeros(tf.concat([tf.shape(ids), [layer.output_dim]], 0))
-    return tf.ensure_shape(rows, [*ids.shape, layer.output_dim])
+def _refuse_equal_paths(paths: list[str]) -> None:
+    twice = {path for path in paths if paths.count(path) > 1}
+    if twice:
+        raise UserError(
+            f"build_model(): two variables have the path {min(twice)!r}, so that a checkpoint "
+            "could not tell them apart; give their layers different names"
+        )
 
 
 def _is_seed(variable: keras.Variable) -> bool:
@@ -284,16 +230,19 @@ def _flatten(variables: Sequence[keras.Variable]) -> np.ndarray:
     return np.concatenate([*pieces, np.zeros([0], np.float32)]).astype(np.float32)
 
 
-def _refuse_options(layer: keras.layers.Embedding) -> None:
-    options = {
-        "embeddings_regularizer": layer.embeddings_regularizer,
-        "embeddings_constraint": layer.embeddings_constraint,
-        "lora_rank": layer.lora_rank,
-        "quantization_config": layer.quantization_config,
-        "trainable=False": not layer.trainable,
-    }
-    for option, value in options.items():
-        if value:
+def _refuse_dependence(
+    layer: keras.layers.Layer, ids: tf.Tensor, answers: Sequence[tf.Tensor]
+) -> None:
+    """Ids made from another layer's rows would need a second pull within a step."""
+    rows = {id(answer.op) for answer in answers}
+    seen, waiting = set(), [ids.op]
+    while waiting:
+        op = waiting.pop()
+        if id(op) in rows:
             raise UserError(
-                f"layer {layer.path!r}: {option} is not supported on a table; leave it out"
+                f"layer {layer.path!r}: its ids depend on another Embedding layer's output; "
+                "on parameter servers ids must be computed from the model's inputs alone"
             )
+        if id(op) not in seen:
+            seen.add(id(op))
+            waiting.extend(tensor.op for tensor in op.inputs)

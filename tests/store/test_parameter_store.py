@@ -193,3 +193,36 @@ def test_initial_rows_have_the_initializer_s_distribution(initializer):
         assert len(np.unique(rows[:, 0])) > 3900
         other = make(OneTable(), 2, seed=1)[1].read_table(0)
         assert not np.array_equal(rows, other)
+
+
+@dataclasses.dataclass(frozen=True)
+class UsedInTrainingOnly(TwoTowers):
+    def build_model(self):
+        return TrainingOnly()
+
+
+class TrainingOnly(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.table = keras.layers.Embedding(50, 8)
+        self.dense = keras.layers.Dense(1)
+
+    def build(self, input_shape):
+        self.table.build()
+        self.dense.build((None, 4))
+
+    def call(self, inputs, training=False):
+        hidden = inputs["x"]
+        if training:
+            hidden += self.table(inputs["user"])[:, :4]
+        return self.dense(hidden)
+
+
+def test_a_table_that_a_pass_does_not_use_is_left_alone():
+    _, store, step = make(UsedInTrainingOnly(), 2)
+    features, label = batch(np.random.default_rng(0))
+    before = store.read_table(0)
+    tf.function(step.predict)(features, label)
+    assert np.array_equal(before, store.read_table(0))
+    tf.function(step.train)(features, label, tf.constant([0, 0], tf.int64))
+    assert not np.array_equal(before, store.read_table(0))

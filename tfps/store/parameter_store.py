@@ -94,8 +94,8 @@ class ParameterStore:
         pieces = []
         for index, values in enumerate(embedded):
             mine = [x for x in pulled.lookups if self._group_of[x.table][0] == index]
-            sizes = tf.stack([tf.size(lookup.ids) for lookup in mine])
-            pieces.append(iter(tf.split(values, sizes, num=len(mine))))
+            sizes = [tf.size(lookup.ids) for lookup in mine]
+            pieces.append(iter(tf.split(values, tf.stack(sizes), num=len(mine)) if mine else ()))
         return [self._shaped(next(pieces[self._group_of[x.table][0]]), x) for x in pulled.lookups]
 
     def push(
@@ -185,6 +185,8 @@ class ParameterStore:
 
     def _ids(self, group: TableGroup, lookups: list[Lookup]) -> tf.Tensor:
         """The ids in the group of everything the lookups ask for, `[n]`."""
+        if not lookups:  # tables that this pass of the model does not use
+            return tf.zeros([0], group.layout.id_dtype)
         members = [self._group_of[lookup.table][1] for lookup in lookups]
         names = [group.layout.tables[member].name for member in members]
         limits = [group.layout.tables[member].rows for member in members]
