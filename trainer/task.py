@@ -44,7 +44,11 @@ flags.DEFINE_float("stall_seconds", 600.0, "Chief: limit for the next trained ba
 flags.DEFINE_float("chief_wait_seconds", 600.0, "Worker, ps: limit for the chief to appear.", 0.0)
 flags.DEFINE_float("chief_lost_seconds", 60.0, "Worker, ps: limit for a lost chief's return.", 0.0)
 flags.DEFINE_enum("progress", "auto", ["auto", "bar", "lines"], "How to show progress.")
-flags.DEFINE_string("tensorflow_log", None, "File for TensorFlow's own messages; default: stderr.")
+flags.DEFINE_string(
+    "tensorflow_log",
+    None,
+    "File for TensorFlow's own messages; default: stderr, in local mode JOB_DIR/logs.",
+)
 
 
 def main() -> int:
