@@ -214,12 +214,14 @@ class Supervisor:
     def _show_log(self, process: Process, code: int) -> None:
         """Prints where the log of a task is, and the last lines that this process wrote to it.
 
-        A task that ended with `EXIT_RUN` has told the cause itself; its log is only named.
+        A task that ended with `EXIT_RUN` has told the cause itself, and one that was killed from
+        outside wrote nothing about it: their logs are only named.
         """
         command = process.command
         if not command.log.is_file():
             return
-        lines = [] if code == EXIT_RUN else _tail(command.log, process.log_start)
+        is_told = code in (EXIT_RUN, -signal.SIGKILL, -signal.SIGTERM)
+        lines = [] if is_told else _tail(command.log, process.log_start)
         self._say(f"{command.name}'s log is {command.log}" + (", which ends:" if lines else ""))
         for text in lines:
             self._relay.line(command.name, f"| {text}")

@@ -61,7 +61,14 @@ def start_logging(progress: str) -> ProgressDisplay:
     root = logging.getLogger()
     root.handlers = [native]
     root.setLevel(logging.WARNING)
+    sys.unraisablehook = _log_unraisable
     return display
+
+
+def _log_unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
+    """TensorFlow's own objects fail to tidy up once a peer is lost: noise, not a message."""
+    error = unraisable.exc_value or unraisable.exc_type()
+    logging.getLogger().error("ignored in %r", unraisable.object, exc_info=error)
 
 
 def quiet_tensorflow() -> None:

@@ -97,6 +97,7 @@ def test_a_killed_ps_ends_the_run(flags: list[str], job_dir: pathlib.Path, ps: s
         tasks[ps].kill()
         assert program.finish() == 3, program.text
         assert_gone(list(tasks.values()))
+    assert len(program.errors) == 1, program.text
     [error] = program.errors
     assert re.match(rf"\[chief\] error: {ps}.* was lost", error)
     assert "the same --job_dir" in error
