@@ -41,16 +41,16 @@ def run(main: Callable[[], int | None], has_lasting_threads: bool = False) -> No
             _fail("interrupted", _EXIT_INTERRUPTED)
 
     def leaving(arguments: Sequence[str]) -> NoReturn:
-        status: int | str | None = EXIT_BUG
         try:
-            status = guarded(arguments)
+            status = guarded(arguments) or EXIT_OK
         except SystemExit as leave:
-            status = leave.code
+            status = leave.code if isinstance(leave.code, int) else EXIT_BUG
         except Exception:
             traceback.print_exc()
+            status = EXIT_BUG
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(status if isinstance(status, int) else EXIT_OK)
+        os._exit(status)
 
     app.run(leaving if has_lasting_threads else guarded, flags_parser=_parsed)
 

@@ -84,8 +84,7 @@ class ParameterStore:
             state = self._state_layout.unflatten(flat)
         pulled, embedded = [], []
         for index, group in enumerate(self._groups):
-            mine = [lookup for lookup in lookups if self._group_of[lookup.table][0] == index]
-            pulled.append(group.pull(self._ids(group, mine)))
+            pulled.append(group.pull(self._ids(group, self._of_group(index, lookups))))
             embedded.append(tf.gather(pulled[-1].rows, pulled[-1].inverse))
         return Pulled(dense, state, pulled, embedded, lookups)
 
@@ -93,7 +92,7 @@ class ParameterStore:
         """Cuts the groups' embedded rows into `[*ids.shape, dim]` for each lookup, in its order."""
         pieces = []
         for index, values in enumerate(embedded):
-            mine = [x for x in pulled.lookups if self._group_of[x.table][0] == index]
+            mine = self._of_group(index, pulled.lookups)
             sizes = [tf.size(lookup.ids) for lookup in mine]
             pieces.append(iter(tf.split(values, tf.stack(sizes), num=len(mine)) if mine else ()))
         return [self._shaped(next(pieces[self._group_of[x.table][0]]), x) for x in pulled.lookups]
@@ -121,11 +120,9 @@ class ParameterStore:
             self._groups, pulled.groups, embedded_gradients, strict=True
         ):
             group.push(rows, gradient, steps)
-        if any(new is not old for new, old in zip(state, pulled.state, strict=True)):
-            changes = [
-                tf.reshape(new - old, [-1]) for new, old in zip(state, pulled.state, strict=True)
-            ]
-            change = tf.concat(changes, 0)
+        both = list(zip(state, pulled.state, strict=True))
+        if any(new is not old for new, old in both):
+            change = tf.concat([tf.reshape(new - old, [-1]) for new, old in both], 0)
             with tf.device(self._devices[-1]):
                 self._state.assign_add(change, read_value=False)
 
@@ -182,6 +179,9 @@ class ParameterStore:
             members[table.dim].append(table)
         layouts = [GroupLayout(tuple(members[dim]), len(self._devices)) for dim in dims]
         return group_of, [TableGroup(x, self._devices, self._rules[1], seed) for x in layouts]
+
+    def _of_group(self, index: int, lookups: list[Lookup]) -> list[Lookup]:
+        return [lookup for lookup in lookups if self._group_of[lookup.table][0] == index]
 
     def _ids(self, group: TableGroup, lookups: list[Lookup]) -> tf.Tensor:
         """The ids in the group of everything the lookups ask for, `[n]`."""
