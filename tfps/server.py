@@ -54,6 +54,7 @@ def serve(cluster: Cluster, job_dir: str, options: ServerOptions) -> None:
         inter_op_parallelism_threads=options.inter_op_threads,
     )
     config.gpu_options.allow_growth = True
+    config.experimental.disable_thread_spinning = True
     try:
         server = tf.distribute.Server(
             tf.train.ClusterSpec(cluster.spec()),
