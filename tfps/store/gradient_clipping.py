@@ -49,6 +49,8 @@ class GradientClipping:
             mine = dense if rule == self._dense else []
             groups = [k for k, group in enumerate(self._groups) if group.rule == rule]
             gradients = [*mine, *(rows[k] for k in groups)]
+            if not gradients:  # a model without dense variables
+                continue
             limit = rule.config[rule.clip]
             if rule.clip == "clipnorm":
                 clipped = [tf.clip_by_norm(gradient, limit) for gradient in mine]
