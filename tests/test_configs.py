@@ -46,8 +46,7 @@ def test_a_config_builds_its_model_and_loss(name: str, tmp_path: Path) -> None:
     assert predictions.shape == (16,)
     assert (predictions > 0).all()
     assert (predictions < 1).all()
-    for optimizer in (task.optimizer(), task.table_optimizer()):
-        assert isinstance(optimizer, keras.optimizers.Optimizer)
+    assert isinstance(task.optimizer(), keras.optimizers.Optimizer)
     fields = task.rows().fields
     for feature in (*task.features(), task.label()):
         assert len(fields[feature.name].columns) == feature.size

@@ -10,7 +10,7 @@ from tfps.lease import leases_of_epoch
 from tfps.model import StatelessModel
 from tfps.step import Step
 from tfps.store.parameter_store import ParameterStore
-from tfps.store.rules import rule_for
+from tfps.store.rules import Rules
 from tfps.task_watch import TaskWatch
 from trainer.generate import generate
 
@@ -32,12 +32,9 @@ class Trainer:
         self.manifest = manifest
         self.task = self.experiment.task
         self.model = StatelessModel(self.task, seed)
-        rules = tuple(
-            rule_for(optimizer)
-            for optimizer in (self.task.optimizer(), self.task.table_optimizer())
-        )
         executor = LocalExecutor()
         devices = ["/device:CPU:0"] * parts
+        rules = Rules.of(self.task, self.model)
         self.store = ParameterStore(self.model, rules, devices, seed, slots(executor))
         step = Step(self.task, self.model, self.store)
         self.closures = Closures(self.experiment, step, self.store.progress)

@@ -11,6 +11,7 @@ from tfps import metrics
 from tfps.errors import UserError
 from tfps.feature import Feature
 from tfps.rows import RowFormat
+from tfps.table import Table
 
 Metric = Callable[[np.ndarray, np.ndarray], Any]
 
@@ -43,8 +44,12 @@ class Task(abc.ABC):
     def optimizer(self) -> keras.optimizers.Optimizer:
         """A Keras 3 optimizer for the dense parameters."""
 
-    def table_optimizer(self) -> keras.optimizers.Optimizer:
-        """A Keras 3 optimizer for the tables; the dense one unless overridden."""
+    def table_optimizer(self, table: Table) -> keras.optimizers.Optimizer:
+        """A Keras 3 optimizer for one table; the dense one unless overridden.
+
+        Equal optimizers count as one: its tables of one dimension share a group, and
+        `global_clipnorm` is over all that it updates.
+        """
         return self.optimizer()
 
     def predictions(self, outputs: Any) -> Any:

@@ -12,8 +12,7 @@ from tfps.cluster import Cluster
 from tfps.experiment import Experiment
 from tfps.manifest import Manifest
 from tfps.model import StatelessModel
-from tfps.store.rules import rule_for
-from tfps.store.update_rule import UpdateRule
+from tfps.store.rules import Rules
 from trainer.inputs import check_writable, read_data
 
 
@@ -37,7 +36,7 @@ class RunInputs:
     data: Manifest
     eval_data: Manifest | None
     model: StatelessModel
-    rules: tuple[UpdateRule, UpdateRule]
+    rules: Rules
 
     @classmethod
     def check(cls, experiment: Experiment, cluster: Cluster, job_dir: str) -> "RunInputs":
@@ -53,10 +52,7 @@ class RunInputs:
             eval_data = read_data(task, experiment.data.eval, "--eval_data")
         check_writable(job_dir)
         model = StatelessModel(task, experiment.train.seed)
-        rules = (
-            rule_for(task.optimizer()),
-            rule_for(task.table_optimizer()),
-        )
+        rules = Rules.of(task, model)
         return cls(experiment, cluster, job_dir, data, eval_data, model, rules)
 
     def report_fields(self) -> dict[str, Any]:

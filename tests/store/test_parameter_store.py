@@ -10,7 +10,7 @@ from tfps.feature import Feature
 from tfps.model import StatelessModel
 from tfps.step import Step
 from tfps.store.parameter_store import ParameterStore
-from tfps.store.rules import rule_for
+from tfps.store.rules import Rules
 from tfps.task import Task
 
 BATCH = 32
@@ -59,11 +59,7 @@ class TwoTowers(Task):
 
 def make(task, parts, seed=0):
     model = StatelessModel(task, seed)
-    rules = (
-        rule_for(task.optimizer()),
-        rule_for(task.table_optimizer()),
-    )
-    store = ParameterStore(model, rules, ["/device:CPU:0"] * parts, seed, slots=2)
+    store = ParameterStore(model, Rules.of(task, model), ["/device:CPU:0"] * parts, seed, slots=2)
     return model, store, Step(task, model, store)
 
 

@@ -16,21 +16,24 @@ class Adagrad(UpdateRule):
     epsilon is 0: the same division.
     """
 
-    slots = ("accumulator",)
+    fused = True
 
     def __init__(self, optimizer: keras.optimizers.Adagrad):
         super().__init__(optimizer)
-        self.slot_start = self.config["initial_accumulator_value"] + self.config["epsilon"]
+        start = self.config["initial_accumulator_value"] + self.config["epsilon"]
+        self.slots = {"accumulator": start}
 
-    def dense(self, update: Update) -> None:
+    def dense(self, update: Update) -> list[tf.Operation]:
         """See `UpdateRule`."""
-        tf.raw_ops.ResourceApplyAdagradV2(
-            var=update.variable.handle,
-            accum=update.slots[0].handle,
-            lr=self.learning_rate(update.step),
-            epsilon=0.0,
-            grad=update.gradient,
-        )
+        return [
+            tf.raw_ops.ResourceApplyAdagradV2(
+                var=update.variable.handle,
+                accum=update.slots[0].handle,
+                lr=self.learning_rate(update.step),
+                epsilon=0.0,
+                grad=update.gradient,
+            )
+        ]
 
     def sparse(
         self, rows: tf.Tensor, slots: Sequence[tf.Tensor], gradient: tf.Tensor, step: tf.Tensor

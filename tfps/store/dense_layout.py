@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 
@@ -36,6 +37,15 @@ class DenseLayout:
     def bounds(self, part: int) -> tuple[int, int]:
         """First value of a part and the one after its last."""
         return self.total * part // self.parts, self.total * (part + 1) // self.parts
+
+    def spread(self, part: int, values: Sequence[bool]) -> np.ndarray:
+        """For every value of a part, what holds for its variable, `[n]` bool.
+
+        Args:
+            part: Index of the part.
+            values: One per variable.
+        """
+        return np.repeat(np.asarray(values, bool), self.sizes)[slice(*self.bounds(part))]
 
     def cut(self, flat: tf.Tensor) -> list[tf.Tensor]:
         """The parts of a whole buffer `[total]`."""

@@ -6,21 +6,37 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.store.dense_layout import DenseLayout
+from tfps.store.mutex import Mutex
 from tfps.store.partition import Partition
 from tfps.store.piece import Piece
-from tfps.store.update_rule import UpdateRule
+from tfps.store.update_rule import Update, UpdateRule
 
 
 class DenseParameters:
     """One flat variable per ps: one read and one write per ps and step, whatever the model.
 
     Reads are never torn: TensorFlow hands out a variable's buffer as it is and lets an update that
-    finds it in use write to a new one.
+    finds it in use write to a new one. A push is applied to a part as a whole, one after the other:
+    by a fused kernel, which holds the locks of the variable and its slots, or else under a mutex.
     """
 
     def __init__(
-        self, layout: DenseLayout, devices: Sequence[str], rule: UpdateRule, initial: np.ndarray
+        self,
+        layout: DenseLayout,
+        devices: Sequence[str],
+        rule: UpdateRule,
+        initial: np.ndarray,
+        decays: Sequence[bool],
     ):
+        """Creates every part on its ps.
+
+        Args:
+            layout: The variables.
+            devices: One per ps.
+            rule: How they are updated.
+            initial: Their initial values, laid end to end, float32.
+            decays: For every variable, whether weight decay applies to it.
+        """
         self.layout = layout
         self._devices = devices
         self._rule = rule
@@ -31,8 +47,17 @@ class DenseParameters:
             devices,
             lambda part: tf.constant(initial[slice(*layout.bounds(part))]),
             rule.slots,
-            rule.slot_start,
         )
+        self._decays = any(decays)
+        self._decayed: list[tf.Variable] = []
+        if self._decays and not all(decays):
+            for part, device in enumerate(devices):
+                with tf.device(device):
+                    mask = layout.spread(part, decays)
+                    self._decayed.append(tf.Variable(mask, trainable=False))
+        self._mutexes: list[Mutex] = []
+        if self._decays or not rule.fused:
+            self._mutexes = [Mutex("dense", device) for device in devices]
 
     def pull(self) -> list[tf.Tensor]:
         """Every dense variable's value."""
@@ -52,8 +77,28 @@ class DenseParameters:
         flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
         for part, gradient in enumerate(self.layout.cut(flat)):
             with tf.device(self._devices[part]):
-                self._rule.dense(self._buffer.update(part, gradient, steps[part]))
+                if self._mutexes:
+                    self._change_locked(part, tf.identity(gradient), steps[part])
+                else:
+                    self._rule.dense(self._buffer.update(part, gradient, steps[part]))
 
     def pieces(self) -> list[Piece]:
         """What a checkpoint holds of the dense parameters."""
         return self._buffer.pieces()
+
+    def _change_locked(self, part: int, gradient: tf.Tensor, step: tf.Tensor) -> None:
+        update = self._buffer.update(part, gradient, step)
+        lock = self._mutexes[part].lock([gradient])
+        with tf.control_dependencies([lock]):
+            writes = [self._decay(part, update)] if self._decays else []
+        with tf.control_dependencies([lock, *writes]):
+            writes = self._rule.dense(update)
+        self._mutexes[part].release(lock, writes)
+
+    def _decay(self, part: int, update: Update) -> tf.Operation:
+        value = update.variable.read_value()
+        if self._decayed:
+            value = tf.where(self._decayed[part], value, 0.0)
+        return tf.raw_ops.ResourceApplyGradientDescent(
+            var=update.variable.handle, alpha=self._rule.decay(update.step), delta=value
+        )

@@ -29,10 +29,12 @@ class GroupLayout:
     Attributes:
         tables: The tables, in order of their offsets.
         parts: Number of parts, one per ps.
+        number: Position among the groups of this dimension, which differ in their optimizers.
     """
 
     tables: tuple[Table, ...]
     parts: int
+    number: int = 0
 
     def __post_init__(self) -> None:
         if self.parts > BUCKETS:
@@ -40,8 +42,8 @@ class GroupLayout:
 
     @property
     def name(self) -> str:
-        """Name of the group: unique, since tables of one dimension are in one group."""
-        return f"tables_dim{self.dim}"
+        """Name of the group in checkpoints, unique."""
+        return f"tables_dim{self.dim}" + (f"_{self.number}" if self.number else "")
 
     @property
     def dim(self) -> int:
@@ -102,8 +104,11 @@ class GroupLayout:
         """
         block = tf.range(self.bucket_rows, dtype=tf.int64)
         remainder = (bucket - _BLOCK_STRIDE * block) * _ROW_STRIDE_INVERSE % BUCKETS
-        ids = block * BUCKETS + remainder
-        starts = tf.constant(self.offsets[1:], tf.int64)
+        return self.table_of(block * BUCKETS + remainder)
+
+    def table_of(self, ids: tf.Tensor) -> tf.Tensor:
+        """The index of the table of ids in the group, of their shape, int32."""
+        starts = tf.constant(self.offsets[1:], ids.dtype)
         return tf.searchsorted(starts, ids, side="right")
 
     def _bucket(self, remainder: Any, block: Any) -> Any:

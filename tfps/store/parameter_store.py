@@ -10,9 +10,11 @@ import tensorflow as tf
 from tfps.model import Lookup, StatelessModel
 from tfps.store.dense_layout import DenseLayout
 from tfps.store.dense_parameters import DenseParameters
+from tfps.store.gradient_clipping import GradientClipping
 from tfps.store.group_layout import GroupLayout
 from tfps.store.lease_progress import LeaseProgress
 from tfps.store.piece import Piece
+from tfps.store.rules import Rules
 from tfps.store.table_group import PulledRows, TableGroup
 from tfps.store.update_rule import UpdateRule
 
@@ -46,7 +48,7 @@ class ParameterStore:
     def __init__(
         self,
         model: StatelessModel,
-        rules: tuple[UpdateRule, UpdateRule],
+        rules: Rules,
         devices: Sequence[str],
         seed: int,
         slots: int,
@@ -55,7 +57,7 @@ class ParameterStore:
 
         Args:
             model: The model whose parameters these are.
-            rules: For dense parameters, for tables.
+            rules: How they are updated.
             devices: One per ps.
             seed: The run's seed.
             slots: Leases that can be in flight.
@@ -64,9 +66,12 @@ class ParameterStore:
         self._devices = list(devices)
         self._rules = rules
         layout = _dense_layout(model.dense, len(devices))
-        self._dense = DenseParameters(layout, devices, rules[0], model.initial_dense)
+        self._dense = DenseParameters(
+            layout, devices, rules.dense, model.initial_dense, rules.dense_decays
+        )
         self._state_layout = _dense_layout(model.state, 1)
         self._group_of, self._groups = self._make_groups(seed)
+        self._clipping = GradientClipping(rules.dense, self._groups)
         self._iterations = []
         for device in devices:
             with tf.device(device):
@@ -113,12 +118,17 @@ class ParameterStore:
             state: New values of the state; what changed since the pull is added, so that concurrent
                 workers' changes add up.
         """
+        summed = [
+            group.sum_by_row(rows, gradient)
+            for group, rows, gradient in zip(
+                self._groups, pulled.groups, embedded_gradients, strict=True
+            )
+        ]
+        dense_gradients, summed = self._clipping.clip(dense_gradients, summed, pulled.groups)
         steps = self._count_update()
         if dense_gradients:
             self._dense.push(dense_gradients, steps)
-        for group, rows, gradient in zip(
-            self._groups, pulled.groups, embedded_gradients, strict=True
-        ):
+        for group, rows, gradient in zip(self._groups, pulled.groups, summed, strict=True):
             group.push(rows, gradient, steps)
         both = list(zip(state, pulled.state, strict=True))
         if any(new is not old for new, old in both):
@@ -152,8 +162,8 @@ class ParameterStore:
             "dense": {v.path: list(v.shape) for v in self._model.dense},
             "state": {v.path: list(v.shape) for v in self._model.state},
             "tables": {t.name: [t.rows, t.dim] for t in self._model.tables},
-            "dense_optimizer": self._rules[0].signature(),
-            "table_optimizer": self._rules[1].signature(),
+            "dense_optimizer": self._rules.dense.signature(),
+            **{group.layout.name: group.signature() for group in self._groups},
         }
 
     def read_dense(self) -> list[np.ndarray]:
@@ -170,15 +180,22 @@ class ParameterStore:
         return self._groups[group].read_table(index)
 
     def _make_groups(self, seed: int) -> tuple[list[tuple[int, int]], list[TableGroup]]:
-        """Groups tables by dimension; also gives each table's group and index within it."""
-        dims = sorted({table.dim for table in self._model.tables})
-        members: dict[int, list] = {dim: [] for dim in dims}
-        group_of = []
-        for table in self._model.tables:
-            group_of.append((dims.index(table.dim), len(members[table.dim])))
-            members[table.dim].append(table)
-        layouts = [GroupLayout(tuple(members[dim]), len(self._devices)) for dim in dims]
-        return group_of, [TableGroup(x, self._devices, self._rules[1], seed) for x in layouts]
+        """Groups tables by dimension and optimizer; also gives each one's group and index in it."""
+        tables = self._model.tables
+        dims = [table.dim for table in tables]
+        keys = list(zip(dims, self._rules.tables, self._rules.tables_decay, strict=True))
+        members: dict[tuple[int, UpdateRule, bool], list[int]] = {}
+        for index in sorted(range(len(tables)), key=dims.__getitem__):
+            members.setdefault(keys[index], []).append(index)
+        group_of: dict[int, tuple[int, int]] = {}
+        groups: list[TableGroup] = []
+        for key, indices in members.items():
+            dim, rule, decays = key
+            group_of |= {index: (len(groups), k) for k, index in enumerate(indices)}
+            number = sum(group.layout.dim == dim for group in groups)
+            layout = GroupLayout(tuple(tables[k] for k in indices), len(self._devices), number)
+            groups.append(TableGroup(layout, self._devices, rule, decays, seed))
+        return [group_of[index] for index in range(len(tables))], groups
 
     def _of_group(self, index: int, lookups: list[Lookup]) -> list[Lookup]:
         return [lookup for lookup in lookups if self._group_of[lookup.table][0] == index]

@@ -1,6 +1,6 @@
 """One logical tensor with its slots, in parts on the ps."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -22,8 +22,7 @@ class Partition:
         bounds: Callable[[int], tuple[int, int]],
         devices: Sequence[str],
         initial: Callable[[int], tf.Tensor],
-        slots: Sequence[str] = (),
-        slot_start: float = 0.0,
+        slots: Mapping[str, float],
     ):
         """Creates every part on its ps.
 
@@ -33,19 +32,21 @@ class Partition:
             bounds: For a part, its first row and the one after its last.
             devices: One per ps.
             initial: For a part, its initial value; called under the device of its ps.
-            slots: Names of the slots.
-            slot_start: What slots are filled with.
+            slots: What the slots are filled with at first, by name.
         """
         self.parts: list[tf.Variable] = []
         self._name, self._shape, self._bounds, self._devices = name, shape, bounds, devices
-        self._slot_names = slots
+        self._slot_names = list(slots)
         self._slots: list[list[tf.Variable]] = []
         for part, device in enumerate(devices):
             first, end = bounds(part)
             with tf.device(device):
                 self.parts.append(tf.Variable(initial(part), trainable=False))
-                start = tf.fill([end - first, *shape[1:]], tf.constant(slot_start, tf.float32))
-                self._slots.append([tf.Variable(start, trainable=False) for _ in slots])
+                starts = [
+                    tf.fill([end - first, *shape[1:]], tf.constant(start, tf.float32))
+                    for start in slots.values()
+                ]
+                self._slots.append([tf.Variable(start, trainable=False) for start in starts])
 
     def update(self, part: int, gradient: tf.Tensor, step: tf.Tensor) -> Update:
         """A change of one part."""

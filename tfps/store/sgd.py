@@ -11,26 +11,31 @@ from tfps.store.update_rule import Update, UpdateRule
 class Sgd(UpdateRule):
     """`keras.optimizers.SGD`, with momentum and Nesterov's."""
 
+    fused = True
+
     def __init__(self, optimizer: keras.optimizers.SGD):
         super().__init__(optimizer)
-        self.slots = ("momentum",) if self.config["momentum"] else ()
+        self.slots = {"momentum": 0.0} if self.config["momentum"] else {}
 
-    def dense(self, update: Update) -> None:
+    def dense(self, update: Update) -> list[tf.Operation]:
         """See `UpdateRule`."""
         rate = self.learning_rate(update.step)
         if not update.slots:
-            tf.raw_ops.ResourceApplyGradientDescent(
-                var=update.variable.handle, alpha=rate, delta=update.gradient
+            return [
+                tf.raw_ops.ResourceApplyGradientDescent(
+                    var=update.variable.handle, alpha=rate, delta=update.gradient
+                )
+            ]
+        return [
+            tf.raw_ops.ResourceApplyKerasMomentum(
+                var=update.variable.handle,
+                accum=update.slots[0].handle,
+                lr=rate,
+                grad=update.gradient,
+                momentum=self.config["momentum"],
+                use_nesterov=self.config["nesterov"],
             )
-            return
-        tf.raw_ops.ResourceApplyKerasMomentum(
-            var=update.variable.handle,
-            accum=update.slots[0].handle,
-            lr=rate,
-            grad=update.gradient,
-            momentum=self.config["momentum"],
-            use_nesterov=self.config["nesterov"],
-        )
+        ]
 
     def sparse(
         self, rows: tf.Tensor, slots: Sequence[tf.Tensor], gradient: tf.Tensor, step: tf.Tensor

@@ -2,7 +2,8 @@
 
 import abc
 import dataclasses
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -10,15 +11,11 @@ import tensorflow as tf
 
 from tfps.errors import UserError
 
+_CLIPS = ("clipnorm", "global_clipnorm", "clipvalue")
 _UNSUPPORTED = (
-    "weight_decay",
-    "clipnorm",
-    "global_clipnorm",
-    "clipvalue",
     "use_ema",
     "loss_scale_factor",
     "gradient_accumulation_steps",
-    "amsgrad",
 )
 
 
@@ -42,18 +39,22 @@ class Update:
 class UpdateRule(abc.ABC):
     """The mathematics of a Keras optimizer.
 
-    `dense` changes whole variables with TensorFlow's fused kernels; `sparse` computes what becomes
-    of the rows that a batch touched. Both are called while a graph is traced, under the device of
-    the ps that holds the parameters.
+    `dense` changes whole variables; `sparse` computes what becomes of the rows that a batch
+    touched. Both are called while a graph is traced, under the device of the ps that holds the
+    parameters, with gradients that are clipped already, on parameters that are decayed already.
+    Rules of equal optimizers are equal.
 
     Attributes:
-        slots: Names of the state that each parameter has.
-        slot_start: What slots are filled with at first.
+        slots: What the state that each parameter has is filled with at first, by name.
+        fused: Whether `dense` is a single kernel of TensorFlow's, which holds the variable's and
+            the slots' own locks while it runs. If not, the caller must let one `dense` at a time
+            change a variable.
+        clip: Which of Keras's three ways to clip gradients is asked for, "" for none.
         config: The optimizer's config; `learning_rate` is a number or a schedule.
     """
 
-    slots: tuple[str, ...] = ()
-    slot_start: float = 0.0
+    slots: Mapping[str, float]
+    fused: bool = False
 
     def __init__(self, optimizer: keras.optimizers.Optimizer):
         self.config = _config(optimizer)
@@ -63,6 +64,15 @@ class UpdateRule(abc.ABC):
                     f"optimizer {type(optimizer).__name__}: {field}={self.config[field]} is not "
                     "supported on parameter servers; leave it out"
                 )
+        self.clip = next((name for name in _CLIPS if (self.config[name] or 0) > 0), "")
+        options = {**optimizer.get_config(), "name": None}
+        self._identity = type(self).__name__ + json.dumps(options, sort_keys=True, default=repr)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UpdateRule) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
 
     def signature(self) -> dict[str, Any]:
         """What must be equal for slots of one run to fit another."""
@@ -75,24 +85,40 @@ class UpdateRule(abc.ABC):
             rate = rate(step)
         return tf.cast(rate, tf.float32)
 
-    @abc.abstractmethod
-    def dense(self, update: Update) -> None:
-        """Changes the whole variable and its slots."""
+    def decay(self, step: tf.Tensor) -> tf.Tensor:
+        """The part of itself that a parameter loses before update number `step`, scalar float32.
+
+        Weight decay is decoupled from the gradient (Loshchilov and Hutter, 2019), as in Keras.
+        """
+        return self.config["weight_decay"] * self.learning_rate(step)
+
+    def dense(self, update: Update) -> list[tf.Operation]:
+        """Changes the whole variable and its slots; returns the operations that write.
+
+        Here in plain operations; rules for which TensorFlow has a kernel override it.
+        """
+        variables = [update.variable, *update.slots]
+        values, *slots = [variable.read_value() for variable in variables]
+        changed = self.sparse(values, slots, update.gradient, update.step)
+        return [
+            variable.assign(value, read_value=False)
+            for variable, value in zip(variables, changed, strict=True)
+        ]
 
     @abc.abstractmethod
     def sparse(
         self, rows: tf.Tensor, slots: Sequence[tf.Tensor], gradient: tf.Tensor, step: tf.Tensor
     ) -> list[tf.Tensor]:
-        """New values of rows of a table and of their slots.
+        """New values of parameters and of their slots, element by element.
 
         Args:
-            rows: `[u, dim]`.
-            slots: Each `[u, dim]`, in the order of `slots`.
-            gradient: `[u, dim]`.
+            rows: `[u, dim]`, or of any other shape.
+            slots: Of the shape of `rows`, in the order of `slots`.
+            gradient: Of the shape of `rows`.
             step: Number of updates before this one, scalar int64.
 
         Returns:
-            The rows and each slot, `[u, dim]`.
+            The rows and each slot, of their shape.
         """
 
 
