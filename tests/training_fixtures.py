@@ -31,7 +31,7 @@ class Trainer:
         )
         self.manifest = manifest
         self.task = self.experiment.task
-        self.model = StatelessModel(self.task, seed)
+        self.model = StatelessModel(self.task, seed, self.experiment.train.dense_table_bytes)
         rules = tuple(
             rule_for(optimizer)
             for optimizer in (self.task.optimizer(), self.task.table_optimizer())
