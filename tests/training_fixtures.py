@@ -31,7 +31,7 @@ class Trainer:
         )
         self.manifest = manifest
         self.task = self.experiment.task
-        self.model = StatelessModel(self.task, seed)
+        self.model = StatelessModel(self.task, seed, self.experiment.train.dense_table_bytes)
         executor = LocalExecutor()
         devices = ["/device:CPU:0"] * parts
         rules = Rules.of(self.task, self.model)

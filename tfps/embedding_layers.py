@@ -1,17 +1,25 @@
 """Takes over the embedding layers of a model, so that their tables can live on the ps."""
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from tfps.embedding_table import EmbeddingTable, refuse_outside
 from tfps.errors import UserError
 from tfps.table import Table
 
+_log = logging.getLogger(__name__)
+
 # Given a layer, the index of its table and ids of any shape, the rows `[*ids.shape, dim]`.
 Answer = Callable[[keras.layers.Embedding, int, tf.Tensor], tf.Tensor]
+
+_VALUE_BYTES = 4  # of a float32
+_EXACT_FLOATS = 1 << 24  # above it, float32 does not hold every integer
+_SILENT_BYTES = 1 << 20  # what may travel with every step without a word
 
 
 class EmbeddingLayers:
@@ -21,30 +29,50 @@ class EmbeddingLayers:
         tables: One per layer, in the order in which the layers were built.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, dense_table_bytes: int = 0) -> None:
+        """Begins without layers.
+
+        Args:
+            dense_table_bytes: Layers whose tables have at most so many bytes are left to hold them.
+        """
         self.tables: list[Table] = []
+        self._dense_table_bytes = dense_table_bytes
+        self._layers: list[keras.layers.Embedding] = []
         self._answer: Answer = zero_rows  # while a model is being built, only shapes matter
 
     @contextlib.contextmanager
     def taken_over(self) -> Iterator[None]:
         """While a model is built: its embedding layers register a table instead of making one.
 
-        A layer whose class has a lookup of its own is left as it is.
+        A layer whose class has a lookup of its own is left as it is, and so is a small one.
+
+        Raises:
+            UserError: At the end, if a layer has an option that cannot work on a table.
         """
         embedding = keras.layers.Embedding
-        build = embedding.build
+        build, embeddings = embedding.build, embedding.embeddings
 
         def register(layer: keras.layers.Embedding, input_shape: Any = None) -> None:
-            if type(layer).call is not embedding.call:
-                build(layer, input_shape)
-            elif not layer.built:
+            if layer.built:
+                return
+            if self._is_table(layer):
                 self._register(layer)
+            else:
+                build(layer, input_shape)
+                self._check_dense(layer)
 
-        embedding.build = register
+        def whole_table(layer: keras.layers.Embedding) -> Any:
+            if layer in self._layers:
+                raise _unsupported(layer, "the use of its whole table (layer.embeddings)")
+            return embeddings.fget(layer)
+
+        embedding.build, embedding.embeddings = register, property(whole_table)
         try:
             yield
         finally:
-            embedding.build = build
+            embedding.build, embedding.embeddings = build, embeddings
+        for layer in self._layers:
+            _refuse_options(layer)
 
     @contextlib.contextmanager
     def answered_by(self, answer: Answer) -> Iterator[None]:
@@ -55,20 +83,45 @@ class EmbeddingLayers:
         finally:
             self._answer = zero_rows
 
-    def _register(self, layer: keras.layers.Embedding) -> None:
-        _refuse_options(layer)
-        table = len(self.tables)
-        path = f"{layer.path}/embeddings"
-        self.tables.append(
-            Table(path, layer.input_dim, layer.output_dim, layer.embeddings_initializer)
-        )
+    def _is_table(self, layer: keras.layers.Embedding) -> bool:
+        return _has_usual_lookup(layer) and _bytes(layer) > self._dense_table_bytes
 
-        def look_up(ids: tf.Tensor) -> tf.Tensor:
+    def _check_dense(self, layer: keras.layers.Embedding) -> None:
+        """Lets a layer that holds its table refuse bad ids, and says when it costs much."""
+        kind, size, rows, path = type(layer), _bytes(layer), layer.input_dim, layer.path
+        if not _has_usual_lookup(layer):
+            if size > max(_SILENT_BYTES, self._dense_table_bytes):
+                _log.warning(
+                    "layer %r (%s) has a lookup of its own, so that its table stays dense: each "
+                    "step pulls and pushes all its %.1f MB",
+                    *(path, kind.__name__, size / 1e6),
+                )
+        elif kind.call is not EmbeddingTable.call:
+
+            def check(ids: tf.Tensor) -> tf.Tensor:
+                return refuse_outside(ids, rows, f"{path}/embeddings")
+
+            layer.call = lambda ids: kind.call(layer, _each(ids, check))
+
+    def _register(self, layer: keras.layers.Embedding) -> None:
+        table = len(self.tables)
+        name = f"{layer.path}/embeddings"
+        self.tables.append(
+            Table(name, layer.input_dim, layer.output_dim, layer.embeddings_initializer)
+        )
+        self._layers.append(layer)
+
+        def rows_of(ids: tf.Tensor) -> tf.Tensor:
             if ids.dtype not in (tf.int32, tf.int64):
+                _refuse_inexact(layer, ids)
                 ids = tf.cast(ids, tf.int32)
             return tf.cast(self._answer(layer, table, ids), layer.compute_dtype)
 
-        layer.call = look_up
+        def set_weights(weights: Any) -> None:
+            raise _unsupported(layer, "setting its rows (weights=, set_weights)")
+
+        layer.call = lambda ids: _each(ids, rows_of)
+        layer.set_weights = set_weights
         layer.built = True
 
 
@@ -78,16 +131,54 @@ def zero_rows(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.T
     return tf.ensure_shape(rows, [*ids.shape, layer.output_dim])
 
 
+def _each(
+    ids: tf.Tensor | tf.RaggedTensor, change: Callable[[tf.Tensor], tf.Tensor]
+) -> tf.Tensor | tf.RaggedTensor:
+    """Changes ids, be they dense or the values of a ragged tensor."""
+    if isinstance(ids, tf.RaggedTensor):
+        return ids.with_flat_values(change(ids.flat_values))
+    return change(ids)
+
+
+def _has_usual_lookup(layer: keras.layers.Embedding) -> bool:
+    return type(layer).call in (keras.layers.Embedding.call, EmbeddingTable.call)
+
+
+def _bytes(layer: keras.layers.Embedding) -> int:
+    return int(layer.input_dim * layer.output_dim * _VALUE_BYTES)
+
+
+def _refuse_inexact(layer: keras.layers.Embedding, ids: tf.Tensor) -> None:
+    if ids.dtype.is_floating and layer.input_dim > _EXACT_FLOATS:
+        raise UserError(
+            f"layer {layer.path!r}: its ids are {ids.dtype.name}, which cannot tell ids above "
+            f"{_EXACT_FLOATS:,} apart; begin a Sequential model with keras.Input(…, dtype='int64')"
+        )
+
+
 def _refuse_options(layer: keras.layers.Embedding) -> None:
+    every_row = "would change every row in every step"
     options = {
-        "embeddings_regularizer": layer.embeddings_regularizer,
-        "embeddings_constraint": layer.embeddings_constraint,
-        "lora_rank": layer.lora_rank,
-        "quantization_config": layer.quantization_config,
+        f"embeddings_regularizer ({every_row}; activity_regularizer works)": (
+            layer.embeddings_regularizer
+        ),
+        f"embeddings_constraint ({every_row})": layer.embeddings_constraint,
+        "lora_rank": layer.lora_rank or layer.lora_enabled,
+        "quantization": layer.quantization_config or layer.quantization_mode,
         "trainable=False": not layer.trainable,
     }
     for option, value in options.items():
         if value:
-            raise UserError(
-                f"layer {layer.path!r}: {option} is not supported on a table; leave it out"
-            )
+            raise _unsupported(layer, option)
+    if layer.variable_dtype != "float32":
+        raise UserError(
+            f"layer {layer.path!r}: its table would have dtype {layer.variable_dtype}; tables on "
+            "the ps hold float32 only; use dtype float32, or a mixed precision policy"
+        )
+
+
+def _unsupported(layer: keras.layers.Embedding, what: str) -> UserError:
+    return UserError(
+        f"layer {layer.path!r}: {what} is not supported on a table that lives on the ps; leave it "
+        f"out, or keep the table dense with train.dense_table_bytes={_bytes(layer)}"
+    )

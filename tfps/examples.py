@@ -16,7 +16,7 @@ def encode(values: Mapping[str, Any], features: Sequence[Feature], label: Featur
 
     Args:
         values: By feature name: a number or bytes for shape `()`, else a flat sequence or a numpy
-            array of the feature's size.
+            array of the feature's size; for shape `(None,)` of any size.
         features: What the record holds.
         label: The label, or None for a record without one.
 
@@ -58,18 +58,23 @@ def parse(
         label: The label, or None when it is not wanted.
 
     Returns:
-        Tensors `[n, *shape]` by feature name, and the label's `[n, *shape]` (None without one).
+        Tensors `[n, *shape]` by feature name, for shape `(None,)` ragged `[n, (values)]` where a
+        record without the feature has no values; and the label's `[n, *shape]` (None without one).
 
     Raises:
         tf.errors.InvalidArgumentError: If a record does not hold what the features say.
     """
-    wanted = {
-        feature.name: tf.io.FixedLenFeature(feature.shape, _DTYPES[feature.dtype])
-        for feature in ((*features, label) if label else features)
-    }
+    wanted = {f.name: _parsed_as(f) for f in ((*features, label) if label else features)}
     parsed = tf.io.parse_example(serialized, wanted)
     inputs = {feature.name: parsed[feature.name] for feature in features}
     return inputs, parsed[label.name] if label else None
+
+
+def _parsed_as(feature: Feature) -> tf.io.FixedLenFeature | tf.io.RaggedFeature:
+    dtype = _DTYPES[feature.dtype]
+    if feature.is_ragged:
+        return tf.io.RaggedFeature(dtype, row_splits_dtype=tf.int64)
+    return tf.io.FixedLenFeature(feature.shape, dtype)
 
 
 def _flat(value: Any) -> Sequence[Any]:
@@ -79,13 +84,15 @@ def _flat(value: Any) -> Sequence[Any]:
 
 
 def _check(feature: Feature, flat: Sequence[Any]) -> None:
-    if len(flat) != feature.size:
+    if not feature.is_ragged and len(flat) != feature.size:
         raise UserError(
             f"feature {feature.name!r}: {len(flat)} values, but its shape {feature.shape} "
             f"holds {feature.size}"
         )
-    if feature.vocabulary is not None and not (
-        min(flat) >= 0 and max(flat) < feature.vocabulary_size
+    if (
+        feature.vocabulary is not None
+        and flat
+        and not (min(flat) >= 0 and max(flat) < feature.vocabulary_size)
     ):
         raise UserError(
             f"feature {feature.name!r}: an id in {list(flat)} lies outside "

@@ -33,6 +33,8 @@ class Train:
         checkpoint_seconds: A checkpoint is saved at the end of every epoch, and in between when
             this many seconds have passed since the last.
         keep_checkpoints: How many checkpoints stay; older ones are deleted.
+        dense_table_bytes: An `Embedding` whose table has at most so many bytes (4 per value) stays
+            part of the dense parameters, which every step pulls and pushes in whole.
     """
 
     batch_size: int = 512
@@ -40,9 +42,15 @@ class Train:
     seed: int = 0
     checkpoint_seconds: float = 600.0
     keep_checkpoints: int = 3
+    dense_table_bytes: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("batch_size", 1), ("epochs", 1), ("keep_checkpoints", 1)):
+        for name, least in (
+            ("batch_size", 1),
+            ("epochs", 1),
+            ("keep_checkpoints", 1),
+            ("dense_table_bytes", 0),
+        ):
             if getattr(self, name) < least:
                 raise UserError(f"train.{name}={getattr(self, name)} must be at least {least}")
         if self.checkpoint_seconds <= 0:

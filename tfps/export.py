@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfps import examples
+from tfps import examples, signature_inputs
 from tfps.model import StatelessModel
 from tfps.model_inputs import model_inputs
 from tfps.store.parameter_store import ParameterStore
@@ -22,7 +22,8 @@ def export(task: Task, model: StatelessModel, store: ParameterStore, path: str) 
 
     The SavedModel has two signatures, both with the output `predictions`: `serving_default` takes
     the features by name, each `[n, *shape]`; `serving_examples` takes `examples`, `[n]` serialized
-    `tf.train.Example`. `schema.json` beside it describes features and label.
+    `tf.train.Example`. A feature of shape `(None,)` is two tensors to `serving_default`, as
+    `signature_inputs.specs` says. `schema.json` beside it describes features and label.
 
     Args:
         task: The task.
@@ -39,13 +40,13 @@ def export(task: Task, model: StatelessModel, store: ParameterStore, path: str) 
 
     @tf.function(autograph=False)
     def serve_features(**values: tf.Tensor) -> dict[str, tf.Tensor]:
-        return predict(values)
+        return predict(signature_inputs.unpack(values, features))
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "examples")], autograph=False)
     def serve_examples(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
         return predict(examples.parse(serialized, features, None)[0])
 
-    specs = {f.name: tf.TensorSpec([None, *f.shape], f.dtype, f.name) for f in features}
+    specs = signature_inputs.specs(features)
     module = tf.Module()
     module.variables_of_model = [variable.value for variable in trained.variables]
     temporary = f"{path}.tmp"

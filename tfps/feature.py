@@ -12,25 +12,31 @@ DTYPES = ("int64", "float32", "string")
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """One named value of fixed shape in every record.
+    """One named value in every record, or a list of values of varying length.
 
     Attributes:
         name: Its key in the `tf.train.Example` and the model's input name.
         dtype: `int64`, `float32` or `string`.
-        shape: Shape of one record's value; `()` is a scalar.
+        shape: Shape of one record's value; `()` is a scalar, `(None,)` any number of values, also
+            none, which make the batch a `tf.RaggedTensor`.
         vocabulary: For ids (`int64`): their number, so that every id lies in `[0, vocabulary)`; or
             the tokens themselves, whose ids are 1, 2, … in this order, with 0 for any other token.
     """
 
     name: str
     dtype: str
-    shape: tuple[int, ...] = ()
+    shape: tuple[int | None, ...] = ()
     vocabulary: int | tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise UserError(
                 f"feature {self.name!r}: dtype {self.dtype!r} is not one of {', '.join(DTYPES)}"
+            )
+        if None in self.shape and self.shape != (None,):
+            raise UserError(
+                f"feature {self.name!r}: shape {self.shape} is neither fixed nor (None,), which is "
+                "the only shape that may vary"
             )
         if self.vocabulary is not None and self.dtype != "int64":
             raise UserError(
@@ -47,9 +53,15 @@ class Feature:
         return self.vocabulary if isinstance(self.vocabulary, int) else len(self.vocabulary) + 1
 
     @property
-    def size(self) -> int:
-        """Number of values in one record."""
-        return math.prod(self.shape)
+    def is_ragged(self) -> bool:
+        """Whether records differ in their number of values."""
+        return None in self.shape
+
+    @property
+    def size(self) -> int | None:
+        """Number of values in one record; None where it differs."""
+        fixed = [size for size in self.shape if size is not None]
+        return math.prod(fixed) if len(fixed) == len(self.shape) else None
 
     def schema(self) -> dict[str, Any]:
         """The feature as JSON-ready data, equal for equal records."""

@@ -8,10 +8,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfps import signature_inputs
 from tfps.embedding_layers import Answer, EmbeddingLayers, zero_rows
 from tfps.errors import UserError
 from tfps.feature import Feature
-from tfps.model_inputs import model_inputs
+from tfps.model_inputs import call_with_symbols, model_inputs
 from tfps.task import Task
 
 Features = Mapping[str, tf.Tensor]
@@ -61,10 +62,23 @@ class StatelessModel:
         initial_state: Initial values of `state`, laid end to end, float32.
     """
 
-    def __init__(self, task: Task, seed: int):
+    def __init__(self, task: Task, seed: int, dense_table_bytes: int = 0):
+        """Builds the model.
+
+        Args:
+            task: The task.
+            seed: Of the dense variables' initial values.
+            dense_table_bytes: Tables of at most so many bytes stay dense.
+
+        Raises:
+            UserError: If the model has what parameter servers cannot hold, or does not fit the
+                task's features.
+        """
         keras.utils.clear_session()  # equal names, whatever was built before in this process
+        # Keras would wrap a UserError in a description of the failing layer's arguments.
+        keras.config.disable_traceback_filtering()
         keras.utils.set_random_seed(seed)
-        self._layers = EmbeddingLayers()
+        self._layers = EmbeddingLayers(dense_table_bytes)
         self.tables = self._layers.tables
         with self._layers.taken_over():
             self._model = task.build_model()
@@ -95,11 +109,9 @@ class StatelessModel:
         Raises:
             UserError: If the model cannot be called with the features.
         """
-        symbols = {
-            f.name: keras.KerasTensor((None, *f.shape), f.dtype, name=f.name) for f in features
-        }
+        signature_inputs.specs(features)  # or an export would fail on their names
         try:
-            model(model_inputs(model, features, symbols))
+            call_with_symbols(model, features)
         except UserError:
             raise
         except Exception as error:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tfps.errors import UserError
 from tfps.feature import Feature
@@ -32,6 +33,33 @@ def model_inputs(model: keras.Model, features: Sequence[Feature], values: Mappin
     if isinstance(structure, (list, tuple)):
         return [_value(tensor.name, values) for tensor in structure]
     return _value(structure.name, values) if single is None else single
+
+
+def call_with_symbols(model: keras.Model, features: Sequence[Feature]) -> None:
+    """Calls a model with tensors that have no values, so that all its layers are built.
+
+    A model of the user's own code is called with TensorFlow's symbols where a feature varies in
+    length: Keras's own symbolic call would hand it a dense tensor instead of a ragged one.
+    """
+    if _structure(model) is not None or not any(f.is_ragged for f in features):
+        symbols = {
+            f.name: keras.KerasTensor((None, *f.shape), f.dtype, ragged=f.is_ragged, name=f.name)
+            for f in features
+        }
+        model(model_inputs(model, features, symbols))
+        return
+
+    @tf.function(autograph=False)
+    def call(values: Mapping[str, Any]) -> None:
+        model(model_inputs(model, features, values))
+
+    call.get_concrete_function({f.name: _spec(f) for f in features})
+
+
+def _spec(feature: Feature) -> tf.TensorSpec | tf.RaggedTensorSpec:
+    if feature.is_ragged:
+        return tf.RaggedTensorSpec([None, None], feature.dtype, row_splits_dtype=tf.int64)
+    return tf.TensorSpec([None, *feature.shape], feature.dtype, feature.name)
 
 
 def _structure(model: keras.Model) -> Any:

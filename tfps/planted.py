@@ -22,6 +22,7 @@ _HALF_WEIGHT_ID = 30.0
 _LOGIT_DEVIATION = 1.75
 _POSITIVE_SHARE = 0.27
 _CALIBRATION_RECORDS = 20_000
+_MOST_VALUES = 5  # of a feature that varies in length
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -30,7 +31,9 @@ class PlantedSignal:
 
     Ids are skewed as by Zipf's law (id 0 is the hottest) and each has a weight of its own per
     feature and column; numbers are standard normal, with one weight per column. No table of
-    weights is stored, so a vocabulary may be of any size.
+    weights is stored, so a vocabulary may be of any size. A feature that varies in length holds 0
+    to 5 values, of which each weighs the same wherever it stands; all such features of a record
+    have equally many, so that weights fit their ids.
 
     Attributes:
         features: What a record holds.
@@ -64,27 +67,39 @@ class PlantedSignal:
         self._bias = _bias_for((raw - self._center) * self._scale)
 
     def sample(self, generator: np.random.Generator, count: int) -> Columns:
-        """Draws the features of `count` records: int64 or float32 `[count, *shape]` by name."""
+        """Draws the features of `count` records.
+
+        Returns:
+            int64 or float32 `[count, *shape]` by name; for a feature that varies in length, a
+            masked array `[count, 5]` whose masked values are not there.
+        """
         columns: Columns = {}
+        lengths = np.zeros((count, 1), np.int64)
+        if any(feature.is_ragged for feature in self.features):
+            lengths = generator.integers(0, _MOST_VALUES + 1, (count, 1))
         for feature in self.features:
-            shape = (count, *feature.shape)
+            shape = (count, *(size or _MOST_VALUES for size in feature.shape))
             if feature.vocabulary:
                 columns[feature.name] = _zipf(generator.random(shape), feature.vocabulary_size)
             else:
                 columns[feature.name] = generator.standard_normal(shape, dtype=np.float32)
+            if feature.is_ragged:
+                columns[feature.name] = np.ma.array(
+                    columns[feature.name], mask=np.arange(_MOST_VALUES) >= lengths
+                )
         return columns
 
     def logits(self, columns: Mapping[str, npt.NDArray[np.generic]]) -> Logits:
         """The true log-odds `[count]` of records."""
         sizes = {True: 0, False: 0}
         for feature in self.features:
-            sizes[bool(feature.vocabulary)] += feature.size
+            sizes[bool(feature.vocabulary)] += _width(feature)
         both = all(sizes.values())
         shares = {True: 1 - _NUMBERS_SHARE if both else 1.0, False: _NUMBERS_SHARE if both else 1.0}
         total: Logits | float = 0.0
         for feature in self.features:
             is_id = bool(feature.vocabulary)
-            part = self._part(feature, columns[feature.name].reshape(-1, feature.size))
+            part = self._part(feature, columns[feature.name].reshape(-1, _width(feature)))
             total = total + part * math.sqrt(shares[is_id] / sizes[is_id])
         return (np.asarray(total) - self._center) * self._scale + self._bias
 
@@ -99,15 +114,22 @@ class PlantedSignal:
 
     def _part(self, feature: Feature, values: npt.NDArray[np.generic]) -> Logits:
         """What one feature `[count, size]` adds to the raw logit `[count]`."""
-        columns = np.arange(feature.size, dtype=np.uint64)
+        columns = np.arange(_width(feature), dtype=np.uint64) * np.uint64(not feature.is_ragged)
         seeds = _mixed(np.array([self.seed], dtype=np.uint64))
         of_feature = _mixed(seeds ^ np.uint64(zlib.crc32(feature.name.encode())))
         keys = _mixed(of_feature + columns * _GOLDEN)
+        is_there = ~np.ma.getmaskarray(values)
+        values = np.ma.getdata(values)
         if not feature.vocabulary:
-            return np.asarray(values.astype(np.float64) @ _normal(keys))
+            return np.asarray((values * is_there).astype(np.float64) @ _normal(keys))
         weights = _normal(keys ^ _mixed(values.astype(np.uint64)))
         damping = 1.0 / (1.0 + values.astype(np.float64) / _HALF_WEIGHT_ID)
-        return np.asarray((weights * damping).sum(axis=1))
+        return np.asarray((weights * damping * is_there).sum(axis=1))
+
+
+def _width(feature: Feature) -> int:
+    """Number of columns of a feature's values."""
+    return _MOST_VALUES if feature.size is None else feature.size
 
 
 def _zipf(uniform: npt.NDArray[np.float64], vocabulary: int) -> npt.NDArray[np.int64]:

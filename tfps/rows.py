@@ -27,10 +27,24 @@ class Field:
     Attributes:
         columns: Where its values stand: one column gives shape `()`, n columns shape `(n,)`.
         convert: From a stripped cell to a value; a `ValueError` makes the row a bad one.
+        separator: What stands between the values of a cell that holds any number of them, for
+            shape `(None,)`; an empty cell holds none. None for cells that hold one.
     """
 
     columns: tuple[str, ...]
     convert: Callable[[str], Value]
+    separator: str | None = None
+
+    @property
+    def has_list(self) -> bool:
+        """Whether its value is a list."""
+        return len(self.columns) > 1 or self.separator is not None
+
+    def texts(self, cell: str) -> list[str]:
+        """The values that stand in a cell, stripped."""
+        if self.separator is None:
+            return [cell]
+        return [text.strip() for text in cell.split(self.separator)] if cell else []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +71,11 @@ class RowFormat:
                     f"rows(): field {name!r} needs columns of the format, but has "
                     f"{', '.join(unknown) or 'none'}"
                 )
+            if field.separator is not None and (not field.separator or len(field.columns) > 1):
+                raise UserError(
+                    f"rows(): field {name!r} needs a separator of a character or more, and only "
+                    "one column that it divides"
+                )
 
     def only(self, names: Sequence[str]) -> "RowFormat":
         """The same layout, of which only the fields of these names are converted.
@@ -81,7 +100,7 @@ class RowFormat:
 
         Yields:
             The line number (from 1; the last line of a row that spans several), and the values by
-            field name: one value, or a list for a field of several columns.
+            field name: one value, or a list for a field of several columns or with a separator.
 
         Raises:
             BadRow: A row does not fit, and `on_bad_row` is not given.
@@ -112,9 +131,11 @@ class RowFormat:
         values: Values = {}
         for name, field in self.fields.items():
             several = [
-                _value(path, line, column, cell[column], field.convert) for column in field.columns
+                _value(path, line, column, text, field.convert)
+                for column in field.columns
+                for text in field.texts(cell[column])
             ]
-            values[name] = several if len(several) > 1 else several[0]
+            values[name] = several if field.has_list else several[0]
         return values
 
 

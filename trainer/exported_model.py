@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from tfps import signature_inputs
 from tfps.errors import RunError, UserError
 from tfps.feature import Feature
 
@@ -59,7 +60,7 @@ class ExportedModel:
         """Predicts one batch.
 
         Args:
-            inputs: Tensors `[n, *shape]` by feature name.
+            inputs: Tensors `[n, *shape]` by feature name, ragged for shape `(None,)`.
 
         Returns:
             Predictions `[n, ...]`, float32.
@@ -68,7 +69,7 @@ class ExportedModel:
             RunError: If the model fails on them.
         """
         try:
-            outputs = self._signature(**inputs)
+            outputs = self._signature(**signature_inputs.pack(inputs, self.features))
         except tf.errors.OpError as error:
             raise RunError(
                 f"--model={self.directory} fails on the records it was given: {error.message}"
@@ -112,7 +113,7 @@ class ExportedModel:
             raise UserError(f"{where} has no signature {_SIGNATURE!r} (found: {found}); {_MEND}")
         signature = self._loaded.signatures[_SIGNATURE]
         inputs = set(signature.structured_input_signature[1])
-        wanted = {feature.name for feature in self.features}
+        wanted = set(signature_inputs.specs(self.features))
         if inputs != wanted:
             raise UserError(
                 f"{where}: {_SIGNATURE} has the inputs {', '.join(sorted(inputs))}, but "
@@ -165,7 +166,7 @@ def _feature(content: Any, where: str) -> Feature:
     vocabulary = content.get("vocabulary_size")
     if (
         not (isinstance(name, str) and isinstance(dtype, str) and isinstance(shape, list))
-        or not all(isinstance(size, int) and size > 0 for size in shape)
+        or not (shape == [None] or all(isinstance(size, int) and size > 0 for size in shape))
         or not isinstance(vocabulary, int)
     ):
         raise UserError(

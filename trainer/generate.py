@@ -112,10 +112,18 @@ def _blocks(count: int) -> Iterator[int]:
 
 
 def _records(columns: Mapping[str, npt.NDArray[np.generic]]) -> Iterator[dict[str, Any]]:
-    """The values of each record, from columns `[count, *shape]` by name."""
-    lists = [column.reshape(len(column), -1).tolist() for column in columns.values()]
+    """The values of each record, from columns `[count, *shape]` by name, masked ones left out."""
+    lists = [_values(column) for column in columns.values()]
     for row in zip(*lists, strict=True):
         yield dict(zip(columns, row, strict=True))
+
+
+def _values(column: npt.NDArray[np.generic]) -> list[list[Any]]:
+    """The values of each record of one column."""
+    rows = column.reshape(len(column), -1).tolist()
+    if not isinstance(column, np.ma.MaskedArray):
+        return rows
+    return [[value for value in row if value is not None] for row in rows]
 
 
 def _define_flags() -> None:

@@ -5,7 +5,8 @@
 
 `--data` is a dataset's directory, a TFRecord file or a glob of them (gzip when they end in `.gz`),
 or a text file: with `--config` its rows are read as the task says, the label's columns optional;
-without, its header names the features (`NAME`, or `NAME_0`, `NAME_1`, … for a vector).
+without, its header names the features (`NAME`, or `NAME_0`, `NAME_1`, … for a vector); the
+values of a feature that varies in length stand in one cell, divided by `|`.
 
 The output has a header and one line per record in order: `label,prediction` when the labels are
 known, else `prediction`; a vector is `prediction_0,prediction_1,…`.

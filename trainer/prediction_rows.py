@@ -21,6 +21,8 @@ _CONVERTERS: dict[str, Callable[[str], Value]] = {
     "string": lambda text: text.encode("utf-8"),
 }
 
+_SEPARATOR = "|"  # between the values of a cell, for features that vary in length
+
 
 class PredictionRows:
     """Reads text files, each with or without labels.
@@ -168,7 +170,9 @@ class PredictionRows:
 def _field(feature: Feature) -> Field:
     """Where a feature stands under a header: NAME, or NAME_0, NAME_1, … for a vector."""
     columns: tuple[str, ...] = (feature.name,)
-    if feature.shape:
+    if feature.is_ragged:
+        return Field(columns, _CONVERTERS[feature.dtype], _SEPARATOR)
+    if feature.size is not None and feature.shape:
         columns = tuple(f"{feature.name}_{index}" for index in range(feature.size))
     return Field(columns, _CONVERTERS[feature.dtype])
 

@@ -70,7 +70,7 @@ class RecordBatch:
             ) from None
         for feature in features:
             if feature.vocabulary_size:
-                self._check_ids(feature, inputs[feature.name].numpy())
+                self._check_ids(feature, inputs[feature.name])
         return inputs, labels
 
     def _example(self, index: int) -> Any:
@@ -87,11 +87,15 @@ class RecordBatch:
         held = self._example(index).features.feature
         for feature in features:
             kind = held[feature.name].WhichOneof("kind") if feature.name in held else None
+            if kind is None and feature.is_ragged:
+                continue
             if kind is None:
                 found = f"has no {feature.name!r} (it has {', '.join(sorted(held)) or 'nothing'})"
             elif kind != _KINDS[feature.dtype]:
                 found = f"holds {_CONTENTS[kind]} in {feature.name!r}, not {feature.dtype}"
-            elif (count := len(getattr(held[feature.name], kind).value)) != feature.size:
+            elif not feature.is_ragged and (
+                (count := len(getattr(held[feature.name], kind).value)) != feature.size
+            ):
                 found = f"holds {count} values in {feature.name!r}, not {feature.size}"
             else:
                 continue
@@ -99,12 +103,17 @@ class RecordBatch:
                 f"{self.where(index)} {found}; name data that was prepared for this model"
             )
 
-    def _check_ids(self, feature: Feature, ids: Any) -> None:
+    def _check_ids(self, feature: Feature, ids: tf.Tensor | tf.RaggedTensor) -> None:
         """Refuses a record with an id that the model does not know."""
-        bad = ((ids < 0) | (ids >= feature.vocabulary_size)).reshape(len(self.numbers), -1)
+        if feature.is_ragged:
+            flat, records = ids.values.numpy(), ids.value_rowids().numpy()
+        else:
+            flat = ids.numpy().reshape(-1)
+            records = np.arange(flat.size) // feature.size
+        bad = (flat < 0) | (flat >= feature.vocabulary_size)
         if bad.any():
-            index = int(np.argmax(bad.any(axis=1)))
-            value = ids.reshape(len(self.numbers), -1)[index][bad[index]][0]
+            first = int(np.argmax(bad))
+            index, value = int(records[first]), flat[first]
             raise UserError(
                 f"{self.where(index)}: {feature.name!r} holds the id {value}, outside the model's "
                 f"[0, {feature.vocabulary_size}); name data that was prepared for this model"

@@ -51,7 +51,8 @@ class RunInputs:
         if experiment.data.eval:
             eval_data = read_data(task, experiment.data.eval, "--eval_data")
         check_writable(job_dir)
-        model = StatelessModel(task, experiment.train.seed)
+        train = experiment.train
+        model = StatelessModel(task, train.seed, train.dense_table_bytes)
         rules = Rules.of(task, model)
         return cls(experiment, cluster, job_dir, data, eval_data, model, rules)
 
