@@ -61,8 +61,8 @@ class Pushed:
         while any(worker.is_alive() for worker in workers):
             self.pulls.append(pull()[0].numpy())
         self.dense, *self.dense_slots = _joined(dense)
-        rows = _joined(group)[0][group.layout.rows_of(0)]
-        self.rows, *self.row_slots = np.split(rows, 1 + len(rule.slots), axis=1)
+        lines = _joined(group)[0].reshape(-1, 1 + len(rule.slots), DIM)
+        self.rows, *self.row_slots = np.moveaxis(lines[group.layout.rows_of(0)], 1, 0)
 
 
 def _joined(parameters):

@@ -100,7 +100,7 @@ def held(group):
     """
     values = np.concatenate([piece.variable.numpy() for piece in group.pieces()])
     rows = np.concatenate([group.layout.rows_of(table) for table in range(len(ROWS))])
-    return values[rows].reshape([sum(ROWS), -1, DIM])
+    return values.reshape([group.layout.total_rows, -1, DIM])[rows]
 
 
 @pytest.mark.parametrize(
