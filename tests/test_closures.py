@@ -15,10 +15,15 @@ def manifest(tmp_path_factory):
     return dataset(tmp_path_factory.mktemp("data"), records=200, shards=1)
 
 
-def train(trainer, slot=0, seed=3):
-    (path, count) = trainer.shards()[0]
-    numbers = [tf.constant(n, tf.int64) for n in (slot, seed, count)]
-    return [float(x) for x in trainer.closures.train(tf.constant(path), *numbers)]
+def train(trainer, slot=0, seed=3, count=None, most_steps=1000):
+    (path, records_of_shard) = trainer.shards()[0]
+    arguments = (slot, seed, count or records_of_shard, most_steps)
+    numbers = [tf.constant(n, tf.int64) for n in arguments]
+    attempts, steps, loss_sum, bad_step, seconds = trainer.closures.train(
+        tf.constant(path), *numbers
+    )
+    assert 0.0 < float(seconds) < 600.0
+    return [float(x) for x in (attempts, steps, loss_sum, bad_step)]
 
 
 def test_a_lease_is_trained_to_its_last_partial_batch(manifest):
@@ -34,14 +39,61 @@ def test_a_lease_begun_again_goes_on_after_its_last_recorded_batch(manifest):
     whole = Trainer(manifest, batch_size=32)
     train(whole)
 
-    path, _ = whole.shards()[0]
     parts = Trainer(manifest, batch_size=32)
-    first = [tf.constant(n, tf.int64) for n in (0, 3, 96)]
-    parts.closures.train(tf.constant(path), *first)
+    train(parts, count=96)
     assert parts.store.progress.read()[0].steps == 3
     attempts, steps, _, _ = train(parts)
     assert (attempts, steps) == (2, 7)
     assert parts.store.steps() == 7
+
+
+@pytest.mark.parametrize("shuffle_buffer", [0, 70, 8192])
+def test_a_lease_in_several_closures_is_the_same_as_in_one(manifest, shuffle_buffer):
+    whole, parts = (
+        Trainer(manifest, batch_size=16, shuffle_buffer=shuffle_buffer) for _ in range(2)
+    )
+    _, _, loss_sum, _ = train(whole)
+    for steps in (3, 9, 12, 13):
+        _, trained, loss_sum_of_parts, _ = train(parts, most_steps=steps - int(parts.steps()))
+        assert trained == steps
+    assert loss_sum_of_parts == pytest.approx(loss_sum, rel=1e-6)
+    np.testing.assert_allclose(parts.store.read_table(0), whole.store.read_table(0), atol=1e-6)
+
+
+def test_batches_pulled_ahead_lack_the_last_updates_and_no_others(manifest):
+    """Against the same updates by hand: batch k has the parameters of after batch k - 1 - depth."""
+    depth = 2
+    ahead = Trainer(manifest, batch_size=20, pipeline_depth=depth)
+    _, steps, loss_sum, _ = train(ahead)
+    assert steps == 10
+    assert ahead.store.steps() == 10
+
+    by_hand = Trainer(manifest, batch_size=20)
+    (path, _), task = by_hand.shards()[0], by_hand.task
+    buffer = by_hand.experiment.data.shuffle_buffer
+    seed = tf.constant(3, tf.int64)
+    batches = list(records.batches(path, task.features(), task.label(), 20, buffer, seed))
+    waiting, losses = [by_hand.step.pull(*batch) for batch in batches[:depth]], []
+    for number in range(len(batches)):
+        if number + depth < len(batches):
+            waiting.append(by_hand.step.pull(*batches[number + depth]))
+        draw = tf.constant([3, number << 32], tf.int64)
+        losses.append(float(by_hand.step.train(waiting.pop(0), draw)))
+    assert loss_sum == pytest.approx(20 * sum(losses), rel=1e-6)
+    np.testing.assert_allclose(
+        ahead.store.read_dense()[0], by_hand.store.read_dense()[0], atol=1e-6
+    )
+    np.testing.assert_allclose(ahead.store.read_table(0), by_hand.store.read_table(0), atol=1e-6)
+
+
+def test_compiled_by_xla_a_step_computes_the_same(manifest):
+    plain, compiled = (
+        # XLA has random numbers of its own
+        Trainer(manifest, Smoke(dropout=0.0), batch_size=32, jit_compile=jit)
+        for jit in (False, True)
+    )
+    assert train(compiled) == pytest.approx(train(plain), rel=1e-5)
+    np.testing.assert_allclose(compiled.store.read_table(0), plain.store.read_table(0), atol=1e-5)
 
 
 def test_a_finished_lease_begun_again_trains_nothing(manifest):
@@ -73,10 +125,11 @@ def test_the_first_step_without_a_finite_loss_is_named_and_ends_the_lease(manife
     assert steps < 20
 
 
-def test_each_closure_is_traced_once(manifest):
-    trainer = Trainer(manifest)
-    for slot, seed in ((0, 1), (1, 2)):
-        train(trainer, slot, seed)
+@pytest.mark.parametrize("depth", [0, 1])
+def test_each_closure_is_traced_once(manifest, depth):
+    trainer = Trainer(manifest, pipeline_depth=depth)
+    for slot, seed, count, most_steps in ((0, 1, 200, 1000), (1, 2, 150, 7), (1, 2, 150, 9)):
+        train(trainer, slot, seed, count, most_steps)
     assert trainer.closures.train.experimental_get_tracing_count() == 1
 
 

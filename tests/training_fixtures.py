@@ -22,11 +22,12 @@ def dataset(directory, records=200, shards=3):
 class Trainer:
     """A run's parts, in one process, with parameters over several parts as over several ps."""
 
-    def __init__(self, manifest, task=None, parts=2, seed=0, **train):
+    def __init__(self, manifest, task=None, parts=2, seed=0, shuffle_buffer=8192, **train):
         experiment = get_config()
         self.experiment = dataclasses.replace(
             experiment,
             task=task or experiment.task,
+            data=dataclasses.replace(experiment.data, shuffle_buffer=shuffle_buffer),
             train=dataclasses.replace(experiment.train, seed=seed, **train),
         )
         self.manifest = manifest
@@ -36,17 +37,21 @@ class Trainer:
         devices = ["/device:CPU:0"] * parts
         rules = Rules.of(self.task, self.model)
         self.store = ParameterStore(self.model, rules, devices, seed, slots(executor))
-        step = Step(self.task, self.model, self.store)
-        self.closures = Closures(self.experiment, step, self.store.progress)
+        settings = self.experiment.train
+        self.step = Step(self.task, self.model, self.store, settings.jit_compile)
+        self.closures = Closures(self.experiment, self.step, self.store.progress)
         self.watch = TaskWatch({})
         self.coordinator = Coordinator(
             executor,
             self.closures,
             self.store.progress,
             self.watch,
-            self.experiment.train.batch_size,
+            settings,
             stall_seconds=60,
         )
+
+    def steps(self):
+        return self.store.steps()
 
     def leases(self, epoch):
         paths = [self.manifest.path_of(shard) for shard in self.manifest.shards]

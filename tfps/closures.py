@@ -1,13 +1,13 @@
 """The closures that workers run: train a lease, evaluate a shard."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfps import records
 from tfps.experiment import Experiment
-from tfps.step import Step
+from tfps.step import Batch, Step
 from tfps.store.lease_progress import LeaseProgress
 
 State = tuple[Any, ...]
@@ -19,9 +19,10 @@ class Closures:
     """Functions to schedule, each traced once; their arguments are scalar tensors.
 
     Attributes:
-        train: (path, slot, seed, record_count) -> (attempts, steps, loss_sum, bad_step). Trains
-            what is left of the lease in the slot. `bad_step` is the first step, from 0, whose loss
-            was not finite, or -1.
+        train: (path, slot, seed, record_count, most_steps) -> (attempts, steps, loss_sum, bad_step,
+            seconds). Trains what is left of the lease in the slot, but no more than `most_steps`
+            batches. `steps` are those of the lease so far; `bad_step` is the first step, from 0,
+            whose loss was not finite, or -1; `seconds` is how long the closure ran.
         evaluate: (path, record_count) -> (loss_sum, labels, predictions). Every record of a shard
             once, in order; `loss_sum` is the sum over records of the loss of their batch.
     """
@@ -31,41 +32,41 @@ class Closures:
         self._label = experiment.task.label()
         self._shuffle_buffer = experiment.data.shuffle_buffer
         self._batch_size = experiment.train.batch_size
+        self._pipeline_depth = experiment.train.pipeline_depth
         self._step = step
         self._progress = progress
         path, number = tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)
         self.train = tf.function(
-            self._train, input_signature=[path, number, number, number], autograph=False
+            self._train, input_signature=[path, *[number] * 4], autograph=False
         )
         self.evaluate = tf.function(self._evaluate, input_signature=[path, number], autograph=False)
 
     def _train(
-        self, path: tf.Tensor, slot: tf.Tensor, seed: tf.Tensor, record_count: tf.Tensor
+        self,
+        path: tf.Tensor,
+        slot: tf.Tensor,
+        seed: tf.Tensor,
+        record_count: tf.Tensor,
+        most_steps: tf.Tensor,
     ) -> tuple[tf.Tensor, ...]:
+        start = tf.timestamp()
         begun = self._progress.begin(slot)
-        total = -(-record_count // self._batch_size)
-        iterator = iter(
-            records.batches(
-                path,
-                self._features,
-                self._label,
-                self._batch_size,
-                shuffle_buffer=self._shuffle_buffer,
-                seed=seed,
-                skip=begun,
-            )
-        )
+        end = tf.minimum(-(-record_count // self._batch_size), begun + most_steps)
+        iterator = iter(self._batches(path, seed, begun, end))
+        template = [self._step.pull(*next(iterator)) for _ in range(self._pipeline_depth)]
 
-        def one(step: tf.Tensor, unrecorded: tf.Tensor, bad_step: tf.Tensor) -> State:
-            features, label = next(iterator)
-            loss, arrived = self._step.train(features, label, tf.stack([seed, step * _DRAWS]))
-            # What this pull brought was read after the pushes of the step before.
-            with tf.control_dependencies(arrived):
+        def one(
+            step: tf.Tensor, unrecorded: tf.Tensor, bad_step: tf.Tensor, *ahead: tf.Tensor
+        ) -> State:
+            batches = [*_restored(template, ahead), self._step.pull(*next(iterator))]
+            newest, batch = batches[-1], batches.pop(0)
+            # What the newest pull brought was read after the pushes of the step before.
+            with tf.control_dependencies(newest.arrived()):
                 self._progress.advance(slot, tf.identity(unrecorded))
-            loss = tf.cast(loss, tf.float64)
-            trained = tf.stack([0.0, 1.0, loss * tf.cast(tf.shape(label)[0], tf.float64)])
+            loss = tf.cast(self._step.train(batch, tf.stack([seed, step * _DRAWS])), tf.float64)
+            trained = tf.stack([0.0, 1.0, loss * tf.cast(tf.shape(batch.label)[0], tf.float64)])
             bad = (bad_step < 0) & ~tf.math.is_finite(loss)
-            return step + 1, trained, tf.where(bad, step, bad_step)
+            return step + 1, trained, tf.where(bad, step, bad_step), *_tensors(batches)
 
         def several(*state: tf.Tensor) -> State:
             for _ in range(UNROLL):
@@ -73,14 +74,31 @@ class Closures:
             return state
 
         def more_than(steps: int) -> Callable[..., tf.Tensor]:
-            return lambda step, _, bad_step: (step + steps <= total) & (bad_step < 0)
+            return lambda step, _, bad_step, *ahead: (step + steps <= end) & (bad_step < 0)
 
-        state = (begun, tf.zeros([3], tf.float64), tf.constant(-1, tf.int64))
+        state = (begun, tf.zeros([3], tf.float64), tf.constant(-1, tf.int64), *_tensors(template))
         state = tf.while_loop(more_than(UNROLL), several, state)
-        _, unrecorded, bad_step = tf.while_loop(more_than(1), one, state)
+        _, unrecorded, bad_step, *_ = tf.while_loop(more_than(1), one, state)
         self._progress.advance(slot, unrecorded)
         attempts, steps, loss_sum = tf.unstack(self._progress.slot(slot))
-        return attempts, steps, loss_sum, bad_step
+        with tf.control_dependencies([steps]):
+            seconds = tf.timestamp() - start
+        return attempts, steps, loss_sum, bad_step, seconds
+
+    def _batches(
+        self, path: tf.Tensor, seed: tf.Tensor, begun: tf.Tensor, end: tf.Tensor
+    ) -> tf.data.Dataset:
+        """A part of a lease; behind it, as many batches without records as are pulled ahead."""
+        return records.batches(
+            path,
+            self._features,
+            self._label,
+            self._batch_size,
+            self._shuffle_buffer,
+            seed,
+            part=(begun, end),
+            empty=self._pipeline_depth,
+        )
 
     def _evaluate(self, path: tf.Tensor, record_count: tf.Tensor) -> tuple[tf.Tensor, ...]:
         total = tf.cast(-(-record_count // self._batch_size), tf.int32)
@@ -104,3 +122,17 @@ class Closures:
         state = (0, tf.zeros([], tf.float64), array(self._label.dtype), array(tf.float32))
         _, loss_sum, labels, predictions = tf.while_loop(lambda step, *_: step < total, one, state)
         return loss_sum, labels.concat(), predictions.concat()
+
+
+def _tensors(batches: Sequence[Batch]) -> list[tf.Tensor]:
+    """The tensors of batches, for a loop to carry; the rest is the same in every turn."""
+    parts = tf.nest.flatten(list(batches), expand_composites=True)
+    return [part for part in parts if tf.is_tensor(part)]
+
+
+def _restored(template: Sequence[Batch], tensors: Sequence[tf.Tensor]) -> list[Batch]:
+    """Batches like the template's, of the tensors that `_tensors` gave."""
+    remaining = iter(tensors)
+    parts = tf.nest.flatten(list(template), expand_composites=True)
+    parts = [next(remaining) if tf.is_tensor(part) else part for part in parts]
+    return tf.nest.pack_sequence_as(list(template), parts, expand_composites=True)

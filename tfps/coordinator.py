@@ -11,9 +11,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfps import failures
+from tfps.closure_length import ClosureLength
 from tfps.closures import Closures
 from tfps.errors import RunError
 from tfps.executor import Executor
+from tfps.experiment import Train
 from tfps.lease import Lease
 from tfps.lease_queue import LeaseQueue
 from tfps.store.lease_progress import LeaseProgress
@@ -56,11 +58,29 @@ class Evaluated:
     predictions: np.ndarray
 
 
+@dataclasses.dataclass(frozen=True)
+class _Doing:
+    """A lease in flight.
+
+    Attributes:
+        slot: Where its progress is kept.
+        lease: The lease.
+        closures: Closures scheduled for it, the one in flight included.
+        steps: Steps of it trained by the closures before.
+    """
+
+    slot: int
+    lease: Lease
+    closures: int = 1
+    steps: int = 0
+
+
 class Coordinator:
     """The chief's loop over closures: bounded in flight, every wait with a limit.
 
     Attributes:
         throughput: Speed of the training at steady state.
+        closure_length: Steps per closure.
     """
 
     def __init__(
@@ -69,17 +89,20 @@ class Coordinator:
         closures: Closures,
         progress: LeaseProgress,
         watch: TaskWatch,
-        batch_size: int,
+        train: Train,
         stall_seconds: float,
     ):
         self.throughput = Throughput()
+        self.closure_length = ClosureLength()
         self._executor = executor
         self._closures = closures
         self._progress = progress
         self._watch = watch
-        self._batch_size = batch_size
+        self._batch_size = train.batch_size
+        # What a lost worker may have pushed without having recorded it.
+        self._most_unrecorded = train.batch_size * (1 + train.pipeline_depth)
         self._stall_seconds = stall_seconds
-        self._in_flight: dict[concurrent.futures.Future, tuple[int, Lease]] = {}
+        self._in_flight: dict[concurrent.futures.Future, _Doing] = {}
         self._free_slots = list(range(slots(executor)))
         self._loss_of_finished = 0.0
         self._reported = (0, 0.0)
@@ -110,7 +133,9 @@ class Coordinator:
         has_begun = False
         while True:
             while self._free_slots and not (has_begun and pause()) and (lease := queue.take()):
-                self._schedule(lease)
+                slot = self._free_slots.pop()
+                self._progress.clear(slot)
+                self._schedule(_Doing(slot, lease))
                 has_begun = True
             if not self._in_flight:
                 break
@@ -162,30 +187,33 @@ class Coordinator:
             np.concatenate([predictions for _, _, predictions in ordered]),
         )
 
-    def _schedule(self, lease: Lease) -> None:
-        slot = self._free_slots.pop()
-        self._progress.clear(slot)
-        numbers = [tf.constant(n, tf.int64) for n in (slot, lease.seed, lease.records)]
-        future = self._executor.schedule(self._closures.train, (tf.constant(lease.path), *numbers))
-        self._in_flight[future] = slot, lease
+    def _schedule(self, doing: "_Doing") -> None:
+        numbers = (doing.slot, doing.lease.seed, doing.lease.records, self.closure_length.steps)
+        args = [tf.constant(doing.lease.path), *(tf.constant(n, tf.int64) for n in numbers)]
+        self._in_flight[self._executor.schedule(self._closures.train, args)] = doing
 
     def _finish(self, future: concurrent.futures.Future, queue: LeaseQueue) -> None:
-        slot, lease = self._in_flight.pop(future)
+        """Ends a lease whose closure is done, or goes on with it in another."""
+        doing = self._in_flight.pop(future)
+        lease = doing.lease
         result = self._result(future, f"training epoch {lease.epoch + 1}", lease.path)
-        attempts, _, loss_sum, bad_step = result
+        attempts, steps, loss_sum, bad_step, seconds = result
         if bad_step >= 0:
             raise RunError(
                 f"the loss is not finite at step {int(bad_step) + 1} of {lease}; lower the "
                 "learning rate, or look for infinite values in the data; the last checkpoint "
                 "holds the parameters from before"
             )
-        if attempts > 1:
-            _log.info("%s was begun %d times, since workers were lost", lease, attempts)
-        # A lost worker may have pushed the batch it had not recorded yet.
-        repeated = min(int(attempts - 1) * self._batch_size, lease.records)
-        queue.finish(lease, repeated)
+        self.closure_length.measured(int(steps) - doing.steps, float(seconds))
+        if steps * self._batch_size < lease.records:
+            self._schedule(_Doing(doing.slot, lease, doing.closures + 1, int(steps)))
+            return
+        lost = int(attempts) - doing.closures
+        if lost:
+            _log.info("%s was begun again %d times, since workers were lost", lease, lost)
+        queue.finish(lease, min(lost * self._most_unrecorded, lease.records))
         self._loss_of_finished += float(loss_sum)
-        self._free_slots.append(slot)
+        self._free_slots.append(doing.slot)
 
     def _result(self, future: concurrent.futures.Future, doing: str, path: str) -> Any:
         error = future.exception()
@@ -198,9 +226,10 @@ class Coordinator:
         examples, loss = queue.trained, self._loss_of_finished
         if self._in_flight:
             rows = self._progress.read()
-            for slot, lease in self._in_flight.values():
-                examples += min(rows[slot].steps * self._batch_size, lease.records)
-                loss += rows[slot].loss_sum
+            for doing in self._in_flight.values():
+                row = rows[doing.slot]
+                examples += min(row.steps * self._batch_size, doing.lease.records)
+                loss += row.loss_sum
         self.throughput.update(examples)
         new_examples, new_loss = examples - self._reported[0], loss - self._reported[1]
         self._reported = examples, loss
@@ -216,7 +245,7 @@ class Coordinator:
         if seconds < self._stall_seconds:
             return
         down = self._watch.down("worker") or ["none"]
-        leases = ", ".join(str(lease) for _, lease in self._in_flight.values()) or "evaluation"
+        leases = ", ".join(str(doing.lease) for doing in self._in_flight.values()) or "evaluation"
         raise RunError(
             f"no batch was {done} for {seconds:.0f} s; in flight: {leases}; workers not reachable: "
             f"{', '.join(down)}; look at the workers' logs"

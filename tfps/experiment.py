@@ -35,6 +35,11 @@ class Train:
         keep_checkpoints: How many checkpoints stay; older ones are deleted.
         dense_table_bytes: An `Embedding` whose table has at most so many bytes (4 per value) stays
             part of the dense parameters, which every step pulls and pushes in whole.
+        pipeline_depth: Batches for which a worker pulls parameters ahead of the one it trains: the
+            wait for a pull overlaps the computation, and a batch is trained with parameters that
+            lack the worker's own last so many updates. 0 pulls for each batch after the push of the
+            one before.
+        jit_compile: Whether XLA compiles what a worker computes between pull and push.
     """
 
     batch_size: int = 512
@@ -43,6 +48,8 @@ class Train:
     checkpoint_seconds: float = 600.0
     keep_checkpoints: int = 3
     dense_table_bytes: int = 0
+    pipeline_depth: int = 0
+    jit_compile: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -50,6 +57,7 @@ class Train:
             ("epochs", 1),
             ("keep_checkpoints", 1),
             ("dense_table_bytes", 0),
+            ("pipeline_depth", 0),
         ):
             if getattr(self, name) < least:
                 raise UserError(f"train.{name}={getattr(self, name)} must be at least {least}")

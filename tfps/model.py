@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -18,8 +18,7 @@ from tfps.task import Task
 Features = Mapping[str, tf.Tensor]
 
 
-@dataclasses.dataclass(frozen=True)
-class Lookup:
+class Lookup(NamedTuple):
     """One call of an `Embedding` layer within a forward pass.
 
     Attributes:

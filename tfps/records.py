@@ -15,7 +15,8 @@ def batches(
     batch_size: int,
     shuffle_buffer: int = 0,
     seed: tf.Tensor | None = None,
-    skip: tf.Tensor | None = None,
+    part: tuple[tf.Tensor, tf.Tensor] | None = None,
+    empty: int = 0,
 ) -> tf.data.Dataset:
     """The batches of one shard, the last of them as small as what is left.
 
@@ -26,29 +27,38 @@ def batches(
         features: What a record holds.
         label: What else it holds.
         batch_size: Records per batch.
-        shuffle_buffer: Records of a block, within which they are shuffled; 0 keeps the shard's
-            order.
+        shuffle_buffer: Records of a block, within which they are shuffled, rounded up to whole
+            batches; 0 keeps the shard's order.
         seed: Seed of the order, scalar int64.
-        skip: Batches to leave out at the beginning, scalar int64.
+        part: The first batch and the one after the last, scalar int64; None for all.
+        empty: Batches without records that follow.
 
     Returns:
         Dataset of (dict of features, label), each value with a leading batch dimension.
     """
     dataset = tf.data.TFRecordDataset(path, buffer_size=8 << 20)
+    first, end = part or (tf.constant(0, tf.int64), tf.constant(-1, tf.int64))
+    count = end - first if part else end
     if shuffle_buffer:
         # Whole blocks are shuffled at once: a fraction of the cost of Dataset.shuffle, which moves
         # one record at a time and takes no seed that is a tensor.
-        dataset = dataset.batch(shuffle_buffer).enumerate()
+        block_batches = -(-shuffle_buffer // batch_size)
+        block = first // block_batches
+        dataset = dataset.skip(block * block_batches * batch_size)
+        dataset = dataset.batch(block_batches * batch_size).enumerate(block)
         dataset = dataset.map(
             lambda block, serialized: tf.random.experimental.stateless_shuffle(
                 serialized, tf.stack([seed, block])
             )
         )
-        dataset = dataset.rebatch(batch_size)
+        dataset = dataset.rebatch(batch_size).skip(first - block * block_batches)
     else:
-        dataset = dataset.batch(batch_size)
-    if skip is not None:
-        dataset = dataset.skip(skip)
+        dataset = dataset.skip(first * batch_size).batch(batch_size)
+    dataset = dataset.take(count)
+    if empty:
+        dataset = dataset.concatenate(
+            tf.data.Dataset.from_tensors(tf.zeros([0], tf.string)).repeat(empty)
+        )
     dataset = dataset.map(
         lambda serialized: examples.parse(serialized, features, label),
         num_parallel_calls=1,

@@ -39,6 +39,15 @@ flags.DEFINE_integer(
     "intra_op_threads", 0, "Threads within one operation; 0: TensorFlow's choice.", 0
 )
 flags.DEFINE_integer("inter_op_threads", 0, "Operations at once; 0: TensorFlow's choice.", 0)
+flags.DEFINE_integer(
+    "pipeline_depth",
+    None,
+    "Batches to pull parameters ahead for (overrides train.pipeline_depth).",
+    0,
+)
+flags.DEFINE_bool(
+    "jit_compile", None, "Compile the model's part of a step (overrides train.jit_compile)."
+)
 flags.DEFINE_float("connect_seconds", 120.0, "Chief: limit for all tasks to be reachable.", 0.0)
 flags.DEFINE_float("stall_seconds", 600.0, "Chief: limit for the next trained batch.", 1.0)
 flags.DEFINE_float("chief_wait_seconds", 600.0, "Worker, ps: limit for the chief to appear.", 0.0)
@@ -120,8 +129,13 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay) -> int:
         tf.config.experimental.set_memory_growth(gpu, True)
     tf.config.threading.set_intra_op_parallelism_threads(_FLAGS.intra_op_threads)
     tf.config.threading.set_inter_op_parallelism_threads(_FLAGS.inter_op_threads)
-    data = {"data.train": _FLAGS.train_data, "data.eval": _FLAGS.eval_data}
-    given = [f"{field}={value}" for field, value in data.items() if value is not None]
+    own = {
+        "data.train": _FLAGS.train_data,
+        "data.eval": _FLAGS.eval_data,
+        "train.pipeline_depth": _FLAGS.pipeline_depth,
+        "train.jit_compile": _FLAGS.jit_compile,
+    }
+    given = [f"{field}={value}" for field, value in own.items() if value is not None]
     experiment = overrides.apply(config.load(_FLAGS.config), [*_FLAGS.set, *given])
     options = RunOptions(_FLAGS.connect_seconds, _FLAGS.stall_seconds)
 

@@ -55,12 +55,13 @@ class Training:
         self._store = ParameterStore(
             model, inputs.rules, executor.devices, train.seed, slots(executor)
         )
+        step = Step(experiment.task, model, self._store, train.jit_compile)
         self._coordinator = Coordinator(
             executor,
-            Closures(experiment, Step(experiment.task, model, self._store), self._store.progress),
+            Closures(experiment, step, self._store.progress),
             self._store.progress,
             watch,
-            train.batch_size,
+            train,
             stall_seconds,
         )
         self._checkpoints = CheckpointDirectory(inputs.job_dir, train.keep_checkpoints)
@@ -158,6 +159,7 @@ class Training:
             },
             "epochs": self._queue.epoch,
             "steps": self._store.steps(),
+            "steps_per_closure": self._coordinator.closure_length.steps,
             "seconds": round(time.monotonic() - self._began, 3),
             "examples_per_second": round(self._coordinator.throughput.examples_per_second, 1),
             "failures": [dataclasses.asdict(failure) for failure in self._watch.failures],

@@ -1,8 +1,7 @@
 """All parameters of a model, on the ps."""
 
-import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -19,22 +18,19 @@ from tfps.store.table_group import PulledRows, TableGroup
 from tfps.store.update_rule import UpdateRule
 
 
-@dataclasses.dataclass(frozen=True)
-class Pulled:
+class Pulled(NamedTuple):
     """What one batch needs of the parameters.
 
     Attributes:
         dense: Every dense variable.
         state: Every state variable.
         groups: The distinct rows by group.
-        embedded: For every group, one row per id asked for, `[n, dim]`.
         lookups: The lookups, in the model's order.
     """
 
     dense: list[tf.Tensor]
     state: list[tf.Tensor]
     groups: list[PulledRows]
-    embedded: list[tf.Tensor]
     lookups: list[Lookup]
 
 
@@ -87,20 +83,33 @@ class ParameterStore:
             with tf.device(self._devices[-1]):
                 flat = self._state.read_value()
             state = self._state_layout.unflatten(flat)
-        pulled, embedded = [], []
-        for index, group in enumerate(self._groups):
-            pulled.append(group.pull(self._ids(group, self._of_group(index, lookups))))
-            embedded.append(tf.gather(pulled[-1].rows, pulled[-1].inverse))
-        return Pulled(dense, state, pulled, embedded, lookups)
+        pulled = [
+            group.pull(self._ids(group, self._of_group(index, lookups)))
+            for index, group in enumerate(self._groups)
+        ]
+        return Pulled(dense, state, pulled, lookups)
 
-    def rows(self, pulled: Pulled, embedded: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Cuts the groups' embedded rows into `[*ids.shape, dim]` for each lookup, in its order."""
+    def rows(self, pulled: Pulled) -> list[tf.Tensor]:
+        """One row per id asked for, `[*ids.shape, dim]` for each lookup, in the lookups' order."""
         pieces = []
-        for index, values in enumerate(embedded):
+        for index, group in enumerate(pulled.groups):
             mine = self._of_group(index, pulled.lookups)
             sizes = [tf.size(lookup.ids) for lookup in mine]
-            pieces.append(iter(tf.split(values, tf.stack(sizes), num=len(mine)) if mine else ()))
+            rows = tf.gather(group.rows, group.inverse)
+            pieces.append(iter(tf.split(rows, tf.stack(sizes), num=len(mine)) if mine else ()))
         return [self._shaped(next(pieces[self._group_of[x.table][0]]), x) for x in pulled.lookups]
+
+    def by_group(self, pulled: Pulled, rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Joins what `rows` cut: for each group, values of all its lookups, `[n, dim]`."""
+        joined = []
+        for index, group in enumerate(self._groups):
+            pieces = [
+                tf.reshape(values, [-1, group.layout.dim])
+                for values, lookup in zip(rows, pulled.lookups, strict=True)
+                if self._group_of[lookup.table][0] == index
+            ]
+            joined.append(tf.concat([*pieces, tf.zeros([0, group.layout.dim])], 0))
+        return joined
 
     def push(
         self,
@@ -114,7 +123,7 @@ class ParameterStore:
         Args:
             pulled: What `pull` returned.
             dense_gradients: One per dense variable.
-            embedded_gradients: One per group, of the shape of `pulled.embedded`.
+            embedded_gradients: One per group, `[n, dim]`: what `by_group` returned.
             state: New values of the state; what changed since the pull is added, so that concurrent
                 workers' changes add up.
         """

@@ -1,8 +1,7 @@
 """A group of tables on the ps, with their slots."""
 
-import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -15,8 +14,7 @@ from tfps.store.piece import Piece
 from tfps.store.update_rule import UpdateRule
 
 
-@dataclasses.dataclass(frozen=True)
-class PulledRows:
+class PulledRows(NamedTuple):
     """The distinct rows that a batch asked for.
 
     Attributes:
@@ -76,7 +74,7 @@ class TableGroup:
         self._rows = Partition(
             layout.name,
             (layout.total_rows * self._lines, layout.dim),
-            lambda part: tuple(row * self._lines for row in layout.bounds(part)),
+            self._line_bounds,
             devices,
             lambda part: self._initial(part, seed),
             {},
@@ -142,6 +140,10 @@ class TableGroup:
     def pieces(self) -> list[Piece]:
         """What a checkpoint holds of the group."""
         return self._rows.pieces()
+
+    def _line_bounds(self, part: int) -> tuple[int, int]:
+        first, end = self.layout.bounds(part)
+        return first * self._lines, end * self._lines
 
     def _gather(self, part: int, rows: tf.Tensor) -> tf.Tensor:
         """Rows `[u, dim]` of a part, without their slots."""
