@@ -166,6 +166,12 @@ def test_options_that_cannot_work_on_a_table_are_refused_by_name(build, named):
         StatelessModel(TaskOf(build), seed=0)
 
 
+def test_constraints_of_dense_parameters_are_refused_by_name():
+    build = functional(embeddings_constraint="max_norm")
+    with pytest.raises(UserError, match="variable 'table/embeddings' has a constraint"):
+        StatelessModel(TaskOf(build), seed=0, dense_table_bytes=160)
+
+
 def test_small_tables_may_stay_dense_and_refuse_bad_ids():
     task = TaskOf(functional(embeddings_regularizer="l2", embeddings_initializer="ones"))
     model = StatelessModel(task, seed=0, dense_table_bytes=160)
@@ -186,7 +192,7 @@ def test_float_ids_of_a_large_table_are_refused():
         return keras.Sequential([keras.layers.Embedding(1 << 25, 4, name="large")])
 
     model = StatelessModel(TaskOf(build, FEATURES[:1]), seed=0)
-    with pytest.raises(UserError, match=r"'large': its ids are float32, .*keras\.Input"):
+    with pytest.raises(UserError, match=r"large': its ids are float32, .*keras\.Input"):
         model.lookups({"id": tf.range(3, dtype=tf.int64)}, training=True)
 
 
