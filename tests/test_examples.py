@@ -80,6 +80,36 @@ def test_a_missing_value_is_refused() -> None:
         )
 
 
+VARYING = (
+    Feature("ids", "int64", (None,), vocabulary=10),
+    Feature("weights", "float32", (None,)),
+    Feature("words", "string", (None,)),
+)
+
+
+def test_features_of_varying_length_come_back_ragged() -> None:
+    records = [
+        {"ids": [9, 0], "weights": [0.5, -1.0], "words": [b"a", b""]},
+        {"ids": [], "weights": [], "words": []},
+        {"ids": 3, "weights": np.array([2.0]), "words": b"b"},
+    ]
+    serialized = [examples.encode(record, VARYING, None) for record in records]
+    serialized.append(tf.train.Example().SerializeToString())
+    inputs, _ = examples.parse(tf.constant(serialized), VARYING, None)
+    assert inputs["ids"].to_list() == [[9, 0], [], [3], []]
+    assert inputs["weights"].to_list() == [[0.5, -1.0], [], [2.0], []]
+    assert inputs["words"].to_list() == [[b"a", b""], [], [b"b"], []]
+    assert {value.row_splits.dtype for value in inputs.values()} == {tf.int64}
+    with pytest.raises(UserError, match=r"'ids': an id in \[3, 10\] lies outside \[0, 10\)"):
+        examples.encode({**records[0], "ids": [3, 10]}, VARYING, None)
+
+
+def test_only_a_single_dimension_may_vary() -> None:
+    for shape in ((None, 2), (2, None), (None, None)):
+        with pytest.raises(UserError, match=r"feature 'x': shape .* is neither fixed nor"):
+            Feature("x", "float32", shape)
+
+
 def test_a_record_of_another_schema_does_not_parse() -> None:
     with pytest.raises(tf.errors.InvalidArgumentError):
         examples.parse(batch(), [Feature("x", "float32", (4,))], None)

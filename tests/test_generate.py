@@ -33,6 +33,27 @@ def test_records_of_any_schema(tmp_path: Path, experiment: Experiment) -> None:
         assert inputs[feature.name].shape == (1000, *feature.shape)
 
 
+class Baskets(smoke.Smoke):
+    def features(self) -> tuple[Feature, ...]:
+        varying = Feature("ids", "int64", (None,), 30), Feature("weights", "float32", (None,))
+        return (Feature("x", "float32"), *varying)
+
+
+def test_features_of_varying_length_have_equally_many_values(tmp_path: Path) -> None:
+    experiment = Experiment("baskets", Baskets())
+    dataset = generate(experiment, str(tmp_path / "out"), records=1000, shards=1)
+    assert dataset.features[1]["shape"] == [None]
+    assert manifest.read(str(tmp_path / "out")) == dataset
+    manifest.check_schema(dataset, experiment.task, "--train_data")
+    assert dataset.best_auc is not None
+    assert 0.78 < dataset.best_auc < 0.9
+    records = tf.data.TFRecordDataset(dataset.path_of(dataset.shards[0])).batch(1000)
+    inputs, _ = examples.parse(next(iter(records)), experiment.task.features(), None)
+    lengths = inputs["ids"].row_lengths().numpy()
+    assert set(lengths) == {0, 1, 2, 3, 4, 5}
+    np.testing.assert_array_equal(inputs["weights"].row_lengths(), lengths)
+
+
 def test_more_than_one_block_of_criteo(tmp_path: Path) -> None:
     dataset = generate(criteo.get_config(), str(tmp_path / "out"), records=5000, shards=1)
     path = dataset.path_of(dataset.shards[0])

@@ -1,4 +1,5 @@
 import dataclasses
+import logging
 
 import keras
 import numpy as np
@@ -34,10 +35,10 @@ class TaskOf(Task):
         return keras.optimizers.SGD(0.1)
 
 
-def functional(embedding=keras.layers.Embedding, **options):
+def functional(embedding=keras.layers.Embedding, rows=10, **options):
     def build():
         id_in, x = keras.Input((), name="id", dtype="int64"), keras.Input((3,), name="x")
-        row = embedding(10, 4, name="table", **options)(id_in)
+        row = embedding(rows, 4, name="table", **options)(id_in)
         return keras.Model([x, id_in], keras.layers.Dense(1)(keras.layers.Concatenate()([row, x])))
 
     return build
@@ -54,16 +55,29 @@ class Subclassed(keras.Model):
         return self.dense(keras.ops.concatenate([self.table(inputs["id"]), inputs["x"]], axis=-1))
 
 
+def frozen_afterwards():
+    model = functional()()
+    model.trainable = False
+    return model
+
+
+def tied():
+    id_in, x = keras.Input((), name="id", dtype="int64"), keras.Input((3,), name="x")
+    layer = keras.layers.Embedding(10, 3, name="tied")
+    layer(id_in)
+    return keras.Model([x, id_in], x @ keras.ops.transpose(layer.embeddings))
+
+
 def features(size=6):
     return {"id": tf.range(size, dtype=tf.int64), "x": tf.ones([size, 3])}
 
 
-def run(model, rows):
+def run(model, rows, inputs=None):
     sizes = [v.shape for v in model.dense]
     values = np.split(model.initial_dense, np.cumsum([int(np.prod(s)) for s in sizes])[:-1])
     dense = [tf.constant(v.reshape(s)) for v, s in zip(values, sizes, strict=True)]
     seed = tf.zeros([2], tf.int64)
-    return model.forward(dense, [], rows, seed, features(), training=True)
+    return model.forward(dense, [], rows, seed, inputs or features(), training=True)
 
 
 @pytest.mark.parametrize("build", [functional(), Subclassed])
@@ -105,12 +119,17 @@ def test_a_sequential_model_of_one_feature_gets_the_tensor_itself():
     assert lookup.ids.shape == (3,)
 
 
-def test_an_embedding_layer_with_a_call_of_its_own_stays_dense():
+def test_an_embedding_layer_with_a_call_of_its_own_stays_dense(caplog):
     class Doubled(keras.layers.Embedding):
         def call(self, inputs):
             return 2 * super().call(inputs)
 
-    model = StatelessModel(TaskOf(functional(Doubled)), seed=0)
+    with caplog.at_level(logging.WARNING):
+        model = StatelessModel(TaskOf(functional(Doubled)), seed=0)
+        assert caplog.text == ""
+        StatelessModel(TaskOf(functional(Doubled, rows=1 << 17)), seed=0)
+    assert "layer 'table' (Doubled) has a lookup of its own" in caplog.text
+    assert "all its 2.1 MB" in caplog.text
     assert model.tables == []
     assert (10, 4) in [tuple(v.shape) for v in model.dense]
     assert model.lookups(features(), training=True) == []
@@ -135,11 +154,55 @@ def test_constants_such_as_normalization_counts_are_kept():
         (functional(embeddings_constraint="max_norm"), "'table': embeddings_constraint"),
         (functional(lora_rank=2), "'table': lora_rank"),
         (functional(trainable=False), "'table': trainable=False"),
+        (functional(weights=np.ones((10, 4))), "'table': setting its rows"),
+        (functional(dtype="float64"), "'table': its table would have dtype float64"),
+        (functional(dtype="int8_from_float32"), "'table': quantization"),
+        (frozen_afterwards, "'table': trainable=False .* train.dense_table_bytes=160$"),
+        (tied, "'tied': the use of its whole table"),
     ],
 )
 def test_options_that_cannot_work_on_a_table_are_refused_by_name(build, named):
     with pytest.raises(UserError, match=named):
         StatelessModel(TaskOf(build), seed=0)
+
+
+def test_constraints_of_dense_parameters_are_refused_by_name():
+    build = functional(embeddings_constraint="max_norm")
+    with pytest.raises(UserError, match="variable 'table/embeddings' has a constraint"):
+        StatelessModel(TaskOf(build), seed=0, dense_table_bytes=160)
+
+
+def test_small_tables_may_stay_dense_and_refuse_bad_ids():
+    task = TaskOf(functional(embeddings_regularizer="l2", embeddings_initializer="ones"))
+    model = StatelessModel(task, seed=0, dense_table_bytes=160)
+    assert model.tables == []
+    assert "table/embeddings" in [v.path for v in model.dense]
+    assert model.lookups(features(), training=True) == []
+    assert float(run(model, []).losses) == pytest.approx(0.4)
+    assert len(StatelessModel(TaskOf(functional()), seed=0, dense_table_bytes=159).tables) == 1
+    for bad in (-1, 10):
+        inputs = {"id": tf.constant([bad], tf.int64), "x": tf.ones([1, 3])}
+        message = f'id {bad} is outside table "table/embeddings", which has rows 0 to 9'
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            run(model, [], inputs)
+
+
+def test_float_ids_of_a_large_table_are_refused():
+    def build():
+        return keras.Sequential([keras.layers.Embedding(1 << 25, 4, name="large")])
+
+    model = StatelessModel(TaskOf(build, FEATURES[:1]), seed=0)
+    with pytest.raises(UserError, match=r"large': its ids are float32, .*keras\.Input"):
+        model.lookups({"id": tf.range(3, dtype=tf.int64)}, training=True)
+
+
+def test_a_feature_may_not_have_the_name_of_anothers_row_lengths():
+    def build():
+        return keras.Sequential([keras.layers.Dense(1)])
+
+    names = (Feature("x", "float32", (None,)), Feature("x_row_lengths", "int64"))
+    with pytest.raises(UserError, match="'x_row_lengths' has the name of the row lengths of 'x'"):
+        StatelessModel(TaskOf(build, names), seed=0)
 
 
 def test_ids_made_from_rows_are_refused_by_name():

@@ -5,6 +5,15 @@ import sys
 
 import pytest
 
+from tests.training_fixtures import Trainer
+from tfps import config, overrides
+from tfps.errors import RunError
+from tfps.export import export
+from tfps.lease_queue import LeaseQueue, QueueState
+from trainer.exported_model import ExportedModel
+from trainer.generate import generate
+from trainer.prediction_input import PredictionInput
+
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks/README.md"]
 
@@ -16,7 +25,7 @@ def python(module, *flags, cwd):
 
 def test_the_model_of_the_readme_is_complete_and_trains(tmp_path):
     text = (ROOT / "README.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    code, _ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert len(code.splitlines()) < 60
     (tmp_path / "mine.py").write_text(code)
     sizes = ("--set=task.users=50", "--set=task.movies=40")
@@ -34,6 +43,41 @@ def test_the_model_of_the_readme_is_complete_and_trains(tmp_path):
     )
     assert trained.returncode == 0, trained.stderr
     assert "evaluation after epoch 2" in trained.stderr
+
+
+def test_many_ids_per_record_from_the_readme_to_predictions_for_rows_of_text(tmp_path):
+    text = (ROOT / "README.md").read_text()
+    (tmp_path / "tagged.py").write_text(
+        "".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+    )
+    experiment = overrides.apply(
+        config.load(str(tmp_path / "tagged.py")),
+        ["task.users=50", "task.movies=40", "task.tags=30", "train.dense_table_bytes=0"],
+    )
+    data = generate(experiment, str(tmp_path / "data"), records=100, shards=1)
+    trainer = Trainer(data, experiment.task)
+    trainer.coordinator.train(LeaseQueue(trainer.leases, 1, QueueState()), lambda: False, print)
+    export(trainer.task, trainer.model, trainer.store, str(tmp_path / "export"))
+    model = ExportedModel(str(tmp_path / "export"))
+
+    rows = tmp_path / "rows.csv"
+    movies, context = (
+        [f"{name}_{i}" for i in range(n)] for name, n in (("movies", 5), ("context", 8))
+    )
+    head = ",".join(["user", *movies, *context, "tags", "tag_weights"])
+    start = "7,1,2,3,4,5" + 8 * ",0.5"
+    rows.write_text(f"{head}\n{start},3|17,0.5|2\n{start},,\n{start},29,1\n{start},30,1\n")
+    (batch,) = PredictionInput(str(rows), "auto", model, max_bad_rows=1).batches(10)
+    assert batch.numbers == [2, 3, 4]  # tag 30 is outside the vocabulary
+    inputs, _ = batch.parse(model.features, None)
+    assert inputs["tags"].to_list() == [[3, 17], [], [29]]
+    predictions = model.predict(inputs)
+    assert len(set(predictions.tolist())) == 3
+
+    rows.write_text(f"{head}\n{start},3|17,0.5\n")
+    (batch,) = PredictionInput(str(rows), "auto", model).batches(10)
+    with pytest.raises(RunError, match="a record has not as many weights as ids"):
+        model.predict(batch.parse(model.features, None)[0])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -89,6 +89,18 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         list(FORMAT.read(str(not_gzip)))
 
 
+def test_a_cell_of_many_values(tmp_path: Path) -> None:
+    path = write(tmp_path, "1, 3| 4 ,Rome\n2,,Rome\n3,5,Rome\n4,5|x,Rome\n")
+    genres = Field(("genres",), rows.integer, "|")
+    movies = RowFormat(("id", "genres", "city"), ",", {"genres": genres})
+    bad: list[BadRow] = []
+    assert [values["genres"] for _, values in movies.read(path, bad.append)] == [[3, 4], [], [5]]
+    assert str(bad[0]) == f"{path} line 4 column genres: 'x' is not an integer"
+    for columns, separator in ((("id", "city"), "|"), (("id",), "")):
+        with pytest.raises(UserError, match="field 'f' needs a separator"):
+            RowFormat(movies.columns, ",", {"f": Field(columns, rows.integer, separator)})
+
+
 def test_only_some_fields(tmp_path: Path) -> None:
     path = write(tmp_path, "x,Rome,0,0\n")
     assert list(FORMAT.only(["city"]).read(path)) == [(1, {"city": 2})]

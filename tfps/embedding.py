@@ -29,8 +29,7 @@ class Embedding(keras.layers.Layer):
     - Dense ids `[..., n]`: `[..., dim]`, the bags lying along the last axis; without a combiner
       ids of any shape give `[*ids.shape, dim]`.
     - Ids that are `padding`, or where `mask` is False, are left out: they are not looked up, and
-      without a combiner their rows are zeros (and masked for the layers behind, when `padding`
-      tells them).
+      without a combiner their rows are zeros, and masked for the layers behind.
 
     A bag without ids gives zeros. Bags are combined as by `tf.nn.safe_embedding_lookup_sparse`:
     with weights w and rows e, `sum` is Σ w e, `mean` is Σ w e / Σ w, and `sqrtn` is
@@ -84,7 +83,7 @@ class Embedding(keras.layers.Layer):
         self.combiner = combiner
         self.padding = padding
         self.out_of_range = out_of_range
-        self.supports_masking = combiner is None and padding is not None
+        self.supports_masking = True  # a combiner uses a mask up
         self.table = EmbeddingTable(
             input_dim + (out_of_range == "default"),
             output_dim,
@@ -124,9 +123,12 @@ class Embedding(keras.layers.Layer):
 
     def compute_mask(self, ids: Any, previous_mask: Any = None) -> Any:
         """Which of the rows that were not combined belong to real ids."""
-        if not self.supports_masking or isinstance(ids, tf.RaggedTensor):
+        if self.combiner is not None or _is_ragged(ids):
             return None
-        return keras.ops.not_equal(ids, self.padding)
+        if self.padding is None:
+            return previous_mask
+        unpadded = keras.ops.not_equal(ids, self.padding)
+        return unpadded if previous_mask is None else unpadded & previous_mask
 
     def compute_output_spec(
         self, ids: Any, weights: Any = None, mask: Any = None

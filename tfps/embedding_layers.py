@@ -157,12 +157,14 @@ def _refuse_inexact(layer: keras.layers.Embedding, ids: tf.Tensor) -> None:
 
 
 def _refuse_options(layer: keras.layers.Embedding) -> None:
-    every_row = "would change every row in every step"
+    if layer.embeddings_constraint:
+        raise UserError(
+            f"layer {layer.path!r}: embeddings_constraint is not supported, since the ps apply "
+            "gradients only; leave it out"
+        )
     options = {
-        f"embeddings_regularizer ({every_row}; activity_regularizer works)": (
-            layer.embeddings_regularizer
-        ),
-        f"embeddings_constraint ({every_row})": layer.embeddings_constraint,
+        "embeddings_regularizer, which would change every row in every step (unlike "
+        "activity_regularizer),": layer.embeddings_regularizer,
         "lora_rank": layer.lora_rank or layer.lora_enabled,
         "quantization": layer.quantization_config or layer.quantization_mode,
         "trainable=False": not layer.trainable,

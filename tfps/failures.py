@@ -46,6 +46,8 @@ def explain(error: BaseException, doing: str, path: str) -> BaseException:
         return UserError(
             f"{doing}: shard {path}: {text}; give the table more rows, or correct the data"
         )
+    if "has not as many weights as ids" in text:
+        return UserError(f"{doing}: shard {path}: {text}; correct the data")
     if isinstance(error, tf.errors.InvalidArgumentError) and re.search(
         r"Feature: |Key: |parse|Example", text
     ):

@@ -100,6 +100,11 @@ class StatelessModel:
                     f"variable {variable.path!r} has dtype {variable.dtype}; parameter servers "
                     "hold float32 only; use floatx float32, or a mixed precision policy"
                 )
+            if variable.constraint is not None:
+                raise UserError(
+                    f"variable {variable.path!r} has a constraint, which is not supported, since "
+                    "the ps apply gradients only; leave it out"
+                )
 
     @staticmethod
     def call_once(model: keras.Model, features: Sequence[Feature]) -> None:

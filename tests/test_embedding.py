@@ -1,0 +1,433 @@
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfps import examples
+from tfps.embedding import Embedding
+from tfps.errors import UserError
+from tfps.export import export
+from tfps.feature import Feature
+from tfps.model import StatelessModel
+from tfps.step import Step
+from tfps.store.parameter_store import ParameterStore
+from tfps.store.rules import rule_for
+from tfps.task import Task
+from trainer.exported_model import ExportedModel
+
+COMBINERS = ("sum", "mean", "sqrtn")
+ROWS, DIM, WIDTH, RATE = 12, 3, 4, 0.1
+WORDS = (b"red", b"green", b"blue", b"", "grün".encode())
+
+
+def ragged(values, dtype=tf.int64):
+    return tf.ragged.constant(values, dtype, row_splits_dtype=tf.int64)
+
+
+def coefficients(bags, weights, combiner):
+    """What each row of the table counts in each bag, [bags, ROWS], written out."""
+    result = np.zeros((len(bags), ROWS))
+    for bag, (ids, own) in enumerate(zip(bags, weights, strict=True)):
+        kept = [(i, w) for i, w in zip(ids, own, strict=True) if combiner == "sum" or w > 0]
+        norm = {
+            "sum": 1.0,
+            "mean": sum(w for _, w in kept),
+            "sqrtn": np.sqrt(sum(w * w for _, w in kept)),
+        }[combiner]
+        for i, w in kept:
+            result[bag, i] += w / norm
+    return result
+
+
+def ones(bags):
+    return [[1.0] * len(bag) for bag in bags]
+
+
+BAGS = [[3, 1, 3], [], [0], [11, 0, 5, 5], []]
+WEIGHTS = [[0.5, 2.0, 1.0], [], [-1.0], [1.0, 0.0, 0.25, 3.0], []]
+PADDED = tf.constant([bag + [-1] * (WIDTH - len(bag)) for bag in BAGS], tf.int64)
+PADDED_WEIGHTS = tf.constant([w + [9.0] * (WIDTH - len(w)) for w in WEIGHTS])
+
+
+@pytest.mark.parametrize("combiner", COMBINERS)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_every_form_of_ids_is_combined_as_numpy_and_tensorflow_do(combiner, weighted):
+    layer = Embedding(ROWS, DIM, combiner, padding=-1)
+    forms = {
+        "ragged": (ragged(BAGS), ragged(WEIGHTS, tf.float32), None),
+        "padded": (PADDED, PADDED_WEIGHTS, None),
+        "masked": (tf.maximum(PADDED, 0), PADDED_WEIGHTS, PADDED >= 0),
+        "int32": (tf.cast(PADDED, tf.int32), PADDED_WEIGHTS, None),
+        "ragged with padding": (
+            ragged([[-1, *bag] for bag in BAGS]),
+            ragged([[7.0, *w] for w in WEIGHTS], tf.float32),
+            None,
+        ),
+    }
+    weights = WEIGHTS if weighted else ones(BAGS)
+    for ids, own, mask in forms.values():
+        found = layer(ids, weights=own if weighted else None, mask=mask)
+        table = layer.table.embeddings.numpy()
+        expected = coefficients(BAGS, weights, combiner) @ table
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+        by_tensorflow = tf.nn.safe_embedding_lookup_sparse(
+            tf.constant(table),
+            ragged(BAGS).to_sparse(),
+            ragged(weights, tf.float32).to_sparse(),
+            combiner=combiner,
+        )
+        np.testing.assert_allclose(found, by_tensorflow, atol=1e-6)
+    assert len(layer.weights) == 1
+
+
+def test_gradients_flow_to_weights_and_only_to_the_rows_of_real_ids():
+    layer = Embedding(ROWS, DIM, "mean", padding=0)
+    weights = ragged(WEIGHTS, tf.float32)
+    with tf.GradientTape() as tape:
+        tape.watch(weights.flat_values)
+        loss = tf.reduce_sum(layer(ragged(BAGS), weights=weights) ** 2)
+    of_weights, of_table = tape.gradient(loss, [weights.flat_values, layer.table.embeddings.value])
+    table = layer.table.embeddings.numpy()
+    combined = (0.5 * table[3] + 2 * table[1] + table[3]) / 3.5
+    expected = 2 * combined @ (table[1] - combined) / 3.5
+    np.testing.assert_allclose(of_weights[1], expected, rtol=1e-4)
+    assert of_weights[3] == 0  # an id that is padding
+    assert set(of_table.indices.numpy()) == {1, 3, 5, 11}
+
+
+def test_without_a_combiner_the_form_of_the_ids_stays():
+    layer = Embedding(ROWS, DIM, padding=-1)
+    rows = layer(PADDED)
+    table = layer.table.embeddings.numpy()
+    assert rows.shape == (5, WIDTH, DIM)
+    np.testing.assert_array_equal(rows[0, 1], table[1])
+    np.testing.assert_array_equal(rows[1], np.zeros((WIDTH, DIM)))
+    mean = keras.layers.GlobalAveragePooling1D()(rows)  # of the rows that the mask leaves
+    np.testing.assert_allclose(mean[0], (2 * table[3] + table[1]) / 3, rtol=1e-5)
+    bags = layer(ragged([[3, -1, 1], []]))
+    np.testing.assert_array_equal(bags[0], table[[3, 1]])
+    assert bags[1].shape == (0, DIM)
+    np.testing.assert_array_equal(layer(tf.constant(4)), table[4])
+    masked = layer(tf.maximum(PADDED, 0), mask=PADDED >= 0)
+    np.testing.assert_array_equal(masked, rows)
+    np.testing.assert_allclose(keras.layers.GlobalAveragePooling1D()(masked), mean, atol=1e-6)
+    assert layer(tf.zeros([2, 0], tf.int64)).shape == (2, 0, DIM)
+
+
+def test_strings_and_integers_are_hashed_alike_everywhere():
+    strings = Embedding(1000, DIM, "sum", padding="")
+    rows = strings(tf.constant([["red", ""], ["", ""]]))
+    # What the hash gave once; checkpoints rely on it.
+    np.testing.assert_array_equal(rows[0], strings.table.embeddings.numpy()[910])
+    np.testing.assert_array_equal(rows[1], np.zeros(DIM))
+    hashed = Embedding(1000, DIM, out_of_range="hash")
+    ids = [999, 0, -1, 1000, 2**62 + 1]
+    rows = hashed(tf.constant(ids, tf.int64))
+    expected = [999, 0, *(splitmix64(i) % 1000 for i in ids[2:])]
+    np.testing.assert_array_equal(rows, hashed.table.embeddings.numpy()[expected])
+
+
+def splitmix64(value):
+    mixed = (value + 0x9E3779B97F4A7C15) % 2**64
+    mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB % 2**64
+    return mixed ^ (mixed >> 31)
+
+
+def test_ids_out_of_range():
+    default = Embedding(ROWS, DIM, "sum", out_of_range="default")
+    rows = default(tf.constant([[-7], [ROWS], [2**40], [ROWS - 1]], tf.int64))
+    table = default.table.embeddings.numpy()
+    assert table.shape == (ROWS + 1, DIM)
+    np.testing.assert_array_equal(rows, table[[ROWS, ROWS, ROWS, ROWS - 1]])
+    strict = Embedding(ROWS, DIM, "sum", name="strict")
+    for bad in (-1, ROWS):
+        message = f'id {bad} is outside table "strict/table/embeddings", which has rows 0 to 11'
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            strict(tf.constant([[1, bad]]))
+
+
+@pytest.mark.parametrize(
+    ("options", "call", "message"),
+    [
+        ({"combiner": "max"}, (), "'bad': combiner='max' is not one of None, sum, mean, sqrtn"),
+        ({"out_of_range": "clip"}, (), "out_of_range='clip' is not one of error, default, hash"),
+        ({}, (tf.zeros([2, 2]),), "'bad': ids are int32, int64 or strings, not float32"),
+        ({}, (PADDED, PADDED_WEIGHTS), "'bad': weights need a combiner"),
+        ({"combiner": "sum"}, (PADDED[:, 0],), r"needs ids \[batch, n\], not \(5,\)"),
+        ({"combiner": "sum"}, (ragged(BAGS), PADDED_WEIGHTS), "both be ragged, or both dense"),
+        ({"combiner": "sum"}, (ragged(BAGS), None, PADDED > 0), "ragged ids take no mask"),
+        ({"combiner": "sum"}, (ragged([BAGS]),), r"ragged ids have the shape \[batch, \(n\)\]"),
+        ({"padding": ""}, (PADDED,), "padding='' cannot stand among ids of dtype int64"),
+    ],
+)
+def test_misuse_is_refused_with_the_layers_name(options, call, message):
+    with pytest.raises(UserError, match=message):
+        Embedding(ROWS, DIM, name="bad", **options)(*call)
+
+
+def test_weights_must_be_as_many_as_ids():
+    layer = Embedding(ROWS, DIM, "sum", name="bag")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="'bag': a record has not as many"):
+        layer(ragged([[1], [2, 3]]), weights=ragged([[1.0, 2.0], [3.0]], tf.float32))
+
+
+def test_a_model_with_such_layers_can_be_saved_and_loaded(tmp_path):
+    ids = keras.Input((None,), name="ids", dtype="int64", ragged=True)
+    layer = Embedding(ROWS, DIM, "mean", "ones", padding=-1, out_of_range="hash", name="bag")
+    model = keras.Model(ids, keras.layers.Dense(1)(layer(ids)))
+    path = str(tmp_path / "model.keras")
+    model.save(path)
+    loaded = keras.saving.load_model(path)
+    np.testing.assert_array_equal(loaded(ragged(BAGS)), model(ragged(BAGS)))
+    assert loaded.get_layer("bag").get_config() == layer.get_config()
+
+
+@dataclasses.dataclass(frozen=True)
+class Bags(Task):
+    """Every form of ids with every combiner, in front of one dense layer."""
+
+    def features(self):
+        return (
+            Feature("bag", "int64", (None,), ROWS),
+            Feature("weight", "float32", (None,)),
+            Feature("padded", "int64", (WIDTH,)),
+            Feature("word", "string", (None,)),
+            Feature("wild", "int64", (None,)),
+        )
+
+    def label(self):
+        return Feature("label", "float32")
+
+    def build_model(self):
+        bag = keras.Input((None,), name="bag", dtype="int64", ragged=True)
+        weight = keras.Input((None,), name="weight", ragged=True)
+        padded = keras.Input((WIDTH,), name="padded", dtype="int64")
+        word = keras.Input((None,), name="word", dtype="string", ragged=True)
+        wild = keras.Input((None,), name="wild", dtype="int64", ragged=True)
+        parts = []
+        for combiner in COMBINERS:
+            shared = Embedding(ROWS, DIM, combiner, padding=-1, name=f"shared_{combiner}")
+            weighted = Embedding(ROWS, DIM, combiner, name=f"weighted_{combiner}")
+            words = Embedding(ROWS, DIM, combiner, name=f"words_{combiner}")
+            default = Embedding(
+                ROWS - 1, DIM, combiner, out_of_range="default", name=f"default_{combiner}"
+            )
+            parts += [
+                keras.layers.Concatenate()([shared(bag), shared(padded)]),
+                weighted(bag, weights=weight),
+                words(word),
+                default(wild),
+            ]
+        outputs = keras.layers.Dense(1, name="dense")(keras.layers.Concatenate()(parts))
+        return keras.Model([bag, weight, padded, word, wild], outputs)
+
+    def loss(self):
+        return keras.losses.MeanSquaredError()
+
+    def optimizer(self):
+        return keras.optimizers.SGD(RATE)
+
+    def predictions(self, outputs):
+        return outputs[:, 0]
+
+
+def records(seed, count=8, most=3):
+    random = np.random.default_rng(seed)
+    result = []
+    for _ in range(count):
+        bag, padded, word, wild = (random.integers(0, most + 1) for _ in range(4))
+        result.append(
+            {
+                "bag": random.integers(0, ROWS, bag).tolist(),
+                "weight": random.normal(0.5, 1.0, bag).astype(np.float32).tolist(),
+                "padded": [*random.integers(0, ROWS, padded).tolist(), *[-1] * (WIDTH - padded)],
+                "word": random.choice(np.array(WORDS, object), word).tolist(),
+                "wild": random.integers(-5, ROWS + 5, wild).tolist(),
+                "label": float(random.normal()),
+            }
+        )
+    return result
+
+
+BATCHES = [records(0), records(1, most=0), records(2), records(3, count=3)]
+
+
+def tables_by_numpy(tables, kernel, bias):
+    """Trains the model of `Bags` by SGD, written out; changes the arrays it is given."""
+    for batch in BATCHES:
+        column = {name: [record[name] for record in batch] for name in batch[0]}
+        padded = [[i for i in bag if i >= 0] for bag in column["padded"]]
+        word = [
+            tf.strings.to_hash_bucket_fast(tf.constant(w, tf.string), ROWS).numpy().tolist()
+            for w in column["word"]
+        ]
+        wild = [[i if 0 <= i < ROWS - 1 else ROWS - 1 for i in bag] for bag in column["wild"]]
+        uses = []
+        for combiner in COMBINERS:
+            uses += [
+                (f"shared_{combiner}", column["bag"], ones(column["bag"]), combiner),
+                (f"shared_{combiner}", padded, ones(padded), combiner),
+                (f"weighted_{combiner}", column["bag"], column["weight"], combiner),
+                (f"words_{combiner}", word, ones(word), combiner),
+                (f"default_{combiner}", wild, ones(wild), combiner),
+            ]
+        counted = [(name, coefficients(*rest)) for name, *rest in uses]
+        inputs = np.concatenate([by @ tables[name] for name, by in counted], axis=1)
+        error = inputs @ kernel + bias - np.array(column["label"])[:, None]
+        slope = 2 * error / len(batch)
+        of_inputs = np.split(slope @ kernel.T, len(uses), axis=1)
+        kernel -= RATE * inputs.T @ slope
+        bias -= RATE * slope.sum(axis=0)
+        for (name, by), gradient in zip(counted, of_inputs, strict=True):
+            tables[name] -= RATE * by.T @ gradient
+
+
+class Run:
+    """A model's parameters over some parts, and its training step."""
+
+    def __init__(self, task, parts, **options):
+        self.task = task
+        self.model = StatelessModel(task, 0, **options)
+        rules = (rule_for(task.optimizer()), rule_for(task.table_optimizer()))
+        self.store = ParameterStore(self.model, rules, ["/device:CPU:0"] * parts, 0, slots=1)
+        step = Step(task, self.model, self.store)
+        signature = [tf.TensorSpec([None], tf.string)]
+
+        @tf.function(input_signature=signature, autograph=False)
+        def train(serialized):
+            features, label = examples.parse(serialized, task.features(), task.label())
+            return step.train(features, label, tf.zeros([2], tf.int64))[0]
+
+        @tf.function(input_signature=signature, autograph=False)
+        def predict(serialized):
+            return step.predict(*examples.parse(serialized, task.features(), task.label()))[1]
+
+        self.train, self.predict = train, predict
+
+    def encoded(self, batch):
+        features, label = self.task.features(), self.task.label()
+        return tf.constant([examples.encode(record, features, label) for record in batch])
+
+    def tables(self):
+        named = enumerate(self.model.tables)
+        return {table.name.split("/")[0]: self.store.read_table(i) for i, table in named}
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_training_every_form_on_the_ps_equals_numpy_and_so_does_the_export(parts, tmp_path):
+    run = Run(Bags(), parts)
+    kernel, bias = (value.astype(np.float64) for value in run.store.read_dense())
+    expected = {name: rows.astype(np.float64) for name, rows in run.tables().items()}
+    assert len(expected) == 4 * len(COMBINERS)
+    tables_by_numpy(expected, kernel, bias)
+    for batch in BATCHES:
+        run.train(run.encoded(batch))
+    for name, rows in run.tables().items():
+        np.testing.assert_allclose(rows, expected[name], atol=2e-6, err_msg=name)
+    np.testing.assert_allclose(run.store.read_dense()[0], kernel, atol=2e-6)
+
+    if parts == 2:
+        export(run.task, run.model, run.store, str(tmp_path / "export"))
+        exported = ExportedModel(str(tmp_path / "export"))
+        for batch in BATCHES:
+            inputs, _ = examples.parse(run.encoded(batch), run.task.features(), None)
+            predictions = exported.predict(inputs)
+            np.testing.assert_allclose(
+                predictions, run.predict(run.encoded(batch)), rtol=0, atol=1e-6
+            )
+
+
+def test_only_real_ids_are_looked_up():
+    model = StatelessModel(Bags(), 0)
+    batch = BATCHES[0]
+    run = Run(Bags(), 1)
+    features, _ = examples.parse(run.encoded(batch), run.task.features(), None)
+    asked = model.lookups(features, training=True)
+    assert len(asked) == 5 * len(COMBINERS)
+    by_name = [(model.tables[lookup.table].name, lookup.ids.numpy().tolist()) for lookup in asked]
+    padded = [i for record in batch for i in record["padded"] if i >= 0]
+    assert by_name.count(("shared_sum/table/embeddings", padded)) == 1
+    positive = [
+        i for record in batch for i, w in zip(record["bag"], record["weight"], strict=True) if w > 0
+    ]
+    assert ("weighted_mean/table/embeddings", positive) in by_name
+
+
+class Pooled(keras.Model):
+    """A user's own code on ragged tensors, with Keras's own layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = keras.layers.Embedding(ROWS, DIM, embeddings_initializer="ones")
+        self.dense = keras.layers.Dense(1)
+
+    def call(self, inputs, training=False):
+        rows = self.table(inputs["bag"])
+        weighted = rows * tf.expand_dims(inputs["weight"], -1)
+        return self.dense(tf.reduce_sum(weighted, axis=1))
+
+
+@dataclasses.dataclass(frozen=True)
+class PooledTask(Bags):
+    def features(self):
+        return super().features()[:2]
+
+    def build_model(self):
+        return Pooled()
+
+
+@pytest.mark.parametrize("options", [{}, {"dense_table_bytes": ROWS * DIM * 4}])
+def test_a_subclassed_model_with_ragged_tensors_of_its_own(options, tmp_path):
+    run = Run(PooledTask(), 2, **options)
+    assert len(run.model.tables) == (0 if options else 1)
+    for batch in BATCHES:
+        run.train(run.encoded(batch))
+    export(run.task, run.model, run.store, str(tmp_path / "export"))
+    exported = ExportedModel(str(tmp_path / "export"))
+    inputs, _ = examples.parse(run.encoded(BATCHES[0]), run.task.features(), None)
+    expected = run.predict(run.encoded(BATCHES[0]))
+    assert np.ptp(expected) > 0.01
+    np.testing.assert_allclose(exported.predict(inputs), expected, rtol=0, atol=1e-6)
+
+
+@dataclasses.dataclass(frozen=True)
+class Constant(Bags):
+    """Tables that begin alike wherever they are; a plain Keras layer, too."""
+
+    def features(self):
+        return (super().features()[0], super().features()[2])
+
+    def build_model(self):
+        bag = keras.Input((None,), name="bag", dtype="int64", ragged=True)
+        padded = keras.Input((WIDTH,), name="padded", dtype="int64")
+        mean = Embedding(ROWS, DIM, "mean", "ones", name="mean")
+        plain = keras.layers.Embedding(ROWS, 2, "ones", name="plain")
+        rows = plain(keras.ops.maximum(padded, 0))
+        parts = [mean(bag), mean(keras.ops.maximum(padded, 0)), keras.layers.Flatten()(rows)]
+        outputs = keras.layers.Dense(1, name="dense")(keras.layers.Concatenate()(parts))
+        return keras.Model([bag, padded], outputs)
+
+
+def test_tables_that_stay_dense_are_trained_alike(recwarn):
+    """SGD does the same to rows of a table and to a whole one whose other rows have no gradient."""
+    runs = [Run(Constant(), 2, dense_table_bytes=limit) for limit in (0, ROWS * 2 * 4, 1 << 20)]
+    assert [len(run.model.tables) for run in runs] == [2, 1, 0]
+    for batch in BATCHES:
+        losses = [float(run.train(run.encoded(batch))) for run in runs]
+        np.testing.assert_allclose(losses, losses[0], rtol=1e-6)
+    values = [
+        {
+            **{v.path: x for v, x in zip(run.model.dense, run.store.read_dense(), strict=True)},
+            **{t.name: run.store.read_table(i) for i, t in enumerate(run.model.tables)},
+        }
+        for run in runs
+    ]
+    assert np.ptp(values[0]["mean/table/embeddings"]) > 0.01
+    for other in values[1:]:
+        assert other.keys() == values[0].keys()
+        for path, value in values[0].items():
+            np.testing.assert_allclose(other[path], value, atol=1e-6, err_msg=path)
+    assert not [warning for warning in recwarn if "IndexedSlices" in str(warning.message)]
