@@ -45,8 +45,11 @@ class LeaseProgress:
 
     def advance(self, slot: tf.Tensor, change: tf.Tensor) -> None:
         """Adds `[0, steps, loss_sum]`, float64, to a slot; called once those steps are pushed."""
+        # One tensor: each one that travels to a ps costs a message of its own.
+        message = tf.concat([[tf.cast(slot, tf.float64)], change], 0)
         with tf.device(self._device):
-            self._values.scatter_add(tf.IndexedSlices(change, slot))
+            where = tf.cast(message[0], tf.int64)
+            self._values.scatter_add(tf.IndexedSlices(message[1:], where))
 
     def slot(self, slot: tf.Tensor) -> tf.Tensor:
         """A slot's `[attempts, steps, loss_sum]`, float64."""
