@@ -13,7 +13,7 @@ from tfps.feature import Feature
 from tfps.model import StatelessModel
 from tfps.step import Step
 from tfps.store.parameter_store import ParameterStore
-from tfps.store.rules import rule_for
+from tfps.store.rules import Rules
 from tfps.task import Task
 from trainer.exported_model import ExportedModel
 
@@ -291,7 +291,7 @@ class Run:
     def __init__(self, task, parts, **options):
         self.task = task
         self.model = StatelessModel(task, 0, **options)
-        rules = (rule_for(task.optimizer()), rule_for(task.table_optimizer()))
+        rules = Rules.of(task, self.model)
         self.store = ParameterStore(self.model, rules, ["/device:CPU:0"] * parts, 0, slots=1)
         step = Step(task, self.model, self.store)
         signature = [tf.TensorSpec([None], tf.string)]
@@ -341,9 +341,8 @@ def test_training_every_form_on_the_ps_equals_numpy_and_so_does_the_export(parts
 
 
 def test_only_real_ids_are_looked_up():
-    model = StatelessModel(Bags(), 0)
-    batch = BATCHES[0]
-    run = Run(Bags(), 1)
+    run, batch = Run(Bags(), 1), BATCHES[0]
+    model = run.model
     features, _ = examples.parse(run.encoded(batch), run.task.features(), None)
     asked = model.lookups(features, training=True)
     assert len(asked) == 5 * len(COMBINERS)
