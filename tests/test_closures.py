@@ -67,6 +67,7 @@ def test_batches_pulled_ahead_lack_the_last_updates_and_no_others(manifest):
     _, steps, loss_sum, _ = train(ahead)
     assert steps == 10
     assert ahead.store.steps() == 10
+    assert ahead.store.staleness.report() == {"mean": 1.7, "histogram": [1, 1, 8]}
 
     by_hand = Trainer(manifest, batch_size=20)
     (path, _), task = by_hand.shards()[0], by_hand.task

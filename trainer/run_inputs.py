@@ -73,6 +73,7 @@ class RunInputs:
             "examples": {"per_epoch": per_epoch, "trained": 0, "skipped": 0, "repeated": 0},
             "epochs": 0,
             "steps": 0,
+            "staleness": {"mean": 0.0, "histogram": []},
             "steps_per_closure": 0,
             "pipeline_depth": self.experiment.train.pipeline_depth,
             "seconds": 0.0,

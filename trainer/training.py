@@ -159,6 +159,7 @@ class Training:
             },
             "epochs": self._queue.epoch,
             "steps": self._store.steps(),
+            "staleness": self._store.staleness.report(),
             "steps_per_closure": self._coordinator.closure_length.steps,
             "seconds": round(time.monotonic() - self._began, 3),
             "examples_per_second": round(self._coordinator.throughput.examples_per_second, 1),

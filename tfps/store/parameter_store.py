@@ -14,6 +14,7 @@ from tfps.store.group_layout import GroupLayout
 from tfps.store.lease_progress import LeaseProgress
 from tfps.store.piece import Piece
 from tfps.store.rules import Rules
+from tfps.store.staleness import Staleness
 from tfps.store.table_group import PulledRows, TableGroup
 from tfps.store.update_rule import UpdateRule
 
@@ -26,12 +27,14 @@ class Pulled(NamedTuple):
         state: Every state variable.
         groups: The distinct rows by group.
         lookups: The lookups, in the model's order.
+        version: Number of updates before the pull, scalar int64 on the first ps.
     """
 
     dense: list[tf.Tensor]
     state: list[tf.Tensor]
     groups: list[PulledRows]
     lookups: list[Lookup]
+    version: tf.Tensor
 
 
 class ParameterStore:
@@ -39,6 +42,7 @@ class ParameterStore:
 
     Attributes:
         progress: How far each lease in flight has come.
+        staleness: How stale the updates were, since this process began.
     """
 
     def __init__(
@@ -75,6 +79,7 @@ class ParameterStore:
         with tf.device(devices[-1]):
             self._state = tf.Variable(model.initial_state, trainable=False)
         self.progress = LeaseProgress(slots, devices[0])
+        self.staleness = Staleness(devices[0])
 
     def pull(self, lookups: list[Lookup]) -> Pulled:
         """Fetches the dense parameters, the state and the rows that the lookups ask for."""
@@ -87,7 +92,9 @@ class ParameterStore:
             group.pull(self._ids(group, self._of_group(index, lookups)))
             for index, group in enumerate(self._groups)
         ]
-        return Pulled(dense, state, pulled, lookups)
+        with tf.device(self._devices[0]):
+            version = self._iterations[0].read_value()
+        return Pulled(dense, state, pulled, lookups, version)
 
     def rows(self, pulled: Pulled) -> list[tf.Tensor]:
         """One row per id asked for, `[*ids.shape, dim]` for each lookup, in the lookups' order."""
@@ -135,6 +142,7 @@ class ParameterStore:
         ]
         dense_gradients, summed = self._clipping.clip(dense_gradients, summed, pulled.groups)
         steps = self._count_update()
+        self.staleness.count(pulled.version, steps[0])
         if dense_gradients:
             self._dense.push(dense_gradients, steps)
         for group, rows, gradient in zip(self._groups, pulled.groups, summed, strict=True):
