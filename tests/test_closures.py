@@ -85,7 +85,7 @@ def read(path, buffer, seed, skip=0):
     data = records.batches(
         path,
         features,
-        Smoke().label(),
+        Smoke().labels(),
         32,
         buffer,
         tf.constant(seed, tf.int64),
@@ -110,7 +110,8 @@ def test_every_record_is_evaluated_once_in_order(manifest):
     trainer = Trainer(manifest, batch_size=32)
     path, count = trainer.shards()[0]
     arguments = tf.constant(path), tf.constant(count, tf.int64)
-    loss_sum, labels, predictions = trainer.closures.evaluate(*arguments)
+    loss_sum, all_labels, all_predictions = trainer.closures.evaluate(*arguments)
+    labels, predictions = all_labels["label"], all_predictions["predictions"]
     assert labels.shape == predictions.shape == (200,)
     stored = [
         tf.train.Example.FromString(x).features.feature["label"].int64_list.value[0]

@@ -37,7 +37,9 @@ class Trainer:
         rules = Rules.of(self.task, self.model)
         self.store = ParameterStore(self.model, rules, devices, seed, slots(executor))
         step = Step(self.task, self.model, self.store)
-        self.closures = Closures(self.experiment, step, self.store.progress)
+        self.closures = Closures(
+            self.experiment, step, self.store.progress, self.model.prediction_names
+        )
         self.watch = TaskWatch({})
         self.coordinator = Coordinator(
             executor,

@@ -11,7 +11,7 @@ from tfps.feature import Feature
 def batches(
     path: tf.Tensor,
     features: Sequence[Feature],
-    label: Feature,
+    labels: Sequence[Feature],
     batch_size: int,
     shuffle_buffer: int = 0,
     seed: tf.Tensor | None = None,
@@ -24,7 +24,7 @@ def batches(
     Args:
         path: Path of the shard, scalar string.
         features: What a record holds.
-        label: What else it holds.
+        labels: What else it holds.
         batch_size: Records per batch.
         shuffle_buffer: Records of a block, within which they are shuffled; 0 keeps the shard's
             order.
@@ -32,7 +32,7 @@ def batches(
         skip: Batches to leave out at the beginning, scalar int64.
 
     Returns:
-        Dataset of (dict of features, label), each value with a leading batch dimension.
+        Dataset of (features, labels): dicts by name, each value with a leading batch dimension.
     """
     dataset = tf.data.TFRecordDataset(path, buffer_size=8 << 20)
     if shuffle_buffer:
@@ -50,7 +50,7 @@ def batches(
     if skip is not None:
         dataset = dataset.skip(skip)
     dataset = dataset.map(
-        lambda serialized: examples.parse(serialized, features, label),
+        lambda serialized: examples.parse(serialized, features, labels),
         num_parallel_calls=1,
         deterministic=True,
     )

@@ -2,7 +2,8 @@
 
 import tensorflow as tf
 
-from tfps.model import Features, StatelessModel
+from tfps.model import Features, Labels, StatelessModel
+from tfps.named_predictions import named_predictions
 from tfps.store.parameter_store import ParameterStore
 from tfps.task import Task
 
@@ -12,45 +13,49 @@ class Step:
 
     def __init__(self, task: Task, model: StatelessModel, store: ParameterStore):
         self._task = task
-        self._loss = task.loss()
         self._model = model
         self._store = store
 
     def train(
-        self, features: Features, label: tf.Tensor, seed: tf.Tensor
+        self, features: Features, labels: Labels, seed: tf.Tensor
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Trains one batch.
 
         Args:
             features: By name, `[batch, *shape]`.
-            label: `[batch, *shape]`.
+            labels: By name, `[batch, *shape]`.
             seed: `[2]` int64, from which random layers draw.
 
         Returns:
-            The loss (scalar float32, the layers' own losses included), and tensors that exist only
+            The loss (scalar float32, the model's own losses included), and tensors that exist only
             once the pull of this batch has arrived, and with it every earlier push of this worker.
         """
         pulled = self._store.pull(self._model.lookups(features, training=True))
+        parameters = [*pulled.dense, *pulled.embedded]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch([pulled.dense, pulled.embedded])
+            tape.watch(parameters)
             rows = self._store.rows(pulled, pulled.embedded)
             forward = self._model.forward(
-                pulled.dense, pulled.state, rows, seed, features, training=True
+                pulled.dense, pulled.state, rows, seed, features, labels, training=True
             )
-            loss = tf.cast(self._loss(label, forward.outputs), tf.float32) + forward.losses
-        dense, embedded = tape.gradient(
-            loss,
-            [pulled.dense, pulled.embedded],
-            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+            loss = forward.loss
+            if pulled.loss_scale is not None:
+                loss *= pulled.loss_scale
+        gradients = tape.gradient(
+            loss, parameters, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
-        self._store.push(pulled, dense, embedded, forward.state)
-        return loss, [*pulled.dense[:1], *(group.rows for group in pulled.groups)]
+        if pulled.loss_scale is not None:
+            gradients = [gradient / pulled.loss_scale for gradient in gradients]
+        count = len(pulled.dense)
+        self._store.push(pulled, gradients[:count], gradients[count:], forward.state)
+        return forward.loss, [*pulled.dense[:1], *(group.rows for group in pulled.groups)]
 
-    def predict(self, features: Features, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def predict(self, features: Features, labels: Labels) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Evaluates one batch without changing anything.
 
         Returns:
-            The loss (scalar float32, the layers' own losses included) and the task's predictions.
+            The loss (scalar float32, the model's own losses included) and the task's predictions by
+            name.
         """
         pulled = self._store.pull(self._model.lookups(features, training=False))
         forward = self._model.forward(
@@ -59,7 +64,7 @@ class Step:
             self._store.rows(pulled, pulled.embedded),
             tf.zeros([2], tf.int64),
             features,
+            labels,
             training=False,
         )
-        loss = tf.cast(self._loss(label, forward.outputs), tf.float32) + forward.losses
-        return loss, self._task.predictions(forward.outputs)
+        return forward.loss, named_predictions(self._task, forward.outputs)
