@@ -73,7 +73,7 @@ def test_batches_pulled_ahead_lack_the_last_updates_and_no_others(manifest):
     (path, _), task = by_hand.shards()[0], by_hand.task
     buffer = by_hand.experiment.data.shuffle_buffer
     seed = tf.constant(3, tf.int64)
-    batches = list(records.batches(path, task.features(), task.label(), 20, buffer, seed))
+    batches = list(records.batches(path, task.features(), task.labels(), 20, buffer, seed))
     waiting, losses = [by_hand.step.pull(*batch) for batch in batches[:depth]], []
     for number in range(len(batches)):
         if number + depth < len(batches):
@@ -139,7 +139,7 @@ def read(path, buffer, seed, skip=0):
     data = records.batches(
         path,
         features,
-        Smoke().label(),
+        Smoke().labels(),
         32,
         buffer,
         tf.constant(seed, tf.int64),
@@ -164,7 +164,8 @@ def test_every_record_is_evaluated_once_in_order(manifest):
     trainer = Trainer(manifest, batch_size=32)
     path, count = trainer.shards()[0]
     arguments = tf.constant(path), tf.constant(count, tf.int64)
-    loss_sum, labels, predictions = trainer.closures.evaluate(*arguments)
+    loss_sum, all_labels, all_predictions = trainer.closures.evaluate(*arguments)
+    labels, predictions = all_labels["label"], all_predictions["predictions"]
     assert labels.shape == predictions.shape == (200,)
     stored = [
         tf.train.Example.FromString(x).features.feature["label"].int64_list.value[0]

@@ -16,11 +16,11 @@ ROOT = Path(__file__).parent.parent
 CONFIGS = sorted(path.name for path in (ROOT / "configs").glob("[!_]*.py"))
 
 
-def batch(experiment: Experiment, directory: Path, records: int) -> tuple[dict, tf.Tensor]:
+def batch(experiment: Experiment, directory: Path, records: int) -> tuple[dict, dict]:
     dataset = generate(experiment, str(directory), records=records, shards=1)
     serialized = tf.data.TFRecordDataset(dataset.path_of(dataset.shards[0])).batch(records)
     task = experiment.task
-    return examples.parse(next(iter(serialized)), task.features(), task.label())
+    return examples.parse(next(iter(serialized)), task.features(), task.labels())
 
 
 def test_there_are_configs() -> None:
@@ -36,7 +36,7 @@ def test_a_config_builds_its_model_and_loss(name: str, tmp_path: Path) -> None:
     assert {tensor.name for tensor in model.inputs} == {f.name for f in task.features()}
     with tf.GradientTape() as tape:
         outputs = model(inputs, training=True)
-        loss = task.loss()(labels, outputs) + sum(model.losses)
+        loss = task.compute_loss(inputs, task.label_values(labels), outputs) + sum(model.losses)
     assert outputs.shape == (16, 1)
     assert loss.shape == ()
     assert np.isfinite(loss)
@@ -48,7 +48,7 @@ def test_a_config_builds_its_model_and_loss(name: str, tmp_path: Path) -> None:
     assert (predictions < 1).all()
     assert isinstance(task.optimizer(), keras.optimizers.Optimizer)
     fields = task.rows().fields
-    for feature in (*task.features(), task.label()):
+    for feature in (*task.features(), *task.labels()):
         assert len(fields[feature.name].columns) == feature.size
     assert set(task.metrics()) == {"auc", "accuracy"}
 

@@ -47,8 +47,8 @@ def test_evaluation_returns_every_record_in_the_order_of_the_shards(manifest):
         for path, _ in trainer.shards()
         for x in tf.data.TFRecordDataset(path).as_numpy_iterator()
     ]
-    assert result.labels.tolist() == labels
-    assert result.predictions.shape == (331,)
+    assert result.labels["label"].tolist() == labels
+    assert result.predictions["predictions"].shape == (331,)
 
 
 def test_a_shard_that_vanished_is_named(tmp_path):

@@ -23,36 +23,36 @@ VALUES = {
 
 
 def batch() -> tf.Tensor:
-    first = examples.encode(VALUES, FEATURES, LABEL)
-    second = examples.encode({**VALUES, "token": 0, "label": 0.0}, FEATURES, LABEL)
+    first = examples.encode(VALUES, FEATURES, [LABEL])
+    second = examples.encode({**VALUES, "token": 0, "label": 0.0}, FEATURES, [LABEL])
     return tf.constant([first, second])
 
 
 def test_a_batch_comes_back_as_it_was_written() -> None:
-    inputs, label = examples.parse(batch(), FEATURES, LABEL)
+    inputs, labels = examples.parse(batch(), FEATURES, [LABEL])
     assert list(inputs) == ["x", "token", "grid", "text"]
     np.testing.assert_array_equal(inputs["x"], [[0.5, 1, -2]] * 2)
     np.testing.assert_array_equal(inputs["token"], [9, 0])
     np.testing.assert_array_equal(inputs["grid"], [[[0, 1], [2, 3]]] * 2)
     assert inputs["text"].numpy().tolist() == [b"\xffabc"] * 2
-    np.testing.assert_array_equal(label, [1.0, 0.0])
-    assert (inputs["token"].dtype, label.dtype) == (tf.int64, tf.float32)
+    np.testing.assert_array_equal(labels["label"], [1.0, 0.0])
+    assert (inputs["token"].dtype, labels["label"].dtype) == (tf.int64, tf.float32)
 
 
 def test_without_a_label() -> None:
-    serialized = tf.constant([examples.encode(VALUES, FEATURES, None)])
-    inputs, label = examples.parse(serialized, FEATURES, None)
-    assert label is None
+    serialized = tf.constant([examples.encode(VALUES, FEATURES)])
+    inputs, labels = examples.parse(serialized, FEATURES)
+    assert labels == {}
     assert set(inputs) == {"x", "token", "grid", "text"}
 
 
 def test_inside_a_dataset_and_a_function() -> None:
     dataset = tf.data.Dataset.from_tensor_slices(batch()).batch(2)
-    dataset = dataset.map(lambda serialized: examples.parse(serialized, FEATURES, LABEL))
-    (inputs, label) = next(iter(dataset))
+    dataset = dataset.map(lambda serialized: examples.parse(serialized, FEATURES, [LABEL]))
+    (inputs, labels) = next(iter(dataset))
     assert inputs["grid"].shape == (2, 2, 2)
-    traced = tf.function(lambda serialized: examples.parse(serialized, FEATURES, LABEL)[1])
-    np.testing.assert_array_equal(traced(batch()), label)
+    traced = tf.function(lambda serialized: examples.parse(serialized, FEATURES, [LABEL])[1])
+    np.testing.assert_array_equal(traced(batch())["label"], labels["label"])
 
 
 @pytest.mark.parametrize(
@@ -70,13 +70,13 @@ def test_inside_a_dataset_and_a_function() -> None:
 )
 def test_wrong_values_are_refused(change: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        examples.encode({**VALUES, **change}, FEATURES, LABEL)
+        examples.encode({**VALUES, **change}, FEATURES, [LABEL])
 
 
 def test_a_missing_value_is_refused() -> None:
     with pytest.raises(UserError, match="'label' has no value"):
         examples.encode(
-            {key: VALUES[key] for key in ("x", "token", "grid", "text")}, FEATURES, LABEL
+            {key: VALUES[key] for key in ("x", "token", "grid", "text")}, FEATURES, [LABEL]
         )
 
 
@@ -112,4 +112,4 @@ def test_only_a_single_dimension_may_vary() -> None:
 
 def test_a_record_of_another_schema_does_not_parse() -> None:
     with pytest.raises(tf.errors.InvalidArgumentError):
-        examples.parse(batch(), [Feature("x", "float32", (4,))], None)
+        examples.parse(batch(), [Feature("x", "float32", (4,))])

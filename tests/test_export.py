@@ -46,7 +46,7 @@ def test_the_exported_model_predicts_what_the_evaluation_did_with_tensorflow_alo
     path = tmp_path / "export"
     for _ in range(2):  # the second replaces the first
         export(trainer.task, trainer.model, trainer.store, str(path))
-    expected = trainer.coordinator.evaluate(trainer.shards()).predictions
+    expected = trainer.coordinator.evaluate(trainer.shards()).predictions["predictions"]
 
     shard, _ = trainer.shards()[0]
     command = [sys.executable, "-c", LOAD, str(path), shard]
@@ -62,4 +62,4 @@ def test_the_schema_stands_beside_the_model(manifest, tmp_path):
     export(trainer.task, trainer.model, trainer.store, str(tmp_path / "export"))
     schema = json.loads((tmp_path / "export" / SCHEMA_FILE).read_text())
     assert schema["features"] == [feature.schema() for feature in trainer.task.features()]
-    assert schema["label"] == trainer.task.label().schema()
+    assert schema["labels"] == [trainer.task.label().schema()]

@@ -1,3 +1,4 @@
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -26,9 +27,9 @@ def test_records_of_any_schema(tmp_path: Path, experiment: Experiment) -> None:
     assert dataset.best_auc is not None
     assert 0.78 < dataset.best_auc < 0.9
     batches = tf.data.TFRecordDataset([dataset.path_of(shard) for shard in dataset.shards])
-    features, label = experiment.task.features(), experiment.task.label()
-    inputs, labels = examples.parse(next(iter(batches.batch(1000))), features, label)
-    assert 0.2 < np.mean(labels) < 0.35
+    features, labels = experiment.task.features(), experiment.task.labels()
+    inputs, truth = examples.parse(next(iter(batches.batch(1000))), features, labels)
+    assert 0.2 < np.mean(truth[labels[0].name]) < 0.35
     for feature in features:
         assert inputs[feature.name].shape == (1000, *feature.shape)
 
@@ -110,3 +111,19 @@ def test_the_command_prints_the_best_auc(tmp_path: Path) -> None:
     assert again.returncode == 2
     assert again.stderr.startswith(f"error: --output={out} already holds a dataset")
     assert run(*flags, "--overwrite", "--seed=4").returncode == 0
+
+
+def test_several_labels_have_a_signal_each(tmp_path: Path) -> None:
+    class Two(smoke.Smoke):
+        def label(self) -> tuple[Feature, ...]:
+            return (super().label(), Feature("other", "float32"))
+
+    experiment = dataclasses.replace(SMOKE, task=Two())
+    dataset = generate(experiment, str(tmp_path / "out"), records=2000, shards=1)
+    assert [label["name"] for label in dataset.labels] == ["label", "other"]
+    assert dataset.best_auc is None
+    batch = tf.data.TFRecordDataset(dataset.path_of(dataset.shards[0])).batch(2000)
+    task = experiment.task
+    _, truth = examples.parse(next(iter(batch)), task.features(), task.labels())
+    assert 0.2 < np.mean(truth["other"]) < 0.35
+    assert np.mean(truth["other"].numpy() != truth["label"].numpy()) > 0.2

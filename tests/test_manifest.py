@@ -15,7 +15,7 @@ from tfps.manifest import Manifest
 
 TASK = Smoke()
 RECORD = encode(
-    {"numbers": [1.0, 2.0, 3.0, 4.0], "token": 3, "label": 1}, TASK.features(), TASK.label()
+    {"numbers": [1.0, 2.0, 3.0, 4.0], "token": 3, "label": 1}, TASK.features(), TASK.labels()
 )
 
 
@@ -45,7 +45,7 @@ def test_what_is_written_is_read(dataset: Manifest) -> None:
         assert Path(path).stat().st_size == shard.bytes
         manifest.verify(read, shard)
     assert read.bytes == sum(shard.bytes for shard in read.shards)
-    assert json.loads(manifest_path(dataset).read_text())["format"] == 1
+    assert json.loads(manifest_path(dataset).read_text())["format"] == 2
     assert read.shards[2].crc32c == "00000000"
 
 
@@ -84,10 +84,10 @@ def test_directories_that_are_no_dataset(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("{", "is not JSON"),
-        ("[]", "has format None, but this version reads 1"),
+        ("[]", "has format None, but this version reads 2"),
         ('{"format": 7}', "has format 7"),
-        ('{"format": 1}', "'name' is None, not a str"),
-        ('{"format": 1, "name": "n", "features": [3]}', "features: 'name' is None"),
+        ('{"format": 2}', "'name' is None, not a str"),
+        ('{"format": 2, "name": "n", "features": [3]}', "features: 'name' is None"),
     ],
 )
 def test_manifests_that_cannot_be_understood(dataset: Manifest, text: str, message: str) -> None:
@@ -132,8 +132,8 @@ def test_every_difference_of_a_schema_is_listed(dataset: Manifest) -> None:
     features = [dict(schema) for schema in dataset.features]
     features[0] |= {"dtype": "int64", "shape": [5]}
     features[1]["name"] = "other"
-    label = {**dataset.label, "vocabulary_size": 3}
-    changed = dataclasses.replace(dataset, features=features, label=label)
+    label = {**dataset.labels[0], "vocabulary_size": 3}
+    changed = dataclasses.replace(dataset, features=features, labels=[label])
     with pytest.raises(UserError) as caught:
         manifest.check_schema(changed, TASK, "--eval_data")
     message = str(caught.value)

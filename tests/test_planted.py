@@ -20,6 +20,12 @@ def generator(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
+def drawn(signal: PlantedSignal, seed: int, count: int):
+    source = generator(seed)
+    logits = signal.logits(signal.sample(source, count))
+    return logits, signal.labels(source, logits)
+
+
 def test_columns_have_the_features_shapes_and_ids() -> None:
     columns = PlantedSignal(MIXED, LABEL, 0).sample(generator(), 1000)
     assert {name: column.shape for name, column in columns.items()} == {
@@ -38,7 +44,7 @@ def test_columns_have_the_features_shapes_and_ids() -> None:
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_best_auc_and_the_share_of_positives(features: tuple[Feature, ...], seed: int) -> None:
     signal = PlantedSignal(features, LABEL, seed)
-    _, logits, labels = signal.draw(generator(5), 20_000)
+    logits, labels = drawn(signal, 5, 20_000)
     assert 0.25 < labels.mean() < 0.30
     assert 0.80 < metrics.auc(labels, logits) < 0.86
     assert set(np.unique(labels)) == {0, 1}
@@ -56,8 +62,8 @@ def test_the_signal_depends_on_its_seed_only() -> None:
     first = PlantedSignal(MIXED, LABEL, 7).logits(columns)
     np.testing.assert_array_equal(first, PlantedSignal(MIXED, LABEL, 7).logits(columns))
     assert not np.allclose(first, PlantedSignal(MIXED, LABEL, 8).logits(columns))
-    same = PlantedSignal(MIXED, LABEL, 7).draw(generator(3), 100)[2]
-    np.testing.assert_array_equal(same, PlantedSignal(MIXED, LABEL, 7).draw(generator(3), 100)[2])
+    same, again = (drawn(PlantedSignal(MIXED, LABEL, 7), 3, 100)[1] for _ in range(2))
+    np.testing.assert_array_equal(same, again)
 
 
 def test_equal_ids_of_two_columns_weigh_differently() -> None:

@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -109,7 +110,7 @@ class Score(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "examples")])
     def serve_examples(self, serialized):
-        return self.serve(**examples.parse(serialized, FEATURES, None)[0])
+        return self.serve(**examples.parse(serialized, FEATURES)[0])
 
 
 def export(directory: pathlib.Path, width: int = 1) -> pathlib.Path:
@@ -117,9 +118,9 @@ def export(directory: pathlib.Path, width: int = 1) -> pathlib.Path:
     signatures = {"serving_default": module.serve, "serving_examples": module.serve_examples}
     tf.saved_model.save(module, str(directory), signatures=signatures)
     schema = {
-        "format": 1,
+        "format": 2,
         "features": [feature.schema() for feature in FEATURES],
-        "label": LABEL.schema(),
+        "labels": [LABEL.schema()],
     }
     (directory / "schema.json").write_text(json.dumps(schema))
     return directory
@@ -151,12 +152,12 @@ def expected(records: list[dict]) -> np.ndarray:
 
 
 def write_records(
-    path: pathlib.Path, records: list[dict], label: Feature | None = LABEL
+    path: pathlib.Path, records: list[dict], labels: Sequence[Feature] = (LABEL,)
 ) -> pathlib.Path:
     options = tf.io.TFRecordOptions("GZIP" if path.name.endswith(".gz") else "")
     with tf.io.TFRecordWriter(str(path), options) as writer:
         for record in records:
-            writer.write(examples.encode(record, FEATURES, label))
+            writer.write(examples.encode(record, FEATURES, labels))
     return path
 
 
@@ -214,7 +215,7 @@ def test_a_glob_is_read_in_the_order_of_names(model, tmp_path):
 
 def test_records_without_labels(model, tmp_path):
     records = drawn(6)
-    data = write_records(tmp_path / "a.tfrecord", records, label=None)
+    data = write_records(tmp_path / "a.tfrecord", records, labels=())
     result = run(model, data, tmp_path / "out.csv")
     check(tmp_path / "out.csv", records, labelled=False)
     assert (result.auc, result.without_auc) == (None, "not known without labels")
@@ -224,7 +225,7 @@ def test_a_dataset(model, tmp_path):
     records = drawn(7)
     with dataset_writer.DatasetWriter(str(tmp_path / "data"), "towns", 3, TownsTask()) as writer:
         for index, record in enumerate(records):
-            writer.write(index // 4, examples.encode(record, FEATURES, LABEL))
+            writer.write(index // 4, examples.encode(record, FEATURES, [LABEL]))
         writer.finish()
     run(model, tmp_path / "data", tmp_path / "out.csv")
     check(tmp_path / "out.csv", records)
@@ -394,9 +395,10 @@ def test_a_model_without_a_schema(model, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 2}, "has format 2, but this version reads 1"),
+        ({"format": 1}, "has format 1, but this version reads 2"),
         ({"features": []}, "not a list of features"),
-        ({"label": {"name": "y"}}, "label: .* lacks a good name, dtype, shape"),
+        ({"labels": []}, "not a list of labels"),
+        ({"labels": [{"name": "y"}]}, "labels: .* lacks a good name, dtype, shape"),
         ({"features": [FEATURES[0].schema()]}, "has the inputs age, ids, town, but .* names age"),
     ],
 )
@@ -409,7 +411,7 @@ def test_a_model_without_the_signature(tmp_path):
     module = Score(1)
     tf.saved_model.save(module, str(tmp_path), signatures={"other": module.serve})
     (tmp_path / "schema.json").write_text(
-        json.dumps({"format": 1, "features": [FEATURES[0].schema()], "label": LABEL.schema()})
+        json.dumps({"format": 2, "features": [FEATURES[0].schema()], "labels": [LABEL.schema()]})
     )
     with pytest.raises(UserError, match=r"no signature 'serving_default' \(found: other\)"):
         ExportedModel(str(tmp_path))
@@ -502,7 +504,6 @@ def write_any(tmp_path: pathlib.Path, records: list[dict]) -> pathlib.Path:
                 examples.encode(
                     dict(features),
                     [Feature(name, dtype_of(array), array.shape) for name, array in features],
-                    None,
                 )
             )
     return path
@@ -514,7 +515,7 @@ def dtype_of(array: np.ndarray) -> str:
 
 def test_a_later_file_without_labels(model, tmp_path):
     write_records(tmp_path / "a.tfrecord", drawn(2))
-    write_records(tmp_path / "b.tfrecord", drawn(2), label=None)
+    write_records(tmp_path / "b.tfrecord", drawn(2), labels=())
     refused(model, tmp_path / "*.tfrecord", tmp_path, r"b\.tfrecord record 1 has no label, but")
 
 

@@ -30,7 +30,7 @@ def write(tmp_path: Path, text: str, name: str = "rows.csv") -> str:
 def records(dataset: Manifest, shard: int) -> list[float]:
     path = dataset.path_of(dataset.shards[shard])
     batches = tf.data.TFRecordDataset(path).batch(1000)
-    inputs, _ = examples.parse(next(iter(batches)), SMOKE.task.features(), SMOKE.task.label())
+    inputs, _ = examples.parse(next(iter(batches)), SMOKE.task.features(), SMOKE.task.labels())
     return inputs["numbers"][:, 0].numpy().tolist()
 
 
@@ -95,8 +95,8 @@ def test_census_rows(tmp_path: Path) -> None:
     experiment = census.get_config()
     dataset = prepare(experiment, [path], str(tmp_path / "out"), shards=1)
     batch = next(iter(tf.data.TFRecordDataset(dataset.path_of(dataset.shards[0])).batch(9)))
-    inputs, label = examples.parse(batch, experiment.task.features(), experiment.task.label())
-    assert label.numpy().tolist() == [0, 1]
+    inputs, labels = examples.parse(batch, experiment.task.features(), experiment.task.labels())
+    assert labels["income"].numpy().tolist() == [0, 1]
     assert inputs["workclass"].numpy().tolist() == [6, 0]
     assert inputs["education"].numpy().tolist() == [13, 16]
     assert inputs["native_country"].numpy().tolist() == [1, 0]
@@ -114,8 +114,8 @@ def test_criteo_rows_in_gzip(tmp_path: Path) -> None:
     experiment = criteo.get_config()
     dataset = prepare(experiment, [str(path)], str(tmp_path / "out"), shards=1)
     batch = next(iter(tf.data.TFRecordDataset(dataset.path_of(dataset.shards[0])).batch(9)))
-    inputs, label = examples.parse(batch, experiment.task.features(), experiment.task.label())
-    assert label.numpy().tolist() == [1]
+    inputs, labels = examples.parse(batch, experiment.task.features(), experiment.task.labels())
+    assert labels["label"].numpy().tolist() == [1]
     np.testing.assert_allclose(inputs["integers"][0, :4], [0, 0, 0, np.log(8)], rtol=1e-6)
     ids = inputs["categoricals"][0].numpy().tolist()
     assert ids == [int("68fd1e64", 16) % 19_999 + 1, 1, *[0] * 24]

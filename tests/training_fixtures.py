@@ -39,7 +39,9 @@ class Trainer:
         self.store = ParameterStore(self.model, rules, devices, seed, slots(executor))
         settings = self.experiment.train
         self.step = Step(self.task, self.model, self.store, settings.jit_compile)
-        self.closures = Closures(self.experiment, self.step, self.store.progress)
+        self.closures = Closures(
+            self.experiment, self.step, self.store.progress, self.model.prediction_names
+        )
         self.watch = TaskWatch({})
         self.coordinator = Coordinator(
             executor,

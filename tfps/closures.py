@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfps import records
 from tfps.experiment import Experiment
+from tfps.model import Labels
 from tfps.step import Batch, Step
 from tfps.store.lease_progress import LeaseProgress
 
@@ -24,12 +25,20 @@ class Closures:
             batches. `steps` are those of the lease so far; `bad_step` is the first step, from 0,
             whose loss was not finite, or -1; `seconds` is how long the closure ran.
         evaluate: (path, record_count) -> (loss_sum, labels, predictions). Every record of a shard
-            once, in order; `loss_sum` is the sum over records of the loss of their batch.
+            once, in order; `loss_sum` is the sum over records of the loss of their batch; labels
+            and predictions are dicts by name.
     """
 
-    def __init__(self, experiment: Experiment, step: Step, progress: LeaseProgress):
+    def __init__(
+        self,
+        experiment: Experiment,
+        step: Step,
+        progress: LeaseProgress,
+        prediction_names: Sequence[str],
+    ):
         self._features = experiment.task.features()
-        self._label = experiment.task.label()
+        self._labels = experiment.task.labels()
+        self._prediction_names = prediction_names
         self._shuffle_buffer = experiment.data.shuffle_buffer
         self._batch_size = experiment.train.batch_size
         self._pipeline_depth = experiment.train.pipeline_depth
@@ -64,7 +73,7 @@ class Closures:
             with tf.control_dependencies(newest.arrived()):
                 self._progress.advance(slot, tf.identity(unrecorded))
             loss = tf.cast(self._step.train(batch, tf.stack([seed, step * _DRAWS])), tf.float64)
-            trained = tf.stack([0.0, 1.0, loss * tf.cast(tf.shape(batch.label)[0], tf.float64)])
+            trained = tf.stack([0.0, 1.0, loss * _count(batch.labels)])
             bad = (bad_step < 0) & ~tf.math.is_finite(loss)
             return step + 1, trained, tf.where(bad, step, bad_step), *_tensors(batches)
 
@@ -92,7 +101,7 @@ class Closures:
         return records.batches(
             path,
             self._features,
-            self._label,
+            self._labels,
             self._batch_size,
             self._shuffle_buffer,
             seed,
@@ -102,26 +111,31 @@ class Closures:
 
     def _evaluate(self, path: tf.Tensor, record_count: tf.Tensor) -> tuple[tf.Tensor, ...]:
         total = tf.cast(-(-record_count // self._batch_size), tf.int32)
-        iterator = iter(records.batches(path, self._features, self._label, self._batch_size))
+        iterator = iter(records.batches(path, self._features, self._labels, self._batch_size))
 
-        def one(
-            step: tf.Tensor,
-            loss_sum: tf.Tensor,
-            labels: tf.TensorArray,
-            predictions: tf.TensorArray,
-        ) -> State:
-            features, label = next(iterator)
-            loss, predicted = self._step.predict(features, label)
-            loss_sum += tf.cast(loss, tf.float64) * tf.cast(tf.shape(label)[0], tf.float64)
-            predicted = tf.cast(predicted, tf.float32)
-            return step + 1, loss_sum, labels.write(step, label), predictions.write(step, predicted)
+        def one(step: tf.Tensor, loss_sum: tf.Tensor, *arrays: dict[str, tf.TensorArray]) -> State:
+            features, labels = next(iterator)
+            loss, predictions = self._step.predict(features, labels)
+            loss_sum += tf.cast(loss, tf.float64) * _count(labels)
+            written = [
+                {name: array.write(step, values[name]) for name, array in some.items()}
+                for some, values in zip(arrays, (labels, predictions), strict=True)
+            ]
+            return step + 1, loss_sum, *written
 
         def array(dtype: Any) -> tf.TensorArray:
             return tf.TensorArray(dtype, total, infer_shape=False)
 
-        state = (0, tf.zeros([], tf.float64), array(self._label.dtype), array(tf.float32))
-        _, loss_sum, labels, predictions = tf.while_loop(lambda step, *_: step < total, one, state)
-        return loss_sum, labels.concat(), predictions.concat()
+        labels = {label.name: array(label.dtype) for label in self._labels}
+        predictions = {name: array(tf.float32) for name in self._prediction_names}
+        state = (0, tf.zeros([], tf.float64), labels, predictions)
+        _, loss_sum, *arrays = tf.while_loop(lambda step, *_: step < total, one, state)
+        return loss_sum, *({name: x.concat() for name, x in some.items()} for some in arrays)
+
+
+def _count(labels: Labels) -> tf.Tensor:
+    """Records of a batch, scalar float64."""
+    return tf.cast(tf.shape(next(iter(labels.values())))[0], tf.float64)
 
 
 def _tensors(batches: Sequence[Batch]) -> list[tf.Tensor]:

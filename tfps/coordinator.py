@@ -49,13 +49,13 @@ class Evaluated:
 
     Attributes:
         loss: Mean over the records.
-        labels: `[records, ...]`.
-        predictions: `[records, ...]` float32.
+        labels: `[records, ...]` by name.
+        predictions: `[records, ...]` float32 by name.
     """
 
     loss: float
-    labels: np.ndarray
-    predictions: np.ndarray
+    labels: dict[str, np.ndarray]
+    predictions: dict[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,8 +183,8 @@ class Coordinator:
         records = sum(count for _, count in shards)
         return Evaluated(
             float(sum(loss for loss, _, _ in ordered)) / records,
-            np.concatenate([labels for _, labels, _ in ordered]),
-            np.concatenate([predictions for _, _, predictions in ordered]),
+            _joined([labels for _, labels, _ in ordered]),
+            _joined([predictions for _, _, predictions in ordered]),
         )
 
     def _schedule(self, doing: "_Doing") -> None:
@@ -255,6 +255,10 @@ class Coordinator:
 def slots(executor: Executor) -> int:
     """Closures that may be in flight: one running and one waiting per worker."""
     return 2 * executor.workers
+
+
+def _joined(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _some(items: Iterator, count: int) -> Iterator:

@@ -31,7 +31,7 @@ class DatasetWriter:
             directory: Made when it does not exist; local or `gs://`.
             name: Prefix of the shards' names.
             shards: Their number.
-            task: Whose features and label a record holds.
+            task: Whose features and labels a record holds.
             overwrite: Removes a dataset that is in the directory; without it that is an error.
 
         Raises:
@@ -44,7 +44,7 @@ class DatasetWriter:
         self._directory = directory
         self._name = name
         self._features = task.features()
-        self._label = task.label()
+        self._labels = task.labels()
         self._records = [0] * shards
         self._writers: list[tf.io.TFRecordWriter] = []
         self._done = False
@@ -83,7 +83,7 @@ class DatasetWriter:
             written = Manifest(
                 name=self._name,
                 features=[feature.schema() for feature in self._features],
-                label=self._label.schema(),
+                labels=[label.schema() for label in self._labels],
                 shards=tuple(map(self._shard, self.files, self._records)),
                 rejected_rows=rejected_rows,
                 best_auc=best_auc,

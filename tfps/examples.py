@@ -11,14 +11,16 @@ from tfps.feature import Feature
 _DTYPES = {"int64": tf.int64, "float32": tf.float32, "string": tf.string}
 
 
-def encode(values: Mapping[str, Any], features: Sequence[Feature], label: Feature | None) -> bytes:
+def encode(
+    values: Mapping[str, Any], features: Sequence[Feature], labels: Sequence[Feature] = ()
+) -> bytes:
     """One record.
 
     Args:
         values: By feature name: a number or bytes for shape `()`, else a flat sequence or a numpy
             array of the feature's size; for shape `(None,)` of any size.
         features: What the record holds.
-        label: The label, or None for a record without one.
+        labels: What else it holds; none for a record without labels.
 
     Returns:
         A serialized `tf.train.Example`.
@@ -29,7 +31,7 @@ def encode(values: Mapping[str, Any], features: Sequence[Feature], label: Featur
     """
     example = tf.train.Example()
     slots = example.features.feature
-    for feature in (*features, label) if label else features:
+    for feature in (*features, *labels):
         if feature.name not in values:
             raise UserError(f"feature {feature.name!r} has no value")
         flat = _flat(values[feature.name])
@@ -48,26 +50,28 @@ def encode(values: Mapping[str, Any], features: Sequence[Feature], label: Featur
 
 
 def parse(
-    serialized: tf.Tensor, features: Sequence[Feature], label: Feature | None
-) -> tuple[dict[str, tf.Tensor], tf.Tensor | None]:
+    serialized: tf.Tensor, features: Sequence[Feature], labels: Sequence[Feature] = ()
+) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
     """A batch of records; works inside `tf.data` and `tf.function`.
 
     Args:
         serialized: Strings `[n]`, each a serialized `tf.train.Example`.
         features: What the records hold.
-        label: The label, or None when it is not wanted.
+        labels: What else is wanted of them.
 
     Returns:
-        Tensors `[n, *shape]` by feature name, for shape `(None,)` ragged `[n, (values)]` where a
-        record without the feature has no values; and the label's `[n, *shape]` (None without one).
+        Tensors `[n, *shape]` of the features and of the labels, by name; for shape `(None,)` ragged
+        `[n, (values)]`, where a record without the feature has no values.
 
     Raises:
         tf.errors.InvalidArgumentError: If a record does not hold what the features say.
     """
-    wanted = {f.name: _parsed_as(f) for f in ((*features, label) if label else features)}
+    wanted = {feature.name: _parsed_as(feature) for feature in (*features, *labels)}
     parsed = tf.io.parse_example(serialized, wanted)
-    inputs = {feature.name: parsed[feature.name] for feature in features}
-    return inputs, parsed[label.name] if label else None
+    inputs, truth = (
+        {feature.name: parsed[feature.name] for feature in some} for some in (features, labels)
+    )
+    return inputs, truth
 
 
 def _parsed_as(feature: Feature) -> tf.io.FixedLenFeature | tf.io.RaggedFeature:

@@ -8,22 +8,25 @@ import numpy as np
 import tensorflow as tf
 
 from tfps import examples, signature_inputs
+from tfps.built_model import built_model
 from tfps.model import StatelessModel
 from tfps.model_inputs import model_inputs
+from tfps.named_predictions import named_predictions
 from tfps.store.parameter_store import ParameterStore
 from tfps.task import Task
 
 SCHEMA_FILE = "schema.json"
-SCHEMA_FORMAT = 1
+SCHEMA_FORMAT = 2
 
 
 def export(task: Task, model: StatelessModel, store: ParameterStore, path: str) -> None:
     """Writes the model with the store's parameters.
 
-    The SavedModel has two signatures, both with the output `predictions`: `serving_default` takes
-    the features by name, each `[n, *shape]`; `serving_examples` takes `examples`, `[n]` serialized
-    `tf.train.Example`. A feature of shape `(None,)` is two tensors to `serving_default`, as
-    `signature_inputs.specs` says. `schema.json` beside it describes features and label.
+    The SavedModel has two signatures: `serving_default` takes the features by name, each
+    `[n, *shape]`, one of shape `(None,)` as two tensors (see `signature_inputs.specs`);
+    `serving_examples` takes `examples`, `[n]` serialized `tf.train.Example`. The output of both is
+    `predictions`, or, for a task that predicts a dict, what its keys say. `schema.json` beside it
+    describes features and labels.
 
     Args:
         task: The task.
@@ -31,12 +34,12 @@ def export(task: Task, model: StatelessModel, store: ParameterStore, path: str) 
         store: The parameters.
         path: Directory to write, replaced if it exists.
     """
-    trained = _load(task, _values(model, store))
+    trained = _load(task, model.seed, _values(model, store))
     features = task.features()
 
     def predict(values: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         outputs = trained(model_inputs(trained, features, values), training=False)
-        return {"predictions": tf.cast(task.predictions(outputs), tf.float32)}
+        return named_predictions(task, outputs)
 
     @tf.function(autograph=False)
     def serve_features(**values: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -44,7 +47,7 @@ def export(task: Task, model: StatelessModel, store: ParameterStore, path: str) 
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "examples")], autograph=False)
     def serve_examples(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-        return predict(examples.parse(serialized, features, None)[0])
+        return predict(examples.parse(serialized, features)[0])
 
     specs = signature_inputs.specs(features)
     module = tf.Module()
@@ -76,11 +79,9 @@ def _values(model: StatelessModel, store: ParameterStore) -> dict[str, np.ndarra
     return values
 
 
-def _load(task: Task, values: dict[str, np.ndarray]) -> keras.Model:
+def _load(task: Task, seed: int, values: dict[str, np.ndarray]) -> keras.Model:
     """The task's own model, holding its tables itself, with the given values."""
-    keras.utils.clear_session()  # the same paths as when the parameters were made
-    trained = task.build_model()
-    StatelessModel.call_once(trained, task.features())
+    trained = built_model(task, seed)
     for variable in trained.variables:
         if variable.dtype == "float32":
             variable.assign(values[variable.path])
@@ -91,7 +92,7 @@ def _write_schema(task: Task, path: str) -> None:
     schema = {
         "format": SCHEMA_FORMAT,
         "features": [feature.schema() for feature in task.features()],
-        "label": task.label().schema(),
+        "labels": [label.schema() for label in task.labels()],
     }
     with tf.io.gfile.GFile(posixpath.join(path, SCHEMA_FILE), "w") as file:
         file.write(json.dumps(schema, indent=1) + "\n")

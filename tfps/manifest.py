@@ -3,14 +3,16 @@
 `manifest.json`, written after the last shard:
 
     {
-      "format": 1,
+      "format": 2,
       "name": "criteo",                 prefix of the shards' file names
       "features": [                     what every record holds
         {"name": "integers", "dtype": "float32", "shape": [13],
          "vocabulary_size": 0, "vocabulary_crc32": 0}, ...
       ],
-      "label": {"name": "label", "dtype": "int64", "shape": [],
-                "vocabulary_size": 2, "vocabulary_crc32": 0},
+      "labels": [                       what else every record holds
+        {"name": "label", "dtype": "int64", "shape": [],
+         "vocabulary_size": 2, "vocabulary_crc32": 0}, ...
+      ],
       "shards": [                       TFRecord files in this directory
         {"file": "criteo-00000-of-00008.tfrecord", "records": 62500, "bytes": 16312500,
          "crc32c": "0a1b2c3d"}, ...     checksum of the whole file, 8 hexadecimal digits
@@ -34,7 +36,7 @@ from tfps.errors import UserError
 from tfps.task import Task
 
 FILE = "manifest.json"
-FORMAT = 1
+FORMAT = 2
 _CHUNK_BYTES = 1 << 22
 _MEND = "run trainer.prepare again"
 
@@ -63,7 +65,7 @@ class Manifest:
     Attributes:
         name: Prefix of the shards' file names.
         features: `Feature.schema()` of every input.
-        label: `Feature.schema()` of the label.
+        labels: `Feature.schema()` of every label.
         shards: The files, in order.
         rejected_rows: Bad rows that were left out.
         best_auc: The AUC that a planted signal allows, or None.
@@ -72,7 +74,7 @@ class Manifest:
 
     name: str
     features: list[dict[str, Any]]
-    label: dict[str, Any]
+    labels: list[dict[str, Any]]
     shards: tuple[Shard, ...]
     rejected_rows: int = 0
     best_auc: float | None = None
@@ -144,16 +146,16 @@ def check_schema(manifest: Manifest, task: Task, flag: str) -> None:
 
     Args:
         manifest: Of the dataset.
-        task: Whose features and label are wanted.
+        task: Whose features and labels are wanted.
         flag: What named the dataset, for the message; for example `--train_data`.
 
     Raises:
         UserError: Lists every difference.
     """
     held = {schema["name"]: ("feature", schema) for schema in manifest.features}
-    held[manifest.label["name"]] = ("label", manifest.label)
+    held.update({schema["name"]: ("label", schema) for schema in manifest.labels})
     wanted = {feature.name: ("feature", feature.schema()) for feature in task.features()}
-    wanted[task.label().name] = ("label", task.label().schema())
+    wanted.update({label.name: ("label", label.schema()) for label in task.labels()})
     differences = []
     for name in sorted(held.keys() | wanted.keys()):
         if name not in held:
@@ -226,7 +228,7 @@ def _decode(text: str, where: str, directory: str) -> Manifest:
     return Manifest(
         name=get("name", str),
         features=[_schema(schema, f"{path}: features") for schema in get("features", list)],
-        label=_schema(get("label", dict), f"{path}: label"),
+        labels=[_schema(schema, f"{path}: labels") for schema in get("labels", list)],
         shards=tuple(_shard(shard, f"{path}: shards") for shard in get("shards", list)),
         rejected_rows=get("rejected_rows", int),
         best_auc=None if best_auc is None else get("best_auc", float),

@@ -1,21 +1,24 @@
 """A user's Keras 3 model, taken apart so that its parameters can live on the ps."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from tfps import signature_inputs
+from tfps.built_model import built_model
 from tfps.embedding_layers import Answer, EmbeddingLayers, zero_rows
 from tfps.errors import UserError
-from tfps.feature import Feature
-from tfps.model_inputs import call_with_symbols, model_inputs
+from tfps.loss_function import LossFunction
+from tfps.loss_scaling import LossScaling, loss_scaling
+from tfps.model_inputs import batch_spec, model_inputs
+from tfps.model_variables import ModelVariables
+from tfps.named_predictions import named_predictions
 from tfps.task import Task
 
 Features = Mapping[str, tf.Tensor]
+Labels = Mapping[str, tf.Tensor]
 
 
 class Lookup(NamedTuple):
@@ -37,12 +40,12 @@ class Forward:
     Attributes:
         outputs: The model's outputs.
         state: New values of the model's state, in the order of `StatelessModel.state`.
-        losses: Sum of the layers' own losses (regularizers, `add_loss`), scalar float32.
+        loss: What a step minimizes, the model's own losses included; scalar float32.
     """
 
     outputs: Any
     state: list[tf.Tensor]
-    losses: tf.Tensor
+    loss: tf.Tensor
 
 
 class StatelessModel:
@@ -53,16 +56,21 @@ class StatelessModel:
     answer does not matter then and is pruned from the graph); `forward` runs it again with the rows
     that were pulled.
 
+    Both are traced once when the model is made, so that whatever cannot work is refused then.
+
     Attributes:
         tables: One per embedding layer, in the order in which the layers were built.
         dense: The other trainable variables.
         state: Floating-point variables that no gradient changes, such as BatchNorm statistics.
         initial_dense: Initial values of `dense`, laid end to end, float32.
         initial_state: Initial values of `state`, laid end to end, float32.
+        seed: Of the initial values.
+        loss_scaling: How the loss is scaled, None for not at all.
+        prediction_names: Names of the task's predictions.
     """
 
     def __init__(self, task: Task, seed: int, dense_table_bytes: int = 0):
-        """Builds the model.
+        """Builds a task's model and tries it.
 
         Args:
             task: The task.
@@ -70,60 +78,24 @@ class StatelessModel:
             dense_table_bytes: Tables of at most so many bytes stay dense.
 
         Raises:
-            UserError: If the model has what parameter servers cannot hold, or does not fit the
-                task's features.
+            UserError: If something in it, or in the task's functions of its outputs, cannot work.
         """
-        keras.utils.clear_session()  # equal names, whatever was built before in this process
-        # Keras would wrap a UserError in a description of the failing layer's arguments.
-        keras.config.disable_traceback_filtering()
-        keras.utils.set_random_seed(seed)
+        self.seed = seed
+        self._task = task
+        self._features = task.features()
         self._layers = EmbeddingLayers(dense_table_bytes)
         self.tables = self._layers.tables
         with self._layers.taken_over():
-            self._model = task.build_model()
-            self._features = task.features()
-            self.call_once(self._model, self._features)
-        self.dense: list[keras.Variable] = list(self._model.trainable_variables)
-        self._fixed: list[keras.Variable] = list(self._model.non_trainable_variables)
-        self.state = [v for v in self._fixed if v.dtype == "float32"]
+            self._model = built_model(task, seed)
+        self._loss = LossFunction(task, self._model)
+        self.loss_scaling: LossScaling | None = loss_scaling(task, self._model, self.tables)
+        self._variables = ModelVariables(self._model)
+        self.dense, self.state = self._variables.dense, self._variables.state
+        self.initial_dense = self._variables.initial_dense
+        self.initial_state = self._variables.initial_state
         paths = [*(v.path for v in [*self.dense, *self.state]), *(t.name for t in self.tables)]
         _refuse_equal_paths(paths)
-        # Read now: a process that becomes a chief loses the variables it made before.
-        self.initial_dense = _flatten(self.dense)
-        self.initial_state = _flatten(self.state)
-        self._constants = {
-            v.path: v.numpy() for v in self._fixed if v.dtype != "float32" and not _is_seed(v)
-        }
-        for variable in self.dense:
-            if variable.dtype != "float32":
-                raise UserError(
-                    f"variable {variable.path!r} has dtype {variable.dtype}; parameter servers "
-                    "hold float32 only; use floatx float32, or a mixed precision policy"
-                )
-            if variable.constraint is not None:
-                raise UserError(
-                    f"variable {variable.path!r} has a constraint, which is not supported, since "
-                    "the ps apply gradients only; leave it out"
-                )
-
-    @staticmethod
-    def call_once(model: keras.Model, features: Sequence[Feature]) -> None:
-        """Calls a model with symbolic inputs, so that every layer is built and misfits show.
-
-        Raises:
-            UserError: If the model cannot be called with the features.
-        """
-        signature_inputs.specs(features)  # or an export would fail on their names
-        try:
-            call_with_symbols(model, features)
-        except UserError:
-            raise
-        except Exception as error:
-            names = ", ".join(f"{f.name} {f.dtype} {list(f.shape)}" for f in features)
-            raise UserError(
-                f"build_model(): the model cannot be called with the task's features "
-                f"({names}): {error}"
-            ) from error
+        self.prediction_names = self._try_out()
 
     def lookups(self, features: Features, training: bool) -> list[Lookup]:
         """The ids that every call of an embedding layer asks for, in the order of the calls.
@@ -131,28 +103,27 @@ class StatelessModel:
         Raises:
             UserError: If ids depend on what an embedding layer answered.
         """
+        calls: list[Lookup] = []
 
         @tf.function(autograph=False)
         def trace(features: Features) -> list[tf.Tensor]:
-            calls.clear()
             answers: list[tf.Tensor] = []
+            zeros = _zero_answer(answers, lambda row: None)
 
             def record(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
-                _refuse_dependence(layer, ids, answers)
-                calls.append(table)
-                asked.append(ids)
-                answers.append(zero_rows(layer, table, ids))
-                return answers[-1]
+                calls.append(Lookup(table, ids))
+                return zeros(layer, table, ids)
 
-            asked: list[tf.Tensor] = []
-            constants = [tf.zeros(v.shape, v.dtype) for v in [*self.dense, *self.state]]
-            dense, state = constants[: len(self.dense)], constants[len(self.dense) :]
-            self._call(record, dense, state, tf.zeros([2], tf.int64), features, training)
-            return asked
+            inputs = model_inputs(self._model, self._features, features)
+            with (
+                self._layers.answered_by(record),
+                keras.StatelessScope(state_mapping=self._zeros()),
+            ):
+                self._model(inputs, training=training)
+            return [call.ids for call in calls]
 
-        calls: list[int] = []
         ids = trace(features)
-        return [Lookup(table, i) for table, i in zip(calls, ids, strict=True)]
+        return [Lookup(call.table, i) for call, i in zip(calls, ids, strict=True)]
 
     def forward(
         self,
@@ -161,9 +132,10 @@ class StatelessModel:
         rows: Sequence[tf.Tensor],
         seed: tf.Tensor,
         features: Features,
+        labels: Labels,
         training: bool,
     ) -> Forward:
-        """Runs the model.
+        """Runs the model and computes its loss.
 
         Args:
             dense: Values of `dense`.
@@ -171,6 +143,7 @@ class StatelessModel:
             rows: For every lookup of `lookups`, in its order, the rows `[*ids.shape, dim]`.
             seed: `[2]` int64, from which every random layer draws.
             features: One batch, by feature name.
+            labels: Its labels, by name.
             training: Whether layers behave as in training.
         """
         remaining = iter(rows)
@@ -178,54 +151,86 @@ class StatelessModel:
         def answer(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
             return next(remaining)
 
-        outputs, state_after, losses = self._call(answer, dense, state, seed, features, training)
-        total = tf.add_n([tf.cast(loss, tf.float32) for loss in losses]) if losses else tf.zeros([])
-        return Forward(outputs, state_after, total)
+        values = self._variables.values(dense, state, seed)
+        return self._forward(answer, values, features, labels, training)
 
-    def _call(
+    def _forward(
         self,
         answer: Answer,
-        dense: Sequence[tf.Tensor],
-        state: Sequence[tf.Tensor],
-        seed: tf.Tensor,
+        values: Sequence[tuple[keras.Variable, tf.Tensor]],
         features: Features,
+        labels: Labels,
         training: bool,
-    ) -> tuple[Any, list[tf.Tensor], list[tf.Tensor]]:
-        fixed = self._fixed_values(state, seed)
-        with self._layers.answered_by(answer):
-            outputs, fixed_after, losses = self._model.stateless_call(
-                list(dense),
-                fixed,
-                model_inputs(self._model, self._features, features),
-                training=training,
-                return_losses=True,
-            )
-        after = []
-        for variable, before, value in zip(self._fixed, fixed, fixed_after, strict=True):
-            if variable.dtype == "float32":
-                after.append(value)
-            elif value is not before and not _is_seed(variable):
-                raise UserError(
-                    f"variable {variable.path!r} ({variable.dtype}) changes while the model runs; "
-                    "parameter servers keep float32 variables only"
-                )
-        return outputs, after, losses
+    ) -> Forward:
+        inputs = model_inputs(self._model, self._features, features)
+        with keras.StatelessScope(state_mapping=values, collect_losses=True) as scope:
+            with self._layers.answered_by(answer):
+                outputs = self._model(inputs, training=training)
+            with self._layers.answered_by(_refuse_late):
+                loss = self._loss(features, labels, inputs, outputs, training)
+        return Forward(outputs, self._variables.state_after(scope, values), loss)
 
-    def _fixed_values(self, state: Sequence[tf.Tensor], seed: tf.Tensor) -> list[tf.Tensor]:
-        """Values of the model's non-trainable variables, in the model's order."""
-        states, seeds, values = iter(state), 0, []
-        for variable in self._fixed:
-            if variable.dtype == "float32":
-                values.append(next(states))
-            elif _is_seed(variable):
-                # A layer counts up the second number with each draw; each layer starts apart.
-                values.append(
-                    tf.cast(seed + tf.constant([0, seeds << 16], tf.int64), variable.dtype)
-                )
-                seeds += 1
-            else:
-                values.append(tf.constant(self._constants[variable.path]))
-        return values
+    def _zeros(self) -> list[tuple[keras.Variable, tf.Tensor]]:
+        """Values where only their shapes matter."""
+        dense, state = ([tf.zeros(v.shape) for v in some] for some in (self.dense, self.state))
+        return self._variables.values(dense, state, tf.zeros([2], tf.int64))
+
+    def _try_out(self) -> tuple[str, ...]:
+        """Traces a training and an evaluation step without a batch.
+
+        Returns:
+            The names of the task's predictions.
+
+        Raises:
+            UserError: If one cannot be traced.
+        """
+        names: list[str] = []
+
+        @tf.function(autograph=False)
+        def training_step(features: Features, labels: Labels) -> None:
+            values = self._zeros()
+            rows: list[tf.Tensor] = []
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                dense = [value for _, value in values[: len(self.dense)]]
+                tape.watch(dense)
+                answer = _zero_answer(rows, tape.watch)
+                forward = self._forward(answer, values, features, labels, True)
+            tape.gradient(
+                forward.loss, [*dense, *rows], unconnected_gradients=tf.UnconnectedGradients.ZERO
+            )
+
+        @tf.function(autograph=False)
+        def evaluation_step(features: Features, labels: Labels) -> None:
+            answer = _zero_answer([], lambda row: None)
+            forward = self._forward(answer, self._zeros(), features, labels, False)
+            names.extend(named_predictions(self._task, forward.outputs))
+
+        specs = [
+            {feature.name: batch_spec(feature) for feature in some}
+            for some in (self._features, self._task.labels())
+        ]
+        for step in (training_step, evaluation_step):
+            step.get_concrete_function(*specs)
+        return tuple(names)
+
+
+def _zero_answer(rows: list[tf.Tensor], seen: Callable[[tf.Tensor], None]) -> Answer:
+    """Answers with zeros, which are put into `rows` and shown to `seen`."""
+
+    def answer(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
+        _refuse_dependence(layer, ids, rows)
+        rows.append(zero_rows(layer, table, ids))
+        seen(rows[-1])
+        return rows[-1]
+
+    return answer
+
+
+def _refuse_late(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
+    raise UserError(
+        f"layer {layer.path!r} is called by compute_loss(); on parameter servers rows are pulled "
+        "before: call it in the model's call() and put what it gives into the outputs"
+    )
 
 
 def _refuse_equal_paths(paths: list[str]) -> None:
@@ -235,15 +240,6 @@ def _refuse_equal_paths(paths: list[str]) -> None:
             f"build_model(): two variables have the path {min(twice)!r}, so that a checkpoint "
             "could not tell them apart; give their layers different names"
         )
-
-
-def _is_seed(variable: keras.Variable) -> bool:
-    return variable.path.endswith("seed_generator_state")
-
-
-def _flatten(variables: Sequence[keras.Variable]) -> np.ndarray:
-    pieces = [v.numpy().ravel() for v in variables]
-    return np.concatenate([*pieces, np.zeros([0], np.float32)]).astype(np.float32)
 
 
 def _refuse_dependence(

@@ -53,10 +53,11 @@ def call_with_symbols(model: keras.Model, features: Sequence[Feature]) -> None:
     def call(values: Mapping[str, Any]) -> None:
         model(model_inputs(model, features, values))
 
-    call.get_concrete_function({f.name: _spec(f) for f in features})
+    call.get_concrete_function({f.name: batch_spec(f) for f in features})
 
 
-def _spec(feature: Feature) -> tf.TensorSpec | tf.RaggedTensorSpec:
+def batch_spec(feature: Feature) -> tf.TensorSpec | tf.RaggedTensorSpec:
+    """A feature's values in a batch of any size."""
     if feature.is_ragged:
         return tf.RaggedTensorSpec([None, None], feature.dtype, row_splits_dtype=tf.int64)
     return tf.TensorSpec([None, *feature.shape], feature.dtype, feature.name)

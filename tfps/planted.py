@@ -103,14 +103,9 @@ class PlantedSignal:
             total = total + part * math.sqrt(shares[is_id] / sizes[is_id])
         return (np.asarray(total) - self._center) * self._scale + self._bias
 
-    def draw(
-        self, generator: np.random.Generator, count: int
-    ) -> tuple[Columns, Logits, npt.NDArray[np.int64]]:
-        """Draws `count` records: their features, true log-odds and labels (0 or 1)."""
-        columns = self.sample(generator, count)
-        logits = self.logits(columns)
-        labels = (generator.random(count) < _sigmoid(logits)).astype(np.int64)
-        return columns, logits, labels
+    def labels(self, generator: np.random.Generator, logits: Logits) -> npt.NDArray[np.int64]:
+        """Draws labels `[count]` (0 or 1) of true log-odds `[count]`."""
+        return (generator.random(len(logits)) < _sigmoid(logits)).astype(np.int64)
 
     def _part(self, feature: Feature, values: npt.NDArray[np.generic]) -> Logits:
         """What one feature `[count, size]` adds to the raw logit `[count]`."""

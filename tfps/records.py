@@ -11,7 +11,7 @@ from tfps.feature import Feature
 def batches(
     path: tf.Tensor,
     features: Sequence[Feature],
-    label: Feature,
+    labels: Sequence[Feature],
     batch_size: int,
     shuffle_buffer: int = 0,
     seed: tf.Tensor | None = None,
@@ -25,7 +25,7 @@ def batches(
     Args:
         path: Path of the shard, scalar string.
         features: What a record holds.
-        label: What else it holds.
+        labels: What else it holds.
         batch_size: Records per batch.
         shuffle_buffer: Records of a block, within which they are shuffled, rounded up to whole
             batches; 0 keeps the shard's order.
@@ -34,7 +34,7 @@ def batches(
         empty: Batches without records that follow.
 
     Returns:
-        Dataset of (dict of features, label), each value with a leading batch dimension.
+        Dataset of (features, labels): dicts by name, each value with a leading batch dimension.
     """
     dataset = tf.data.TFRecordDataset(path, buffer_size=8 << 20)
     first, end = part or (tf.constant(0, tf.int64), tf.constant(-1, tf.int64))
@@ -60,7 +60,7 @@ def batches(
             tf.data.Dataset.from_tensors(tf.zeros([0], tf.string)).repeat(empty)
         )
     dataset = dataset.map(
-        lambda serialized: examples.parse(serialized, features, label),
+        lambda serialized: examples.parse(serialized, features, labels),
         num_parallel_calls=1,
         deterministic=True,
     )

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfps.model import Features, StatelessModel
+from tfps.model import Features, Labels, StatelessModel
+from tfps.named_predictions import named_predictions
 from tfps.store.parameter_store import ParameterStore, Pulled
 from tfps.task import Task
 
@@ -14,12 +15,12 @@ class Batch(NamedTuple):
 
     Attributes:
         features: By name, `[batch, *shape]`.
-        label: `[batch, *shape]`.
+        labels: By name, `[batch, *shape]`.
         pulled: What was pulled for them.
     """
 
     features: Features
-    label: tf.Tensor
+    labels: Labels
     pulled: Pulled
 
     def arrived(self) -> list[tf.Tensor]:
@@ -42,23 +43,21 @@ class Step:
             jit_compile: Whether XLA compiles what happens between pull and push.
         """
         self._task = task
-        self._loss = task.loss()
         self._model = model
         self._store = store
         self._compute = self._gradients
         if jit_compile:
             self._compute = tf.function(self._gradients, jit_compile=True, autograph=False)
 
-    def pull(self, features: Features, label: tf.Tensor) -> Batch:
+    def pull(self, features: Features, labels: Labels) -> Batch:
         """Fetches what a batch needs to be trained.
 
         Args:
             features: By name, `[batch, *shape]`.
-            label: `[batch, *shape]`.
+            labels: By name, `[batch, *shape]`.
         """
-        return Batch(
-            features, label, self._store.pull(self._model.lookups(features, training=True))
-        )
+        lookups = self._model.lookups(features, training=True)
+        return Batch(features, labels, self._store.pull(lookups))
 
     def train(self, batch: Batch, seed: tf.Tensor) -> tf.Tensor:
         """Computes a batch's gradients and pushes them.
@@ -68,25 +67,26 @@ class Step:
             seed: `[2]` int64, from which random layers draw.
 
         Returns:
-            The loss (scalar float32, the layers' own losses included).
+            The loss (scalar float32, the model's own losses included).
         """
         pulled = batch.pulled
         loss, dense, rows, state = self._compute(
-            pulled.dense,
+            (pulled.dense, self._store.rows(pulled)),
             pulled.state,
-            self._store.rows(pulled),
+            pulled.loss_scale,
             seed,
             batch.features,
-            batch.label,
+            batch.labels,
         )
         self._store.push(pulled, dense, self._store.by_group(pulled, rows), state)
         return loss
 
-    def predict(self, features: Features, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def predict(self, features: Features, labels: Labels) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Evaluates one batch without changing anything.
 
         Returns:
-            The loss (scalar float32, the layers' own losses included) and the task's predictions.
+            The loss (scalar float32, the model's own losses included) and the task's predictions by
+            name.
         """
         pulled = self._store.pull(self._model.lookups(features, training=False))
         forward = self._model.forward(
@@ -95,26 +95,29 @@ class Step:
             self._store.rows(pulled),
             tf.zeros([2], tf.int64),
             features,
+            labels,
             training=False,
         )
-        loss = tf.cast(self._loss(label, forward.outputs), tf.float32) + forward.losses
-        return loss, self._task.predictions(forward.outputs)
+        return forward.loss, named_predictions(self._task, forward.outputs)
 
     def _gradients(
         self,
-        dense: list[tf.Tensor],
+        parameters: tuple[list[tf.Tensor], list[tf.Tensor]],
         state: list[tf.Tensor],
-        rows: list[tf.Tensor],
+        loss_scale: tf.Tensor | None,
         seed: tf.Tensor,
         features: Features,
-        label: tf.Tensor,
+        labels: Labels,
     ) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor], list[tf.Tensor]]:
         """Loss, gradients of dense parameters and of every lookup's rows, new state."""
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch([dense, rows])
-            forward = self._model.forward(dense, state, rows, seed, features, training=True)
-            loss = tf.cast(self._loss(label, forward.outputs), tf.float32) + forward.losses
-        of_dense, of_rows = tape.gradient(
-            loss, [dense, rows], unconnected_gradients=tf.UnconnectedGradients.ZERO
+            tape.watch(parameters)
+            dense, rows = parameters
+            forward = self._model.forward(dense, state, rows, seed, features, labels, training=True)
+            loss = forward.loss if loss_scale is None else forward.loss * loss_scale
+        gradients = tape.gradient(
+            loss, parameters, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
-        return loss, of_dense, of_rows, forward.state
+        if loss_scale is not None:
+            gradients = tf.nest.map_structure(lambda gradient: gradient / loss_scale, gradients)
+        return forward.loss, *gradients, forward.state

@@ -14,9 +14,8 @@ from tfps.errors import RunError, UserError
 from tfps.feature import Feature
 
 SCHEMA_FILE = "schema.json"
-FORMAT = 1
+FORMAT = 2
 _SIGNATURE = "serving_default"
-_OUTPUT = "predictions"
 _MEND = "export the model again by training"
 
 
@@ -26,7 +25,7 @@ class ExportedModel:
     Attributes:
         directory: Where it was loaded from.
         features: The model's inputs.
-        label: What the model has learnt.
+        labels: What the model has learnt.
     """
 
     def __init__(self, directory: str):
@@ -51,19 +50,22 @@ class ExportedModel:
         if not isinstance(features, list) or not features:
             raise UserError(f"{where}: 'features' is not a list of features; {_MEND}")
         self.features = tuple(_feature(item, f"{where}: features") for item in features)
-        self.label = _feature(schema.get("label"), f"{where}: label")
+        labels = schema.get("labels")
+        if not isinstance(labels, list) or not labels:
+            raise UserError(f"{where}: 'labels' is not a list of labels; {_MEND}")
+        self.labels = tuple(_feature(item, f"{where}: labels") for item in labels)
         self._schemas = {item["name"]: item for item in features}
-        self._label_schema = schema["label"]
+        self._label_schemas = {item["name"]: item for item in labels}
         self._signature = self._checked_signature()
 
-    def predict(self, inputs: Mapping[str, Any]) -> npt.NDArray[np.float32]:
+    def predict(self, inputs: Mapping[str, Any]) -> dict[str, npt.NDArray[np.float32]]:
         """Predicts one batch.
 
         Args:
             inputs: Tensors `[n, *shape]` by feature name, ragged for shape `(None,)`.
 
         Returns:
-            Predictions `[n, ...]`, float32.
+            Predictions `[n, ...]` float32 by name, in the order of their names.
 
         Raises:
             RunError: If the model fails on them.
@@ -74,30 +76,34 @@ class ExportedModel:
             raise RunError(
                 f"--model={self.directory} fails on the records it was given: {error.message}"
             ) from None
-        return np.asarray(outputs[_OUTPUT].numpy(), np.float32)
+        return {name: np.asarray(outputs[name].numpy(), np.float32) for name in sorted(outputs)}
 
     def check_schema(
-        self, features: Sequence[Mapping[str, Any]], label: Mapping[str, Any], where: str
+        self,
+        features: Sequence[Mapping[str, Any]],
+        labels: Sequence[Mapping[str, Any]],
+        where: str,
     ) -> None:
         """Refuses records that are not those of the model.
 
         Args:
             features: `Feature.schema()` of all that the records hold; more than needed is fine.
-            label: The label's.
+            labels: The labels'.
             where: What holds such records, for the message.
 
         Raises:
             UserError: Lists the differences.
         """
-        held = {schema["name"]: schema for schema in features}
         differences = []
-        for name, wanted in self._schemas.items():
-            found = held.get(name)
-            differences += _differences(wanted, found) if found else [f"{name!r} is missing"]
-        if label["name"] == self.label.name:
-            differences += _differences(self._label_schema, label)
-        else:
-            differences.append(f"the label is {label['name']!r}, not {self.label.name!r}")
+        for wanted_ones, found_ones, kind in (
+            (self._schemas, features, ""),
+            (self._label_schemas, labels, "the label "),
+        ):
+            held = {schema["name"]: schema for schema in found_ones}
+            for name, wanted in wanted_ones.items():
+                found = held.get(name)
+                missing = [f"{kind}{name!r} is missing"]
+                differences += _differences(wanted, found) if found else missing
         if differences:
             more = f"; and {len(differences) - 5} more differences" if len(differences) > 5 else ""
             raise UserError(
@@ -119,8 +125,8 @@ class ExportedModel:
                 f"{where}: {_SIGNATURE} has the inputs {', '.join(sorted(inputs))}, but "
                 f"{SCHEMA_FILE} names {', '.join(sorted(wanted))}; {_MEND}"
             )
-        if _OUTPUT not in signature.structured_outputs:
-            raise UserError(f"{where}: {_SIGNATURE} has no output {_OUTPUT!r}; {_MEND}")
+        if not signature.structured_outputs:
+            raise UserError(f"{where}: {_SIGNATURE} has no output; {_MEND}")
         return signature
 
 

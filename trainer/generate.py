@@ -1,10 +1,10 @@
-"""Writes records with a planted signal, for any config whose label is binary.
+"""Writes records with a planted signal, for any config whose labels are binary.
 
     python -m trainer.generate --config=configs/criteo.py --records=500000 --shards=8 --output=DIR
 
 It prints the AUC of the true log-odds on the labels that were written, the best a model can reach;
-the manifest holds it too. Training and evaluation data come from two runs with another `--seed`
-and the same `--signal_seed`.
+the manifest holds it too. Several labels have a signal each. Training and evaluation data come from
+two runs with another `--seed` and the same `--signal_seed`.
 """
 
 import trainer.quiet_tensorflow  # noqa: F401  # isort: skip
@@ -48,20 +48,23 @@ def generate(
         records: Number of records, spread evenly over the shards.
         shards: Number of shards.
         seed: Of the records and labels.
-        signal_seed: Of the weights that turn a record into the log-odds of its label.
+        signal_seed: Of the weights that turn a record into the log-odds of its labels.
         name: Prefix of the shards; the experiment's name when empty.
         overwrite: Replaces a dataset that is in the directory.
 
     Returns:
-        The dataset's manifest, with the best AUC.
+        The dataset's manifest, with the best AUC if there is a single label.
 
     Raises:
         UserError: If the task's schema cannot be generated or the output cannot be written.
     """
     task = experiment.task
-    features, label = task.features(), task.label()
-    signal = PlantedSignal(features, label, signal_seed)
-    all_logits, all_labels = [], []
+    features, labels = task.features(), task.labels()
+    signals = [
+        PlantedSignal(features, label, signal_seed + (index << 32))
+        for index, label in enumerate(labels)
+    ]
+    all_logits, all_truth = [], []
     with (
         DatasetWriter(output, name or experiment.name, shards, task, overwrite) as writer,
         tqdm(total=records, unit=" records", disable=None, leave=False) as progress,
@@ -69,13 +72,19 @@ def generate(
         for shard in range(shards):
             generator = np.random.default_rng([seed, shard])
             for count in _blocks(records // shards + (shard < records % shards)):
-                columns, logits, labels = signal.draw(generator, count)
-                for values in _records({**columns, label.name: labels}):
-                    writer.write(shard, examples.encode(values, features, label))
-                all_logits.append(logits)
-                all_labels.append(labels)
+                columns = signals[0].sample(generator, count)
+                for signal, label in zip(signals, labels, strict=True):
+                    logits = signal.logits(columns)
+                    truth = signal.labels(generator, logits)
+                    columns = {**columns, label.name: truth}
+                    all_logits.append(logits)
+                    all_truth.append(truth)
+                for values in _records(columns):
+                    writer.write(shard, examples.encode(values, features, labels))
                 progress.update(count)
-        best_auc = metrics.auc(np.concatenate(all_labels), np.concatenate(all_logits))
+        if len(labels) > 1:
+            return writer.finish()
+        best_auc = metrics.auc(np.concatenate(all_truth), np.concatenate(all_logits))
         return writer.finish(best_auc=None if math.isnan(best_auc) else best_auc)
 
 
@@ -95,6 +104,8 @@ def main() -> None:
         overwrite=values.overwrite,
     )
     best = "not defined: all labels are equal"
+    if len(dataset.labels) > 1:
+        best = "not defined for several labels"
     if dataset.best_auc is not None:
         best = f"{dataset.best_auc:.4f}"
     sys.stdout.write(

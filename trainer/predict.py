@@ -4,12 +4,13 @@
         --config=configs/census.py
 
 `--data` is a dataset's directory, a TFRecord file or a glob of them (gzip when they end in `.gz`),
-or a text file: with `--config` its rows are read as the task says, the label's columns optional;
+or a text file: with `--config` its rows are read as the task says, the labels' columns optional;
 without, its header names the features (`NAME`, or `NAME_0`, `NAME_1`, … for a vector); the
 values of a feature that varies in length stand in one cell, divided by `|`.
 
 The output has a header and one line per record in order: `label,prediction` when the labels are
-known, else `prediction`; a vector is `prediction_0,prediction_1,…`.
+known, else `prediction`; a vector is `prediction_0,prediction_1,…`. Several labels or predictions
+have their names behind: `label_NAME`, `prediction_NAME`.
 """
 
 import trainer.quiet_tensorflow  # noqa: F401 - it loads TensorFlow  # isort: skip
@@ -20,7 +21,7 @@ import io
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,11 +74,15 @@ class _Output:
         except tf.errors.OpError as error:
             raise self._unwritable(error) from None
 
-    def write(self, labels: npt.NDArray[Any] | None, predictions: npt.NDArray[np.float32]) -> None:
+    def write(
+        self, labels: Mapping[str, npt.NDArray[Any]], predictions: Mapping[str, npt.NDArray[Any]]
+    ) -> None:
         """Adds one line per record."""
-        parts = [("prediction", predictions)]
-        if labels is not None:
-            parts.insert(0, ("label", labels))
+        parts = [
+            (kind if len(values) == 1 else f"{kind}_{name}", value)
+            for kind, values in (("label", labels), ("prediction", predictions))
+            for name, value in values.items()
+        ]
         flat = [(name, values.reshape(len(values), -1)) for name, values in parts]
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
@@ -135,22 +140,24 @@ def predict(
         UserError: If a record is bad, there is none, or the output exists or cannot be written.
     """
     sink = _Output(output, overwrite)
-    all_labels: list[npt.NDArray[Any]] = []
-    all_predictions: list[npt.NDArray[np.float32]] = []
+    all_labels: list[dict[str, npt.NDArray[Any]]] = []
+    all_predictions: list[dict[str, npt.NDArray[np.float32]]] = []
+    records = 0
     finished = False
     try:
         with tqdm(total=source.total, unit=" records", disable=None, leave=False) as progress:
             is_labelled: bool | None = None
             for batch in source.batches(batch_size):
                 is_labelled = _is_labelled(batch, model, is_labelled)
-                inputs, labels = batch.parse(model.features, model.label if is_labelled else None)
+                inputs, labels = batch.parse(model.features, model.labels if is_labelled else ())
                 predictions = model.predict(inputs)
-                known = None if labels is None else labels.numpy()
+                known = {name: value.numpy() for name, value in labels.items()}
                 sink.write(known, predictions)
                 all_predictions.append(predictions)
-                if known is not None:
+                if known:
                     all_labels.append(known)
-                progress.update(len(predictions))
+                records += len(batch.numbers)
+                progress.update(len(batch.numbers))
         if not all_predictions:
             raise UserError(f"--data={source.data} holds no record")
         sink.finish()
@@ -159,7 +166,7 @@ def predict(
         if not finished:
             sink.discard()
     auc, reason = _auc(all_labels, all_predictions)
-    return Predictions(sum(map(len, all_predictions)), source.bad_rows, auc, reason)
+    return Predictions(records, source.bad_rows, auc, reason)
 
 
 def main() -> None:
@@ -187,13 +194,14 @@ def _row_format(path: str | None, texts: Sequence[str], model: ExportedModel) ->
         return None
     task = overrides.apply(config.load(path), texts).task
     schemas = [feature.schema() for feature in task.features()]
-    model.check_schema(schemas, task.label().schema(), f"--config={path}")
+    labels = [label.schema() for label in task.labels()]
+    model.check_schema(schemas, labels, f"--config={path}")
     return task.rows()
 
 
 def _is_labelled(batch: RecordBatch, model: ExportedModel, before: bool | None) -> bool:
     """Whether a batch has labels, as the ones before it."""
-    found = batch.has_labels(model.label)
+    found = batch.has_labels(model.labels)
     if before is not None and found != before:
         states = ("has a label", "have none") if found else ("has no label", "have one")
         raise UserError(
@@ -204,12 +212,18 @@ def _is_labelled(batch: RecordBatch, model: ExportedModel, before: bool | None) 
 
 
 def _auc(
-    labels: Sequence[npt.NDArray[Any]], predictions: Sequence[npt.NDArray[np.float32]]
+    labels: Sequence[Mapping[str, npt.NDArray[Any]]],
+    predictions: Sequence[Mapping[str, npt.NDArray[np.float32]]],
 ) -> tuple[float | None, str]:
     """The AUC, or None and the reason."""
     if not labels:
         return None, "not known without labels"
-    truth, scores = np.concatenate(labels), np.concatenate(predictions)
+    if len(labels[0]) > 1 or len(predictions[0]) > 1:
+        return None, "not defined for several labels or predictions"
+    truth, scores = (
+        np.concatenate([value for part in parts for value in part.values()])
+        for parts in (labels, predictions)
+    )
     if scores.size != len(scores) or truth.size != len(truth):
         return None, "not defined for vectors"
     if truth.dtype == object or not np.isin(truth, (0, 1)).all():

@@ -40,7 +40,7 @@ class PredictionInput:
         Args:
             data: A dataset's directory, or a file or glob of TFRecords or rows; local or `gs://`.
             data_format: One of `FORMATS`; "auto" tells by the name.
-            model: Whose features every record must hold, and whose label it may hold too.
+            model: Whose features every record must hold, and whose labels it may hold too.
             row_format: Layout of rows without a header; None for rows with one.
             max_bad_rows: How many bad rows may be left out.
 
@@ -54,7 +54,7 @@ class PredictionInput:
             self._format = _format(data) if data_format == "auto" else data_format
             if self._format == "dataset":
                 dataset = manifest.read(data, "--data")
-                model.check_schema(dataset.features, dataset.label, f"--data={data}")
+                model.check_schema(dataset.features, dataset.labels, f"--data={data}")
                 self.total = dataset.records
                 self._paths = [dataset.path_of(shard) for shard in dataset.shards if shard.records]
             else:
@@ -62,7 +62,7 @@ class PredictionInput:
         except tf.errors.OpError as error:
             raise UserError(f"--data={data} cannot be read: {error.message}") from None
         if self._format == "csv":
-            self._rows = PredictionRows(model.features, model.label, row_format, max_bad_rows)
+            self._rows = PredictionRows(model.features, model.labels, row_format, max_bad_rows)
         elif row_format is not None:
             raise UserError(
                 f"--data={data} holds records already, which --config does not apply to; leave "

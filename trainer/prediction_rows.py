@@ -34,7 +34,7 @@ class PredictionRows:
     def __init__(
         self,
         features: Sequence[Feature],
-        label: Feature,
+        labels: Sequence[Feature],
         row_format: RowFormat | None,
         max_bad_rows: int = 0,
     ):
@@ -42,13 +42,13 @@ class PredictionRows:
 
         Args:
             features: What a record must hold.
-            label: What it may hold too.
-            row_format: The layout of files without a header, the label's columns optional; None
+            labels: What it may hold too.
+            row_format: The layout of files without a header, the labels' columns optional; None
                 for comma-separated (`.tsv`: tab-separated) files whose header names the features.
             max_bad_rows: How many bad rows may be left out.
         """
         self._features = features
-        self._label = label
+        self._labels = labels
         self._row_format = row_format
         self._max_bad_rows = max_bad_rows
         self.bad_rows = 0
@@ -71,20 +71,21 @@ class PredictionRows:
             row_format, header_line = self._format_of_header(path)
         else:
             row_format, header_line = self._format_of_first_row(path, self._row_format), 0
-        label = self._label if self._label.name in row_format.fields else None
+        is_labelled = all(label.name in row_format.fields for label in self._labels)
         lines: list[int] = []
         records: list[bytes] = []
-        for line, record in self._records(path, row_format, label, header_line):
+        labels = self._labels if is_labelled else ()
+        for line, record in self._records(path, row_format, labels, header_line):
             lines.append(line)
             records.append(record)
             if len(lines) == batch_size:
-                yield RecordBatch(path, "line", lines, records, label is not None)
+                yield RecordBatch(path, "line", lines, records, is_labelled)
                 lines, records = [], []
         if lines:
-            yield RecordBatch(path, "line", lines, records, label is not None)
+            yield RecordBatch(path, "line", lines, records, is_labelled)
 
     def _records(
-        self, path: str, row_format: RowFormat, label: Feature | None, header_line: int
+        self, path: str, row_format: RowFormat, labels: Sequence[Feature], header_line: int
     ) -> Iterator[tuple[int, bytes]]:
         """Line number and serialized record of every good row after the header."""
         header = f"{path} line {header_line}"
@@ -98,7 +99,7 @@ class PredictionRows:
             if line == header_line:
                 continue
             try:
-                yield line, examples.encode(values, self._features, label)
+                yield line, examples.encode(values, self._features, labels)
             except UserError as error:
                 self._leave_out(BadRow(f"{path} line {line}: {error}"))
 
@@ -111,15 +112,16 @@ class PredictionRows:
             )
 
     def _format_of_first_row(self, path: str, full: RowFormat) -> RowFormat:
-        """The layout with the label's columns or without them, whichever the first row has."""
+        """The layout with the labels' columns or without them, whichever the first row has."""
         names = [feature.name for feature in self._features]
         features_only = full.only(names)
-        if self._label.name not in full.fields:
+        label_names = [label.name for label in self._labels]
+        if not all(name in full.fields for name in label_names):
             return features_only
-        full = full.only([*names, self._label.name])
+        full = full.only([*names, *label_names])
         needed = {column for field in features_only.fields.values() for column in field.columns}
-        of_label = set(full.fields[self._label.name].columns) - needed
-        columns = tuple(column for column in full.columns if column not in of_label)
+        of_labels = {column for name in label_names for column in full.fields[name].columns}
+        columns = tuple(c for c in full.columns if c in needed or c not in of_labels)
         unlabelled = RowFormat(columns, full.delimiter, features_only.fields)
         return full if self._fits(path, full) or not self._fits(path, unlabelled) else unlabelled
 
@@ -145,9 +147,9 @@ class PredictionRows:
         delimiter = "\t" if path.removesuffix(".gz").endswith(".tsv") else ","
         header = [cell.strip() for cell in next(csv.reader([text], delimiter=delimiter))]
         fields = {feature.name: _field(feature) for feature in self._features}
-        label = _field(self._label)
-        if set(label.columns) & set(header):
-            fields[self._label.name] = label
+        labels = {label.name: _field(label) for label in self._labels}
+        if any(set(field.columns) & set(header) for field in labels.values()):
+            fields.update(labels)
         wanted = [column for field in fields.values() for column in field.columns]
         missing = [name for name in wanted if name not in header]
         unknown = [name for name in header if name not in wanted]

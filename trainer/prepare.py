@@ -72,8 +72,8 @@ def prepare(
             the output cannot be written.
     """
     task = experiment.task
-    features, label = task.features(), task.label()
-    row_format = task.rows().only([feature.name for feature in (*features, label)])
+    features, labels = task.features(), task.labels()
+    row_format = task.rows().only([feature.name for feature in (*features, *labels)])
     bad_rows = _BadRows(max_bad_rows)
     written = 0
     with (
@@ -83,7 +83,7 @@ def prepare(
         for path in inputs:
             for line, values in row_format.read(path, bad_rows):
                 try:
-                    record = examples.encode(values, features, label)
+                    record = examples.encode(values, features, labels)
                 except UserError as error:
                     bad_rows(BadRow(f"{path} line {line}: {error}"))
                     continue

@@ -38,40 +38,43 @@ class RecordBatch:
         """The record of this index in the batch, for messages."""
         return f"{self.path} {self.unit} {self.numbers[index]}"
 
-    def has_labels(self, label: Feature) -> bool:
-        """Whether the records hold this label."""
+    def has_labels(self, labels: Sequence[Feature]) -> bool:
+        """Whether the records hold any of the labels."""
         if self.labelled is not None:
             return self.labelled
         slot = self._example(0).features.feature
-        return label.name in slot and slot[label.name].WhichOneof("kind") is not None
+        return any(
+            label.name in slot and slot[label.name].WhichOneof("kind") is not None
+            for label in labels
+        )
 
     def parse(
-        self, features: Sequence[Feature], label: Feature | None
-    ) -> tuple[dict[str, tf.Tensor], tf.Tensor | None]:
+        self, features: Sequence[Feature], labels: Sequence[Feature] = ()
+    ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
         """The records as tensors.
 
         Args:
             features: What every record must hold.
-            label: What else it must hold, or None.
+            labels: What else it must hold.
 
         Returns:
-            Tensors `[n, *shape]` by feature name, and the labels `[n, *shape]` (None without).
+            Tensors `[n, *shape]` of the features and of the labels, by name.
 
         Raises:
             UserError: If a record does not hold that; the first such record is named.
         """
         try:
-            inputs, labels = examples.parse(tf.constant(self.serialized), features, label)
+            inputs, truth = examples.parse(tf.constant(self.serialized), features, labels)
         except tf.errors.InvalidArgumentError as error:
             for index in range(len(self.numbers)):
-                self._check(index, (*features, label) if label else features)
+                self._check(index, (*features, *labels))
             raise UserError(
                 f"{self.where(0)} and the next cannot be read: {error.message}"
             ) from None
         for feature in features:
             if feature.vocabulary_size:
                 self._check_ids(feature, inputs[feature.name])
-        return inputs, labels
+        return inputs, truth
 
     def _example(self, index: int) -> Any:
         try:

@@ -13,6 +13,7 @@ from tfps.experiment import Experiment
 from tfps.manifest import Manifest
 from tfps.model import StatelessModel
 from tfps.store.rules import Rules
+from tfps.task_metrics import check_metrics
 from trainer.inputs import check_writable, read_data
 
 
@@ -53,6 +54,7 @@ class RunInputs:
         check_writable(job_dir)
         train = experiment.train
         model = StatelessModel(task, train.seed, train.dense_table_bytes)
+        check_metrics(task, model.prediction_names)
         rules = Rules.of(task, model)
         return cls(experiment, cluster, job_dir, data, eval_data, model, rules)
 
@@ -76,6 +78,7 @@ class RunInputs:
             "staleness": {"mean": 0.0, "histogram": []},
             "steps_per_closure": 0,
             "pipeline_depth": self.experiment.train.pipeline_depth,
+            "loss_scale": None,
             "seconds": 0.0,
             "examples_per_second": 0.0,
             "metrics": {},

@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from tfps.checkpoint import CheckpointDirectory
 from tfps.closures import Closures
 from tfps.coordinator import Coordinator, slots
@@ -19,6 +17,7 @@ from tfps.lease_queue import LeaseQueue, QueueState
 from tfps.report import FINISHED, Report
 from tfps.step import Step
 from tfps.store.parameter_store import ParameterStore
+from tfps.task_metrics import task_metrics
 from tfps.task_watch import TaskWatch
 from trainer.inputs import identity
 from trainer.progress_display import ProgressDisplay
@@ -58,7 +57,7 @@ class Training:
         step = Step(experiment.task, model, self._store, train.jit_compile)
         self._coordinator = Coordinator(
             executor,
-            Closures(experiment, step, self._store.progress),
+            Closures(experiment, step, self._store.progress, model.prediction_names),
             self._store.progress,
             watch,
             train,
@@ -134,9 +133,8 @@ class Training:
             return
         shards = [(data.path_of(shard), shard.records) for shard in data.shards if shard.records]
         result = self._coordinator.evaluate(shards)
-        metrics = {"loss": result.loss}
-        for name, metric in self._inputs.experiment.task.metrics().items():
-            metrics[name] = float(np.asarray(metric(result.labels, result.predictions)))
+        task = self._inputs.experiment.task
+        metrics = {"loss": result.loss, **task_metrics(task, result.labels, result.predictions)}
         text = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
         _log.info("evaluation after epoch %d: %s", self._queue.epoch, text)
         self._evaluations.append({"epoch": self._queue.epoch, **metrics})
@@ -161,10 +159,17 @@ class Training:
             "steps": self._store.steps(),
             "staleness": self._store.staleness.report(),
             "steps_per_closure": self._coordinator.closure_length.steps,
+            "loss_scale": self._loss_scale(),
             "seconds": round(time.monotonic() - self._began, 3),
             "examples_per_second": round(self._coordinator.throughput.examples_per_second, 1),
             "failures": [dataclasses.asdict(failure) for failure in self._watch.failures],
         }
+
+    def _loss_scale(self) -> dict[str, Any] | None:
+        if self._store.loss_scale is None:
+            return None
+        scale, skipped = self._store.loss_scale.read()
+        return {"scale": scale, "skipped_steps": skipped}
 
 
 def _after(seconds: float) -> Callable[[], bool]:

@@ -31,6 +31,10 @@ class Bad(smoke.Smoke):
         other = keras.Input((7,), name="other")
         return keras.Model({"other": other}, keras.layers.Dense(1)(other))
 
+    def loss(self):
+        reduction = "none" if self.wrong == "loss" else "sum_over_batch_size"
+        return keras.losses.BinaryCrossentropy(from_logits=True, reduction=reduction)
+
     def optimizer(self):
         if self.wrong == "clipnorm":
             return keras.optimizers.Adam(clipnorm=1.0)
@@ -286,6 +290,11 @@ CASES = {
     ),
     "model that does not fit the features": Case(
         with_config(CONFIG, "--set=task.wrong=model"), ("build_model(): ", "numbers", "token")
+    ),
+    "loss that is no scalar, before any task is looked for": Case(
+        with_config(CONFIG, "--set=task.wrong=loss"),
+        ("loss() of Bad gives a tensor of shape (None,), not a scalar",),
+        {"TF_CONFIG": tf_config(UNREACHABLE)},
     ),
     "async without a cluster": Case(with_flags("--mode=async"), ("--mode=async", "TF_CONFIG")),
     "unknown mode": Case(with_flags("--mode=sink"), ("--mode=sink",)),

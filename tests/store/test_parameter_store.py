@@ -69,7 +69,7 @@ def batch(generator, size=BATCH):
         "items": tf.constant(generator.integers(0, 40, (size, 3))),
         "x": tf.constant(generator.normal(size=(size, 4)).astype("f4")),
     }
-    return features, tf.constant(generator.integers(0, 2, size).astype("f4"))
+    return features, {"label": tf.constant(generator.integers(0, 2, size).astype("f4"))}
 
 
 def losses(task, parts, steps=20, seed=0):
@@ -113,9 +113,9 @@ def test_training_equals_keras_own_training():
     generator = np.random.default_rng(9)
     train = tf.function(step.train, autograph=False)
     for number in range(30):
-        features, label = batch(generator)
-        expected = theirs.train_on_batch(features, label)
-        loss, _ = train(features, label, tf.constant([1, number], tf.int64))
+        features, labels = batch(generator)
+        expected = theirs.train_on_batch(features, labels["label"])
+        loss, _ = train(features, labels, tf.constant([1, number], tf.int64))
         assert float(loss) == pytest.approx(float(np.ravel(expected)[0]), abs=1e-5)
         theirs.reset_metrics()
     for value, variable in zip(store.read_state(), model.state, strict=True):
@@ -144,12 +144,12 @@ def test_dropout_depends_on_the_step_and_the_seed_alone():
 
 def test_an_id_outside_its_table_stops_the_step_and_says_so():
     _, store, step = make(TwoTowers(), 2)
-    features, label = batch(np.random.default_rng(0))
+    features, labels = batch(np.random.default_rng(0))
     before = store.read_table(0)
     for bad in (50, -1):
         features["user"] = tf.constant([bad] * BATCH, tf.int64)
         with pytest.raises(tf.errors.InvalidArgumentError, match=f"id {bad} is outside table"):
-            tf.function(step.train)(features, label, tf.constant([0, 0], tf.int64))
+            tf.function(step.train)(features, labels, tf.constant([0, 0], tf.int64))
     assert np.array_equal(before, store.read_table(0))
 
 
@@ -160,10 +160,10 @@ def test_predicting_changes_nothing():
         "numbers": tf.constant(generator.normal(size=(8, 4)).astype("f4")),
         "token": tf.constant(generator.integers(0, 20, 8)),
     }
-    label = tf.constant(generator.integers(0, 2, 8))
+    labels = {"label": tf.constant(generator.integers(0, 2, 8))}
     predict = tf.function(step.predict)
-    first = predict(features, label)[1].numpy()
-    assert np.array_equal(first, predict(features, label)[1].numpy())
+    first = predict(features, labels)[1]["predictions"].numpy()
+    assert np.array_equal(first, predict(features, labels)[1]["predictions"].numpy())
     assert first.shape == (8,)
     assert store.steps() == 0
 
@@ -216,9 +216,9 @@ class TrainingOnly(keras.Model):
 
 def test_a_table_that_a_pass_does_not_use_is_left_alone():
     _, store, step = make(UsedInTrainingOnly(), 2)
-    features, label = batch(np.random.default_rng(0))
+    features, labels = batch(np.random.default_rng(0))
     before = store.read_table(0)
-    tf.function(step.predict)(features, label)
+    tf.function(step.predict)(features, labels)
     assert np.array_equal(before, store.read_table(0))
-    tf.function(step.train)(features, label, tf.constant([0, 0], tf.int64))
+    tf.function(step.train)(features, labels, tf.constant([0, 0], tf.int64))
     assert not np.array_equal(before, store.read_table(0))

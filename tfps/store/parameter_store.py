@@ -12,6 +12,7 @@ from tfps.store.dense_parameters import DenseParameters
 from tfps.store.gradient_clipping import GradientClipping
 from tfps.store.group_layout import GroupLayout
 from tfps.store.lease_progress import LeaseProgress
+from tfps.store.loss_scale import LossScale
 from tfps.store.piece import Piece
 from tfps.store.rules import Rules
 from tfps.store.staleness import Staleness
@@ -28,6 +29,8 @@ class Pulled(NamedTuple):
         groups: The distinct rows by group.
         lookups: The lookups, in the model's order.
         version: Number of updates before the pull, scalar int64 on the first ps.
+        loss_scale: What to multiply the loss by and divide the gradients by, scalar float32; None
+            for nothing.
     """
 
     dense: list[tf.Tensor]
@@ -35,6 +38,7 @@ class Pulled(NamedTuple):
     groups: list[PulledRows]
     lookups: list[Lookup]
     version: tf.Tensor
+    loss_scale: tf.Tensor | None
 
 
 class ParameterStore:
@@ -43,6 +47,7 @@ class ParameterStore:
     Attributes:
         progress: How far each lease in flight has come.
         staleness: How stale the updates were, since this process began.
+        loss_scale: The loss scale, None when the loss is not scaled.
     """
 
     def __init__(
@@ -80,6 +85,8 @@ class ParameterStore:
             self._state = tf.Variable(model.initial_state, trainable=False)
         self.progress = LeaseProgress(slots, devices[0])
         self.staleness = Staleness(devices[0])
+        scaling = model.loss_scaling
+        self.loss_scale = LossScale(scaling, devices[0]) if scaling else None
 
     def pull(self, lookups: list[Lookup]) -> Pulled:
         """Fetches the dense parameters, the state and the rows that the lookups ask for."""
@@ -94,7 +101,8 @@ class ParameterStore:
         ]
         with tf.device(self._devices[0]):
             version = self._iterations[0].read_value()
-        return Pulled(dense, state, pulled, lookups, version)
+        scale = self.loss_scale.pull() if self.loss_scale else None
+        return Pulled(dense, state, pulled, lookups, version, scale)
 
     def rows(self, pulled: Pulled) -> list[tf.Tensor]:
         """One row per id asked for, `[*ids.shape, dim]` for each lookup, in the lookups' order."""
@@ -127,6 +135,8 @@ class ParameterStore:
     ) -> None:
         """Applies one batch's gradients, and adds its change of the state.
 
+        Where the loss is scaled, gradients that are not all finite are not applied.
+
         Args:
             pulled: What `pull` returned.
             dense_gradients: One per dense variable.
@@ -134,19 +144,16 @@ class ParameterStore:
             state: New values of the state; what changed since the pull is added, so that concurrent
                 workers' changes add up.
         """
-        summed = [
-            group.sum_by_row(rows, gradient)
-            for group, rows, gradient in zip(
-                self._groups, pulled.groups, embedded_gradients, strict=True
+        if self.loss_scale and pulled.loss_scale is not None:
+            finite = self.loss_scale.all_finite([*dense_gradients, *embedded_gradients])
+            tf.cond(
+                finite,
+                lambda: self._apply(pulled, dense_gradients, embedded_gradients),
+                lambda: None,
             )
-        ]
-        dense_gradients, summed = self._clipping.clip(dense_gradients, summed, pulled.groups)
-        steps = self._count_update()
-        self.staleness.count(pulled.version, steps[0])
-        if dense_gradients:
-            self._dense.push(dense_gradients, steps)
-        for group, rows, gradient in zip(self._groups, pulled.groups, summed, strict=True):
-            group.push(rows, gradient, steps)
+            self.loss_scale.update(pulled.loss_scale, finite)
+        else:
+            self._apply(pulled, dense_gradients, embedded_gradients)
         both = list(zip(state, pulled.state, strict=True))
         if any(new is not old for new, old in both):
             change = tf.concat([tf.reshape(new - old, [-1]) for new, old in both], 0)
@@ -165,6 +172,8 @@ class ParameterStore:
         total = self._state_layout.total
         if total:
             pieces.append(Piece("state", (total,), 0, total, self._devices[-1], self._state))
+        if self.loss_scale:
+            pieces.append(self.loss_scale.piece())
         return pieces
 
     def set_steps(self, steps: int) -> None:
@@ -181,6 +190,7 @@ class ParameterStore:
             "tables": {t.name: [t.rows, t.dim] for t in self._model.tables},
             "dense_optimizer": self._rules.dense.signature(),
             **{group.layout.name: group.signature() for group in self._groups},
+            "loss": {"scaled": bool(self.loss_scale)},
         }
 
     def read_dense(self) -> list[np.ndarray]:
@@ -239,6 +249,26 @@ class ParameterStore:
         if shape.rank and shape[1:].is_fully_defined():
             return tf.reshape(rows, [-1, *shape[1:], dim])
         return tf.reshape(rows, tf.concat([tf.shape(lookup.ids), [dim]], 0))
+
+    def _apply(
+        self,
+        pulled: Pulled,
+        dense_gradients: Sequence[tf.Tensor],
+        embedded_gradients: Sequence[tf.Tensor],
+    ) -> None:
+        summed = [
+            group.sum_by_row(rows, gradient)
+            for group, rows, gradient in zip(
+                self._groups, pulled.groups, embedded_gradients, strict=True
+            )
+        ]
+        dense_gradients, summed = self._clipping.clip(dense_gradients, summed, pulled.groups)
+        steps = self._count_update()
+        self.staleness.count(pulled.version, steps[0])
+        if dense_gradients:
+            self._dense.push(dense_gradients, steps)
+        for group, rows, gradient in zip(self._groups, pulled.groups, summed, strict=True):
+            group.push(rows, gradient, steps)
 
     def _count_update(self) -> list[tf.Tensor]:
         """Counts one update on every ps; returns the number before it, on each."""

@@ -51,12 +51,12 @@ class Rules:
         Raises:
             UserError: If an optimizer, or one of its options, has no rule.
         """
-        optimizer = task.optimizer()
+        optimizer = _without_scaling(task.optimizer())
         dense = rule_for(optimizer)
         decays = tuple(_decays(optimizer, variable.value) for variable in model.dense)
         tables, tables_decay = [], []
         for table in model.tables:
-            optimizer = task.table_optimizer(table)
+            optimizer = _without_scaling(task.table_optimizer(table))
             try:
                 tables.append(rule_for(optimizer))
             except UserError as error:
@@ -81,6 +81,12 @@ def rule_for(optimizer: keras.optimizers.Optimizer) -> UpdateRule:
             f"use one of keras.optimizers: {known}"
         )
     return rule(optimizer)
+
+
+def _without_scaling(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+    """The optimizer that a `LossScaleOptimizer` wraps; the scaling is `LossScale`'s."""
+    is_wrapped = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    return optimizer.inner_optimizer if is_wrapped else optimizer
 
 
 def _decays(optimizer: keras.optimizers.Optimizer, variable: Any) -> bool:
