@@ -134,7 +134,7 @@ def test_each_closure_is_traced_once(manifest, depth):
     assert trainer.closures.train.experimental_get_tracing_count() == 1
 
 
-def read(path, buffer, seed, skip=0):
+def read(path, buffer, seed, part=(0, 100)):
     features = Smoke().features()
     data = records.batches(
         path,
@@ -143,12 +143,12 @@ def read(path, buffer, seed, skip=0):
         32,
         buffer,
         tf.constant(seed, tf.int64),
-        tf.constant(skip, tf.int64),
+        part=tuple(tf.constant(batch, tf.int64) for batch in part),
     )
     return [numbers for batch, _ in data.as_numpy_iterator() for numbers in batch["numbers"][:, 0]]
 
 
-def test_shuffling_reorders_every_record_once_and_skips_whole_batches(manifest):
+def test_shuffling_reorders_every_record_once_and_reads_any_part_of_them(manifest):
     path = manifest.path_of(manifest.shards[0])
     plain = read(path, 0, 0)
     shuffled = read(path, 64, 1)
@@ -157,7 +157,10 @@ def test_shuffling_reorders_every_record_once_and_skips_whole_batches(manifest):
     assert plain != shuffled
     assert shuffled == read(path, 64, 1)
     assert shuffled != read(path, 64, 2)
-    assert read(path, 64, 1, skip=2) == shuffled[64:]
+    for buffer in (0, 40, 64):
+        whole = read(path, buffer, 1)
+        for first, end in ((2, 100), (1, 4), (3, 7)):
+            assert read(path, buffer, 1, (first, end)) == whole[first * 32 : end * 32]
 
 
 def test_every_record_is_evaluated_once_in_order(manifest):
