@@ -52,9 +52,9 @@ class Sweep:
     cases: dict[Case, Sequence[str]]
 
 
-_PEERS_OF_LARGE_TABLES = ("tutorial-tf_keras", "torch-rpc")
-_OF_A_BATCH = ("tfps-1ps", "tfps-local", "tutorial-tf_keras", "torch-rpc")
-_OF_A_MODEL = ("tfps-1ps", "tfps-local", "tutorial-tf_keras", "fit-tf_keras")
+_OF_LARGE_TABLES = ("tfps-1ps", "tfps-local", "tutorial-tf_keras", "torch-rpc")
+_OF_A_BATCH = ("tfps-1ps", "tutorial-tf_keras", "torch-rpc")
+_OF_A_MODEL = ("tfps-1ps", "tfps-local", "tutorial-tf_keras")
 
 SWEEPS = {
     "base": Sweep("model", "All systems", {Case(): SYSTEMS}),
@@ -62,27 +62,21 @@ SWEEPS = {
         "rows",
         "Rows per table",
         {
-            Case(): SYSTEMS,
-            Case(rows=200_000): (
-                *("tfps-1ps", "tfps-local", "tutorial-keras"),
-                *_PEERS_OF_LARGE_TABLES,
-            ),
-            Case(rows=2_000_000): ("tfps-1ps", "tfps-local", *_PEERS_OF_LARGE_TABLES),
+            Case(): (*_OF_LARGE_TABLES, "tutorial-keras"),
+            Case(rows=200_000): (*_OF_LARGE_TABLES, "tutorial-keras"),
+            Case(rows=2_000_000): _OF_LARGE_TABLES,
         },
     ),
     "batch": Sweep(
         "batch",
         "Records per step of a worker",
-        {
-            Case(batch=batch): SYSTEMS if batch == Case().batch else _OF_A_BATCH
-            for batch in (64, 256, 512, 1024, 4096)
-        },
+        {Case(batch=batch): _OF_A_BATCH for batch in (64, 256, 512, 1024, 4096)},
     ),
     "models": Sweep(
         "model",
         "Models",
         {
-            Case(): SYSTEMS,
+            Case(): _OF_A_MODEL,
             Case("wide_and_deep"): _OF_A_MODEL,
             Case("dense_100", rows=0): _OF_A_MODEL,
         },
@@ -100,10 +94,11 @@ def planned(
         only: Keeps cases whose name contains one of these; empty keeps all.
         systems: Replaces the systems of every case; empty does not.
     """
-    cases: dict[Case, Sequence[str]] = {}
+    cases: dict[Case, list[str]] = {}
     for sweep in sweeps:
         for case, usual in SWEEPS[sweep].cases.items():
-            cases.setdefault(case, systems or usual)
+            chosen = {*cases.get(case, ()), *(systems or usual)}
+            cases[case] = sorted(chosen, key=SYSTEMS.index)
     for case, chosen in cases.items():
         if not only or any(text in case.name for text in only):
             yield case, [name for name in chosen if name != "torch-rpc" or case.model == "dlrm"]

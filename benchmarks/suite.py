@@ -70,7 +70,7 @@ def parse() -> argparse.Namespace:
     add("--runs", type=int, default=3, help="of each system and case; 0 only makes the datasets")
     add("--seconds", type=float, default=10.0, help="least window of a run")
     add("--warm_seconds", type=float, default=3.0, help="of training before the window")
-    add("--limit_seconds", type=float, default=150.0, help="for a run, start included")
+    add("--limit_seconds", type=float, default=300.0, help="for a run, start included")
     add("--peer_python", default=sys.executable, help="interpreter with tf_keras and torch")
     add("--workers", type=int, default=2)
     add("--intra_op_threads", type=int, default=1, help="of every process of every system")

@@ -65,7 +65,7 @@ def case_table(results: Results, case: Case, reference: str) -> str:
 
 
 def sweep_table(results: Results, sweep: Sweep) -> str:
-    """Medians of examples/s and of CPU by the swept field; relative to the same system's first."""
+    """Medians by the swept field; if that is a number, also relative to the system's first."""
     cases = [case for case in sweep.cases if case in results.cases()]
     systems = dict.fromkeys(system for case in cases for system in results.systems(case))
     header = ["system", "figure", *(f"{_value(getattr(case, sweep.field))}" for case in cases)]
@@ -82,7 +82,8 @@ def sweep_table(results: Results, sweep: Sweep) -> str:
                     continue
                 median = results.spread(case, system, figure).median
                 ratio = results.ratio(figure, (case, system), (measured[0], system))
-                relative = f" ({ratio.median:.2f}×)" if ratio and case != measured[0] else ""  # noqa: RUF001
+                compares = ratio and case != measured[0] and sweep.field != "model"
+                relative = f" ({ratio.median:.2f}×)" if compares else ""  # noqa: RUF001
                 cells.append(f"{median:,.{digits}f}{relative}")
             lines.append([system, name, *cells])
     return _markdown(header, lines)
