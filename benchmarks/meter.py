@@ -19,7 +19,7 @@ class Reading:
         loopback_bytes: Bytes ever received on the loopback interface.
         busy: CPU time of the whole machine, seconds over all cores.
         stolen: CPU time that the hypervisor gave to others, seconds over all cores.
-        memory: Resident memory of all processes, bytes.
+        peak_memory: Most resident memory that each process ever had, bytes.
     """
 
     time: float
@@ -27,7 +27,7 @@ class Reading:
     loopback_bytes: int
     busy: float
     stolen: float
-    memory: int
+    peak_memory: dict[str, int]
 
 
 class Meter:
@@ -46,9 +46,10 @@ class Meter:
 
         Raises:
             psutil.NoSuchProcess: If one of the processes has ended.
+            FileNotFoundError: If one ends in between.
         """
         cpu = {name: sum(process.cpu_times()[:2]) for name, process in self._processes.items()}
-        memory = sum(process.memory_info().rss for process in self._processes.values())
+        memory = {name: _peak_memory(process.pid) for name, process in self._processes.items()}
         busy, stolen = _machine_seconds()
         return Reading(time.monotonic(), cpu, _loopback_bytes(), busy, stolen, memory)
 
@@ -62,19 +63,26 @@ def used(start: Reading, end: Reading, examples: int) -> dict[str, Any]:
         examples: Examples trained in between.
 
     Returns:
-        Figures by name. `others_cores` and `stolen_cores` say how much of the machine somebody
-        else had, in cores: a run in which they are not near 0 was disturbed.
+        Figures by name. `chief_share` is the chief's part of the CPU time of all processes, 0
+        without a chief; `peak_megabytes` has the largest process of each role. `others_cores` and
+        `stolen_cores` say how much of the machine somebody else had, in cores: a run in which they
+        are not near 0 was disturbed.
     """
     seconds = end.time - start.time
     cpu = {name: end.cpu[name] - start.cpu[name] for name in end.cpu}
     total = sum(cpu.values())
+    peaks: dict[str, int] = {}
+    for name, peak in end.peak_memory.items():
+        role = name.partition("-")[0]
+        peaks[role] = max(peaks.get(role, 0), round(peak / 1e6))
     return {
         "seconds": round(seconds, 2),
         "examples": examples,
         "examples_per_second": round(examples / seconds, 1),
         "cpu_seconds_per_million_examples": round(total / examples * 1e6, 2),
         "loopback_bytes_per_example": round((end.loopback_bytes - start.loopback_bytes) / examples),
-        "memory_megabytes": round(end.memory / 1e6),
+        "chief_share": round(cpu.get("chief-0", 0.0) / total, 4),
+        "peak_megabytes": peaks,
         "cpu_seconds": {name: round(value, 2) for name, value in cpu.items()},
         "others_cores": round(max(0.0, end.busy - start.busy - total) / seconds, 3),
         "stolen_cores": round((end.stolen - start.stolen) / seconds, 3),
@@ -88,6 +96,14 @@ def _loopback_bytes() -> int:
             if name.strip() == "lo":
                 return int(counters.split()[0])
     raise RuntimeError("/proc/net/dev has no line of the loopback interface")
+
+
+def _peak_memory(process: int) -> int:
+    with open(f"/proc/{process}/status") as file:
+        for line in file:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return 0  # it has ended, and awaits being collected
 
 
 def _machine_seconds() -> tuple[float, float]:

@@ -1,17 +1,55 @@
-"""The benchmarks start, and refuse what they cannot use; they are too long to run here."""
+"""The benchmarks refuse what they cannot use, keep and render results; a real run is slow."""
 
+import json
 import pathlib
 import subprocess
 import sys
 
+import keras
 import pytest
 
-BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
+from benchmarks import cases, models, systems, table, tfps_task
+from benchmarks.cases import SWEEPS, SYSTEMS, Case
+from benchmarks.measurement import Failed, Window, measure
+from benchmarks.results import Results, Spread
+from benchmarks.systems import System
+from tfps import config
+from trainer import progress_display
+
+ROOT = pathlib.Path(__file__).parents[1]
+SETTINGS = {"machine": {"cores": 2, "processor": "a processor"}, "seconds": 10.0}
 
 
-def run(script: str, *args: str) -> subprocess.CompletedProcess:
+def figures(speed, cpu=10.0, chief=0.01):
+    return {
+        "examples_per_second": speed,
+        "cpu_seconds_per_million_examples": cpu,
+        "loopback_bytes_per_example": 2000,
+        "chief_share": chief,
+        "cpu_seconds": {"chief-0": 1.0, "worker-0": 9.0},
+        "peak_megabytes": {"chief": 500, "worker": round(speed)},
+        "others_cores": 0.02,
+        "stolen_cores": 0.01,
+        "commit": "0123456789",
+    }
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Three runs of two systems on the base case, and one on larger tables."""
+    results = Results(tmp_path / "results.jsonl")
+    results.begin(SETTINGS)
+    for run, (mine, theirs) in enumerate(((100, 50), (120, 40), (90, 30)), start=1):
+        results.add(Case(), "tfps-1ps", run, figures(mine))
+        results.add(Case(), "torch-rpc", run, figures(theirs, cpu=20.0))
+        results.add(Case(rows=200_000), "tfps-1ps", run, figures(mine * 0.9))
+    return tmp_path / "results.jsonl"
+
+
+def run(module, *args):
     return subprocess.run(
-        [sys.executable, str(BENCHMARKS / script), *args],
+        [sys.executable, "-m", f"benchmarks.{module}", *args],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=60,
@@ -19,27 +57,169 @@ def run(script: str, *args: str) -> subprocess.CompletedProcess:
     )
 
 
-@pytest.mark.parametrize("script", ["against_tutorial.py", "tutorial.py"])
-def test_a_script_lists_its_flags(script):
-    result = run(script, "--help")
+@pytest.mark.parametrize("module", ["suite", "peers.start"])
+def test_a_program_lists_its_flags(module):
+    result = run(module, "--help")
     assert result.returncode == 0
-    assert "--workers" in result.stdout
+    assert "--data" in result.stdout
 
 
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
-        ("--runs=0", "--runs=0 must be at least 1"),
-        ("--seconds=3", "--seconds=3.0 must be at least 15.0"),
+        ("--seconds=1", "--seconds=1.0 must be at least 3.0"),
         ("--peer_python=no-such-python", "--peer_python=no-such-python: no such program"),
+        ("--systems=tfps", "--systems=tfps: there are tfps-1ps, tfps-2ps"),
+        ("--sweep=size", "--sweep=size: there are base, rows, batch, models"),
+        ("--only=rows=7", "--only=rows=7: no case has that in its name"),
+        ("--runs=-1", "--runs=-1 --workers=2: too few"),
     ],
 )
 def test_a_bad_flag_is_one_message(tmp_path, flag, message):
-    result = run("against_tutorial.py", f"--output={tmp_path}/out.json", flag)
-    assert (result.returncode, result.stderr) == (2, f"error: {message}\n")
+    result = run("suite", f"--output={tmp_path}/out.jsonl", flag)
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"error: {message}")
+    assert result.stderr.count("\n") == 1
 
 
 def test_an_output_in_no_directory(tmp_path):
-    result = run("against_tutorial.py", f"--output={tmp_path}/none/out.json")
+    result = run("suite", f"--output={tmp_path}/none/out.jsonl")
     assert result.returncode == 2
     assert "there is no directory" in result.stderr
+
+
+def test_a_case_of_two_sweeps_is_planned_once():
+    planned = dict(cases.planned(["rows", "base", "batch"], [], []))
+    assert len(planned) == 1 + 2 + 4
+    assert planned[Case()] == list(SYSTEMS)
+    assert planned[Case(batch=64)] == ["tfps-1ps", "tutorial-tf_keras", "torch-rpc"]
+
+
+def test_only_and_systems_choose():
+    (chosen,) = cases.planned(["rows"], ["rows=200000 "], ["mwms-tf_keras", "tfps-2ps"])
+    assert chosen == (Case(rows=200_000), ["tfps-2ps", "mwms-tf_keras"])
+    of_models = dict(cases.planned(["models"], ["dense"], ["tfps-1ps", "torch-rpc"]))
+    assert of_models == {Case("dense_100", rows=0): ["tfps-1ps"]}  # torch-rpc has the DLRM only
+
+
+@pytest.mark.parametrize(
+    ("line", "trained"),
+    [
+        (
+            "[chief] 12:00:00 epoch 1/1: 1,234,567 of 8,000,000 records, 90,000 examples/s, "
+            "loss 0.4321\n",
+            (1234567, 0.4321),
+        ),
+        ("TRAINED 512 loss 0.6931\n", (512, 0.6931)),
+        ("[chief] 12:00:00 connected to 2 workers and 1 ps\n", None),
+    ],
+)
+def test_progress_lines(line, trained):
+    assert systems.progress(line) == trained
+
+
+def test_the_interval_of_progress_lines_is_where_the_benchmark_sets_it():
+    assert progress_display.LINE_SECONDS > tfps_task.LINE_SECONDS
+
+
+def test_a_window_of_a_process_is_measured_and_the_process_ended(tmp_path):
+    program = (
+        "import time\n"
+        "for step in range(1, 10_000):\n"
+        "    print('TRAINED', step * 100, 'loss 0.5', flush=True)\n"
+        "    end = time.monotonic() + 0.05\n"
+        "    while time.monotonic() < end: pass\n"
+    )
+    system = System([sys.executable, "-c", program], "chief-0")
+    found = measure(system, Window(0.1, 0.5, 30.0), tmp_path / "log")
+    assert found["seconds"] >= 0.5
+    assert found["examples"] % 100 == 0
+    assert 100 < found["examples_per_second"] <= 2000
+    assert found["chief_share"] == 1.0
+    assert found["peak_megabytes"]["chief"] > 1
+    assert found["loss"] == 0.5
+
+
+@pytest.mark.parametrize("program", ["raise SystemExit('broken')", "import time; time.sleep(60)"])
+def test_a_system_that_trains_nothing_is_reported(tmp_path, program):
+    system = System([sys.executable, "-c", program], "chief-0")
+    with pytest.raises(Failed, match=r"no window of 0\.5 s was seen"):
+        measure(system, Window(0.1, 0.5, 2.0), tmp_path / "log")
+
+
+def test_results_are_read_again(path):
+    results = Results(path)
+    assert results.has(Case(), "tfps-1ps", 3)
+    assert not results.has(Case(), "tfps-1ps", 4)
+    assert results.spread(Case(), "tfps-1ps", table.SPEED) == Spread(100, 90, 120)
+    # Of runs with the same number: 100 / 50, 120 / 40, 90 / 30.
+    ratio = results.ratio(table.SPEED, (Case(), "tfps-1ps"), (Case(), "torch-rpc"))
+    assert ratio == Spread(3.0, 2.0, 3.0)
+
+
+def test_a_line_that_was_cut_off_is_left_out(path):
+    whole = path.read_text()
+    path.write_text(whole + '{"run": 4, "syst')
+    assert not Results(path).has(Case(), "tfps-1ps", 4)
+    assert path.read_text() == whole
+
+
+def test_results_of_other_settings_are_refused(path):
+    with pytest.raises(Failed, match="has runs with other settings \\(seconds\\)"):
+        Results(path).begin({**SETTINGS, "seconds": 20.0})
+
+
+def test_a_file_of_something_else_is_refused(tmp_path):
+    (tmp_path / "other").write_text(json.dumps({"a": 1}) + "\n")
+    with pytest.raises(Failed, match="line 1 is no result of a run"):
+        Results(tmp_path / "other")
+
+
+def test_tables(path):
+    text = table.report(Results(path), "tfps-1ps")
+    lines = [line.split(" | ") for line in text.splitlines()]
+    (peer,) = [line for line in lines if line[0] == "| torch-rpc"]
+    assert peer[1:4] == ["3.00 (2.00–3.00)", "0.50 (0.50–0.50)", "40 (30–50)"]  # noqa: RUF001
+    assert peer[6:8] == ["1.0%", "chief 500, worker 50"]
+    (swept,) = [line for line in lines if line[:2] == ["| tfps-1ps", "examples/s"]]
+    assert swept[2:] == ["100", "90 (0.90×) |"]  # noqa: RUF001
+    assert "- cores: 2" in text
+    assert "worst window: 0.03" in text
+
+
+def test_pictures(path, tmp_path):
+    pytest.importorskip("matplotlib", reason="the benchmarks' extra is not installed")
+    output = tmp_path / "docs"
+    output.mkdir()
+    result = run("report", str(path), f"--output={output}")
+    assert result.returncode == 0, result.stderr
+    assert (output / "benchmark_rows.png").read_bytes().startswith(b"\x89PNG")
+    assert "![benchmark_rows](benchmark_rows.png)" in (output / "benchmarks.md").read_text()
+
+
+@pytest.mark.parametrize("model", cases.MODELS)
+def test_peers_and_tfps_train_the_same_model(model):
+    case = next(case for case in SWEEPS["models"].cases if case.model == model)
+    path = systems.datasets.CONFIGS[model]
+    mine = config.load(str(ROOT / path)).task.build_model()
+    theirs = models.build(keras, model, case.rows)
+    shapes = [sorted(tuple(each.shape) for each in one.weights) for one in (mine, theirs)]
+    assert shapes[0] == shapes[1]
+    assert mine.count_params() == theirs.count_params()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_short_run(tmp_path):
+    result = subprocess.run(
+        [
+            *(sys.executable, "-m", "benchmarks.suite", f"--output={tmp_path}/results.jsonl"),
+            *(f"--data={tmp_path}/data", "--only=dense", "--sweep=models", "--runs=1"),
+            *("--systems=tfps-local,tutorial-keras", "--seconds=3", "--warm_seconds=1"),
+        ],
+        cwd=ROOT,
+        check=False,
+    )
+    assert result.returncode == 0
+    results = Results(tmp_path / "results.jsonl")
+    assert results.systems(Case("dense_100", rows=0)) == ["tfps-local", "tutorial-keras"]

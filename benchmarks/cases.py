@@ -1,0 +1,104 @@
+"""What is measured: systems, cases and the sweeps that are made of them."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+TFPS = ("tfps-1ps", "tfps-2ps", "tfps-local")
+SYSTEMS = (
+    *TFPS,
+    "tutorial-keras",
+    "tutorial-tf_keras",
+    "fit-tf_keras",
+    "mwms-tf_keras",
+    "torch-rpc",
+)
+MODELS = ("dlrm", "wide_and_deep", "dense_100")
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One training job, the same for every system.
+
+    Attributes:
+        model: One of `MODELS`.
+        rows: Rows of each of its tables; 0 for a model without tables.
+        batch: Records per step of one worker.
+    """
+
+    model: str = "dlrm"
+    rows: int = 20_000
+    batch: int = 512
+
+    @property
+    def name(self) -> str:
+        """For people, and for `--only`."""
+        return f"{self.model} rows={self.rows} batch={self.batch}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """Cases that differ in one field.
+
+    Attributes:
+        field: Which one.
+        title: For a heading.
+        cases: With the systems that are measured on each. Left out is what takes too long or too
+            much memory: a dense gradient of every table for each step, or a copy of every table in
+            each worker.
+    """
+
+    field: str
+    title: str
+    cases: dict[Case, Sequence[str]]
+
+
+_OF_LARGE_TABLES = ("tfps-1ps", "tfps-local", "tutorial-tf_keras", "torch-rpc")
+_OF_A_BATCH = ("tfps-1ps", "tutorial-tf_keras", "torch-rpc")
+_OF_A_MODEL = ("tfps-1ps", "tfps-local", "tutorial-tf_keras")
+
+SWEEPS = {
+    "base": Sweep("model", "All systems", {Case(): SYSTEMS}),
+    "rows": Sweep(
+        "rows",
+        "Rows per table",
+        {
+            Case(): (*_OF_LARGE_TABLES, "tutorial-keras"),
+            Case(rows=200_000): (*_OF_LARGE_TABLES, "tutorial-keras"),
+            Case(rows=2_000_000): _OF_LARGE_TABLES,
+        },
+    ),
+    "batch": Sweep(
+        "batch",
+        "Records per step of a worker",
+        {Case(batch=batch): _OF_A_BATCH for batch in (64, 256, 512, 1024, 4096)},
+    ),
+    "models": Sweep(
+        "model",
+        "Models",
+        {
+            Case(): _OF_A_MODEL,
+            Case("wide_and_deep"): _OF_A_MODEL,
+            Case("dense_100", rows=0): _OF_A_MODEL,
+        },
+    ),
+}
+
+
+def planned(
+    sweeps: Sequence[str], only: Sequence[str], systems: Sequence[str]
+) -> Iterator[tuple[Case, Sequence[str]]]:
+    """The cases of some sweeps, each once, with the systems to measure on them.
+
+    Args:
+        sweeps: Names in `SWEEPS`.
+        only: Keeps cases whose name contains one of these; empty keeps all.
+        systems: Replaces the systems of every case; empty does not.
+    """
+    cases: dict[Case, list[str]] = {}
+    for sweep in sweeps:
+        for case, usual in SWEEPS[sweep].cases.items():
+            chosen = {*cases.get(case, ()), *(systems or usual)}
+            cases[case] = sorted(chosen, key=SYSTEMS.index)
+    for case, chosen in cases.items():
+        if not only or any(text in case.name for text in only):
+            yield case, [name for name in chosen if name != "torch-rpc" or case.model == "dlrm"]

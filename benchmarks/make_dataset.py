@@ -1,0 +1,71 @@
+"""Makes one dataset for all systems: TFRecord shards with their manifest, and arrays.
+
+    python -m benchmarks.make_dataset --config=configs/criteo.py --output=DIR
+
+Each shard is there many times under other names, as links: an epoch that outlasts a window, from
+records that are generated in seconds. `arrays/*.npy` hold the same records, for a peer that does
+not read TFRecords.
+"""
+
+import trainer.quiet_tensorflow  # noqa: F401  # isort: skip
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import shutil
+
+import numpy as np
+
+from tfps import config, manifest, overrides, records
+from tfps.experiment import Experiment
+from tfps.manifest import Manifest
+from trainer.generate import generate
+
+SHARDS = 8
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--config", required=True, help="of the task whose records are made")
+    parser.add_argument("--set", action="append", default=[], help="override of a config's field")
+    parser.add_argument("--output", required=True, help="directory to make")
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--copies", type=int, default=40, help="how often an epoch has each record")
+    flags = parser.parse_args()
+    experiment = overrides.apply(config.load(flags.config), flags.set)
+    partial = pathlib.Path(f"{flags.output}.partial")
+    if partial.exists():
+        shutil.rmtree(partial)
+    made = generate(experiment, str(partial), flags.records, SHARDS)
+    save_arrays(experiment, made, partial / "arrays")
+    link(made, partial, flags.copies)
+    partial.rename(flags.output)
+
+
+def link(made: Manifest, directory: pathlib.Path, copies: int) -> None:
+    """Gives each shard more names, and writes the manifest of all of them."""
+    shards = list(made.shards)
+    for copy in range(1, copies):
+        for shard in made.shards:
+            file = f"copy-{copy:02d}-{shard.file}"
+            os.link(directory / shard.file, directory / file)
+            shards.append(dataclasses.replace(shard, file=file))
+    manifest.write(dataclasses.replace(made, shards=tuple(shards)))
+
+
+def save_arrays(experiment: Experiment, made: Manifest, directory: pathlib.Path) -> None:
+    """Writes each feature and the label as one array `[records, *shape]`."""
+    features, label = experiment.task.features(), experiment.task.label()
+    parts: dict[str, list[np.ndarray]] = {each.name: [] for each in (*features, label)}
+    for shard in made.shards:
+        for values, labels in records.batches(made.path_of(shard), features, label, 8192):
+            for name, value in {**values, label.name: labels}.items():
+                parts[name].append(value.numpy())
+    directory.mkdir()
+    for name, arrays in parts.items():
+        np.save(directory / f"{name}.npy", np.concatenate(arrays))
+
+
+if __name__ == "__main__":
+    main()

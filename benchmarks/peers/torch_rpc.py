@@ -1,0 +1,158 @@
+"""The peer: a parameter server written by hand on torch.distributed.rpc.
+
+The ps holds one fused table of all categoricals, the MLP's parameters as one vector, and
+`torch.optim.Adagrad` for both. A worker makes the batch's ids unique, pulls the distinct rows and
+the vector in one call, computes, and pushes the summed gradients in one call, which it awaits
+before its next push: the push overlaps the next pull. Batches are tensors in memory.
+"""
+
+import argparse
+import os
+import pathlib
+import threading
+from typing import Any
+
+import numpy as np
+import torch
+from torch.distributed import rpc
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from benchmarks import models
+from benchmarks.peers.progress_lines import ProgressLines
+
+RPC_THREADS = 4
+ACCUMULATOR = 0.1  # Adagrad's initial one, Keras's default
+
+
+class Server:
+    """The parameters and their optimizer; only on the ps."""
+
+    def __init__(self, flags: argparse.Namespace):
+        torch.manual_seed(0)
+        rows = flags.rows * models.CATEGORICALS
+        self._table = torch.nn.Parameter(torch.empty(rows, models.DIM).uniform_(-0.05, 0.05))
+        self._dense = torch.nn.Parameter(parameters_to_vector(mlp().parameters()).detach())
+        self._optimizer = torch.optim.Adagrad(
+            [self._table, self._dense],
+            lr=models.LEARNING_RATES["dlrm"],
+            initial_accumulator_value=ACCUMULATOR,
+        )
+        self._lock = threading.Lock()
+        self._batch = flags.batch
+        self._steps = 0
+        self._lines = ProgressLines()
+
+    @torch.no_grad()
+    def pull(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rows `[len(ids), dim]` and the dense parameters `[n]`."""
+        return self._table.index_select(0, ids), self._dense.detach().clone()
+
+    def push(self, ids: torch.Tensor, rows: torch.Tensor, dense: torch.Tensor, loss: float) -> None:
+        """Applies the gradients of distinct rows and of the dense parameters."""
+        with self._lock:
+            self._table.grad = torch.sparse_coo_tensor(
+                ids[None], rows, self._table.shape, is_coalesced=True, check_invariants=False
+            )
+            self._dense.grad = dense
+            self._optimizer.step()
+            self._steps += 1
+            self._lines.show(self._steps * self._batch, loss)
+
+
+_server: Server | None = None
+
+
+def pull(ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """`Server.pull`, called by a worker."""
+    return _server.pull(ids)
+
+
+def push(*gradients: Any) -> None:
+    """`Server.push`, called by a worker."""
+    _server.push(*gradients)
+
+
+def run(flags: argparse.Namespace, cluster: dict[str, list[str]], job: str, index: int) -> None:
+    """Trains as a worker, answers calls as the ps."""
+    torch.set_num_threads(flags.intra_op_threads)
+    torch.set_num_interop_threads(1)
+    if job == "ps":
+        globals()["_server"] = Server(flags)
+    os.environ["TP_SOCKET_IFNAME"] = "lo"
+    rpc.init_rpc(
+        f"{job}{index}",
+        rank=0 if job == "ps" else 1 + index,
+        world_size=1 + flags.workers,
+        rpc_backend_options=rpc.TensorPipeRpcBackendOptions(
+            init_method=f"tcp://{cluster['ps'][0]}",
+            num_worker_threads=RPC_THREADS,
+            # TCP, as between machines; the default would be shared memory.
+            _transports=["uv"],
+            _channels=["basic"],
+        ),
+    )
+    if job == "worker":
+        train(flags, index)
+    threading.Event().wait()  # calls are answered by other threads
+
+
+def train(flags: argparse.Namespace, worker: int) -> None:
+    """Trains until this process is ended."""
+    ids, numbers, labels = arrays(flags)
+    batches = len(labels) // flags.batch
+    model, pushed = mlp(), None
+    parameters = list(model.parameters())
+    step = worker * batches // flags.workers
+
+    def batch_ids() -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.unique(part(ids, step % batches, flags.batch).view(-1), return_inverse=True)
+
+    distinct, places = batch_ids()
+    while True:
+        rows, dense = rpc.rpc_sync("ps0", pull, args=(distinct,))
+        vector_to_parameters(dense, parameters)
+        rows.requires_grad_(True)
+        embeddings = torch.nn.functional.embedding(places, rows).view(flags.batch, -1)
+        logits = model(torch.cat([embeddings, part(numbers, step % batches, flags.batch)], 1))
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(
+            logits[:, 0], part(labels, step % batches, flags.batch)
+        )
+        model.zero_grad(set_to_none=True)
+        loss.backward()
+        gradients = parameters_to_vector([parameter.grad for parameter in parameters])
+        if pushed is not None:
+            pushed.wait()
+        pushed = rpc.rpc_async(
+            "ps0", push, args=(distinct, rows.grad, gradients, float(loss.detach()))
+        )
+        step += 1
+        distinct, places = batch_ids()
+
+
+def arrays(flags: argparse.Namespace) -> tuple[torch.Tensor, ...]:
+    """Ids in the fused table `[n, 26]`, numbers `[n, 13]` and labels `[n]`, all in memory."""
+    directory = pathlib.Path(flags.data, "arrays")
+    ids = np.load(directory / "categoricals.npy")
+    ids += np.arange(models.CATEGORICALS) * flags.rows
+    labels = np.load(directory / "label.npy").astype(np.float32)
+    numbers = np.load(directory / "integers.npy")
+    return torch.from_numpy(ids), torch.from_numpy(numbers), torch.from_numpy(labels)
+
+
+def part(values: torch.Tensor, batch: int, size: int) -> torch.Tensor:
+    """One batch of an array, without a copy."""
+    return values[batch * size : (batch + 1) * size]
+
+
+def mlp() -> torch.nn.Sequential:
+    """The dense part of the model, with Keras's initial values."""
+    width = models.CATEGORICALS * models.DIM + models.INTEGERS
+    layers = [
+        *(torch.nn.Linear(width, 128), torch.nn.ReLU()),
+        *(torch.nn.Linear(128, 64), torch.nn.ReLU()),
+        torch.nn.Linear(64, 1),
+    ]
+    for layer in layers[::2]:
+        torch.nn.init.xavier_uniform_(layer.weight)
+        torch.nn.init.zeros_(layer.bias)
+    return torch.nn.Sequential(*layers)

@@ -1,0 +1,91 @@
+"""A picture of each sweep; needs matplotlib, nothing else."""
+
+import pathlib
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+
+from benchmarks.cases import SWEEPS, SYSTEMS, Case, Sweep
+from benchmarks.results import Results
+from benchmarks.table import CPU, SPEED
+
+_TITLES = {SPEED: "examples/s", CPU: "CPU-seconds per million examples"}
+_COLORS = dict(zip(SYSTEMS, plt.get_cmap("tab10").colors, strict=False))
+
+
+def draw(results: Results, directory: pathlib.Path) -> list[pathlib.Path]:
+    """Draws every sweep of which something was measured.
+
+    Returns:
+        The PNG files.
+    """
+    files = []
+    for name, sweep in SWEEPS.items():
+        cases = [case for case in sweep.cases if case in results.cases()]
+        if len(cases) < min(2, len(sweep.cases)):
+            continue
+        figure, panels = plt.subplots(1, 2, figsize=(12, 4.5))
+        for axes, key in zip(panels, (SPEED, CPU), strict=True):
+            if sweep.field == "model":
+                _bars(axes, results, cases, key)
+            else:
+                _lines(axes, results, cases, sweep, key)
+            axes.set_title(_TITLES[key])
+            axes.grid(axis="y", which="both", alpha=0.3)
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="lower center", ncols=8, fontsize="small")
+        figure.suptitle(f"{sweep.title} (medians; bars from the least to the greatest run)")
+        figure.tight_layout(rect=(0, 0.06, 1, 1))
+        files.append(directory / f"benchmark_{name}.png")
+        figure.savefig(files[-1], dpi=110)
+        plt.close(figure)
+    return files
+
+
+def _lines(axes: Axes, results: Results, cases: list[Case], sweep: Sweep, key: str) -> None:
+    for system in SYSTEMS:
+        measured = [case for case in cases if (case, system) in results.runs]
+        if len(measured) < 2:
+            continue
+        values = [getattr(case, sweep.field) for case in measured]
+        heights, errors = _spreads(results, measured, system, key)
+        axes.errorbar(
+            values, heights, errors, label=system, color=_COLORS[system], marker="o", capsize=3
+        )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    swept = [getattr(case, sweep.field) for case in cases]
+    axes.set_xticks(swept, [f"{value:,}" for value in swept])
+    axes.set_xticks([], minor=True)
+    axes.set_xlabel(sweep.title.lower())
+
+
+def _bars(axes: Axes, results: Results, cases: list[Case], key: str) -> None:
+    width = 0.8 / len(SYSTEMS)
+    for place, system in enumerate(SYSTEMS):
+        measured = [case for case in cases if (case, system) in results.runs]
+        if not measured:
+            continue
+        centers = [
+            cases.index(case) + (place - (len(SYSTEMS) - 1) / 2) * width for case in measured
+        ]
+        heights, errors = _spreads(results, measured, system, key)
+        axes.bar(
+            centers, heights, width, yerr=errors, label=system, color=_COLORS[system], capsize=2
+        )
+    axes.set_yscale("log")
+    axes.set_xticks(range(len(cases)), [case.model for case in cases])
+
+
+def _spreads(
+    results: Results, cases: list[Case], system: str, key: str
+) -> tuple[list[float], list[list[float]]]:
+    """Medians, and how far below and above them the runs reach."""
+    spreads = [results.spread(case, system, key) for case in cases]
+    medians = [spread.median for spread in spreads]
+    below = [spread.median - spread.least for spread in spreads]
+    return medians, [below, [spread.greatest - spread.median for spread in spreads]]

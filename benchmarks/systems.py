@@ -1,0 +1,93 @@
+"""How each system is started, and what its processes and its progress lines look like."""
+
+import argparse
+import dataclasses
+import json
+import pathlib
+import re
+import sys
+from collections.abc import Sequence
+
+import psutil
+
+from benchmarks import datasets
+from benchmarks.cases import TFPS, Case
+
+_PROGRESS = re.compile(
+    r"epoch 1/1: (?P<examples>[\d,]+) of [\d,]+ records, .*loss (?P<loss>\S+)"  # of tfps
+    r"|^TRAINED (?P<peer_examples>\d+) loss (?P<peer_loss>\S+)"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class System:
+    """A system on one case.
+
+    Attributes:
+        command: Starts it; it trains until it is ended.
+        root: The task of the process that is started: `launcher` when it only starts others.
+    """
+
+    command: Sequence[str]
+    root: str
+
+
+def system(
+    name: str, case: Case, flags: argparse.Namespace, data: pathlib.Path, job_dir: pathlib.Path
+) -> System:
+    """The system of a name, on a case.
+
+    Args:
+        name: One of `cases.SYSTEMS`.
+        case: What it trains.
+        flags: Of the suite: `workers`, threads and `peer_python`.
+        data: The case's dataset.
+        job_dir: Where tfps may write.
+    """
+    threads = [
+        f"--intra_op_threads={flags.intra_op_threads}",
+        f"--inter_op_threads={flags.inter_op_threads}",
+    ]
+    if name not in TFPS:
+        peer, _, library = name.replace("torch-rpc", "torch_rpc").partition("-")
+        command = [
+            *(flags.peer_python, "-m", "benchmarks.peers.start", peer, f"--data={data}"),
+            *(f"--model={case.model}", f"--rows={case.rows}", f"--batch={case.batch}"),
+            *(f"--workers={flags.workers}", *threads, *([f"--lib={library}"] if library else [])),
+        ]
+        return System(command, "chief-0" if peer in ("tutorial", "fit") else "launcher")
+    job = [
+        *(*datasets.config_flags(case), f"--set=train.batch_size={case.batch}"),
+        *("--set=train.epochs=1", f"--train_data={data}", f"--job_dir={job_dir}"),
+        *(*threads, "--progress=lines"),
+    ]
+    task = "benchmarks.tfps_task"
+    if name == "tfps-local":
+        return System([sys.executable, "-m", task, "--mode=local", *job], "chief-0")
+    ps = name.removeprefix("tfps-").removesuffix("ps")
+    launcher = [f"--module={task}", f"--workers={flags.workers}", f"--ps={ps}"]
+    return System([sys.executable, "-m", "cloud.local", *launcher, "--", *job], "launcher")
+
+
+def progress(line: str) -> tuple[int, float] | None:
+    """Examples trained so far and a recent loss, if a line of the output says so."""
+    match = _PROGRESS.search(line)
+    if not match:
+        return None
+    examples = match["examples"] or match["peer_examples"]
+    return int(examples.replace(",", "")), float(match["loss"] or match["peer_loss"])
+
+
+def tasks(process: int, root: str) -> dict[str, int]:
+    """The process ids of a system by task, from the TF_CONFIG that each was started with.
+
+    Args:
+        process: The process that was started.
+        root: Its task.
+    """
+    found = {root: process}
+    for child in psutil.Process(process).children(recursive=True):
+        config = child.environ().get("TF_CONFIG")
+        task = json.loads(config)["task"] if config else {"type": "other", "index": child.pid}
+        found[f"{task['type']}-{task['index']}"] = child.pid
+    return found
