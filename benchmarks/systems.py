@@ -64,7 +64,9 @@ def system(
     task = "benchmarks.tfps_task"
     if name == "tfps-local":
         return System([sys.executable, "-m", task, "--mode=local", *job], "chief-0")
-    ps = name.removeprefix("tfps-").removesuffix("ps")
+    if name.endswith("-ahead"):
+        job.append("--pipeline_depth=1")
+    ps = name.removeprefix("tfps-").partition("ps")[0]
     launcher = [f"--module={task}", f"--workers={flags.workers}", f"--ps={ps}"]
     return System([sys.executable, "-m", "cloud.local", *launcher, "--", *job], "launcher")
 
