@@ -11,6 +11,7 @@ import pathlib
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -45,6 +46,12 @@ def _define_flags() -> None:
     integer("ps", 2, 0, "Number of ps.")
     integer("max_restarts", 3, 0, "How often each worker is restarted when it dies.")
     integer("grace_seconds", 30, 0, "Time for the chief to end after Ctrl-C or SIGTERM.")
+    flags.DEFINE_boolean(
+        "dry_run",
+        False,
+        "Prints the chief's plan for so many tasks; starts none.",
+        flag_values=_FLAGS,
+    )
     string("module", "trainer.task", "Module that every task runs.")
     string("log_dir", None, "Directory of the tasks' logs; default: JOB_DIR/logs if it is local.")
     flags.DEFINE_boolean("help", False, "Show this help.", short_name="h", flag_values=_FLAGS)
@@ -89,6 +96,8 @@ def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _run(args: Sequence[str]) -> int:
     _check(args)
+    if _FLAGS.dry_run:
+        return _plan(args)
     log_dir = _log_dir(args)
     is_terminal = sys.stdout.isatty()
     has_progress = any(re.match(r"--?progress(=|$)", arg) for arg in args)
@@ -101,6 +110,14 @@ def _run(args: Sequence[str]) -> int:
             relay.line(supervisor.NAME, text)
         planned = commands(tasks, _FLAGS.module, args, log_dir, _environ(is_terminal), progress)
         return supervisor.Supervisor(planned, limits, relay).run()
+
+
+def _plan(args: Sequence[str]) -> int:
+    """Lets a chief print its plan for so many tasks and end; it contacts nobody."""
+    tasks = _cluster(range(1, 2 + _FLAGS.workers + _FLAGS.ps))  # ports that nobody opens
+    *_, chief = commands(tasks, _FLAGS.module, args, pathlib.Path(), os.environ, None)
+    argv = [arg for arg in chief.argv if not arg.startswith("--tensorflow_log=")]
+    return subprocess.run([*argv, "--dry_run"], env=chief.environ, check=False).returncode
 
 
 def _environ(is_terminal: bool) -> dict[str, str]:

@@ -36,8 +36,10 @@ class Trainer:
         executor = LocalExecutor()
         devices = ["/device:CPU:0"] * parts
         rules = Rules.of(self.task, self.model)
-        self.store = ParameterStore(self.model, rules, devices, seed, slots(executor))
         settings = self.experiment.train
+        self.store = ParameterStore(
+            self.model, rules, devices, seed, slots(executor), settings.wire_dtype
+        )
         self.step = Step(self.task, self.model, self.store, settings.jit_compile)
         self.closures = Closures(
             self.experiment, self.step, self.store.progress, self.model.prediction_names

@@ -5,6 +5,8 @@ import dataclasses
 from tfps.errors import UserError
 from tfps.task import Task
 
+WIRE_DTYPES = ("float32", "bfloat16")
+
 
 @dataclasses.dataclass(frozen=True)
 class Data:
@@ -40,6 +42,8 @@ class Train:
             lack the worker's own last so many updates. 0 pulls for each batch after the push of the
             one before.
         jit_compile: Whether XLA compiles what a worker computes between pull and push.
+        wire_dtype: Dtype in which parameters and gradients travel between workers and ps: float32,
+            or bfloat16 for half the bytes. The ps hold float32 in any case.
     """
 
     batch_size: int = 512
@@ -50,6 +54,7 @@ class Train:
     dense_table_bytes: int = 0
     pipeline_depth: int = 0
     jit_compile: bool = False
+    wire_dtype: str = WIRE_DTYPES[0]
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -61,6 +66,10 @@ class Train:
         ):
             if getattr(self, name) < least:
                 raise UserError(f"train.{name}={getattr(self, name)} must be at least {least}")
+        if self.wire_dtype not in WIRE_DTYPES:
+            raise UserError(
+                f"train.wire_dtype={self.wire_dtype} must be one of {', '.join(WIRE_DTYPES)}"
+            )
         if self.checkpoint_seconds <= 0:
             raise UserError(f"train.checkpoint_seconds={self.checkpoint_seconds} must be positive")
 

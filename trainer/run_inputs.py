@@ -12,7 +12,9 @@ from tfps.cluster import Cluster
 from tfps.experiment import Experiment
 from tfps.manifest import Manifest
 from tfps.model import StatelessModel
+from tfps.placement import check_memory
 from tfps.store.rules import Rules
+from tfps.store.store_layout import StoreLayout
 from tfps.task_metrics import check_metrics
 from trainer.inputs import check_writable, read_data
 
@@ -29,6 +31,7 @@ class RunInputs:
         eval_data: The evaluation data, None for no evaluation.
         model: The task's model without its parameters.
         rules: How dense parameters and tables are updated.
+        layout: Where they lie on the ps.
     """
 
     experiment: Experiment
@@ -38,13 +41,23 @@ class RunInputs:
     eval_data: Manifest | None
     model: StatelessModel
     rules: Rules
+    layout: StoreLayout
 
     @classmethod
-    def check(cls, experiment: Experiment, cluster: Cluster, job_dir: str) -> "RunInputs":
+    def check(
+        cls, experiment: Experiment, cluster: Cluster, job_dir: str, ps_memory: int | None
+    ) -> "RunInputs":
         """Gathers the inputs of a run.
 
+        Args:
+            experiment: What to train.
+            cluster: On which tasks.
+            job_dir: Where to write.
+            ps_memory: Memory of one ps, bytes; None leaves it unchecked.
+
         Raises:
-            UserError: If the data, the model, an optimizer or the job_dir cannot be used.
+            UserError: If the data, the model, an optimizer or the job_dir cannot be used, or the
+                parameters do not fit the ps.
         """
         task = experiment.task
         data = read_data(task, experiment.data.train, "--train_data")
@@ -56,7 +69,10 @@ class RunInputs:
         model = StatelessModel(task, train.seed, train.dense_table_bytes)
         check_metrics(task, model.prediction_names)
         rules = Rules.of(task, model)
-        return cls(experiment, cluster, job_dir, data, eval_data, model, rules)
+        layout = StoreLayout.of(model, rules, max(1, len(cluster.ps)))
+        if ps_memory is not None:
+            check_memory(layout, max(1, len(cluster.workers)), ps_memory)
+        return cls(experiment, cluster, job_dir, data, eval_data, model, rules, layout)
 
     def report_fields(self) -> dict[str, Any]:
         """The report's fields at the beginning of a run."""

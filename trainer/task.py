@@ -28,7 +28,19 @@ flags.DEFINE_string("config", None, "Config file or module, e.g. configs/census.
 flags.DEFINE_multi_string("set", [], "Overrides one field of the config: train.batch_size=1024.")
 flags.DEFINE_string("train_data", None, "Directory of training shards (overrides data.train).")
 flags.DEFINE_string("eval_data", None, "Directory of evaluation shards (overrides data.eval).")
+flags.DEFINE_enum(
+    "wire_dtype",
+    None,
+    ["float32", "bfloat16"],
+    "Dtype of parameters and gradients between workers and ps (overrides train.wire_dtype).",
+)
 flags.DEFINE_string("job_dir", None, "Where checkpoints, export and report go; every task's.")
+flags.DEFINE_boolean(
+    "dry_run", False, "Prints what lands on which ps, its memory and the wire's bytes; then ends."
+)
+flags.DEFINE_string(
+    "ps_memory", None, "Memory of one ps, e.g. 16GiB; a run that needs more is refused."
+)
 flags.DEFINE_enum(
     "mode",
     None,
@@ -70,7 +82,7 @@ def main() -> int:
     display = terminal.start_logging(_FLAGS.progress)
     if cluster.job == "ps" or (cluster.job == "chief" and not cluster.is_local):
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # they hold and coordinate; workers compute
-    if cluster.job == "chief":
+    if cluster.job == "chief" or _FLAGS.dry_run:
         return _run_chief(cluster, display)
     return _run_server(cluster)
 
@@ -103,6 +115,8 @@ def _check_flags(cluster: Cluster) -> None:
 
 def _default_log(cluster: Cluster) -> str | None:
     """A local run's terminal is a person's; elsewhere stderr is what the platform collects."""
+    if _FLAGS.dry_run:
+        return os.devnull
     if not cluster.is_local or "://" in _FLAGS.job_dir:
         return None
     log = posixpath.join(_FLAGS.job_dir, "logs", "chief-0.log")
@@ -120,7 +134,8 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay) -> int:
     # Loaded here: the environment above must be set before TensorFlow is.
     import tensorflow as tf
 
-    from tfps import config, overrides
+    from tfps import byte_size, config, overrides
+    from trainer import dry_run
     from trainer.run import Interrupted, RunOptions, run
     from trainer.run_inputs import RunInputs
 
@@ -134,10 +149,16 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay) -> int:
         "data.eval": _FLAGS.eval_data,
         "train.pipeline_depth": _FLAGS.pipeline_depth,
         "train.jit_compile": _FLAGS.jit_compile,
+        "train.wire_dtype": _FLAGS.wire_dtype,
     }
     given = [f"{field}={value}" for field, value in own.items() if value is not None]
     experiment = overrides.apply(config.load(_FLAGS.config), [*_FLAGS.set, *given])
     options = RunOptions(_FLAGS.connect_seconds, _FLAGS.stall_seconds)
+    memory = byte_size.parse(_FLAGS.ps_memory, "--ps_memory") if _FLAGS.ps_memory else None
+    if _FLAGS.dry_run:
+        inputs = RunInputs.check(experiment, cluster, _FLAGS.job_dir, memory)
+        print("\n".join(dry_run.lines(inputs)))  # noqa: T201 (what the flag is for)
+        return EXIT_OK
 
     def interrupt(number: int, _: object) -> NoReturn:
         signal.signal(number, signal.SIG_DFL)
@@ -146,7 +167,7 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
     try:
-        run(RunInputs.check(experiment, cluster, _FLAGS.job_dir), options, display)
+        run(RunInputs.check(experiment, cluster, _FLAGS.job_dir, memory), options, display)
     except Interrupted as interrupted:
         name = signal.Signals(interrupted.signal).name
         _log.warning("stopped by %s; the same command goes on from the last checkpoint", name)

@@ -52,7 +52,7 @@ class Training:
         self._evaluations: list[dict[str, Any]] = []
         model = inputs.model
         self._store = ParameterStore(
-            model, inputs.rules, executor.devices, train.seed, slots(executor)
+            model, inputs.rules, executor.devices, train.seed, slots(executor), train.wire_dtype
         )
         step = Step(experiment.task, model, self._store, train.jit_compile)
         self._coordinator = Coordinator(

@@ -304,6 +304,17 @@ CASES = {
         ("--mode=local, but TF_CONFIG names a cluster",),
         {"TF_CONFIG": tf_config({"chief": ["h:1"], "worker": ["h:2"], "ps": ["h:3"]})},
     ),
+    "ps_memory without a unit": Case(
+        with_flags("--ps_memory=16"), ("--ps_memory=16: write a positive number and a unit",)
+    ),
+    "ps_memory too small": Case(
+        with_flags("--ps_memory=512MiB"),
+        ("--ps_memory=512 MiB: each of 1 ps needs up to", "no number of ps would do"),
+    ),
+    "unknown wire_dtype": Case(
+        with_flags("--set=train.wire_dtype=float16"),
+        ("train.wire_dtype=float16 must be one of float32, bfloat16",),
+    ),
     "TF_CONFIG not JSON": Case(with_flags(), ("TF_CONFIG is not JSON",), {"TF_CONFIG": "{'a'"}),
     "TF_CONFIG with an index out of range": Case(
         with_flags(),

@@ -10,6 +10,7 @@ from tfps.store.mutex import Mutex
 from tfps.store.partition import Partition
 from tfps.store.piece import Piece
 from tfps.store.update_rule import Update, UpdateRule
+from tfps.store.wire import EXACT, Wire
 
 
 class DenseParameters:
@@ -27,6 +28,7 @@ class DenseParameters:
         rule: UpdateRule,
         initial: np.ndarray,
         decays: Sequence[bool],
+        wire: Wire = EXACT,
     ):
         """Creates every part on its ps.
 
@@ -36,10 +38,12 @@ class DenseParameters:
             rule: How they are updated.
             initial: Their initial values, laid end to end, float32.
             decays: For every variable, whether weight decay applies to it.
+            wire: How values travel.
         """
         self.layout = layout
         self._devices = devices
         self._rule = rule
+        self._wire = wire
         self._buffer = Partition(
             "dense",
             (layout.total,),
@@ -64,8 +68,9 @@ class DenseParameters:
         parts = []
         for device, variable in zip(self._devices, self._buffer.parts, strict=True):
             with tf.device(device):
-                parts.append(variable.read_value())
-        return self.layout.unflatten(self.layout.join(parts))
+                parts.append(self._wire.send(variable.read_value()))
+        received = [self._wire.receive(part) for part in parts]
+        return self.layout.unflatten(self.layout.join(received))
 
     def push(self, gradients: Sequence[tf.Tensor], steps: Sequence[tf.Tensor]) -> None:
         """Applies the variables' gradients.
@@ -76,11 +81,18 @@ class DenseParameters:
         """
         flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
         for part, gradient in enumerate(self.layout.cut(flat)):
+            sent = self._wire.send(gradient)
             with tf.device(self._devices[part]):
+                received = self._wire.receive(sent)
                 if self._mutexes:
-                    self._change_locked(part, tf.identity(gradient), steps[part])
+                    self._change_locked(part, tf.identity(received), steps[part])
                 else:
-                    self._rule.dense(self._buffer.update(part, gradient, steps[part]))
+                    self._rule.dense(self._buffer.update(part, received, steps[part]))
+
+    def read(self) -> list[np.ndarray]:
+        """Every dense variable's value as the ps hold it, on the chief."""
+        flat = self.layout.join([part.read_value() for part in self._buffer.parts])
+        return [value.numpy() for value in self.layout.unflatten(flat)]
 
     def pieces(self) -> list[Piece]:
         """What a checkpoint holds of the dense parameters."""

@@ -2,6 +2,7 @@
 
 import math
 import zlib
+from collections.abc import Callable
 
 import keras
 import tensorflow as tf
@@ -17,19 +18,20 @@ class _BucketSeed(keras.random.SeedGenerator):
         return self.bucket_seed
 
 
-def initial_rows(layout: GroupLayout, part: int, seed: int) -> tf.Tensor:
-    """One ps's rows of a group, drawn on the device in scope.
+def draw_rows(
+    layout: GroupLayout, part: int, seed: int, write: Callable[[tf.Tensor, tf.Tensor], None]
+) -> None:
+    """Draws one ps's rows of a group on the device in scope, one bucket after the other.
 
     Every bucket is drawn from its own seed, so that a row's value depends on the run's seed and its
-    bucket, not on how many ps there are.
+    bucket, not on how many ps there are. The memory it takes is that of a bucket's rows.
 
     Args:
         layout: The group.
         part: Index of the ps.
         seed: The run's seed.
-
-    Returns:
-        `[rows of the part, dim]` float32.
+        write: Traced once; given the rows' numbers within the part `[n]` int64 and their values
+            `[n, dim]` float32, puts them where they belong.
     """
     distinct: dict[str, Table] = {}
     keys = [_key(table) for table in layout.tables]
@@ -49,14 +51,19 @@ def initial_rows(layout: GroupLayout, part: int, seed: int) -> tf.Tensor:
         row_draw = tf.gather(which, layout.table_of_rows(bucket))
         return tf.gather(tf.stack(values, 1), row_draw, batch_dims=1)
 
-    @tf.function(autograph=False)
-    def draw_all() -> tf.Tensor:
-        buckets = tf.range(*layout.buckets(part), dtype=tf.int64)
-        signature = tf.TensorSpec(shape, tf.float32)
-        rows = tf.map_fn(bucket_rows, buckets, fn_output_signature=signature)
-        return tf.reshape(rows, [-1, layout.dim])
+    first, end = layout.buckets(part)
 
-    return draw_all()
+    def fill(bucket: tf.Tensor) -> list[tf.Tensor]:
+        start = (bucket - first) * layout.bucket_rows
+        write(tf.range(start, start + layout.bucket_rows), bucket_rows(bucket))
+        return [bucket + 1]
+
+    @tf.function(autograph=False)
+    def fill_all() -> None:
+        start = tf.constant(first, tf.int64)
+        tf.while_loop(lambda bucket: bucket < end, fill, [start], parallel_iterations=1)
+
+    fill_all.get_concrete_function()()
 
 
 def _key(table: Table) -> str:

@@ -7,17 +7,16 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.model import Lookup, StatelessModel
-from tfps.store.dense_layout import DenseLayout
 from tfps.store.dense_parameters import DenseParameters
 from tfps.store.gradient_clipping import GradientClipping
-from tfps.store.group_layout import GroupLayout
 from tfps.store.lease_progress import LeaseProgress
 from tfps.store.loss_scale import LossScale
 from tfps.store.piece import Piece
 from tfps.store.rules import Rules
 from tfps.store.staleness import Staleness
+from tfps.store.store_layout import StoreLayout
 from tfps.store.table_group import PulledRows, TableGroup
-from tfps.store.update_rule import UpdateRule
+from tfps.store.wire import Wire
 
 
 class Pulled(NamedTuple):
@@ -45,6 +44,7 @@ class ParameterStore:
     """Dense parameters, tables, state and the progress of leases.
 
     Attributes:
+        layout: Where everything lies.
         progress: How far each lease in flight has come.
         staleness: How stale the updates were, since this process began.
         loss_scale: The loss scale, None when the loss is not scaled.
@@ -57,6 +57,7 @@ class ParameterStore:
         devices: Sequence[str],
         seed: int,
         slots: int,
+        wire_dtype: str = "float32",
     ):
         """Creates every variable with its initial value.
 
@@ -66,16 +67,21 @@ class ParameterStore:
             devices: One per ps.
             seed: The run's seed.
             slots: Leases that can be in flight.
+            wire_dtype: Dtype in which dense parameters, rows and their gradients travel; the state
+                travels as it is.
         """
         self._model = model
         self._devices = list(devices)
         self._rules = rules
-        layout = _dense_layout(model.dense, len(devices))
+        self.layout = StoreLayout.of(model, rules, len(devices))
+        wire = Wire(wire_dtype)
         self._dense = DenseParameters(
-            layout, devices, rules.dense, model.initial_dense, rules.dense_decays
+            self.layout.dense, devices, rules.dense, model.initial_dense, rules.dense_decays, wire
         )
-        self._state_layout = _dense_layout(model.state, 1)
-        self._group_of, self._groups = self._make_groups(seed)
+        self._groups = [
+            TableGroup(group.layout, devices, group.rule, group.decays, seed, wire)
+            for group in self.layout.groups
+        ]
         self._clipping = GradientClipping(rules.dense, self._groups)
         self._iterations = []
         for device in devices:
@@ -94,7 +100,7 @@ class ParameterStore:
         if self._model.state:
             with tf.device(self._devices[-1]):
                 flat = self._state.read_value()
-            state = self._state_layout.unflatten(flat)
+            state = self.layout.state.unflatten(flat)
         pulled = [
             group.pull(self._ids(group, self._of_group(index, lookups)))
             for index, group in enumerate(self._groups)
@@ -112,7 +118,8 @@ class ParameterStore:
             sizes = [tf.size(lookup.ids) for lookup in mine]
             rows = tf.gather(group.rows, group.inverse)
             pieces.append(iter(tf.split(rows, tf.stack(sizes), num=len(mine)) if mine else ()))
-        return [self._shaped(next(pieces[self._group_of[x.table][0]]), x) for x in pulled.lookups]
+        group_of = self.layout.group_of
+        return [self._shaped(next(pieces[group_of[x.table][0]]), x) for x in pulled.lookups]
 
     def by_group(self, pulled: Pulled, rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Joins what `rows` cut: for each group, values of all its lookups, `[n, dim]`."""
@@ -121,7 +128,7 @@ class ParameterStore:
             pieces = [
                 tf.reshape(values, [-1, group.layout.dim])
                 for values, lookup in zip(rows, pulled.lookups, strict=True)
-                if self._group_of[lookup.table][0] == index
+                if self.layout.group_of[lookup.table][0] == index
             ]
             joined.append(tf.concat([*pieces, tf.zeros([0, group.layout.dim])], 0))
         return joined
@@ -169,7 +176,7 @@ class ParameterStore:
         pieces = self._dense.pieces()
         for group in self._groups:
             pieces += group.pieces()
-        total = self._state_layout.total
+        total = self.layout.state.total
         if total:
             pieces.append(Piece("state", (total,), 0, total, self._devices[-1], self._state))
         if self.loss_scale:
@@ -195,43 +202,25 @@ class ParameterStore:
 
     def read_dense(self) -> list[np.ndarray]:
         """Values of the model's dense variables, on the chief."""
-        return [value.numpy() for value in self._dense.pull()]
+        return self._dense.read()
 
     def read_state(self) -> list[np.ndarray]:
         """Values of the model's state variables, on the chief."""
-        return [value.numpy() for value in self._state_layout.unflatten(self._state.read_value())]
+        return [value.numpy() for value in self.layout.state.unflatten(self._state.read_value())]
 
     def read_table(self, table: int) -> np.ndarray:
         """A whole table in the order of its ids, `[rows, dim]`, on the chief."""
-        group, index = self._group_of[table]
+        group, index = self.layout.group_of[table]
         return self._groups[group].read_table(index)
 
-    def _make_groups(self, seed: int) -> tuple[list[tuple[int, int]], list[TableGroup]]:
-        """Groups tables by dimension and optimizer; also gives each one's group and index in it."""
-        tables = self._model.tables
-        dims = [table.dim for table in tables]
-        keys = list(zip(dims, self._rules.tables, self._rules.tables_decay, strict=True))
-        members: dict[tuple[int, UpdateRule, bool], list[int]] = {}
-        for index in sorted(range(len(tables)), key=dims.__getitem__):
-            members.setdefault(keys[index], []).append(index)
-        group_of: dict[int, tuple[int, int]] = {}
-        groups: list[TableGroup] = []
-        for key, indices in members.items():
-            dim, rule, decays = key
-            group_of |= {index: (len(groups), k) for k, index in enumerate(indices)}
-            number = sum(group.layout.dim == dim for group in groups)
-            layout = GroupLayout(tuple(tables[k] for k in indices), len(self._devices), number)
-            groups.append(TableGroup(layout, self._devices, rule, decays, seed))
-        return [group_of[index] for index in range(len(tables))], groups
-
     def _of_group(self, index: int, lookups: list[Lookup]) -> list[Lookup]:
-        return [lookup for lookup in lookups if self._group_of[lookup.table][0] == index]
+        return [lookup for lookup in lookups if self.layout.group_of[lookup.table][0] == index]
 
     def _ids(self, group: TableGroup, lookups: list[Lookup]) -> tf.Tensor:
         """The ids in the group of everything the lookups ask for, `[n]`."""
         if not lookups:  # tables that this pass of the model does not use
             return tf.zeros([0], group.layout.id_dtype)
-        members = [self._group_of[lookup.table][1] for lookup in lookups]
+        members = [self.layout.group_of[lookup.table][1] for lookup in lookups]
         names = [group.layout.tables[member].name for member in members]
         limits = [group.layout.tables[member].rows for member in members]
         offsets = [group.layout.offsets[member] for member in members]
@@ -277,12 +266,6 @@ class ParameterStore:
             with tf.device(device):
                 before.append(variable.assign_add(1) - 1)
         return before
-
-
-def _dense_layout(variables: Sequence[Any], parts: int) -> DenseLayout:
-    return DenseLayout(
-        tuple(v.path for v in variables), tuple(tuple(v.shape) for v in variables), parts
-    )
 
 
 def _refuse_outside(

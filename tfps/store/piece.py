@@ -1,8 +1,14 @@
 """One ps's share of a logical tensor."""
 
 import dataclasses
+import math
+from collections.abc import Iterator
 
 import tensorflow as tf
+
+# A ps holds a few chunks beside its own values while it saves or restores. Above 32 MiB glibc gives
+# memory back as soon as it is freed; smaller blocks stay with each of TensorFlow's threads.
+CHUNK_BYTES = 48 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,9 +31,50 @@ class Piece:
     device: str
     variable: tf.Variable
 
-    @property
-    def slice_spec(self) -> str:
-        """The run as `tf.raw_ops.SaveV2` wants it: the shape, then start,length by dimension."""
+    def chunks(self) -> Iterator[tuple[int, int]]:
+        """First row and number of rows of each chunk in which the run is saved and restored.
+
+        Chunks end where a piece ends and at multiples of as many rows as `CHUNK_BYTES` hold,
+        counted from the logical tensor's first row: so a chunk of a checkpoint made with another
+        number of ps overlaps few of these, and no ps has to read another's whole piece for a part.
+        """
+        row_bytes = self.variable.dtype.size * math.prod(self.shape[1:])
+        stride = max(1, CHUNK_BYTES // max(1, row_bytes))
+        first, end = self.first, self.first + self.count
+        while first < end:
+            until = min(end, first - first % stride + stride)
+            yield first, until - first
+            first = until
+
+    def slice_spec(self, first: int, count: int) -> str:
+        """A chunk as `tf.raw_ops.SaveV2` wants it: the shape, then start,length by dimension."""
         whole = " ".join(str(size) for size in self.shape)
         rest = ":-" * (len(self.shape) - 1)
-        return f"{whole} {self.first},{self.count}{rest}"
+        return f"{whole} {first},{count}{rest}"
+
+    def values(self) -> list[tf.Tensor]:
+        """The chunks' values, which are parts of the variable's memory and no copies of it.
+
+        To be called under the piece's device. A variable that was written by rows answers a read
+        with a copy, until it is told not to; slices of one dimension share memory with the whole.
+        """
+        handle = self.variable.handle
+        with tf.control_dependencies([tf.raw_ops.DisableCopyOnRead(resource=handle)]):
+            flat = tf.reshape(self.variable.read_value(), [-1])
+        size = math.prod(self.shape[1:])
+        return [
+            tf.reshape(
+                flat[(first - self.first) * size : (first - self.first + count) * size],
+                [count, *self.shape[1:]],
+            )
+            for first, count in self.chunks()
+        ]
+
+    def write(self, first: int, value: tf.Tensor) -> tf.Operation:
+        """Overwrites the rows of a chunk in place; to be called under the piece's device."""
+        start = first - self.first
+        return tf.raw_ops.ResourceScatterUpdate(
+            resource=self.variable.handle,
+            indices=tf.range(start, start + value.shape[0], dtype=tf.int64),
+            updates=value,
+        )

@@ -1,5 +1,6 @@
 """A group of tables on the ps, with their slots."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -7,11 +8,12 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.store.group_layout import GroupLayout
-from tfps.store.initial_rows import initial_rows
+from tfps.store.initial_rows import draw_rows
 from tfps.store.mutex import Mutex
 from tfps.store.partition import Partition
-from tfps.store.piece import Piece
+from tfps.store.piece import CHUNK_BYTES, Piece
 from tfps.store.update_rule import UpdateRule
+from tfps.store.wire import EXACT, Wire
 
 
 class PulledRows(NamedTuple):
@@ -56,6 +58,7 @@ class TableGroup:
         rule: UpdateRule,
         decays: bool,
         seed: int,
+        wire: Wire = EXACT,
     ):
         """Creates every part on its ps.
 
@@ -65,21 +68,26 @@ class TableGroup:
             rule: How they are updated.
             decays: Whether weight decay applies to them.
             seed: The run's seed.
+            wire: How values travel.
         """
         self.layout = layout
         self.rule = rule
         self._devices = devices
         self._decays = decays
+        self._wire = wire
         self._lines = 1 + len(rule.slots)  # of the variable, for each row
         self._rows = Partition(
             layout.name,
             (layout.total_rows * self._lines, layout.dim),
             self._line_bounds,
             devices,
-            lambda part: self._initial(part, seed),
+            self._zeros,
             {},
         )
         self._mutexes = [Mutex(layout.name, device) for device in devices]
+        for part, device in enumerate(devices):
+            with tf.device(device):
+                draw_rows(layout, part, seed, functools.partial(self._begin, part))
 
     def pull(self, ids: tf.Tensor) -> PulledRows:
         """Fetches the rows of ids in the group `[n]`, each distinct row once."""
@@ -125,8 +133,9 @@ class TableGroup:
         """
         for part, device in enumerate(self._devices):
             mine = tf.gather(gradient, pulled.where[part]) if pulled.where else gradient
+            sent = self._wire.send(mine)
             with tf.device(device):
-                self._update(part, pulled.owned[part], mine, steps[part])
+                self._update(part, pulled.owned[part], sent, steps[part])
 
     def signature(self) -> dict[str, Any]:
         """What must be equal for a checkpoint of the group to fit."""
@@ -134,21 +143,32 @@ class TableGroup:
 
     def read_table(self, table: int) -> np.ndarray:
         """A whole table in the order of its ids, `[rows, dim]` float32, on the chief."""
-        values = np.concatenate([part.numpy() for part in self._rows.parts])
-        return values[self.layout.rows_of(table) * self._lines]
+        rows = self.layout.rows_of(table)
+        values = np.empty([len(rows), self.layout.dim], np.float32)
+        run = max(1, CHUNK_BYTES // (4 * self.layout.dim))
+        for part, device in enumerate(self._devices):
+            first, end = self.layout.bounds(part)
+            mine = np.flatnonzero((rows >= first) & (rows < end))
+            with tf.device(device):
+                for start in range(0, len(mine), run):
+                    some = mine[start : start + run]
+                    lines = (rows[some] - first) * self._lines
+                    values[some] = self._read(part, tf.constant(lines)).numpy()
+        return values
 
     def pieces(self) -> list[Piece]:
         """What a checkpoint holds of the group."""
         return self._rows.pieces()
 
-    def _line_bounds(self, part: int) -> tuple[int, int]:
-        first, end = self.layout.bounds(part)
-        return first * self._lines, end * self._lines
-
     def _gather(self, part: int, rows: tf.Tensor) -> tf.Tensor:
         """Rows `[u, dim]` of a part, without their slots."""
         with tf.device(self._devices[part]):
-            return self._read(part, self._line(rows))
+            sent = self._wire.send(self._read(part, self._line(rows)))
+        return self._wire.receive(sent)
+
+    def _line_bounds(self, part: int) -> tuple[int, int]:
+        first, end = self.layout.bounds(part)
+        return first * self._lines, end * self._lines
 
     def _line(self, rows: tf.Tensor) -> tf.Tensor:
         """Where rows begin in the variable; called under the device of their ps."""
@@ -163,9 +183,9 @@ class TableGroup:
             resource=self._rows.parts[part].handle, indices=lines, dtype=tf.float32
         )
 
-    def _update(self, part: int, rows: tf.Tensor, gradient: tf.Tensor, step: tf.Tensor) -> None:
-        """Applies a gradient to rows of a part; called under the device of its ps."""
-        gradient, line = tf.identity(gradient), self._line(tf.identity(rows))
+    def _update(self, part: int, rows: tf.Tensor, sent: tf.Tensor, step: tf.Tensor) -> None:
+        """Applies a gradient, as it was sent, to rows of a part; under the device of its ps."""
+        gradient, line = tf.identity(self._wire.receive(sent)), self._line(tf.identity(rows))
         lock = self._mutexes[part].lock([gradient, line])
         with tf.control_dependencies([lock]):
             lines = [line, *(line + k for k in range(1, self._lines))]
@@ -181,8 +201,17 @@ class TableGroup:
         ]
         self._mutexes[part].release(lock, writes)
 
-    def _initial(self, part: int, seed: int) -> tf.Tensor:
-        rows = initial_rows(self.layout, part, seed)
+    def _zeros(self, part: int) -> tf.Tensor:
+        first, end = self._line_bounds(part)
+        return tf.zeros([end - first, self.layout.dim])
+
+    def _begin(self, part: int, rows: tf.Tensor, values: tf.Tensor) -> None:
+        """Writes initial values of rows of a part, with what their slots start from."""
         starts = self.rule.slots.values()
-        slots = [tf.fill(tf.shape(rows), np.float32(start)) for start in starts]
-        return tf.reshape(tf.stack([rows, *slots], 1), [-1, self.layout.dim])
+        slots = [tf.fill(tf.shape(values), np.float32(start)) for start in starts]
+        lines = rows[:, tf.newaxis] * self._lines + tf.range(self._lines, dtype=rows.dtype)
+        tf.raw_ops.ResourceScatterUpdate(
+            resource=self._rows.parts[part].handle,
+            indices=tf.reshape(lines, [-1]),
+            updates=tf.reshape(tf.stack([values, *slots], 1), [-1, self.layout.dim]),
+        )

@@ -1,0 +1,126 @@
+"""A task of a cluster whose chief measures what crosses the wire; run by the local launcher.
+
+For each dtype of the wire the chief trains one lease, in which everything is traced and connected,
+and then, between two readings of the connections' counters, the others. It prints one JSON line.
+"""
+
+import dataclasses
+import itertools
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+os.environ["GRPC_FAIL_FAST"] = "use_caller"
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+
+from absl import flags
+
+from tests.integration.tcp_counters import bytes_to, resident_peak
+from tfps import config, manifest, records, strategy
+from tfps.closures import Closures
+from tfps.cluster import decode
+from tfps.coordinator import Coordinator, slots
+from tfps.executor import ClusterExecutor
+from tfps.experiment import Experiment
+from tfps.lease import Lease, leases_of_epoch
+from tfps.lease_queue import LeaseQueue, QueueState
+from tfps.model import StatelessModel
+from tfps.placement import Placement
+from tfps.server import ServerOptions, serve
+from tfps.step import Step
+from tfps.store.parameter_store import ParameterStore
+from tfps.store.rules import Rules
+from tfps.store.store_layout import StoreLayout
+from tfps.task_watch import TaskWatch
+from tfps.wire_bytes import WireBytes
+
+_FLAGS = flags.FLAGS
+flags.DEFINE_string("config", None, "Config.")
+flags.DEFINE_string("train_data", None, "Data, of at least two shards.")
+flags.DEFINE_string("job_dir", None, "Where servers look for a report.")
+flags.DEFINE_string("tensorflow_log", None, "Given by the launcher; not used.")
+flags.DEFINE_string("progress", None, "Given by the launcher; not used.")
+
+
+def main() -> None:
+    _FLAGS(sys.argv)
+    cluster = decode(os.environ)
+    if cluster.job != "chief":
+        serve(cluster, _FLAGS.job_dir, ServerOptions(chief_lost_seconds=1))
+        return
+    experiment = config.load(_FLAGS.config)
+    data = manifest.read(_FLAGS.train_data)
+    paths = [data.path_of(shard) for shard in data.shards]
+    leases = leases_of_epoch(data.shards, paths, 0, experiment.train.seed)
+    train = experiment.train
+    model = StatelessModel(experiment.task, train.seed, train.dense_table_bytes)
+    layout = StoreLayout.of(model, Rules.of(experiment.task, model), len(cluster.ps))
+    ports = [int(address.rsplit(":", 1)[1]) for address in (*cluster.workers, *cluster.ps)]
+    # Counted before there are other devices, on which its functions would be registered.
+    limits = {
+        dtype: WireBytes.of(model, layout, dtype, batches(experiment, leases[1:]))
+        for dtype in ("float32", "bfloat16")
+    }
+    executor = strategy.connect(cluster, 60)
+    found = {
+        dtype: {
+            "limit": limit.dense_bytes + limit.table_bytes,
+            "steps": limit.steps,
+            **measured(experiment, model, executor, leases, ports, dtype),
+        }
+        for dtype, limit in limits.items()
+    }
+    placement = Placement.of(layout, len(cluster.workers))
+    memory = {
+        "needed": [placement.needed_bytes(ps) for ps in range(placement.ps)],
+        "peak": [resident_peak(port) for port in ports[len(cluster.workers) :]],
+    }
+    print(json.dumps({"wire": found, "memory": memory}), flush=True)
+    os._exit(0)
+
+
+def batches(experiment: Experiment, leases: Sequence[Lease]) -> Any:
+    """The batches that closures make of leases."""
+    task, size = experiment.task, experiment.train.batch_size
+    buffer = experiment.data.shuffle_buffer
+    return itertools.chain.from_iterable(
+        records.batches(lease.path, task.features(), task.labels(), size, buffer, seed=lease.seed)
+        for lease in leases
+    )
+
+
+def measured(
+    experiment: Experiment,
+    model: StatelessModel,
+    executor: ClusterExecutor,
+    leases: Sequence[Lease],
+    ports: Sequence[int],
+    dtype: str,
+) -> dict[str, int]:
+    """Bytes and steps of training all leases but the first."""
+    task, train = experiment.task, dataclasses.replace(experiment.train, wire_dtype=dtype)
+    store = ParameterStore(
+        model, Rules.of(task, model), executor.devices, train.seed, slots(executor), dtype
+    )
+    coordinator = Coordinator(
+        executor,
+        Closures(experiment, Step(task, model, store), store.progress, model.prediction_names),
+        store.progress,
+        TaskWatch({}),
+        train,
+        stall_seconds=100,
+    )
+    queue = LeaseQueue(lambda epoch: list(leases), 1, QueueState())
+    coordinator.train(queue, lambda: True, lambda progress: None)
+    bytes_before, steps_before = bytes_to(ports), store.steps()
+    coordinator.train(queue, lambda: False, lambda progress: None)
+    return {
+        "bytes": bytes_to(ports) - bytes_before,
+        "trained_steps": store.steps() - steps_before,
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""What a real cluster sends, held against what it must send; and what its ps hold."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from cluster_process import Program
+
+from configs.criteo import get_config
+from trainer.generate import generate
+
+TOLERANCE = 0.10  # above what must be sent: TensorFlow's own bytes per tensor and step
+
+
+@pytest.fixture(name="measured", scope="module")
+def measured_fixture(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One worker and two ps train a DLRM in batches of 512, with either dtype on the wire."""
+    directory = tmp_path_factory.mktemp("wire")
+    config, data = "--config=configs/criteo.py", directory / "data"
+    generate(get_config(), str(data), records=8192, shards=4, seed=0, signal_seed=0)
+    own = ["--workers=1", "--ps=2", "--module=tests.integration.measure_wire"]
+    tasks = [config, f"--train_data={data}", f"--job_dir={directory / 'job'}"]
+    with Program(*own, "--", *tasks, module="cloud.local") as program:
+        assert program.finish() == 0, program.text
+    [line] = [line for line in program.lines if '{"wire"' in line]
+    found: dict[str, Any] = json.loads(re.sub(r"^\[chief\] ", "", line))
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_step_sends_what_it_must_and_no_more(measured: dict[str, Any], dtype: str) -> None:
+    """Bytes of the connections between the worker and the ps over 12 steps."""
+    wire = measured["wire"][dtype]
+    assert wire["trained_steps"] == wire["steps"] == 12
+    assert 1.0 <= wire["bytes"] / wire["limit"] <= 1.0 + TOLERANCE
+
+
+def test_bfloat16_halves_the_bytes(measured: dict[str, Any]) -> None:
+    wire = measured["wire"]
+    # Ids, which are no values, stay as they are: 4 of 132 bytes of a row of 16 values.
+    assert 0.50 < wire["bfloat16"]["bytes"] / wire["float32"]["bytes"] < 0.55
+
+
+def test_the_plan_says_what_a_ps_needs_at_its_peak(measured: dict[str, Any]) -> None:
+    """What it reserves for the process is neither too little nor more than half of it unused."""
+    memory = measured["memory"]
+    for needed, peak in zip(memory["needed"], memory["peak"], strict=True):
+        assert 0.5 * needed < peak <= needed

@@ -1,0 +1,84 @@
+"""`--dry_run`: the plan as it is printed, and the processes that print it."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from configs.smoke import get_config
+from tests.training_fixtures import dataset
+from tfps.cluster import Cluster
+from tfps.placement import PROCESS_BYTES, WORKING_BYTES, Placement
+from trainer import dry_run
+from trainer.run_inputs import RunInputs
+
+ROOT = Path(__file__).parent.parent
+THREE_PS = Cluster(("h:1",), ("h:2", "h:3"), ("h:4", "h:5", "h:6"))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return dataset(tmp_path_factory.mktemp("data"), records=100, shards=2).directory
+
+
+def run(*argv, environ=None):
+    return subprocess.run(
+        [sys.executable, "-m", *argv],
+        cwd=ROOT,
+        env={**os.environ, **(environ or {})},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def flags(data, job_dir, *more):
+    return ["--config=configs/smoke.py", f"--train_data={data}", f"--job_dir={job_dir}", *more]
+
+
+def test_the_plan_is_a_table_with_every_share(data, tmp_path):
+    experiment = get_config()
+    experiment = dataclasses.replace(
+        experiment, data=dataclasses.replace(experiment.data, train=data)
+    )
+    inputs = RunInputs.check(experiment, THREE_PS, str(tmp_path), None)
+    text = dry_run.lines(inputs)
+    assert text[0] == "smoke on 3 ps"
+    placement = Placement.of(inputs.layout, 2)
+    header = text.index("")
+    table = [line.split() for line in text[header + 2 : text.index("", header + 1)]]
+    assert [(line[:2], line[2]) for line in table] == [
+        (["ps", str(share.ps)], share.name) for share in placement.shares
+    ]
+    assert [line[-1] for line in table if line[2] == "tables_dim4"] == ["33.3%", "33.3%", "33.4%"]
+    assert len({len(line) for line in text[header + 1 : text.index("", header + 1)]}) == 1
+    # The table, Adam's slots; the reserves are said where the process's own memory is.
+    assert any(line.startswith("ps 2") and line.endswith(" GiB") for line in text)
+    assert PROCESS_BYTES + WORKING_BYTES == 1 << 30
+    wire = text[-1]
+    assert wire.startswith("wire: ")
+    assert "bytes per example in float32 at batch size 32" in wire
+
+
+def test_the_launcher_prints_the_chief_s_plan_and_starts_nothing(data, tmp_path):
+    argv = ["cloud.local", "--workers=2", "--ps=3", "--dry_run", "--"]
+    done = run(*argv, *flags(data, tmp_path / "job", "--ps_memory=2GiB"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("smoke on 3 ps\n")
+    assert "[launcher]" not in done.stdout
+    assert not (tmp_path / "job" / "logs").exists()
+
+
+def test_what_does_not_fit_ends_with_one_message(data, tmp_path):
+    config = '{"cluster": {"chief": ["h:1"], "worker": ["h:2"], "ps": ["h:3"]}, %s}'
+    environ = {"TF_CONFIG": config % '"task": {"type": "worker", "index": 0}'}
+    more = ("--dry_run", "--ps_memory=1.001GiB", "--set=task.dim=4096")
+    done = run("trainer.task", *flags(data, tmp_path / "job", *more), environ=environ)
+    assert (done.returncode, done.stdout) == (2, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith("error: --ps_memory=1.001 GiB: each of 1 ps needs up to ")
+    assert line.endswith(" ps of that memory would do")

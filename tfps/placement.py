@@ -1,0 +1,164 @@
+"""What lands on which ps, and how much memory each ps needs: pure data, no ps is asked."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from tfps import byte_size
+from tfps.errors import UserError
+from tfps.store.group_layout import BUCKETS
+from tfps.store.store_layout import StoreLayout
+
+_VALUE = 4  # bytes of a float32
+# A ps of a tiny model, TensorFlow loaded and connected; tests/integration/test_wire.py measures it.
+PROCESS_BYTES = 640 << 20
+# What a save, a restore, the drawing of initial rows and pushes of tables hold for a moment; all
+# of them work in chunks or on a batch's rows, whatever the size of a table.
+WORKING_BYTES = 384 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """What one ps holds of one buffer.
+
+    Attributes:
+        name: Name of the buffer: "dense", "state", or a group of tables.
+        ps: Index of the ps.
+        rows: Rows of the tables, padding included, or values of the flat buffers.
+        parameter_bytes: Bytes of the parameters.
+        slot_bytes: Bytes of the optimizer's slots beside them.
+        fraction: Of the whole buffer's bytes, 0 to 1.
+    """
+
+    name: str
+    ps: int
+    rows: int
+    parameter_bytes: int
+    slot_bytes: int
+    fraction: float
+
+    @property
+    def total_bytes(self) -> int:
+        """Parameters and slots."""
+        return self.parameter_bytes + self.slot_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """The shares of all ps.
+
+    Attributes:
+        ps: Number of ps.
+        workers: Number of workers, whose pulls and pushes take memory while they are under way.
+        shares: By ps, then by buffer.
+    """
+
+    ps: int
+    workers: int
+    shares: tuple[Share, ...]
+
+    @classmethod
+    def of(cls, layout: StoreLayout, workers: int) -> "Placement":
+        """The placement of a layout's parameters."""
+        shares = [share for part in range(layout.parts) for share in _shares(layout, part)]
+        return cls(layout.parts, workers, tuple(shares))
+
+    def held_bytes(self, ps: int) -> int:
+        """Parameters and slots of one ps."""
+        return _held(self._of(ps))
+
+    def in_flight_bytes(self, ps: int) -> int:
+        """For each worker, the dense parameters it is being sent and the gradient it sends.
+
+        An update that finds the dense parameters being read writes to a new buffer.
+        """
+        return _in_flight(self._of(ps), self.workers)
+
+    def needed_bytes(self, ps: int) -> int:
+        """Memory that one ps needs at its peak, its process included."""
+        return _needed(self._of(ps), self.workers)
+
+    def _of(self, ps: int) -> list[Share]:
+        return [share for share in self.shares if share.ps == ps]
+
+    @property
+    def imbalance(self) -> float:
+        """How much more than the mean the fullest ps holds: 0.05 for 5 % more."""
+        held = [self.held_bytes(ps) for ps in range(self.ps)]
+        return max(held) * self.ps / sum(held) - 1.0 if sum(held) else 0.0
+
+
+def check_memory(layout: StoreLayout, workers: int, limit: int) -> None:
+    """Refuses a placement that does not fit.
+
+    Args:
+        layout: The parameters on their number of ps.
+        workers: Number of workers.
+        limit: Memory of one ps, bytes.
+
+    Raises:
+        UserError: If a ps needs more; it says how much, and how many ps would do.
+    """
+    over = _over(layout, workers, limit)
+    if over <= 0:
+        return
+    enough = next(
+        (
+            parts
+            for parts in range(layout.parts + 1, BUCKETS + 1)
+            if _over(layout.over(parts), workers, limit) <= 0
+        ),
+        None,
+    )
+    process = byte_size.show(PROCESS_BYTES + WORKING_BYTES)
+    mend = (
+        f"{enough} ps of that memory would do"
+        if enough
+        else f"no number of ps would do, since each needs {process} beside its parameters: give "
+        "the ps more memory"
+    )
+    raise UserError(
+        f"--ps_memory={byte_size.show(limit)}: each of {layout.parts} ps needs up to "
+        f"{byte_size.show(limit + over)}, {byte_size.show(over)} too much; {mend}"
+    )
+
+
+def _over(layout: StoreLayout, workers: int, limit: int) -> int:
+    """Bytes by which the fullest ps exceeds the limit; negative when it fits.
+
+    The fullest is the last: of everything that is cut, its part is rounded up.
+    """
+    return _needed(_shares(layout, layout.parts - 1), workers) - limit
+
+
+def _held(shares: Sequence[Share]) -> int:
+    return sum(share.total_bytes for share in shares)
+
+
+def _in_flight(shares: Sequence[Share], workers: int) -> int:
+    return 2 * workers * sum(s.parameter_bytes for s in shares if s.name == "dense")
+
+
+def _needed(shares: Sequence[Share], workers: int) -> int:
+    return _held(shares) + _in_flight(shares, workers) + WORKING_BYTES + PROCESS_BYTES
+
+
+def _shares(layout: StoreLayout, part: int) -> list[Share]:
+    """What one ps holds, buffers of which it holds nothing left out."""
+    found = []
+    first, end = layout.dense.bounds(part)
+    slots = len(layout.dense_rule.slots)
+    found.append(_share("dense", part, end - first, layout.dense.total, 1, slots))
+    if part == layout.parts - 1:
+        found.append(_share("state", part, layout.state.total, layout.state.total, 1, 0))
+    for group in layout.groups:
+        first, end = group.layout.bounds(part)
+        whole, dim = group.layout.total_rows, group.layout.dim
+        found.append(
+            _share(group.layout.name, part, end - first, whole, dim, len(group.rule.slots))
+        )
+    return [share for share in found if share.rows]
+
+
+def _share(name: str, part: int, rows: int, whole: int, dim: int, slots: int) -> Share:
+    size = rows * dim * _VALUE
+    return Share(name, part, rows, size, size * slots, rows / whole if whole else 0.0)

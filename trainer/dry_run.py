@@ -1,0 +1,92 @@
+"""What `--dry_run` prints: where the parameters of a run would lie, and what it would send."""
+
+import itertools
+from collections.abc import Sequence
+
+from tfps import byte_size, records
+from tfps.placement import PROCESS_BYTES, WORKING_BYTES, Placement
+from tfps.wire_bytes import WireBytes
+from trainer.run_inputs import RunInputs
+
+_BATCHES = 8  # from which the distinct rows of a step are counted
+
+
+def lines(inputs: RunInputs) -> list[str]:
+    """The plan of a run, without asking any other task.
+
+    Args:
+        inputs: The run's, checked.
+    """
+    placement = Placement.of(inputs.layout, max(1, len(inputs.cluster.workers)))
+    where = "in this process" if inputs.cluster.is_local else f"on {placement.ps} ps"
+    return [
+        f"{inputs.experiment.name} {where}",
+        "",
+        *_aligned(
+            ("ps", "holds", "rows", "parameters", "slots", "share"),
+            [
+                (
+                    f"ps {share.ps}",
+                    share.name,
+                    f"{share.rows:,}",
+                    byte_size.show(share.parameter_bytes),
+                    byte_size.show(share.slot_bytes),
+                    f"{share.fraction:.1%}",
+                )
+                for share in placement.shares
+            ],
+        ),
+        "",
+        *_memory(placement),
+        "",
+        _wire(inputs),
+    ]
+
+
+def _memory(placement: Placement) -> list[str]:
+    rows = [
+        (
+            f"ps {ps}",
+            byte_size.show(placement.held_bytes(ps)),
+            byte_size.show(placement.in_flight_bytes(ps)),
+            byte_size.show(WORKING_BYTES),
+            byte_size.show(PROCESS_BYTES),
+            byte_size.show(placement.needed_bytes(ps)),
+        )
+        for ps in range(placement.ps)
+    ]
+    held = sum(share.total_bytes for share in placement.shares)
+    return [
+        *_aligned(("memory", "holds", "in flight", "working", "process", "needs"), rows),
+        f"all ps hold {byte_size.show(held)}; the fullest {placement.imbalance:.1%} more than the "
+        "mean",
+    ]
+
+
+def _wire(inputs: RunInputs) -> str:
+    train, task = inputs.experiment.train, inputs.experiment.task
+    shard = next(shard for shard in inputs.data.shards if shard.records)
+    path = inputs.data.path_of(shard)
+    batches = records.batches(path, task.features(), task.labels(), train.batch_size)
+    found = WireBytes.of(
+        inputs.model, inputs.layout, train.wire_dtype, itertools.islice(batches, _BATCHES)
+    )
+    return (
+        f"wire: {found.per_example:,.0f} bytes per example in {train.wire_dtype} at batch size "
+        f"{train.batch_size}: {found.table_bytes / found.examples:,.0f} for "
+        f"{found.rows / found.steps:,.0f} distinct rows a step, "
+        f"{found.dense_bytes / found.examples:,.0f} for dense parameters "
+        f"(the first {found.steps} batches of {path})"
+    )
+
+
+def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table whose first column is aligned left and whose others are aligned right."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if index == 0 else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in (header, *rows)
+    ]
