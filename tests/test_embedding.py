@@ -298,18 +298,20 @@ class Run:
 
         @tf.function(input_signature=signature, autograph=False)
         def train(serialized):
-            features, label = examples.parse(serialized, task.features(), task.label())
-            return step.train(features, label, tf.zeros([2], tf.int64))[0]
+            batch = step.pull(*examples.parse(serialized, task.features(), task.labels()))
+            return step.train(batch, tf.zeros([2], tf.int64))
 
         @tf.function(input_signature=signature, autograph=False)
         def predict(serialized):
-            return step.predict(*examples.parse(serialized, task.features(), task.label()))[1]
+            return step.predict(*examples.parse(serialized, task.features(), task.labels()))[1][
+                "predictions"
+            ]
 
         self.train, self.predict = train, predict
 
     def encoded(self, batch):
-        features, label = self.task.features(), self.task.label()
-        return tf.constant([examples.encode(record, features, label) for record in batch])
+        features, labels = self.task.features(), self.task.labels()
+        return tf.constant([examples.encode(record, features, labels) for record in batch])
 
     def tables(self):
         named = enumerate(self.model.tables)
@@ -333,8 +335,8 @@ def test_training_every_form_on_the_ps_equals_numpy_and_so_does_the_export(parts
         export(run.task, run.model, run.store, str(tmp_path / "export"))
         exported = ExportedModel(str(tmp_path / "export"))
         for batch in BATCHES:
-            inputs, _ = examples.parse(run.encoded(batch), run.task.features(), None)
-            predictions = exported.predict(inputs)
+            inputs, _ = examples.parse(run.encoded(batch), run.task.features())
+            predictions = exported.predict(inputs)["predictions"]
             np.testing.assert_allclose(
                 predictions, run.predict(run.encoded(batch)), rtol=0, atol=1e-6
             )
@@ -343,7 +345,7 @@ def test_training_every_form_on_the_ps_equals_numpy_and_so_does_the_export(parts
 def test_only_real_ids_are_looked_up():
     run, batch = Run(Bags(), 1), BATCHES[0]
     model = run.model
-    features, _ = examples.parse(run.encoded(batch), run.task.features(), None)
+    features, _ = examples.parse(run.encoded(batch), run.task.features())
     asked = model.lookups(features, training=True)
     assert len(asked) == 5 * len(COMBINERS)
     by_name = [(model.tables[lookup.table].name, lookup.ids.numpy().tolist()) for lookup in asked]
@@ -386,7 +388,7 @@ def test_a_subclassed_model_with_ragged_tensors_of_its_own(options, tmp_path):
         run.train(run.encoded(batch))
     export(run.task, run.model, run.store, str(tmp_path / "export"))
     exported = ExportedModel(str(tmp_path / "export"))
-    inputs, _ = examples.parse(run.encoded(BATCHES[0]), run.task.features(), None)
+    inputs, _ = examples.parse(run.encoded(BATCHES[0]), run.task.features())
     expected = run.predict(run.encoded(BATCHES[0]))
     assert np.ptp(expected) > 0.01
     np.testing.assert_allclose(exported.predict(inputs), expected, rtol=0, atol=1e-6)

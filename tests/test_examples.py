@@ -93,15 +93,15 @@ def test_features_of_varying_length_come_back_ragged() -> None:
         {"ids": [], "weights": [], "words": []},
         {"ids": 3, "weights": np.array([2.0]), "words": b"b"},
     ]
-    serialized = [examples.encode(record, VARYING, None) for record in records]
+    serialized = [examples.encode(record, VARYING) for record in records]
     serialized.append(tf.train.Example().SerializeToString())
-    inputs, _ = examples.parse(tf.constant(serialized), VARYING, None)
+    inputs, _ = examples.parse(tf.constant(serialized), VARYING)
     assert inputs["ids"].to_list() == [[9, 0], [], [3], []]
     assert inputs["weights"].to_list() == [[0.5, -1.0], [], [2.0], []]
     assert inputs["words"].to_list() == [[b"a", b""], [], [b"b"], []]
     assert {value.row_splits.dtype for value in inputs.values()} == {tf.int64}
     with pytest.raises(UserError, match=r"'ids': an id in \[3, 10\] lies outside \[0, 10\)"):
-        examples.encode({**records[0], "ids": [3, 10]}, VARYING, None)
+        examples.encode({**records[0], "ids": [3, 10]}, VARYING)
 
 
 def test_only_a_single_dimension_may_vary() -> None:

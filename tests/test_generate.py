@@ -49,7 +49,7 @@ def test_features_of_varying_length_have_equally_many_values(tmp_path: Path) -> 
     assert dataset.best_auc is not None
     assert 0.78 < dataset.best_auc < 0.9
     records = tf.data.TFRecordDataset(dataset.path_of(dataset.shards[0])).batch(1000)
-    inputs, _ = examples.parse(next(iter(records)), experiment.task.features(), None)
+    inputs, _ = examples.parse(next(iter(records)), experiment.task.features())
     lengths = inputs["ids"].row_lengths().numpy()
     assert set(lengths) == {0, 1, 2, 3, 4, 5}
     np.testing.assert_array_equal(inputs["weights"].row_lengths(), lengths)

@@ -69,15 +69,15 @@ def test_many_ids_per_record_from_the_readme_to_predictions_for_rows_of_text(tmp
     rows.write_text(f"{head}\n{start},3|17,0.5|2\n{start},,\n{start},29,1\n{start},30,1\n")
     (batch,) = PredictionInput(str(rows), "auto", model, max_bad_rows=1).batches(10)
     assert batch.numbers == [2, 3, 4]  # tag 30 is outside the vocabulary
-    inputs, _ = batch.parse(model.features, None)
+    inputs, _ = batch.parse(model.features)
     assert inputs["tags"].to_list() == [[3, 17], [], [29]]
-    predictions = model.predict(inputs)
+    predictions = model.predict(inputs)["predictions"]
     assert len(set(predictions.tolist())) == 3
 
     rows.write_text(f"{head}\n{start},3|17,0.5\n")
     (batch,) = PredictionInput(str(rows), "auto", model).batches(10)
     with pytest.raises(RunError, match="a record has not as many weights as ids"):
-        model.predict(batch.parse(model.features, None)[0])
+        model.predict(batch.parse(model.features)[0])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

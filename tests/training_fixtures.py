@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import tensorflow as tf
+
 from configs.smoke import get_config
 from tfps.closures import Closures
 from tfps.coordinator import Coordinator, slots
@@ -17,6 +19,16 @@ from trainer.generate import generate
 
 def dataset(directory, records=200, shards=3):
     return generate(get_config(), str(directory), records, shards, 0, 0, "smoke", False)
+
+
+def train_with(step):
+    """A step as one function of features, labels and seed that returns the loss."""
+
+    @tf.function(autograph=False)
+    def train(features, labels, seed):
+        return step.train(step.pull(features, labels), seed)
+
+    return train
 
 
 class Trainer:

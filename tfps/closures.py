@@ -141,7 +141,8 @@ def _count(labels: Labels) -> tf.Tensor:
 def _tensors(batches: Sequence[Batch]) -> list[tf.Tensor]:
     """The tensors of batches, for a loop to carry; the rest is the same in every turn."""
     parts = tf.nest.flatten(list(batches), expand_composites=True)
-    return [part for part in parts if tf.is_tensor(part)]
+    # Copied to where the loop is: else those that were pulled would travel twice.
+    return [tf.identity(part) for part in parts if tf.is_tensor(part)]
 
 
 def _restored(template: Sequence[Batch], tensors: Sequence[tf.Tensor]) -> list[Batch]:

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.training_fixtures import train_with
 from tfps.errors import UserError
 from tfps.feature import Feature
 from tfps.loss_scaling import LossScaling, loss_scaling
@@ -58,7 +59,7 @@ class Half(Task):
 def make(task, parts=2):
     model = StatelessModel(task, 0)
     store = ParameterStore(model, Rules.of(task, model), ["/device:CPU:0"] * parts, 0, slots=2)
-    return model, store, tf.function(Step(task, model, store).train, autograph=False)
+    return model, store, train_with(Step(task, model, store))
 
 
 def batch(generator, factor=1.0):
@@ -97,7 +98,7 @@ def test_training_equals_keras_own_loss_scaling():
             loss = task.compute_loss(features, labels["y"], theirs(inputs, training=True))
             scaled = optimizer.scale_loss(loss)
         optimizer.apply(tape.gradient(scaled, [v.value for v in theirs.trainable_variables]))
-        found, _ = train(features, labels, tf.constant([0, number], tf.int64))
+        found = train(features, labels, tf.constant([0, number], tf.int64))
         scales.append(store.loss_scale.read()[0])
         assert scales[-1] == float(optimizer.dynamic_scale.numpy())
         if number != 3:
@@ -116,7 +117,7 @@ def test_a_step_that_overflows_changes_nothing_but_the_scale():
     generator = np.random.default_rng(0)
     train(*batch(generator), tf.constant([0, 0], tf.int64))
     before = values(store)
-    loss, _ = train(*batch(generator, 1e5), tf.constant([0, 1], tf.int64))
+    loss = train(*batch(generator, 1e5), tf.constant([0, 1], tf.int64))
     assert np.isfinite(loss)
     for old, new in zip(before, values(store), strict=True):
         assert np.array_equal(old, new)

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from configs.smoke import Smoke
+from tests.training_fixtures import train_with
 from tfps.feature import Feature
 from tfps.model import StatelessModel
 from tfps.step import Step
@@ -74,11 +75,10 @@ def batch(generator, size=BATCH):
 
 def losses(task, parts, steps=20, seed=0):
     _, store, step = make(task, parts, seed)
-    train = tf.function(step.train, autograph=False)
+    train = train_with(step)
     generator = np.random.default_rng(5)
     found = [
-        float(train(*batch(generator), tf.constant([7, n << 32], tf.int64))[0])
-        for n in range(steps)
+        float(train(*batch(generator), tf.constant([7, n << 32], tf.int64))) for n in range(steps)
     ]
     return found, store
 
@@ -111,11 +111,11 @@ def test_training_equals_keras_own_training():
         next(v for v in theirs.variables if v.path == table.name).assign(store.read_table(index))
     theirs.compile(optimizer=task.optimizer(), loss=task.loss())
     generator = np.random.default_rng(9)
-    train = tf.function(step.train, autograph=False)
+    train = train_with(step)
     for number in range(30):
         features, labels = batch(generator)
         expected = theirs.train_on_batch(features, labels["label"])
-        loss, _ = train(features, labels, tf.constant([1, number], tf.int64))
+        loss = train(features, labels, tf.constant([1, number], tf.int64))
         assert float(loss) == pytest.approx(float(np.ravel(expected)[0]), abs=1e-5)
         theirs.reset_metrics()
     for value, variable in zip(store.read_state(), model.state, strict=True):
@@ -125,21 +125,15 @@ def test_training_equals_keras_own_training():
 
 def test_dropout_depends_on_the_step_and_the_seed_alone():
     task = TwoTowers(dropout=0.5)
-    _, _, step = make(task, 1)
-    forward = tf.function(lambda f, y, s: step.train(f, y, s)[0], autograph=False)
     data = batch(np.random.default_rng(0))
 
     def first_loss(seed):
         _, _, fresh = make(task, 1)
-        run = tf.function(
-            lambda: fresh.train(*data, tf.constant(seed, tf.int64))[0], autograph=False
-        )
-        return float(run())
+        return float(train_with(fresh)(*data, tf.constant(seed, tf.int64)))
 
     assert first_loss([1, 0]) == first_loss([1, 0])
     assert first_loss([1, 0]) != first_loss([1, 1 << 32])
     assert first_loss([1, 0]) != first_loss([2, 0])
-    del forward
 
 
 def test_an_id_outside_its_table_stops_the_step_and_says_so():
@@ -149,7 +143,7 @@ def test_an_id_outside_its_table_stops_the_step_and_says_so():
     for bad in (50, -1):
         features["user"] = tf.constant([bad] * BATCH, tf.int64)
         with pytest.raises(tf.errors.InvalidArgumentError, match=f"id {bad} is outside table"):
-            tf.function(step.train)(features, labels, tf.constant([0, 0], tf.int64))
+            train_with(step)(features, labels, tf.constant([0, 0], tf.int64))
     assert np.array_equal(before, store.read_table(0))
 
 
@@ -220,5 +214,5 @@ def test_a_table_that_a_pass_does_not_use_is_left_alone():
     before = store.read_table(0)
     tf.function(step.predict)(features, labels)
     assert np.array_equal(before, store.read_table(0))
-    tf.function(step.train)(features, labels, tf.constant([0, 0], tf.int64))
+    train_with(step)(features, labels, tf.constant([0, 0], tf.int64))
     assert not np.array_equal(before, store.read_table(0))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.training_fixtures import train_with
 from tfps.checkpoint import CheckpointDirectory
 from tfps.errors import UserError
 from tfps.feature import Feature
@@ -56,7 +57,7 @@ class Shopping(Task):
 def make(task, parts=2, seed=0):
     model = StatelessModel(task, seed)
     store = ParameterStore(model, Rules.of(task, model), ["/device:CPU:0"] * parts, seed, slots=2)
-    return model, store, tf.function(Step(task, model, store).train, autograph=False)
+    return model, store, train_with(Step(task, model, store))
 
 
 def batches(count):
