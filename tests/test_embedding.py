@@ -391,7 +391,7 @@ def test_a_subclassed_model_with_ragged_tensors_of_its_own(options, tmp_path):
     inputs, _ = examples.parse(run.encoded(BATCHES[0]), run.task.features())
     expected = run.predict(run.encoded(BATCHES[0]))
     assert np.ptp(expected) > 0.01
-    np.testing.assert_allclose(exported.predict(inputs), expected, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(exported.predict(inputs)["predictions"], expected, rtol=0, atol=1e-6)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,10 +17,12 @@ class Executor(Protocol):
     Attributes:
         devices: Where parameters live, one device per ps.
         workers: Closures that run at the same time.
+        gpus: GPUs that every worker has.
     """
 
     devices: Sequence[str]
     workers: int
+    gpus: int
 
     def schedule(self, closure: Callable, args: Sequence[Any]) -> concurrent.futures.Future:
         """Queues a closure; its result, as NumPy values, or its error arrives in the future."""
@@ -36,6 +38,7 @@ class LocalExecutor:
     workers = 1
 
     def __init__(self) -> None:
+        self.gpus = len(tf.config.list_logical_devices("GPU"))
         self._pool = concurrent.futures.ThreadPoolExecutor(1, "closure")
 
     def schedule(self, closure: Callable, args: Sequence[Any]) -> concurrent.futures.Future:
@@ -60,6 +63,7 @@ class ClusterExecutor:
             f"/job:ps/replica:0/task:{k}/device:CPU:0" for k in range(ps)
         ]
         self.workers = workers
+        self.gpus = min(_gpus_of(worker) for worker in range(workers))
         self._coordinator = coordinator
         self._pool = concurrent.futures.ThreadPoolExecutor(4 * workers + 4, "fetch")
 
@@ -76,6 +80,11 @@ class ClusterExecutor:
         except Exception as root:  # whatever a closure raised
             return root
         return error
+
+
+def _gpus_of(worker: int) -> int:
+    devices = tf.config.list_logical_devices("GPU")
+    return sum(f"/job:worker/replica:0/task:{worker}/" in device.name for device in devices)
 
 
 def _fetch(remote: tf.distribute.coordinator.RemoteValue) -> Any:

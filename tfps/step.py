@@ -1,5 +1,7 @@
 """One step: pull, compute, push."""
 
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -28,11 +30,20 @@ class Batch(NamedTuple):
         return [*self.pulled.dense[:1], *(group.rows for group in self.pulled.groups)]
 
 
+# Loss, gradients of dense parameters and of every lookup's rows, new state.
+Computed = tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor], list[tf.Tensor]]
+
+
 class Step:
     """A batch against the parameter store, traced into the closure that trains or predicts."""
 
     def __init__(
-        self, task: Task, model: StatelessModel, store: ParameterStore, jit_compile: bool = False
+        self,
+        task: Task,
+        model: StatelessModel,
+        store: ParameterStore,
+        jit_compile: bool = False,
+        devices: Sequence[str] = ("",),
     ):
         """Prepares the steps of a task.
 
@@ -41,10 +52,13 @@ class Step:
             model: Its model.
             store: The parameters.
             jit_compile: Whether XLA compiles what happens between pull and push.
+            devices: The worker's devices over which a training batch is split, say its GPUs; an
+                empty name leaves the choice to TensorFlow.
         """
         self._task = task
         self._model = model
         self._store = store
+        self._devices = devices
         self._compute = self._gradients
         if jit_compile:
             self._compute = tf.function(self._gradients, jit_compile=True, autograph=False)
@@ -56,11 +70,15 @@ class Step:
             features: By name, `[batch, *shape]`.
             labels: By name, `[batch, *shape]`.
         """
-        lookups = self._model.lookups(features, training=True)
+        lookups = [
+            lookup
+            for part, _ in self._parts(features, labels)
+            for lookup in self._model.lookups(part, training=True)
+        ]
         return Batch(features, labels, self._store.pull(lookups))
 
     def train(self, batch: Batch, seed: tf.Tensor) -> tf.Tensor:
-        """Computes a batch's gradients and pushes them.
+        """Computes a batch's gradients, on all devices, and pushes them once.
 
         Args:
             batch: What `pull` returned.
@@ -70,14 +88,20 @@ class Step:
             The loss (scalar float32, the model's own losses included).
         """
         pulled = batch.pulled
-        loss, dense, rows, state = self._compute(
-            (pulled.dense, self._store.rows(pulled)),
-            pulled.state,
-            pulled.loss_scale,
-            seed,
-            batch.features,
-            batch.labels,
-        )
+        rows = self._store.rows(pulled)
+        parts = self._parts(batch.features, batch.labels)
+        each = len(rows) // len(parts)
+        results = []
+        for index, (device, part) in enumerate(zip(self._devices, parts, strict=True)):
+            rows_of_part = rows[index * each : (index + 1) * each]
+            draw = seed + tf.constant([0, index << 30], tf.int64)
+            with tf.device(device or None):
+                results.append(
+                    self._compute(
+                        (pulled.dense, rows_of_part), pulled.state, pulled.loss_scale, draw, *part
+                    )
+                )
+        loss, dense, rows, state = _mean(results, [_count(labels) for _, labels in parts])
         self._store.push(pulled, dense, self._store.by_group(pulled, rows), state)
         return loss
 
@@ -100,6 +124,18 @@ class Step:
         )
         return forward.loss, named_predictions(self._task, forward.outputs)
 
+    def _parts(self, features: Features, labels: Labels) -> list[tuple[Features, Labels]]:
+        """A batch cut into as many parts as there are devices."""
+        parts = len(self._devices)
+        if parts == 1:
+            return [(features, labels)]
+        count = _count(labels)
+        bounds = [count * part // parts for part in range(parts + 1)]
+        return [
+            (_cut(features, first, end), _cut(labels, first, end))
+            for first, end in itertools.pairwise(bounds)
+        ]
+
     def _gradients(
         self,
         parameters: tuple[list[tf.Tensor], list[tf.Tensor]],
@@ -108,8 +144,8 @@ class Step:
         seed: tf.Tensor,
         features: Features,
         labels: Labels,
-    ) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor], list[tf.Tensor]]:
-        """Loss, gradients of dense parameters and of every lookup's rows, new state."""
+    ) -> Computed:
+        """What one device computes."""
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(parameters)
             dense, rows = parameters
@@ -121,3 +157,39 @@ class Step:
         if loss_scale is not None:
             gradients = tf.nest.map_structure(lambda gradient: gradient / loss_scale, gradients)
         return forward.loss, *gradients, forward.state
+
+
+def _mean(results: Sequence[Computed], counts: Sequence[tf.Tensor]) -> Computed:
+    """Joins what the parts of a batch gave: means over its records, and every part's own rows.
+
+    A part of a small last batch may be empty; what it gave is not finite and counts for nothing.
+    """
+    if len(results) == 1:
+        return results[0]
+    total = tf.cast(tf.add_n(counts), tf.float32)
+    weights = [tf.cast(count, tf.float32) / total for count in counts]
+    losses, dense, rows, state = zip(*results, strict=True)
+
+    def mean(values: Sequence[tf.Tensor]) -> tf.Tensor:
+        return tf.add_n(
+            [tf.math.multiply_no_nan(x, w) for x, w in zip(values, weights, strict=True)]
+        )
+
+    weighted = [
+        tf.math.multiply_no_nan(x, w) for some, w in zip(rows, weights, strict=True) for x in some
+    ]
+    return (
+        mean(losses),
+        [mean(values) for values in zip(*dense, strict=True)],
+        weighted,
+        [mean(values) for values in zip(*state, strict=True)],
+    )
+
+
+def _cut(values: Mapping[str, tf.Tensor], first: tf.Tensor, end: tf.Tensor) -> dict[str, tf.Tensor]:
+    return {name: value[first:end] for name, value in values.items()}
+
+
+def _count(labels: Labels) -> tf.Tensor:
+    """Records of a batch, scalar int32."""
+    return tf.shape(next(iter(labels.values())))[0]

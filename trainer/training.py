@@ -54,7 +54,9 @@ class Training:
         self._store = ParameterStore(
             model, inputs.rules, executor.devices, train.seed, slots(executor), train.wire_dtype
         )
-        step = Step(experiment.task, model, self._store, train.jit_compile)
+        # One GPU or none needs no names: TensorFlow places what it can on the GPU.
+        gpus = [f"/device:GPU:{k}" for k in range(executor.gpus)] if executor.gpus > 1 else [""]
+        step = Step(experiment.task, model, self._store, train.jit_compile, gpus)
         self._coordinator = Coordinator(
             executor,
             Closures(experiment, step, self._store.progress, model.prediction_names),
