@@ -41,7 +41,7 @@ types: install
 	$(BIN)/mypy
 
 test: lint types
-	$(BIN)/pytest -m 'not slow'
+	$(BIN)/pytest -m 'not slow' -n 2 --dist loadfile
 
 # The census job on the real data (UCI Adult): make census CENSUS=DIR with adult.data and adult.test.
 census: install

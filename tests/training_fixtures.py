@@ -53,8 +53,9 @@ class Trainer:
             self.model, rules, devices, seed, slots(executor), settings.wire_dtype
         )
         self.step = Step(self.task, self.model, self.store, settings.jit_compile)
+        # Unrolled less than in a run: tracing is most of what a test costs.
         self.closures = Closures(
-            self.experiment, self.step, self.store.progress, self.model.prediction_names
+            self.experiment, self.step, self.store.progress, self.model.prediction_names, unroll=2
         )
         self.watch = TaskWatch({})
         self.coordinator = Coordinator(

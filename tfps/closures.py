@@ -12,7 +12,6 @@ from tfps.step import Batch, Step
 from tfps.store.lease_progress import LeaseProgress
 
 State = tuple[Any, ...]
-UNROLL = 5  # steps per loop body: each turn of the loop costs messages to every ps
 _DRAWS = 1 << 32  # numbers that the random draws of a step may use up
 
 
@@ -35,10 +34,21 @@ class Closures:
         step: Step,
         progress: LeaseProgress,
         prediction_names: Sequence[str],
+        unroll: int = 5,
     ):
+        """Prepares the closures of an experiment.
+
+        Args:
+            experiment: The experiment.
+            step: Trains or evaluates one batch.
+            progress: Where a lease's progress is kept.
+            prediction_names: Names of the task's predictions.
+            unroll: Steps in one turn of a loop; each turn costs messages to every ps.
+        """
         self._features = experiment.task.features()
         self._labels = experiment.task.labels()
         self._prediction_names = prediction_names
+        self._unroll = unroll
         self._shuffle_buffer = experiment.data.shuffle_buffer
         self._batch_size = experiment.train.batch_size
         self._pipeline_depth = experiment.train.pipeline_depth
@@ -78,7 +88,7 @@ class Closures:
             return step + 1, trained, tf.where(bad, step, bad_step), *_tensors(batches)
 
         def several(*state: tf.Tensor) -> State:
-            for _ in range(UNROLL):
+            for _ in range(self._unroll):
                 state = one(*state)
             return state
 
@@ -86,7 +96,7 @@ class Closures:
             return lambda step, _, bad_step, *ahead: (step + steps <= end) & (bad_step < 0)
 
         state = (begun, tf.zeros([3], tf.float64), tf.constant(-1, tf.int64), *_tensors(template))
-        state = tf.while_loop(more_than(UNROLL), several, state)
+        state = tf.while_loop(more_than(self._unroll), several, state)
         _, unrecorded, bad_step, *_ = tf.while_loop(more_than(1), one, state)
         self._progress.advance(slot, unrecorded)
         attempts, steps, loss_sum = tf.unstack(self._progress.slot(slot))

@@ -79,14 +79,15 @@ class LossFunction:
         except Exception as error:  # whatever the user's code raises
             raise UserError(
                 f"{self._name} fails on labels {_shapes(labels)} and outputs {_shapes(outputs)}: "
-                f"{error}"
+                f"{' '.join(str(error).split())}"
             ) from error
         if loss.shape.rank != 0:
             raise UserError(
                 f"{self._name} gives a tensor of shape {loss.shape}, not a scalar; take the mean "
                 "over the batch (a Loss without reduction='none' does)"
             )
-        return loss
+        own = [] if self._is_the_models else self._model.losses
+        return tf.add_n([loss, *(tf.cast(tf.reduce_sum(each), tf.float32) for each in own)])
 
     def _compute(
         self,
@@ -98,9 +99,7 @@ class LossFunction:
     ) -> tf.Tensor:
         y = self._task.label_values(labels)
         if not self._is_the_models:
-            loss = tf.cast(self._task.compute_loss(features, y, outputs), tf.float32)
-            own = [tf.cast(tf.reduce_sum(each), tf.float32) for each in self._model.losses]
-            return tf.add_n([loss, *own]) if own else loss
+            return tf.cast(self._task.compute_loss(features, y, outputs), tf.float32)
         has_training = "training" in inspect.signature(self._model.compute_loss).parameters
         extra = {"training": training} if has_training else {}
         loss = self._model.compute_loss(inputs, y, outputs, None, **extra)

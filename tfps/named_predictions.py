@@ -31,7 +31,8 @@ def named_predictions(task: Task, outputs: Any) -> dict[str, tf.Tensor]:
     except UserError:
         raise
     except Exception as error:  # whatever the user's code raises
-        raise UserError(f"predictions() of {type(task).__name__} fails: {error}") from error
+        reason = " ".join(str(error).split())
+        raise UserError(f"predictions() of {type(task).__name__} fails: {reason}") from error
     for name, value in cast.items():
         if value.shape.rank == 0:
             raise UserError(

@@ -29,7 +29,8 @@ def task_metrics(
         try:
             found[name] = float(np.asarray(metric(*given)))
         except Exception as error:  # whatever the user's code raises
-            raise UserError(f"metric {name!r} of {type(task).__name__} fails: {error}") from error
+            reason = " ".join(str(error).split())
+            raise UserError(f"metric {name!r} of {type(task).__name__} fails: {reason}") from error
     return found
 
 

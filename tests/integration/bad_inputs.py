@@ -36,8 +36,8 @@ class Bad(smoke.Smoke):
         return keras.losses.BinaryCrossentropy(from_logits=True, reduction=reduction)
 
     def optimizer(self):
-        if self.wrong == "clipnorm":
-            return keras.optimizers.Adam(clipnorm=1.0)
+        if self.wrong == "average":
+            return keras.optimizers.Adam(use_ema=True)
         if self.wrong == "optimizer":
             return keras.optimizers.Nadam()
         return super().optimizer()
@@ -285,8 +285,8 @@ CASES = {
         with_config(CONFIG, "--set=task.wrong=optimizer"),
         ("optimizer Nadam is not supported", "Adagrad, Adam"),
     ),
-    "optimizer with clipnorm": Case(
-        with_config(CONFIG, "--set=task.wrong=clipnorm"), ("optimizer Adam: clipnorm=1.0",)
+    "optimizer with an average": Case(
+        with_config(CONFIG, "--set=task.wrong=average"), ("optimizer Adam: use_ema=True",)
     ),
     "model that does not fit the features": Case(
         with_config(CONFIG, "--set=task.wrong=model"), ("build_model(): ", "numbers", "token")
