@@ -55,12 +55,12 @@ def link(made: Manifest, directory: pathlib.Path, copies: int) -> None:
 
 
 def save_arrays(experiment: Experiment, made: Manifest, directory: pathlib.Path) -> None:
-    """Writes each feature and the label as one array `[records, *shape]`."""
-    features, label = experiment.task.features(), experiment.task.label()
-    parts: dict[str, list[np.ndarray]] = {each.name: [] for each in (*features, label)}
+    """Writes each feature and label as one array `[records, *shape]`."""
+    features, labels = experiment.task.features(), experiment.task.labels()
+    parts: dict[str, list[np.ndarray]] = {each.name: [] for each in (*features, *labels)}
     for shard in made.shards:
-        for values, labels in records.batches(made.path_of(shard), features, label, 8192):
-            for name, value in {**values, label.name: labels}.items():
+        for values, truth in records.batches(made.path_of(shard), features, labels, 8192):
+            for name, value in {**values, **truth}.items():
                 parts[name].append(value.numpy())
     directory.mkdir()
     for name, arrays in parts.items():
