@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import os
 import socket
 import time
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from tfps.cluster import Cluster
 from tfps.errors import RunError, UserError
 from tfps.task_watch import PROBE_SECONDS, is_reachable
 
+# A running closure keeps one thread waiting; with a single one nothing would move.
+_LEAST_DEFAULT_THREADS = 4
 _log = logging.getLogger(__name__)
 
 
@@ -22,7 +25,7 @@ class ServerOptions:
 
     Attributes:
         intra_op_threads: Threads within one operation; 0 lets TensorFlow choose.
-        inter_op_threads: Operations at the same time; 0 lets TensorFlow choose.
+        inter_op_threads: Operations at the same time, 2 or more; 0 is one per core, at least 4.
         chief_wait_seconds: How long to wait for the chief to appear.
         chief_lost_seconds: How long to wait for a chief that went away without being done.
     """
@@ -51,7 +54,7 @@ def serve(cluster: Cluster, job_dir: str, options: ServerOptions) -> None:
     _refuse_taken_port(cluster)
     config = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=options.intra_op_threads,
-        inter_op_parallelism_threads=options.inter_op_threads,
+        inter_op_parallelism_threads=options.inter_op_threads or _default_threads(),
     )
     config.gpu_options.allow_growth = True
     config.experimental.disable_thread_spinning = True
@@ -100,6 +103,11 @@ def wait_for_end_of_chief(chief: str, is_done: Callable[[], bool], options: Serv
                 "look whether it runs and whether its address in TF_CONFIG can be reached from here"
             )
         time.sleep(PROBE_SECONDS)
+
+
+def _default_threads() -> int:
+    """Operations at once: one per core, as TensorFlow does, but enough on a small machine too."""
+    return max(_LEAST_DEFAULT_THREADS, len(os.sched_getaffinity(0)))
 
 
 def _is_done(job_dir: str) -> bool:

@@ -50,7 +50,7 @@ flags.DEFINE_enum(
 flags.DEFINE_integer(
     "intra_op_threads", 0, "Threads within one operation; 0: TensorFlow's choice.", 0
 )
-flags.DEFINE_integer("inter_op_threads", 0, "Operations at once; 0: TensorFlow's choice.", 0)
+flags.DEFINE_integer("inter_op_threads", 0, "Operations at once; 0: one per core.", 0)
 flags.DEFINE_integer(
     "pipeline_depth",
     None,
@@ -103,6 +103,11 @@ def _check_flags(cluster: Cluster) -> None:
         raise UserError(
             "--mode=async needs a cluster, but TF_CONFIG names none; use --mode=local, or start a "
             "local cluster with python -m cloud.local"
+        )
+    if _FLAGS.inter_op_threads == 1 and not cluster.is_local:
+        raise UserError(
+            "--inter_op_threads=1: a task of a cluster needs 2 or more, since one waits while a "
+            "closure runs; give 0 for one per core, but no less than 4"
         )
     if _FLAGS.mode == "local" and not cluster.is_local:
         raise UserError("--mode=local, but TF_CONFIG names a cluster; unset one of them")

@@ -297,6 +297,11 @@ CASES = {
         {"TF_CONFIG": tf_config(UNREACHABLE)},
     ),
     "async without a cluster": Case(with_flags("--mode=async"), ("--mode=async", "TF_CONFIG")),
+    "one thread in a cluster": Case(
+        with_flags("--inter_op_threads=1"),
+        ("--inter_op_threads=1: a task of a cluster needs 2",),
+        {"TF_CONFIG": tf_config(UNREACHABLE)},
+    ),
     "unknown mode": Case(with_flags("--mode=sink"), ("--mode=sink",)),
     "another backend": Case(with_flags(), ("KERAS_BACKEND=jax",), {"KERAS_BACKEND": "jax"}),
     "local in a cluster": Case(
