@@ -37,7 +37,7 @@ def draw(results: Results, directory: pathlib.Path) -> list[pathlib.Path]:
             axes.set_title(_TITLES[key])
             axes.grid(axis="y", which="both", alpha=0.3)
         handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="lower center", ncols=8, fontsize="small")
+        figure.legend(handles, labels, loc="lower center", ncols=9, fontsize="x-small")
         figure.suptitle(f"{sweep.title} (medians; bars from the least to the greatest run)")
         figure.tight_layout(rect=(0, 0.06, 1, 1))
         files.append(directory / f"benchmark_{name}.png")
