@@ -7,8 +7,7 @@ import tensorflow as tf
 
 from tfps import records
 from tfps.experiment import Experiment
-from tfps.model import Labels
-from tfps.step import Batch, Step
+from tfps.step import Batch, Step, batch_records
 from tfps.store.lease_progress import LeaseProgress
 
 State = tuple[Any, ...]
@@ -83,7 +82,7 @@ class Closures:
             with tf.control_dependencies(newest.arrived()):
                 self._progress.advance(slot, tf.identity(unrecorded))
             loss = tf.cast(self._step.train(batch, tf.stack([seed, step * _DRAWS])), tf.float64)
-            trained = tf.stack([0.0, 1.0, loss * _count(batch.labels)])
+            trained = tf.stack([0.0, 1.0, loss * tf.cast(batch_records(batch.labels), tf.float64)])
             bad = (bad_step < 0) & ~tf.math.is_finite(loss)
             return step + 1, trained, tf.where(bad, step, bad_step), *_tensors(batches)
 
@@ -126,7 +125,7 @@ class Closures:
         def one(step: tf.Tensor, loss_sum: tf.Tensor, *arrays: dict[str, tf.TensorArray]) -> State:
             features, labels = next(iterator)
             loss, predictions = self._step.predict(features, labels)
-            loss_sum += tf.cast(loss, tf.float64) * _count(labels)
+            loss_sum += tf.cast(loss, tf.float64) * tf.cast(batch_records(labels), tf.float64)
             written = [
                 {name: array.write(step, values[name]) for name, array in some.items()}
                 for some, values in zip(arrays, (labels, predictions), strict=True)
@@ -141,11 +140,6 @@ class Closures:
         state = (0, tf.zeros([], tf.float64), labels, predictions)
         _, loss_sum, *arrays = tf.while_loop(lambda step, *_: step < total, one, state)
         return loss_sum, *({name: x.concat() for name, x in some.items()} for some in arrays)
-
-
-def _count(labels: Labels) -> tf.Tensor:
-    """Records of a batch, scalar float64."""
-    return tf.cast(tf.shape(next(iter(labels.values())))[0], tf.float64)
 
 
 def _tensors(batches: Sequence[Batch]) -> list[tf.Tensor]:

@@ -37,8 +37,7 @@ def batches(
         Dataset of (features, labels): dicts by name, each value with a leading batch dimension.
     """
     dataset = tf.data.TFRecordDataset(path, buffer_size=8 << 20)
-    first, end = part or (tf.constant(0, tf.int64), tf.constant(-1, tf.int64))
-    count = end - first if part else end
+    first, count = (part[0], part[1] - part[0]) if part else (0, -1)
     if shuffle_buffer:
         # Whole blocks are shuffled at once: a fraction of the cost of Dataset.shuffle, which moves
         # one record at a time and takes no seed that is a tensor.

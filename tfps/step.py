@@ -101,7 +101,7 @@ class Step:
                         (pulled.dense, rows_of_part), pulled.state, pulled.loss_scale, draw, *part
                     )
                 )
-        loss, dense, rows, state = _mean(results, [_count(labels) for _, labels in parts])
+        loss, dense, rows, state = _mean(results, [batch_records(labels) for _, labels in parts])
         self._store.push(pulled, dense, self._store.by_group(pulled, rows), state)
         return loss
 
@@ -129,7 +129,7 @@ class Step:
         parts = len(self._devices)
         if parts == 1:
             return [(features, labels)]
-        count = _count(labels)
+        count = batch_records(labels)
         bounds = [count * part // parts for part in range(parts + 1)]
         return [
             (_cut(features, first, end), _cut(labels, first, end))
@@ -190,6 +190,6 @@ def _cut(values: Mapping[str, tf.Tensor], first: tf.Tensor, end: tf.Tensor) -> d
     return {name: value[first:end] for name, value in values.items()}
 
 
-def _count(labels: Labels) -> tf.Tensor:
+def batch_records(labels: Labels) -> tf.Tensor:
     """Records of a batch, scalar int32."""
     return tf.shape(next(iter(labels.values())))[0]
