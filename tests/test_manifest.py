@@ -1,4 +1,3 @@
-import dataclasses
 import json
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from tfps import manifest
 from tfps.dataset_writer import DatasetWriter
 from tfps.errors import UserError
 from tfps.examples import encode
-from tfps.feature import Feature
 from tfps.manifest import Manifest
 
 TASK = Smoke()
@@ -148,37 +146,6 @@ def test_missing_and_cut_shards_are_named(dataset: Manifest) -> None:
     assert f"00001-of-00003.tfrecord has {size - 3} bytes, but the manifest says {size}" in str(
         caught.value
     )
-
-
-def test_a_schema_that_fits(dataset: Manifest) -> None:
-    manifest.check_schema(manifest.read(dataset.directory), TASK, "--train_data")
-
-
-def test_every_difference_of_a_schema_is_listed(dataset: Manifest) -> None:
-    features = [dict(schema) for schema in dataset.features]
-    features[0] |= {"dtype": "int64", "shape": [5]}
-    features[1]["name"] = "other"
-    label = {**dataset.labels[0], "vocabulary_size": 3}
-    changed = dataclasses.replace(dataset, features=features, labels=[label])
-    with pytest.raises(UserError) as caught:
-        manifest.check_schema(changed, TASK, "--eval_data")
-    message = str(caught.value)
-    assert message.startswith(f"--eval_data={dataset.directory} holds other records")
-    for difference in (
-        "'numbers' has dtype int64 in the data, but float32 in the config",
-        "'numbers' has shape [5] in the data, but [4] in the config",
-        "feature 'token' is not in the data",
-        "feature 'other' is in the data, but not in the config",
-        "'label' has vocabulary_size 3 in the data, but 2 in the config",
-        "Prepare the data with this config",
-    ):
-        assert difference in message
-
-
-def test_the_same_tokens_in_another_order_are_another_vocabulary(dataset: Manifest) -> None:
-    one, other = (Feature("f", "int64", (), tokens) for tokens in (("a", "b"), ("b", "a")))
-    assert one.schema() != other.schema()
-    assert one.schema() == Feature("f", "int64", (), ("a", "b")).schema()
 
 
 def test_a_dataset_is_not_overwritten_unasked(dataset: Manifest) -> None:

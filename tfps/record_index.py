@@ -13,9 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 STRIDE = 1024
-# A record is its length (8 bytes), the length's checksum (4), the bytes and their checksum (4).
-HEADER_BYTES = 12
-FOOTER_BYTES = 4
 _ITEM = np.dtype("<i8")
 
 
