@@ -213,7 +213,10 @@ def _text(directory: str, where: str) -> str:
         with tf.io.gfile.GFile(path, "rb") as file:
             return str(file.read().decode("utf-8", errors="replace"))
     if tf.io.gfile.isdir(directory):
-        raise UserError(f"{where} has no {FILE}; run trainer.prepare to make a dataset there")
+        raise UserError(
+            f"{where} has no {FILE}; run trainer.prepare to make a dataset of rows there, or "
+            "trainer.index if it holds TFRecord files"
+        )
     if tf.io.gfile.exists(directory):
         raise UserError(f"{where} is a file; name the directory of a dataset (with {FILE})")
     raise UserError(f"{where} does not exist; run trainer.prepare to make a dataset there")
