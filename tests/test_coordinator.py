@@ -1,3 +1,5 @@
+import pathlib
+
 import pytest
 import tensorflow as tf
 
@@ -56,19 +58,34 @@ def test_a_shard_that_vanished_is_named(tmp_path):
     trainer = Trainer(manifest)
     path, _ = trainer.shards()[1]
     tf.io.gfile.remove(path)
-    with pytest.raises(UserError, match=path):
+    with pytest.raises(UserError, match=rf"epoch 1: shard {path} has vanished since the run began"):
         trainer.coordinator.train(queue(trainer), lambda: False, lambda progress: None)
 
 
-def test_a_damaged_shard_is_named(tmp_path):
+def test_bad_records_are_named(tmp_path):
     manifest = dataset(tmp_path / "data", records=300, shards=1)
     trainer = Trainer(manifest)
-    path, _ = trainer.shards()[0]
-    with open(path, "r+b") as file:
-        file.seek(manifest.bytes // 2)
-        file.write(b"\x00\xff\x00\xff")
-    with pytest.raises(UserError, match=f"{path} is damaged"):
-        trainer.coordinator.train(queue(trainer), lambda: False, lambda progress: None)
+    [(path, _)] = trainer.shards()
+    size = manifest.bytes // 300
+    content = bytearray(pathlib.Path(path).read_bytes())
+
+    def message_of_a_run():
+        pathlib.Path(path).write_bytes(content)
+        with pytest.raises(UserError) as caught:
+            trainer.coordinator.train(queue(trainer), lambda: False, lambda progress: None)
+        return str(caught.value)
+
+    for record in (170, 171, 255):
+        content[record * size + 20] ^= 0xFF
+    assert message_of_a_run() == (
+        f"training epoch 1: shard {path}: record 170 (byte {170 * size}) does not fit its checksum;"
+        " it is the first of 3 bad records there; correct the data or make the shard again"
+    )
+    del content[160 * size :]
+    assert message_of_a_run() == (
+        f"training epoch 1: shard {path}: record 160 (byte {160 * size}) is missing: the manifest "
+        "says the file holds 300 or more; correct the data or make the shard again"
+    )
 
 
 def test_a_ps_that_went_away_ends_the_training(manifest):

@@ -25,6 +25,7 @@ class Closures:
         evaluate: (path, record_count) -> (loss_sum, labels, predictions). Every record of a shard
             once, in order; `loss_sum` is the sum over records of the loss of their batch; labels
             and predictions are dicts by name.
+        schema: Features and labels of a record.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Closures:
         """
         self._features = experiment.task.features()
         self._labels = experiment.task.labels()
+        self.schema = (*self._features, *self._labels)
         self._prediction_names = prediction_names
         self._unroll = unroll
         self._shuffle_buffer = experiment.data.shuffle_buffer

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfps import failures
+from tfps import bad_record, failures
 from tfps.closure_length import ClosureLength
 from tfps.closures import Closures
 from tfps.errors import RunError
@@ -175,7 +175,7 @@ class Coordinator:
             )
             for future in done:
                 index = waiting.pop(future)
-                results[index] = self._result(future, "evaluation", shards[index][0])
+                results[index] = self._result(future, "evaluation", *shards[index])
                 last_change = time.monotonic()
             self._refuse_lost_ps()
             self._refuse_stall(time.monotonic() - last_change, "evaluated")
@@ -196,7 +196,8 @@ class Coordinator:
         """Ends a lease whose closure is done, or goes on with it in another."""
         doing = self._in_flight.pop(future)
         lease = doing.lease
-        result = self._result(future, f"training epoch {lease.epoch + 1}", lease.path)
+        doing_what = f"training epoch {lease.epoch + 1}"
+        result = self._result(future, doing_what, lease.path, lease.records)
         attempts, steps, loss_sum, bad_step, seconds = result
         if bad_step >= 0:
             raise RunError(
@@ -215,12 +216,18 @@ class Coordinator:
         self._loss_of_finished += float(loss_sum)
         self._free_slots.append(doing.slot)
 
-    def _result(self, future: concurrent.futures.Future, doing: str, path: str) -> Any:
+    def _result(
+        self, future: concurrent.futures.Future, doing: str, path: str, records: int
+    ) -> Any:
         error = future.exception()
         if error is None:
             return future.result()
-        root = failures.explain(self._executor.root_error(error), doing, path)
-        raise root from None
+        raise failures.explain(
+            self._executor.root_error(error),
+            doing,
+            path,
+            lambda: bad_record.find(path, "", self._closures.schema, records),
+        ) from None
 
     def _measure(self, queue: LeaseQueue) -> Progress:
         examples, loss = queue.trained, self._loss_of_finished

@@ -111,12 +111,12 @@ def _refuse(path: str, scan: ShardScan) -> None:
     if not scan.is_whole and end is not None:
         if end.offset == 0 and scan.shard.compression == "":
             raise UserError(
-                f"{path} is no TFRecord file: {end.problem}; rows of text become records with "
-                "trainer.prepare"
+                f"{path} is no TFRecord file: record 0 {end.problem}; rows of text become records "
+                "with trainer.prepare"
             )
         raise UserError(
-            f"{path} is damaged: record {end.number} at byte {end.offset} cannot be read, "
-            f"{end.problem}; copy or make the file again"
+            f"{path}: record {end.number} (byte {end.offset}) {end.problem}; copy or make the "
+            "file again"
         )
     if scan.unfit:
         raise UserError(
