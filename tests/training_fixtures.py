@@ -7,9 +7,11 @@ import tensorflow as tf
 from configs.smoke import get_config
 from tfps.closures import Closures
 from tfps.coordinator import Coordinator, slots
+from tfps.epoch_order import EpochOrder
 from tfps.executor import LocalExecutor
-from tfps.lease import leases_of_epoch
+from tfps.lease_queue import LeaseQueue, QueueState
 from tfps.model import StatelessModel
+from tfps.record_source import RecordSource
 from tfps.step import Step
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.rules import Rules
@@ -34,7 +36,17 @@ def train_with(step):
 class Trainer:
     """A run's parts, in one process, with parameters over several parts as over several ps."""
 
-    def __init__(self, manifest, task=None, parts=2, seed=0, shuffle_buffer=8192, **train):
+    def __init__(
+        self,
+        manifest,
+        task=None,
+        parts=2,
+        seed=0,
+        shuffle_buffer=8192,
+        watch=None,
+        stall_seconds=60,
+        **train,
+    ):
         experiment = get_config()
         self.experiment = dataclasses.replace(
             experiment,
@@ -55,24 +67,32 @@ class Trainer:
         self.step = Step(self.task, self.model, self.store, settings.jit_compile)
         # Unrolled less than in a run: tracing is most of what a test costs.
         self.closures = Closures(
-            self.experiment, self.step, self.store.progress, self.model.prediction_names, unroll=2
+            self.experiment,
+            self.step,
+            self.store.progress,
+            self.model.prediction_names,
+            executor.worker_index,
+            unroll=2,
         )
-        self.watch = TaskWatch({})
+        self.watch = watch or TaskWatch({})
         self.coordinator = Coordinator(
             executor,
             self.closures,
             self.store.progress,
             self.watch,
             settings,
-            stall_seconds=60,
+            stall_seconds,
         )
 
     def steps(self):
         return self.store.steps()
 
-    def leases(self, epoch):
-        paths = [self.manifest.path_of(shard) for shard in self.manifest.shards]
-        return leases_of_epoch(self.manifest.shards, paths, epoch, self.experiment.train.seed)
+    def queue(self, epochs=1, state=None):
+        order = EpochOrder.of(self.experiment)
+        return LeaseQueue(self.manifest, order, epochs, state or QueueState())
 
     def shards(self):
-        return [(self.manifest.path_of(shard), shard.records) for shard in self.manifest.shards]
+        return [
+            (RecordSource(self.manifest.path_of(shard), shard.compression), shard.records)
+            for shard in self.manifest.shards
+        ]
