@@ -91,7 +91,7 @@ def prepare(
     written = 0
     with (
         DatasetWriter(output, name or experiment.name, shards, task, overwrite) as writer,
-        Processes(processes, row_encoding.__name__) as pool,
+        Processes(processes, row_encoding.__name__, "keras") as pool,
         tqdm(total=_size(inputs), unit="B", unit_scale=True, disable=None, leave=False) as progress,
     ):
         for encoded in pool.map(encode, _blocks(inputs, row_encoding.format_of(experiment))):
