@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from absl import flags
 from tqdm import tqdm
 
-from tfps import config, examples, overrides
+from tfps import config, examples, overrides, storage_preflight
 from tfps.dataset_writer import DatasetWriter
 from tfps.errors import UserError
 from tfps.experiment import Experiment
 from tfps.manifest import Manifest
 from tfps.rows import BadRow
+from tfps.storage_preflight import Use
 from trainer import entry
 
 _SHOWN_BAD_ROWS = 5
@@ -100,6 +101,8 @@ def main() -> None:
     values = flags.FLAGS
     started = time.monotonic()
     experiment = overrides.apply(config.load(values.config), values.set)
+    inputs = [Use("--input", path) for path in values.input]
+    storage_preflight.check([*inputs, Use("--output", values.output, writes=True)])
     dataset = prepare(
         experiment,
         inputs=values.input,

@@ -8,11 +8,13 @@ import keras
 import tensorflow as tf
 
 import tfps
+from tfps import storage_preflight
 from tfps.cluster import Cluster
 from tfps.experiment import Experiment
 from tfps.manifest import Manifest
 from tfps.model import StatelessModel
 from tfps.placement import check_memory
+from tfps.storage_preflight import Use
 from tfps.store.rules import Rules
 from tfps.store.store_layout import StoreLayout
 from tfps.task_metrics import check_metrics
@@ -60,6 +62,13 @@ class RunInputs:
                 parameters do not fit the ps.
         """
         task = experiment.task
+        storage_preflight.check(
+            [
+                Use("--train_data", experiment.data.train),
+                Use("--eval_data", experiment.data.eval),
+                Use("--job_dir", job_dir, writes=True),
+            ]
+        )
         data = read_data(task, experiment.data.train, "--train_data")
         eval_data = None
         if experiment.data.eval:

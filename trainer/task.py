@@ -181,6 +181,7 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay) -> int:
 
 
 def _run_server(cluster: Cluster) -> int:
+    from tfps import storage_preflight
     from tfps.server import ServerOptions, serve
 
     terminal.quiet_tensorflow()
@@ -190,6 +191,9 @@ def _run_server(cluster: Cluster) -> int:
         _FLAGS.chief_wait_seconds,
         _FLAGS.chief_lost_seconds,
     )
+    # Only a ps writes there, its part of each checkpoint.
+    writes = cluster.job == "ps"
+    storage_preflight.check([storage_preflight.Use("--job_dir", _FLAGS.job_dir, writes)])
     serve(cluster, _FLAGS.job_dir, options)
     return EXIT_OK
 
