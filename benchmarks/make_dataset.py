@@ -51,7 +51,8 @@ def link(made: Manifest, directory: pathlib.Path, copies: int) -> None:
             file = f"copy-{copy:02d}-{shard.file}"
             os.link(directory / shard.file, directory / file)
             shards.append(dataclasses.replace(shard, file=file))
-    manifest.write(dataclasses.replace(made, shards=tuple(shards)))
+    index = dataclasses.replace(made.index, offsets=made.index.offsets * copies)
+    manifest.write(dataclasses.replace(made, shards=tuple(shards), index=index))
 
 
 def save_arrays(experiment: Experiment, made: Manifest, directory: pathlib.Path) -> None:

@@ -1,4 +1,3 @@
-import dataclasses
 import json
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from tfps import manifest
 from tfps.dataset_writer import DatasetWriter
 from tfps.errors import UserError
 from tfps.examples import encode
-from tfps.feature import Feature
 from tfps.manifest import Manifest
 
 TASK = Smoke()
@@ -45,7 +43,7 @@ def test_what_is_written_is_read(dataset: Manifest) -> None:
         assert Path(path).stat().st_size == shard.bytes
         manifest.verify(read, shard)
     assert read.bytes == sum(shard.bytes for shard in read.shards)
-    assert json.loads(manifest_path(dataset).read_text())["format"] == 2
+    assert json.loads(manifest_path(dataset).read_text())["format"] == 3
     assert read.shards[2].crc32c == "00000000"
 
 
@@ -84,10 +82,10 @@ def test_directories_that_are_no_dataset(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("{", "is not JSON"),
-        ("[]", "has format None, but this version reads 2"),
+        ("[]", "has format None, but this version reads 3"),
         ('{"format": 7}', "has format 7"),
-        ('{"format": 2}', "'name' is None, not a str"),
-        ('{"format": 2, "name": "n", "features": [3]}', "features: 'name' is None"),
+        ('{"format": 3}', "'shards' is None, not a list"),
+        ('{"format": 3, "name": "n", "shards": [], "features": [3]}', "features: 'name' is None"),
     ],
 )
 def test_manifests_that_cannot_be_understood(dataset: Manifest, text: str, message: str) -> None:
@@ -101,6 +99,8 @@ def test_manifests_that_cannot_be_understood(dataset: Manifest, text: str, messa
     [
         ("records", "3", "shards: 'records' is '3', not a int"),
         ("file", "../few", "not the name of a file"),
+        ("compression", "LZ4", "'compression' is 'LZ4', not one of '', 'GZIP', 'ZLIB'"),
+        ("generation", None, "'generation' is None, not a int"),
     ],
 )
 def test_a_shard_entry_that_is_wrong(dataset: Manifest, key: str, value: str, message: str) -> None:
@@ -109,6 +109,30 @@ def test_a_shard_entry_that_is_wrong(dataset: Manifest, key: str, value: str, me
     manifest_path(dataset).write_text(json.dumps(content))
     with pytest.raises(UserError, match=message):
         manifest.read(dataset.directory)
+
+
+def test_an_index_that_is_wrong(dataset: Manifest) -> None:
+    index = Path(dataset.directory) / "few.index"
+    content = index.read_bytes()
+    index.write_bytes(bytes(8) + content[8:] + bytes(8))
+    with pytest.raises(
+        UserError, match=r"few\.index is not the one that manifest\.json was written"
+    ):
+        manifest.read(dataset.directory)
+    index.unlink()
+    with pytest.raises(UserError, match=r"the index few\.index is missing; run trainer\.prepare"):
+        manifest.read(dataset.directory)
+    index.write_bytes(content)
+    path = manifest_path(dataset)
+    path.write_text(path.read_text().replace('"records": 3', '"records": 1500'))
+    with pytest.raises(UserError, match=r"does not fit the shards .*it has 16 bytes, not 24"):
+        manifest.read(dataset.directory)
+
+
+def test_a_dataset_whose_index_is_lost_can_be_replaced(dataset: Manifest) -> None:
+    (Path(dataset.directory) / "few.index").unlink()
+    manifest.remove(dataset.directory)
+    assert list(Path(dataset.directory).iterdir()) == []
 
 
 def test_missing_and_cut_shards_are_named(dataset: Manifest) -> None:
@@ -124,37 +148,6 @@ def test_missing_and_cut_shards_are_named(dataset: Manifest) -> None:
     )
 
 
-def test_a_schema_that_fits(dataset: Manifest) -> None:
-    manifest.check_schema(manifest.read(dataset.directory), TASK, "--train_data")
-
-
-def test_every_difference_of_a_schema_is_listed(dataset: Manifest) -> None:
-    features = [dict(schema) for schema in dataset.features]
-    features[0] |= {"dtype": "int64", "shape": [5]}
-    features[1]["name"] = "other"
-    label = {**dataset.labels[0], "vocabulary_size": 3}
-    changed = dataclasses.replace(dataset, features=features, labels=[label])
-    with pytest.raises(UserError) as caught:
-        manifest.check_schema(changed, TASK, "--eval_data")
-    message = str(caught.value)
-    assert message.startswith(f"--eval_data={dataset.directory} holds other records")
-    for difference in (
-        "'numbers' has dtype int64 in the data, but float32 in the config",
-        "'numbers' has shape [5] in the data, but [4] in the config",
-        "feature 'token' is not in the data",
-        "feature 'other' is in the data, but not in the config",
-        "'label' has vocabulary_size 3 in the data, but 2 in the config",
-        "Prepare the data with this config",
-    ):
-        assert difference in message
-
-
-def test_the_same_tokens_in_another_order_are_another_vocabulary(dataset: Manifest) -> None:
-    one, other = (Feature("f", "int64", (), tokens) for tokens in (("a", "b"), ("b", "a")))
-    assert one.schema() != other.schema()
-    assert one.schema() == Feature("f", "int64", (), ("a", "b")).schema()
-
-
 def test_a_dataset_is_not_overwritten_unasked(dataset: Manifest) -> None:
     with pytest.raises(UserError, match=r"already holds a dataset.*--overwrite"):
         DatasetWriter(dataset.directory, "new", 1, TASK)
@@ -165,6 +158,7 @@ def test_a_dataset_is_not_overwritten_unasked(dataset: Manifest) -> None:
     assert sorted(path.name for path in Path(dataset.directory).iterdir()) == [
         "manifest.json",
         "new-00000-of-00001.tfrecord",
+        "new.index",
     ]
 
 

@@ -478,7 +478,7 @@ def test_a_dataset_of_another_schema(model, tmp_path):
     [
         ({"ids": [1, 2, 3]}, r"tfrecord record 6 holds 3 values in 'ids', not 2"),
         ({"ids": [1.0, 2.0]}, r"tfrecord record 6 holds floats in 'ids', not int64"),
-        ({"ids": [1, 10]}, r"tfrecord record 6: 'ids' holds the id 10, outside .*\[0, 10\)"),
+        ({"ids": [1, 10]}, r"tfrecord record 6 holds the id 10 in 'ids', outside \[0, 10\)"),
         ({"age": []}, r"tfrecord record 6 holds 0 values in 'age', not 1"),
         ({"age": None}, r"tfrecord record 6 has no 'age' \(it has clicked, ids, town\)"),
         ({"clicked": None}, r"tfrecord record 6 has no 'clicked'"),

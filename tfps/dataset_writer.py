@@ -1,15 +1,18 @@
-"""Writes a dataset: TFRecord shards, then the manifest that makes them one."""
+"""Writes a dataset: TFRecord shards, then the index and manifest that make them one."""
 
 import posixpath
 import re
 from types import TracebackType
 from typing import Self
 
+import numpy as np
 import tensorflow as tf
 
 from tfps import manifest
 from tfps.errors import UserError
 from tfps.manifest import Manifest, Shard
+from tfps.record_frame import FOOTER_BYTES, HEADER_BYTES
+from tfps.record_index import STRIDE, RecordIndex
 from tfps.task import Task
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -46,6 +49,8 @@ class DatasetWriter:
         self._features = task.features()
         self._labels = task.labels()
         self._records = [0] * shards
+        self._bytes = [0] * shards
+        self._offsets: list[list[int]] = [[] for _ in range(shards)]
         self._writers: list[tf.io.TFRecordWriter] = []
         self._done = False
         try:
@@ -65,7 +70,10 @@ class DatasetWriter:
             self._writers[shard].write(record)
         except tf.errors.OpError as error:
             raise self._unwritable(error) from None
+        if self._records[shard] % STRIDE == 0:
+            self._offsets[shard].append(self._bytes[shard])
         self._records[shard] += 1
+        self._bytes[shard] += HEADER_BYTES + len(record) + FOOTER_BYTES
 
     def finish(self, rejected_rows: int = 0, best_auc: float | None = None) -> Manifest:
         """Closes the shards and writes the manifest.
@@ -85,6 +93,9 @@ class DatasetWriter:
                 features=[feature.schema() for feature in self._features],
                 labels=[label.schema() for label in self._labels],
                 shards=tuple(map(self._shard, self.files, self._records)),
+                index=RecordIndex(
+                    STRIDE, tuple(np.array(each, np.int64) for each in self._offsets)
+                ),
                 rejected_rows=rejected_rows,
                 best_auc=best_auc,
                 directory=self._directory,

@@ -3,7 +3,7 @@
 `manifest.json`, written after the last shard:
 
     {
-      "format": 2,
+      "format": 3,
       "name": "criteo",                 prefix of the shards' file names
       "features": [                     what every record holds
         {"name": "integers", "dtype": "float32", "shape": [13],
@@ -15,8 +15,13 @@
       ],
       "shards": [                       TFRecord files in this directory
         {"file": "criteo-00000-of-00008.tfrecord", "records": 62500, "bytes": 16312500,
-         "crc32c": "0a1b2c3d"}, ...     checksum of the whole file, 8 hexadecimal digits
+         "crc32c": "0a1b2c3d",          checksum of the whole file, 8 hexadecimal digits
+         "compression": "",             "GZIP" and "ZLIB" are read as well
+         "generation": 0}, ...          of the object on gs://; 0 for a local file
       ],
+      "index": {                        where every 1,024th record begins (tfps.record_index)
+        "file": "criteo.index", "stride": 1024, "crc32c": "4d3c2b1a"
+      },
       "rejected_rows": 0,               bad rows left out by --max_bad_rows
       "best_auc": 0.83                  of the planted signal; null for data that was not generated
     }
@@ -25,18 +30,20 @@
 import dataclasses
 import json
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import google_crc32c
 import tensorflow as tf
 
+from tfps import record_index
 from tfps.errors import UserError
-from tfps.task import Task
+from tfps.record_index import RecordIndex
 
 FILE = "manifest.json"
-FORMAT = 2
+FORMAT = 3
+COMPRESSIONS = ("", "GZIP", "ZLIB")
 _CHUNK_BYTES = 1 << 22
 _MEND = "run trainer.prepare again"
 
@@ -50,12 +57,16 @@ class Shard:
         records: How many it holds.
         bytes: Its size.
         crc32c: Checksum of the whole file, 8 hexadecimal digits.
+        compression: One of `COMPRESSIONS`, as `tf.data.TFRecordDataset` names them.
+        generation: The object's on gs://, which changes when it is written again; 0 for a file.
     """
 
     file: str
     records: int
     bytes: int
     crc32c: str
+    compression: str = ""
+    generation: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +78,7 @@ class Manifest:
         features: `Feature.schema()` of every input.
         labels: `Feature.schema()` of every label.
         shards: The files, in order.
+        index: Where their records begin.
         rejected_rows: Bad rows that were left out.
         best_auc: The AUC that a planted signal allows, or None.
         directory: Where the dataset is; not part of the file.
@@ -76,6 +88,7 @@ class Manifest:
     features: list[dict[str, Any]]
     labels: list[dict[str, Any]]
     shards: tuple[Shard, ...]
+    index: RecordIndex
     rejected_rows: int = 0
     best_auc: float | None = None
     directory: str = ""
@@ -96,13 +109,26 @@ class Manifest:
 
 
 def write(manifest: Manifest) -> None:
-    """Writes the manifest into its directory; the last act of making a dataset."""
-    content = {"format": FORMAT, **dataclasses.asdict(manifest)}
-    del content["directory"]
-    path = posixpath.join(manifest.directory, FILE)
-    with tf.io.gfile.GFile(f"{path}.partial", "w") as file:
-        file.write(json.dumps(content, indent=2) + "\n")
-    tf.io.gfile.rename(f"{path}.partial", path, overwrite=True)
+    """Writes index and manifest into their directory; the last act of making a dataset."""
+    index = manifest.index.encode()
+    index_file = f"{manifest.name}.index"
+    content = {
+        "format": FORMAT,
+        "name": manifest.name,
+        "features": manifest.features,
+        "labels": manifest.labels,
+        "shards": [dataclasses.asdict(shard) for shard in manifest.shards],
+        "index": {
+            "file": index_file,
+            "stride": manifest.index.stride,
+            "crc32c": _hexadecimal(google_crc32c.Checksum(index)),
+        },
+        "rejected_rows": manifest.rejected_rows,
+        "best_auc": manifest.best_auc,
+    }
+    _write(posixpath.join(manifest.directory, index_file), index)
+    text = json.dumps(content, indent=2) + "\n"
+    _write(posixpath.join(manifest.directory, FILE), text.encode())
 
 
 def read(directory: str, flag: str = "") -> Manifest:
@@ -134,45 +160,13 @@ def remove(directory: str) -> None:
     Raises:
         UserError: If the manifest cannot be understood, and with it the names of its shards.
     """
-    manifest = _decode(_text(directory, directory), directory, directory)
+    get = _content(_text(directory, directory), f"{directory}: {FILE}")
+    files = [_shard(shard, f"{directory}: {FILE}: shards").file for shard in get("shards", list)]
     tf.io.gfile.remove(posixpath.join(directory, FILE))
-    for shard in manifest.shards:
-        if tf.io.gfile.exists(manifest.path_of(shard)):
-            tf.io.gfile.remove(manifest.path_of(shard))
-
-
-def check_schema(manifest: Manifest, task: Task, flag: str) -> None:
-    """Refuses a dataset whose records are not those of the task.
-
-    Args:
-        manifest: Of the dataset.
-        task: Whose features and labels are wanted.
-        flag: What named the dataset, for the message; for example `--train_data`.
-
-    Raises:
-        UserError: Lists every difference.
-    """
-    held = {schema["name"]: ("feature", schema) for schema in manifest.features}
-    held.update({schema["name"]: ("label", schema) for schema in manifest.labels})
-    wanted = {feature.name: ("feature", feature.schema()) for feature in task.features()}
-    wanted.update({label.name: ("label", label.schema()) for label in task.labels()})
-    differences = []
-    for name in sorted(held.keys() | wanted.keys()):
-        if name not in held:
-            differences.append(f"{wanted[name][0]} {name!r} is not in the data")
-        elif name not in wanted:
-            differences.append(f"{held[name][0]} {name!r} is in the data, but not in the config")
-        elif held[name][0] != wanted[name][0]:
-            differences.append(
-                f"{name!r} is a {held[name][0]} in the data, but a {wanted[name][0]} in the config"
-            )
-        else:
-            differences.extend(_differences(name, held[name][1], wanted[name][1]))
-    if differences:
-        raise UserError(
-            f"{flag}={manifest.directory} holds other records than the config's: "
-            f"{'; '.join(differences)}. Prepare the data with this config, or name data that was"
-        )
+    for file in (*files, _getter(get("index", dict), f"{directory}: {FILE}: index")("file", str)):
+        path = posixpath.join(directory, file)
+        if tf.io.gfile.exists(path):
+            tf.io.gfile.remove(path)
 
 
 def verify(manifest: Manifest, shard: Shard) -> None:
@@ -199,7 +193,18 @@ def checksum(path: str) -> str:
     with tf.io.gfile.GFile(path, "rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
             crc.update(chunk)
+    return _hexadecimal(crc)
+
+
+def _hexadecimal(crc: google_crc32c.Checksum) -> str:
     return str(crc.hexdigest().decode("ascii"))
+
+
+def _write(path: str, content: bytes) -> None:
+    """Writes a file that appears under its name once it is whole."""
+    with tf.io.gfile.GFile(f"{path}.partial", "wb") as file:
+        file.write(content)
+    tf.io.gfile.rename(f"{path}.partial", path, overwrite=True)
 
 
 def _text(directory: str, where: str) -> str:
@@ -208,7 +213,10 @@ def _text(directory: str, where: str) -> str:
         with tf.io.gfile.GFile(path, "rb") as file:
             return str(file.read().decode("utf-8", errors="replace"))
     if tf.io.gfile.isdir(directory):
-        raise UserError(f"{where} has no {FILE}; run trainer.prepare to make a dataset there")
+        raise UserError(
+            f"{where} has no {FILE}; run trainer.prepare to make a dataset of rows there, or "
+            "trainer.index if it holds TFRecord files"
+        )
     if tf.io.gfile.exists(directory):
         raise UserError(f"{where} is a file; name the directory of a dataset (with {FILE})")
     raise UserError(f"{where} does not exist; run trainer.prepare to make a dataset there")
@@ -216,33 +224,40 @@ def _text(directory: str, where: str) -> str:
 
 def _decode(text: str, where: str, directory: str) -> Manifest:
     path = f"{where}: {FILE}"
-    try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path} is not JSON ({error}); {_MEND}") from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        found = content.get("format") if isinstance(content, dict) else None
-        raise UserError(f"{path} has format {found!r}, but this version reads {FORMAT}; {_MEND}")
-    get = _getter(content, path)
-    best_auc = content.get("best_auc")
+    get = _content(text, path)
+    shards = tuple(_shard(shard, f"{path}: shards") for shard in get("shards", list))
     return Manifest(
         name=get("name", str),
         features=[_schema(schema, f"{path}: features") for schema in get("features", list)],
         labels=[_schema(schema, f"{path}: labels") for schema in get("labels", list)],
-        shards=tuple(_shard(shard, f"{path}: shards") for shard in get("shards", list)),
+        shards=shards,
+        index=_index(get("index", dict), shards, where, directory),
         rejected_rows=get("rejected_rows", int),
-        best_auc=None if best_auc is None else get("best_auc", float),
+        best_auc=get("best_auc", float | None),
         directory=directory,
     )
 
 
-def _getter(content: Any, where: str) -> Callable[[str, type], Any]:
+def _content(text: str, where: str) -> Callable[[str, Any], Any]:
+    """A getter of what the manifest's text holds."""
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{where} is not JSON ({error}); {_MEND}") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        found = content.get("format") if isinstance(content, dict) else None
+        raise UserError(f"{where} has format {found!r}, but this version reads {FORMAT}; {_MEND}")
+    return _getter(content, where)
+
+
+def _getter(content: Any, where: str) -> Callable[[str, Any], Any]:
     """A function of key and type that gives the value or says what is wrong with it."""
 
-    def get(key: str, kind: type) -> Any:
+    def get(key: str, kind: Any) -> Any:
         value = content.get(key) if isinstance(content, dict) else None
         if not isinstance(value, kind) or isinstance(value, bool):
-            raise UserError(f"{where}: {key!r} is {value!r}, not a {kind.__name__}; {_MEND}")
+            name = getattr(kind, "__name__", kind)
+            raise UserError(f"{where}: {key!r} is {value!r}, not a {name}; {_MEND}")
         return value
 
     return get
@@ -263,15 +278,43 @@ def _shard(content: Any, where: str) -> Shard:
     get = _getter(content, where)
     if "/" in get("file", str):
         raise UserError(f"{where}: {content['file']!r} is not the name of a file; {_MEND}")
-    return Shard(get("file", str), get("records", int), get("bytes", int), get("crc32c", str))
+    if get("compression", str) not in COMPRESSIONS:
+        raise UserError(
+            f"{where}: 'compression' is {content['compression']!r}, not one of "
+            f"{', '.join(map(repr, COMPRESSIONS))}; {_MEND}"
+        )
+    return Shard(
+        get("file", str),
+        get("records", int),
+        get("bytes", int),
+        get("crc32c", str),
+        content["compression"],
+        get("generation", int),
+    )
 
 
-def _differences(name: str, held: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
-    return [
-        f"{name!r} has {key} {held.get(key)} in the data, but {value} in the config"
-        for key, value in wanted.items()
-        if held.get(key) != value
-    ]
+def _index(content: Any, shards: Sequence[Shard], where: str, directory: str) -> RecordIndex:
+    """Reads the index and holds it against its checksum and the shards' numbers of records."""
+    get = _getter(content, f"{where}: {FILE}: index")
+    file, stride = get("file", str), get("stride", int)
+    try:
+        with tf.io.gfile.GFile(posixpath.join(directory, file), "rb") as opened:
+            encoded = opened.read()
+    except tf.errors.NotFoundError:
+        raise UserError(f"{where}: the index {file} is missing; {_MEND}") from None
+    found = _hexadecimal(google_crc32c.Checksum(encoded))
+    if found != get("crc32c", str):
+        raise UserError(
+            f"{where}: the index {file} is not the one that {FILE} was written with (its crc32c is "
+            f"{found}, not {content['crc32c']}); {_MEND}"
+        )
+    counts = [record_index.entries(shard.records, stride, shard.compression) for shard in shards]
+    try:
+        return RecordIndex.decode(encoded, stride, counts)
+    except ValueError as error:
+        raise UserError(
+            f"{where}: the index {file} does not fit the shards of {FILE} ({error}); {_MEND}"
+        ) from None
 
 
 def _check_sizes(manifest: Manifest, where: str) -> None:

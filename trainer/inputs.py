@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps import manifest as manifests
+from tfps import schema
 from tfps.errors import UserError
 from tfps.manifest import Manifest
 from tfps.task import Task
@@ -26,7 +27,7 @@ def read_data(task: Task, directory: str, flag: str) -> Manifest:
     if not directory:
         raise UserError(f"{flag} is missing: name the directory that trainer.prepare wrote")
     manifest = manifests.read(directory, flag)
-    manifests.check_schema(manifest, task, flag)
+    schema.check(manifest, task, flag)
     if not manifest.records:
         raise UserError(f"{flag}={directory} holds no records")
     return manifest

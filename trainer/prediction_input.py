@@ -1,16 +1,14 @@
 """The records to predict, whatever they come in: a dataset, TFRecord files, or files of rows."""
 
-import gzip
 import posixpath
-import zlib
 from collections.abc import Iterator
-from typing import Any
 
 import tensorflow as tf
 
-from tfps import manifest
+from tfps import manifest, record_scan
 from tfps.errors import UserError
 from tfps.rows import RowFormat
+from trainer import data_files
 from trainer.exported_model import ExportedModel
 from trainer.prediction_rows import PredictionRows
 from trainer.record_batch import RecordBatch
@@ -58,7 +56,7 @@ class PredictionInput:
                 self.total = dataset.records
                 self._paths = [dataset.path_of(shard) for shard in dataset.shards if shard.records]
             else:
-                self._paths = _files(data)
+                self._paths = data_files.find(data, "--data")
         except tf.errors.OpError as error:
             raise UserError(f"--data={data} cannot be read: {error.message}") from None
         if self._format == "csv":
@@ -97,7 +95,7 @@ def _format(data: str) -> str:
     """The format of what is named: "dataset", "tfrecord" or "csv"."""
     if tf.io.gfile.isdir(data):
         return "dataset"
-    found = {".tfrecord" in posixpath.basename(path) for path in _files(data)}
+    found = {".tfrecord" in posixpath.basename(path) for path in data_files.find(data, "--data")}
     if len(found) > 1:
         raise UserError(
             f"--data={data}: only some of these files have .tfrecord in their name; name fewer, "
@@ -106,68 +104,31 @@ def _format(data: str) -> str:
     return "tfrecord" if found.pop() else "csv"
 
 
-def _files(data: str) -> list[str]:
-    """The file, or the files of a glob in the order of their names."""
-    if tf.io.gfile.isdir(data):
-        raise UserError(f"--data={data} is a directory; with --format, name files")
-    if tf.io.gfile.exists(data):
-        return [data]
-    files = sorted(tf.io.gfile.glob(data)) if any(sign in data for sign in "*?[") else []
-    if not files:
-        raise UserError(f"--data={data}: no such file")
-    directories = [path for path in files if tf.io.gfile.isdir(path)]
-    if directories:
-        raise UserError(f"--data={data}: {directories[0]} is a directory; name files only")
-    return files
-
-
 def _record_batches(path: str, batch_size: int) -> Iterator[RecordBatch]:
-    """Batches of one TFRecord file, gzip when it ends in `.gz`."""
-    records = _records(path).batch(batch_size).prefetch(2)
-    first = 1
+    """Batches of one TFRecord file, compressed or not."""
     try:
-        for serialized in records.as_numpy_iterator():
+        compression = record_scan.compression_of(path)
+        records = tf.data.TFRecordDataset(path, compression, buffer_size=_READ_BYTES)
+        first = 1
+        for serialized in records.batch(batch_size).prefetch(2).as_numpy_iterator():
             numbers = range(first, first + len(serialized))
             yield RecordBatch(path, "record", numbers, serialized.tolist())
             first = numbers.stop
-    except tf.errors.DataLossError:
-        raise _corrupt(path, _first_unreadable(path)) from None
+        # TensorFlow may take a compressed file that is cut off for a shorter one.
+        if compression:
+            _refuse_damage(path, compression)
+    except tf.errors.DataLossError as error:
+        _refuse_damage(path, compression)
+        raise UserError(f"{path} cannot be read: {error.message}") from None
     except tf.errors.OpError as error:
         raise UserError(f"{path} cannot be read: {error.message}") from None
 
-    if path.endswith(".gz") and not _is_whole(path):
-        raise _corrupt(path, first)
 
-
-def _corrupt(path: str, record: int) -> UserError:
-    return UserError(
-        f"{path} record {record} is corrupt, or the file is no TFRecord file; "
-        "copy or prepare it again"
-    )
-
-
-def _is_whole(path: str) -> bool:
-    """Whether a gzip file has its end; TensorFlow may take a cut-off one for a shorter one."""
-    with tf.io.gfile.GFile(path, "rb") as file, gzip.GzipFile(fileobj=file) as content:
-        try:
-            while content.read(_READ_BYTES):
-                continue
-        except (EOFError, gzip.BadGzipFile, zlib.error):
-            return False
-    return True
-
-
-def _records(path: str) -> Any:
-    compression = "GZIP" if path.endswith(".gz") else ""
-    return tf.data.TFRecordDataset(path, compression, buffer_size=_READ_BYTES)
-
-
-def _first_unreadable(path: str) -> int:
-    """Number of the record that ends the reading of a file."""
-    number = 1
-    try:
-        for _ in _records(path):
-            number += 1
-    except tf.errors.DataLossError:
-        return number
-    return number
+def _refuse_damage(path: str, compression: str) -> None:
+    """Names the first record that cannot be read, if there is one."""
+    for record in record_scan.scan(path, compression):
+        if record.problem:
+            raise UserError(
+                f"{path} record {record.number + 1} is corrupt, or the file is no TFRecord file "
+                f"(byte {record.offset}: {record.problem}); copy or prepare it again"
+            )

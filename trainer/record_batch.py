@@ -8,12 +8,9 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from tfps import examples
+from tfps import examples, record_check
 from tfps.errors import UserError
 from tfps.feature import Feature
-
-_KINDS = {"int64": "int64_list", "float32": "float_list", "string": "bytes_list"}
-_CONTENTS = {"int64_list": "integers", "float_list": "floats", "bytes_list": "strings"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,21 +84,7 @@ class RecordBatch:
 
     def _check(self, index: int, features: Sequence[Feature]) -> None:
         """Refuses a record that differs from the features."""
-        held = self._example(index).features.feature
-        for feature in features:
-            kind = held[feature.name].WhichOneof("kind") if feature.name in held else None
-            if kind is None and feature.is_ragged:
-                continue
-            if kind is None:
-                found = f"has no {feature.name!r} (it has {', '.join(sorted(held)) or 'nothing'})"
-            elif kind != _KINDS[feature.dtype]:
-                found = f"holds {_CONTENTS[kind]} in {feature.name!r}, not {feature.dtype}"
-            elif not feature.is_ragged and (
-                (count := len(getattr(held[feature.name], kind).value)) != feature.size
-            ):
-                found = f"holds {count} values in {feature.name!r}, not {feature.size}"
-            else:
-                continue
+        if found := record_check.problem(self.serialized[index], features):
             raise UserError(
                 f"{self.where(index)} {found}; name data that was prepared for this model"
             )
@@ -115,9 +98,4 @@ class RecordBatch:
             records = np.arange(flat.size) // feature.size
         bad = (flat < 0) | (flat >= feature.vocabulary_size)
         if bad.any():
-            first = int(np.argmax(bad))
-            index, value = int(records[first]), flat[first]
-            raise UserError(
-                f"{self.where(index)}: {feature.name!r} holds the id {value}, outside the model's "
-                f"[0, {feature.vocabulary_size}); name data that was prepared for this model"
-            )
+            self._check(int(records[np.argmax(bad)]), [feature])

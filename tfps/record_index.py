@@ -1,0 +1,80 @@
+"""Where records begin in the shards of a dataset, so that a lease can start in the middle of one.
+
+A TFRecord file has no index of its own: record n can only be found by reading the n before it. The
+file beside the manifest holds one little-endian int64 for every 1,024th record of every shard, the
+shards one after the other. How many a shard has follows from its number of records. Shards without
+records have none, and compressed ones neither, since decompression starts at the beginning.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+STRIDE = 1024
+_ITEM = np.dtype("<i8")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RecordIndex:
+    """Byte offsets of some records of every shard.
+
+    Attributes:
+        stride: Records from one entry to the next.
+        offsets: Per shard an int64 array `[ceil(records / stride)]`: the byte offsets of records
+            0, stride, 2 stride, …; an empty one for a shard without records or a compressed one.
+    """
+
+    stride: int
+    offsets: tuple[npt.NDArray[np.int64], ...]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RecordIndex):
+            return NotImplemented
+        return self.stride == other.stride and list(map(bytes, self.offsets)) == list(
+            map(bytes, other.offsets)
+        )
+
+    def before(self, shard: int, record: int) -> tuple[int, int]:
+        """The last entry at or before a record.
+
+        Args:
+            shard: Index of the shard.
+            record: Number of the record in the shard, from 0.
+
+        Returns:
+            Number and byte offset of the record that the entry stands for; (0, 0) for a shard
+            without entries.
+        """
+        offsets = self.offsets[shard]
+        if not len(offsets):
+            return 0, 0
+        entry = min(record // self.stride, len(offsets) - 1)
+        return entry * self.stride, int(offsets[entry])
+
+    def encode(self) -> bytes:
+        """The content of the index's file."""
+        return b"".join(offsets.astype(_ITEM).tobytes() for offsets in self.offsets)
+
+    @classmethod
+    def decode(cls, content: bytes, stride: int, entries: Sequence[int]) -> "RecordIndex":
+        """Reads what `encode` gave.
+
+        Args:
+            content: Of the file.
+            stride: Records from one entry to the next.
+            entries: Number of entries of each shard.
+
+        Raises:
+            ValueError: If the content does not hold as many entries.
+        """
+        if len(content) != sum(entries) * _ITEM.itemsize:
+            raise ValueError(f"it has {len(content)} bytes, not {sum(entries) * _ITEM.itemsize}")
+        flat = np.frombuffer(content, _ITEM).astype(np.int64)
+        return cls(stride, tuple(np.split(flat, np.cumsum(entries)[:-1])) if entries else ())
+
+
+def entries(records: int, stride: int, compression: str) -> int:
+    """How many entries a shard has."""
+    return 0 if compression else -(-records // stride)

@@ -1,0 +1,53 @@
+"""Finds the files that a flag names."""
+
+import posixpath
+
+import tensorflow as tf
+
+from tfps.errors import UserError
+
+
+def find(data: str, flag: str) -> list[str]:
+    """The file, or the files of a glob in the order of their names.
+
+    Args:
+        data: Path of a file or a glob, local or `gs://`.
+        flag: What named it, for messages; for example `--data`.
+
+    Raises:
+        UserError: If there is no such file, or one of them is a directory.
+    """
+    if tf.io.gfile.isdir(data):
+        raise UserError(f"{flag}={data} is a directory; name files")
+    if tf.io.gfile.exists(data):
+        return [data]
+    files = sorted(tf.io.gfile.glob(data)) if any(sign in data for sign in "*?[") else []
+    if not files:
+        raise UserError(f"{flag}={data}: no such file")
+    directories = [path for path in files if tf.io.gfile.isdir(path)]
+    if directories:
+        raise UserError(f"{flag}={data}: {directories[0]} is a directory; name files only")
+    return files
+
+
+def find_records(data: str, flag: str) -> list[str]:
+    """The TFRecord files that a file's path, a glob or a directory names.
+
+    Args:
+        data: In a directory, the files with `.tfrecord` in their names are meant.
+        flag: What named it, for messages.
+
+    Raises:
+        UserError: If there are none.
+    """
+    if not tf.io.gfile.isdir(data):
+        return find(data, flag)
+    names = sorted(name for name in tf.io.gfile.listdir(data) if ".tfrecord" in name)
+    paths = [posixpath.join(data, name) for name in names]
+    files = [path for path in paths if not tf.io.gfile.isdir(path)]
+    if not files:
+        raise UserError(
+            f"{flag}={data} holds no file with .tfrecord in its name; name the files with a glob, "
+            f"such as {flag}='{posixpath.join(data, 'part-*')}'"
+        )
+    return files

@@ -1,0 +1,163 @@
+"""Makes a dataset of TFRecord files that something else wrote, where they are.
+
+    python -m trainer.index --config=configs/mine.py --data=gs://bucket/records
+
+The files are read once, in parallel: their records are counted, and where they begin is written
+beside them with a manifest. The files stay as they are. `--data` is a directory, of which the files
+with `.tfrecord` in their names are meant, a file or a glob; the files must be in one directory.
+GZIP and ZLIB files are recognised by their content.
+"""
+
+import trainer.quiet_tensorflow  # noqa: F401  # isort: skip
+
+import functools
+import os
+import posixpath
+import sys
+import time
+from collections.abc import Sequence
+
+import tensorflow as tf
+from absl import flags
+from tqdm import tqdm
+
+from tfps import config, manifest, overrides
+from tfps.errors import UserError
+from tfps.experiment import Experiment
+from tfps.manifest import Manifest
+from tfps.record_index import STRIDE, RecordIndex
+from trainer import data_files, entry, shard_scan
+from trainer.processes import Processes
+from trainer.shard_scan import ShardScan
+
+_CHECKED_RECORDS = 64
+
+
+def index(
+    experiment: Experiment, data: str, processes: int, name: str = "", overwrite: bool = False
+) -> tuple[Manifest, list[ShardScan]]:
+    """Writes index and manifest beside TFRecord files.
+
+    Args:
+        experiment: Whose task says what the records hold.
+        data: Directory, file or glob.
+        processes: How many read files at the same time.
+        name: Of the dataset; the experiment's when empty.
+        overwrite: Replaces index and manifest that are there.
+
+    Returns:
+        The manifest, and what was found in each file.
+
+    Raises:
+        UserError: If there are no such files, they hold no records or others than the task's, are
+            truncated or no TFRecord files, or the directory cannot be written.
+    """
+    features = (*experiment.task.features(), *experiment.task.labels())
+    try:
+        paths = data_files.find_records(data, "--data")
+        directory = _directory(paths, data)
+        if tf.io.gfile.exists(posixpath.join(directory, manifest.FILE)) and not overwrite:
+            raise UserError(
+                f"--data={data} is a dataset already; say --overwrite to write its index and "
+                "manifest again"
+            )
+        scans = _scan(paths, processes, features)
+        made = Manifest(
+            name=name or experiment.name,
+            features=[feature.schema() for feature in experiment.task.features()],
+            labels=[label.schema() for label in experiment.task.labels()],
+            shards=tuple(scan.shard for scan in scans),
+            index=RecordIndex(STRIDE, tuple(scan.offsets for scan in scans)),
+            directory=directory,
+        )
+        if not made.records:
+            raise UserError(f"--data={data} holds no records")
+        manifest.write(made)
+    except tf.errors.OpError as error:
+        raise UserError(f"--data={data}: {error.message}") from None
+    return made, scans
+
+
+def _directory(paths: Sequence[str], data: str) -> str:
+    directories = sorted({posixpath.dirname(path) for path in paths})
+    if len(directories) > 1:
+        raise UserError(
+            f"--data={data} names files in {len(directories)} directories ({directories[0]}, "
+            f"{directories[1]}, …); a dataset's files are in one: index each directory"
+        )
+    return directories[0] or "."
+
+
+def _scan(paths: Sequence[str], processes: int, features: Sequence) -> list[ShardScan]:
+    """Reads the files and refuses what cannot be trained."""
+    scans = []
+    work = functools.partial(
+        shard_scan.scan_shard, features=tuple(features), checked=_CHECKED_RECORDS
+    )
+    with (
+        Processes(min(processes, len(paths)), shard_scan.__name__) as pool,
+        tqdm(total=len(paths), unit=" files", disable=None, leave=False) as progress,
+    ):
+        for path, scan in zip(paths, pool.map(work, paths), strict=True):
+            _refuse(path, scan)
+            scans.append(scan)
+            progress.update()
+            progress.set_postfix_str(f"{sum(each.shard.records for each in scans):,} records")
+    return scans
+
+
+def _refuse(path: str, scan: ShardScan) -> None:
+    end = scan.first_damaged
+    if not scan.is_whole and end is not None:
+        if end.offset == 0 and scan.shard.compression == "":
+            raise UserError(
+                f"{path} is no TFRecord file: {end.problem}; rows of text become records with "
+                "trainer.prepare"
+            )
+        raise UserError(
+            f"{path} is damaged: record {end.number} at byte {end.offset} cannot be read, "
+            f"{end.problem}; copy or make the file again"
+        )
+    if scan.unfit:
+        raise UserError(
+            f"{path}: {scan.unfit}; the config's features() must be what the records hold"
+        )
+
+
+def main() -> None:
+    """Indexes what the flags name and prints a summary."""
+    values = flags.FLAGS
+    started = time.monotonic()
+    experiment = overrides.apply(config.load(values.config), values.set)
+    made, scans = index(experiment, values.data, values.processes, values.name, values.overwrite)
+    kinds = {"": "", "GZIP": "gzip", "ZLIB": "zlib"}
+    compressed = [kinds[scan.shard.compression] for scan in scans if scan.shard.compression]
+    detail = f", {len(compressed)} of them {compressed[0]}" if compressed else ""
+    sys.stdout.write(
+        f"{made.name}: {made.records:,} records in {len(made.shards)} shards{detail} "
+        f"({made.bytes / 1e6:.1f} MB), {time.monotonic() - started:.1f} s\n"
+    )
+    for path, scan in zip(map(made.path_of, made.shards), scans, strict=True):
+        if scan.first_damaged:
+            sys.stdout.write(
+                f"{path}: {scan.damaged} damaged records, the first of them record "
+                f"{scan.first_damaged.number} at byte {scan.first_damaged.offset}; "
+                "training will stop there\n"
+            )
+    sys.stdout.write(f"dataset: {made.directory}\n")
+
+
+def _define_flags() -> None:
+    flags.DEFINE_string("config", None, "Config file or module.", required=True)
+    flags.DEFINE_multi_string("set", [], "Override of a config's field: task.dim=8.")
+    flags.DEFINE_string("data", None, "Directory, file or glob of TFRecords.", required=True)
+    flags.DEFINE_string("name", "", "Of the dataset; the experiment's name by default.")
+    flags.DEFINE_integer(
+        "processes", os.cpu_count() or 1, "How many read files at the same time.", lower_bound=1
+    )
+    flags.DEFINE_boolean("overwrite", False, "Replace index and manifest that are there.")
+
+
+if __name__ == "__main__":
+    _define_flags()
+    entry.run(main)
