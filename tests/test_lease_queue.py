@@ -2,7 +2,7 @@ import pytest
 
 from tfps.lease import leases_of_epoch
 from tfps.lease_queue import LeaseQueue, QueueState
-from tfps.manifest import Shard
+from tfps.shard import Shard
 
 SHARDS = [Shard(f"s{n}", records, 100, "") for n, records in enumerate((5, 0, 7, 3, 11))]
 PATHS = [f"dir/{shard.file}" for shard in SHARDS]

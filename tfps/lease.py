@@ -4,7 +4,7 @@ import dataclasses
 import random
 from collections.abc import Sequence
 
-from tfps.manifest import Shard
+from tfps.shard import Shard
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,7 +21,7 @@ from tfps import cloud_path
 from tfps.errors import UserError
 
 TIMEOUT = (10.0, 30.0)  # to connect, and between two bytes; seconds
-_RETRY_SECONDS = 60.0
+_RETRY_SECONDS = 180.0  # as long as TensorFlow's client with `storage_settings`
 _TRANSIENT = (requests.Timeout, exceptions.BadGateway, exceptions.GatewayTimeout)
 FAILURES = (
     exceptions.GoogleAPIError,

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tfps import shard_files
 from tfps.checkpoint import CheckpointDirectory
 from tfps.closures import Closures
 from tfps.coordinator import Coordinator, slots
@@ -124,8 +125,12 @@ class Training:
         )
 
     def _save(self) -> None:
+        data = self._inputs.data
         checkpoint = self._checkpoints.save(
-            self._store, self._queue.state(), identity(self._inputs.data)
+            self._store,
+            self._queue.state(),
+            identity(data),
+            before_commit=lambda: shard_files.refuse_replaced(data.directory, data.shards),
         )
         self._report.write(checkpoint=checkpoint.path, **self._counts())
 
