@@ -2,7 +2,7 @@ import pytest
 
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
 from tests.local_cloud.settings import Fault
-from tfps import storage
+from tfps import storage, storage_retries
 from tfps.errors import UserError
 
 
@@ -25,11 +25,11 @@ def test_a_listing_is_paged_and_tells_size_generation_and_checksum(cloud):
 
 def test_failed_requests_are_made_again_and_counted(cloud):
     storage.client().bucket("bucket").blob("again/x").upload_from_string(b"abc")
-    before = storage.retries()
+    before = storage_retries.count()
     for what in ("503", "429", "truncate"):
         cloud.set(faults=(Fault(what, ("list",), next=1),))
         assert storage.list_objects("gs://bucket/again")["x"].bytes == 3
-    assert storage.retries() - before == 3
+    assert storage_retries.count() - before == 3
 
 
 def test_a_listing_that_cannot_be_had_says_why(cloud):

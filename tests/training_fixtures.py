@@ -34,7 +34,9 @@ def train_with(step):
 class Trainer:
     """A run's parts, in one process, with parameters over several parts as over several ps."""
 
-    def __init__(self, manifest, task=None, parts=2, seed=0, shuffle_buffer=8192, **train):
+    def __init__(
+        self, manifest, task=None, parts=2, seed=0, shuffle_buffer=8192, locate=None, **train
+    ):
         experiment = get_config()
         self.experiment = dataclasses.replace(
             experiment,
@@ -55,7 +57,12 @@ class Trainer:
         self.step = Step(self.task, self.model, self.store, settings.jit_compile)
         # Unrolled less than in a run: tracing is most of what a test costs.
         self.closures = Closures(
-            self.experiment, self.step, self.store.progress, self.model.prediction_names, unroll=2
+            self.experiment,
+            self.step,
+            self.store.progress,
+            self.model.prediction_names,
+            unroll=2,
+            locate=locate or (lambda path: path),
         )
         self.watch = TaskWatch({})
         self.coordinator = Coordinator(

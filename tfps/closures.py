@@ -34,6 +34,7 @@ class Closures:
         progress: LeaseProgress,
         prediction_names: Sequence[str],
         unroll: int = 5,
+        locate: Callable[[tf.Tensor], tf.Tensor] = lambda path: path,
     ):
         """Prepares the closures of an experiment.
 
@@ -43,11 +44,13 @@ class Closures:
             progress: Where a lease's progress is kept.
             prediction_names: Names of the task's predictions.
             unroll: Steps in one turn of a loop; each turn costs messages to every ps.
+            locate: Gives the path from which a worker reads a shard.
         """
         self._features = experiment.task.features()
         self._labels = experiment.task.labels()
         self._prediction_names = prediction_names
         self._unroll = unroll
+        self._locate = locate
         self._shuffle_buffer = experiment.data.shuffle_buffer
         self._batch_size = experiment.train.batch_size
         self._pipeline_depth = experiment.train.pipeline_depth
@@ -108,7 +111,7 @@ class Closures:
     ) -> tf.data.Dataset:
         """A part of a lease; behind it, as many batches without records as are pulled ahead."""
         return records.batches(
-            path,
+            self._locate(path),
             self._features,
             self._labels,
             self._batch_size,
@@ -120,6 +123,7 @@ class Closures:
 
     def _evaluate(self, path: tf.Tensor, record_count: tf.Tensor) -> tuple[tf.Tensor, ...]:
         total = tf.cast(-(-record_count // self._batch_size), tf.int32)
+        path = self._locate(path)
         iterator = iter(records.batches(path, self._features, self._labels, self._batch_size))
 
         def one(step: tf.Tensor, loss_sum: tf.Tensor, *arrays: dict[str, tf.TensorArray]) -> State:

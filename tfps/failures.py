@@ -34,10 +34,10 @@ def explain(error: BaseException, doing: str, path: str) -> BaseException:
     if lost := lost_ps_behind(error):
         return lost
     text = first_line(error)
+    if unreadable := _unreadable(error, doing, path, text):
+        return unreadable
     if isinstance(error, tf.errors.DataLossError):
         return UserError(f"{doing}: shard {path} is damaged ({text}); make it again")
-    if isinstance(error, tf.errors.NotFoundError):
-        return UserError(f"{doing}: shard {path} cannot be read by the worker ({text})")
     if isinstance(error, tf.errors.OutOfRangeError):
         return UserError(
             f"{doing}: shard {path} holds fewer records than its manifest says; make it again"
@@ -57,6 +57,23 @@ def explain(error: BaseException, doing: str, path: str) -> BaseException:
         )
     tf.get_logger().error("%s, shard %s: %s", doing, path, error)
     return RunError(f"{doing}: shard {path}: {text}; the log of the chief tells where in the model")
+
+
+def _unreadable(error: tf.errors.OpError, doing: str, path: str, text: str) -> Exception | None:
+    """The error of a file that cannot be had, if it is one."""
+    if isinstance(error, tf.errors.NotFoundError):
+        return UserError(f"{doing}: shard {path} cannot be read by the worker ({text})")
+    if isinstance(error, tf.errors.PermissionDeniedError):
+        return UserError(
+            f"{doing}: the worker may not read shard {path} ({text}); give its account "
+            "roles/storage.objectViewer on the bucket"
+        )
+    if "retry attempts failed" in text:
+        return RunError(
+            f"{doing}: shard {path} cannot be read ({text}); when the storage answers again, the "
+            "same command goes on from the last checkpoint"
+        )
+    return None
 
 
 def lost_ps_behind(error: tf.errors.OpError) -> RunError | None:

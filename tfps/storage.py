@@ -7,7 +7,6 @@ import base64
 import dataclasses
 import functools
 import posixpath
-import threading
 from typing import Any
 
 import google.auth
@@ -17,7 +16,7 @@ import requests
 from google.api_core import exceptions, retry
 from google.cloud import storage
 
-from tfps import cloud_path
+from tfps import cloud_path, storage_retries
 from tfps.errors import UserError
 
 TIMEOUT = (10.0, 30.0)  # to connect, and between two bytes; seconds
@@ -45,21 +44,6 @@ class StoredObject:
     crc32c: str
 
 
-class _Retries:
-    """Counts requests that had to be made again."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.count = 0
-
-    def __call__(self, error: Exception) -> None:
-        with self._lock:
-            self.count += 1
-
-
-_retries = _Retries()
-
-
 @functools.cache
 def credentials() -> google.auth.credentials.Credentials:
     """The credentials of this process: Google's application default credentials.
@@ -83,19 +67,14 @@ def client() -> storage.Client:
 
 
 def retrying(seconds: float = _RETRY_SECONDS) -> retry.Retry:
-    """How to retry a request: what `retries` counts."""
+    """How to retry a request; `storage_retries` counts it."""
     return retry.Retry(
         predicate=lambda error: retry.if_transient_error(error) or isinstance(error, _TRANSIENT),
         initial=0.25,
         maximum=8.0,
         timeout=seconds,
-        on_error=_retries,
+        on_error=storage_retries.add,
     )
-
-
-def retries() -> int:
-    """Requests of this process that were made again, those of TensorFlow's client left out."""
-    return _retries.count
 
 
 def list_objects(directory: str) -> dict[str, StoredObject]:
@@ -123,12 +102,17 @@ def list_objects(directory: str) -> dict[str, StoredObject]:
         )
         return {
             blob.name.removeprefix(prefix): StoredObject(
-                int(blob.size), int(blob.generation), base64.b64decode(blob.crc32c).hex()
+                int(blob.size), int(blob.generation), hexadecimal(blob.crc32c)
             )
             for blob in blobs
         }
     except FAILURES as error:
         raise explain(error, directory) from None
+
+
+def hexadecimal(crc32c: str) -> str:
+    """A checksum as Google's client gives it, in 8 hexadecimal digits."""
+    return base64.b64decode(crc32c).hex()
 
 
 def explain(error: Exception, where: str) -> UserError:

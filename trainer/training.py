@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tfps import shard_files
+from tfps import shard_files, storage_retries
 from tfps.checkpoint import CheckpointDirectory
 from tfps.closures import Closures
 from tfps.coordinator import Coordinator, slots
@@ -60,7 +60,13 @@ class Training:
         step = Step(experiment.task, model, self._store, train.jit_compile, gpus)
         self._coordinator = Coordinator(
             executor,
-            Closures(experiment, step, self._store.progress, model.prediction_names),
+            Closures(
+                experiment,
+                step,
+                self._store.progress,
+                model.prediction_names,
+                locate=inputs.staged.locate,
+            ),
             self._store.progress,
             watch,
             train,
@@ -170,6 +176,7 @@ class Training:
             "seconds": round(time.monotonic() - self._began, 3),
             "examples_per_second": round(self._coordinator.throughput.examples_per_second, 1),
             "failures": [dataclasses.asdict(failure) for failure in self._watch.failures],
+            "storage_retries": storage_retries.count(),
         }
 
     def _loss_scale(self) -> dict[str, Any] | None:

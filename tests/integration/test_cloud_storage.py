@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import time
 
@@ -13,6 +14,9 @@ from census_rows import census_rows
 from cluster_process import PATIENCE, Program, local_cluster
 
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
+from tests.local_cloud.settings import Fault
+from tests.training_fixtures import dataset
+from tfps import manifest
 
 CENSUS, SMOKE = "--config=configs/census.py", "--config=configs/smoke.py"
 ROOT = "gs://bucket/flow"
@@ -81,6 +85,40 @@ def test_train_from_gs_with_a_kill_and_predict_to_gs(cloud):
     assert report["examples"]["trained"] == 4000
     assert report["examples"]["skipped"] == 0
     check_predictions(2000, report)
+
+
+def test_a_shard_replaced_during_the_run_ends_it_before_the_next_checkpoint(cloud):
+    data = dataset(f"{ROOT}/replaced", records=2000, shards=5)
+    path, generation = data.path_of(data.shards[1]), manifest.read(data.directory).shards[1]
+    job_dir = f"{ROOT}/replaced_job"
+    flags = [SMOKE, f"--train_data={data.directory}", f"--job_dir={job_dir}"]
+    with Program(*flags, "--mode=local", "--set=train.epochs=1000") as program:
+        program.see("epoch 1 of 1000 trained")
+        with tf.io.gfile.GFile(path, "rb") as file:
+            content = file.read()
+        with tf.io.gfile.GFile(path, "wb") as file:
+            file.write(content)
+        assert program.finish() == 3
+    assert re.fullmatch(
+        rf"error: {path} was replaced while it was trained on: its generation was "
+        rf"{generation.generation}, now its generation is \d+\. .*",
+        program.errors[0],
+    )
+    assert json.loads(read_text(f"{job_dir}/report.json"))["status"] == "failed"
+
+
+def test_a_connection_that_stalls_for_good_ends_the_run(cloud):
+    data = dataset(f"{ROOT}/stalled", records=200, shards=2)
+    cloud.set(faults=(Fault("stall", ("read",), fraction=1.0, object=".tfrecord"),))
+    flags = [SMOKE, f"--train_data={data.directory}", f"--job_dir={ROOT}/stalled_job"]
+    limits = {"GCS_REQUEST_IDLE_TIMEOUT_SECS": "1", "GCS_RETRY_CONFIG_MAX_RETRIES": "2"}
+    with Program(*flags, "--mode=local", environ=limits) as program:
+        assert program.finish() == 3
+    assert re.match(
+        r"error: training epoch 1: shard \S+ cannot be read \(All 2 retry attempts failed",
+        program.errors[0],
+    )
+    assert cloud.counted()["faults"]["stall"] >= 3
 
 
 @pytest.mark.slow
