@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := runs/demo
 
-.PHONY: help install demo test census lint types format clean
+.PHONY: help install demo test census faults lint types format clean
 
 help:
 	@echo "make demo       install, then train a DLRM on a local cluster, from data to predictions"
 	@echo "make test       lint, types and all tests (what CI runs)"
 	@echo "make census     the census job on the real data, faults included: CENSUS=DIR"
+	@echo "make faults     clusters whose tasks are killed, and how evenly leases spread: minutes"
 	@echo "make format     let ruff rewrite the code's layout"
 	@echo "make clean      remove what the verbs above made, .venv included"
 
@@ -46,6 +47,10 @@ test: lint types
 # The census job on the real data (UCI Adult): make census CENSUS=DIR with adult.data and adult.test.
 census: install
 	TFPS_CENSUS=$(abspath $(CENSUS)) $(BIN)/pytest -m slow tests/integration/test_census.py
+
+# What leases promise, on clusters of up to 12 processes; nothing else should be running.
+faults: install
+	$(BIN)/pytest -m slow -s tests/integration/test_leases.py
 
 format: install
 	$(BIN)/ruff format .

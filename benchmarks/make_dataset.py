@@ -20,6 +20,7 @@ import numpy as np
 from tfps import config, manifest, overrides, records
 from tfps.experiment import Experiment
 from tfps.manifest import Manifest
+from tfps.record_source import RecordSource
 from trainer.generate import generate
 
 SHARDS = 8
@@ -60,7 +61,9 @@ def save_arrays(experiment: Experiment, made: Manifest, directory: pathlib.Path)
     features, labels = experiment.task.features(), experiment.task.labels()
     parts: dict[str, list[np.ndarray]] = {each.name: [] for each in (*features, *labels)}
     for shard in made.shards:
-        for values, truth in records.batches(made.path_of(shard), features, labels, 8192):
+        for values, truth in records.batches(
+            RecordSource(made.path_of(shard)), features, labels, 8192
+        ):
             for name, value in {**values, **truth}.items():
                 parts[name].append(value.numpy())
     directory.mkdir()

@@ -7,8 +7,9 @@ import pytest
 from configs.smoke import Smoke
 from tests.training_fixtures import Trainer, dataset
 from tfps.checkpoint import CheckpointDirectory
+from tfps.epoch_order import EpochOrder
 from tfps.errors import RunError, UserError
-from tfps.lease_queue import LeaseQueue, QueueState
+from tfps.lease_queue import QueueState
 
 DATA = {"records": 100, "shards": 2, "checksums": 1}
 
@@ -20,7 +21,7 @@ def manifest(tmp_path_factory):
 
 def trained(manifest, parts=2, **options):
     trainer = Trainer(manifest, parts=parts, **options)
-    leases = LeaseQueue(trainer.leases, 1, QueueState())
+    leases = trainer.queue()
     trainer.coordinator.train(leases, lambda: False, lambda progress: None)
     return trainer
 
@@ -37,7 +38,7 @@ def whole(store):
 def test_a_checkpoint_is_restored_bit_for_bit_onto_any_number_of_ps(manifest, tmp_path, parts):
     first = trained(manifest)
     directory = CheckpointDirectory(str(tmp_path), keep=3)
-    state = QueueState(epoch=1, done=(1,), trained=300, repeated=4)
+    state = QueueState(1, 100, trained=300, repeated=4, order=EpochOrder(32, 256, 5))
     saved = directory.save(first.store, state, DATA)
 
     second = Trainer(manifest, parts=parts, seed=9)
@@ -59,7 +60,7 @@ def test_training_goes_on_the_same_after_a_restore(manifest, tmp_path):
     second = Trainer(manifest, parts=3)
     directory.restore(directory.latest(), second.store, DATA)
     for trainer in (first, second):
-        leases = LeaseQueue(trainer.leases, 2, QueueState(epoch=1))
+        leases = trainer.queue(epochs=2, state=QueueState(epoch=1))
         trainer.coordinator.train(leases, lambda: False, lambda progress: None)
     for table in range(1):
         np.testing.assert_allclose(
@@ -126,7 +127,7 @@ def test_a_checkpoint_of_something_else_is_refused(manifest, tmp_path, options, 
 
 
 @pytest.mark.parametrize(
-    "content", ["{", "[]", json.dumps({"format": 1}), json.dumps({"format": 7})]
+    "content", ["{", "[]", json.dumps({"format": 2}), json.dumps({"format": 1})]
 )
 def test_a_commit_marker_that_cannot_be_read_is_named(manifest, tmp_path, content):
     directory = CheckpointDirectory(str(tmp_path), keep=1)

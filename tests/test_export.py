@@ -8,7 +8,6 @@ import pytest
 
 from tests.training_fixtures import Trainer, dataset
 from tfps.export import SCHEMA_FILE, export
-from tfps.lease_queue import LeaseQueue, QueueState
 
 # Run without tfps, configs and Keras: what serves the model has none of them.
 LOAD = """
@@ -41,15 +40,15 @@ def test_the_exported_model_predicts_what_the_evaluation_did_with_tensorflow_alo
     manifest, tmp_path
 ):
     trainer = Trainer(manifest, parts=3)
-    leases = LeaseQueue(trainer.leases, 1, QueueState())
+    leases = trainer.queue()
     trainer.coordinator.train(leases, lambda: False, lambda progress: None)
     path = tmp_path / "export"
     for _ in range(2):  # the second replaces the first
         export(trainer.task, trainer.model, trainer.store, str(path))
     expected = trainer.coordinator.evaluate(trainer.shards()).predictions["predictions"]
 
-    shard, _ = trainer.shards()[0]
-    command = [sys.executable, "-c", LOAD, str(path), shard]
+    source, _ = trainer.shards()[0]
+    command = [sys.executable, "-c", LOAD, str(path), source.path]
     printed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path)
     by_example, by_feature = json.loads(printed.stdout)
     np.testing.assert_allclose(by_example, expected, rtol=0, atol=1e-6)

@@ -11,7 +11,7 @@ from configs.smoke import Smoke, get_config
 from tests.training_fixtures import Trainer
 from tfps.checkpoint import CheckpointDirectory
 from tfps.errors import UserError
-from tfps.lease_queue import LeaseQueue, QueueState
+from tfps.lease_queue import QueueState
 from tfps.placement import PROCESS_BYTES, WORKING_BYTES, Placement, check_memory
 from tfps.store.dense_layout import DenseLayout
 from tfps.store.group_layout import GroupLayout
@@ -146,7 +146,7 @@ def test_a_table_larger_than_any_one_ps_trains(tmp_path):
         check_memory(trainer.store.layout.over(1), workers=1, limit=limit)
     check_memory(trainer.store.layout, workers=1, limit=limit)
     before = trainer.store.read_table(0)
-    leases = LeaseQueue(trainer.leases, 1, QueueState())
+    leases = trainer.queue()
     trainer.coordinator.train(leases, lambda: False, lambda progress: None)
     changed = np.flatnonzero((trainer.store.read_table(0) != before).any(1))
     assert 50 < len(changed) <= 200
@@ -181,7 +181,7 @@ def test_neither_a_start_nor_a_save_nor_a_restore_holds_a_table_twice(tmp_path):
     with Peak() as start:
         trainer = Trainer(manifest, task=task, parts=2)
     assert table / 2 < start.bytes < table + spare  # some of it may be memory freed before
-    leases = LeaseQueue(trainer.leases, 1, QueueState())
+    leases = trainer.queue()
     trainer.coordinator.train(leases, lambda: False, lambda progress: None)
     directory = CheckpointDirectory(str(tmp_path), keep=1)
     with Peak() as save:

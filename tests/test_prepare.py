@@ -11,6 +11,7 @@ from configs import census, criteo, smoke
 from tfps import examples, manifest, schema
 from tfps.errors import UserError
 from tfps.manifest import Manifest
+from tfps.row_block import BLOCK_BYTES
 from trainer.prepare import prepare
 
 ROOT = Path(__file__).parent.parent
@@ -47,7 +48,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_rows_are_dealt_to_the_shards_in_turn(tmp_path: Path) -> None:
     inputs = [write(tmp_path, rows(4)), write(tmp_path, rows(3, start=4) + "\n", "more.csv")]
-    dataset = prepare(SMOKE, inputs, str(tmp_path / "out"), shards=3)
+    dataset = prepare(smoke.get_config, inputs, str(tmp_path / "out"), shards=3)
     assert [records(dataset, shard) for shard in range(3)] == [[0, 3, 6], [1, 4], [2, 5]]
     assert dataset == manifest.read(str(tmp_path / "out"))
     schema.check(dataset, SMOKE.task, "--train_data")
@@ -56,15 +57,38 @@ def test_rows_are_dealt_to_the_shards_in_turn(tmp_path: Path) -> None:
 
 def test_two_runs_write_the_same_bytes(tmp_path: Path) -> None:
     path = write(tmp_path, rows(50))
-    first = prepare(SMOKE, [path], str(tmp_path / "a"), shards=2, name="same")
-    second = prepare(SMOKE, [path], str(tmp_path / "b"), shards=2, name="same")
+    first = prepare(smoke.get_config, [path], str(tmp_path / "a"), shards=2, name="same")
+    second = prepare(smoke.get_config, [path], str(tmp_path / "b"), shards=2, name="same")
     assert first.shards == second.shards
+
+
+def test_processes_write_what_one_does(tmp_path: Path) -> None:
+    text = rows(20_000) + "1,1,1,x,1,0\n" + '1,"1",1,1,1,"0"\n' + rows(20_000) + "1,1,1,1,20,0\n"
+    path = write(tmp_path, text)
+    assert len(text) > 3 * BLOCK_BYTES
+    made = [
+        prepare(
+            smoke.get_config,
+            [path, path],
+            str(tmp_path / str(processes)),
+            shards=3,
+            max_bad_rows=4,
+            processes=processes,
+        )
+        for processes in (1, 2)
+    ]
+    assert made[0].shards == made[1].shards
+    assert made[0].index == made[1].index
+    assert (made[0].records, made[0].rejected_rows) == (80_002, 4)
+    assert records(made[0], 1)[:3] == [1, 4, 7]
+    with pytest.raises(UserError, match="line 40003: feature 'token': an id in"):
+        prepare(smoke.get_config, [path], str(tmp_path / "no"), 1, max_bad_rows=1)
 
 
 def test_a_bad_row_stops_it_and_leaves_nothing(tmp_path: Path) -> None:
     path = write(tmp_path, rows(3) + "1,1,1,x,1,0\n" + rows(3))
     with pytest.raises(UserError) as caught:
-        prepare(SMOKE, [path], str(tmp_path / "out"), shards=2)
+        prepare(smoke.get_config, [path], str(tmp_path / "out"), shards=2)
     assert str(caught.value).startswith(f"{path} line 4 column number_4: 'x' is not a number; mend")
     assert "--max_bad_rows=1" in str(caught.value)
     assert list((tmp_path / "out").iterdir()) == []
@@ -72,16 +96,16 @@ def test_a_bad_row_stops_it_and_leaves_nothing(tmp_path: Path) -> None:
 
 def test_bad_rows_that_are_allowed_are_counted(tmp_path: Path) -> None:
     path = write(tmp_path, "x\n" + rows(3) + "1,1,1,1,20,0\n" + rows(1, start=3))
-    dataset = prepare(SMOKE, [path], str(tmp_path / "out"), shards=1, max_bad_rows=2)
+    dataset = prepare(smoke.get_config, [path], str(tmp_path / "out"), shards=1, max_bad_rows=2)
     assert (dataset.rejected_rows, dataset.records) == (2, 4)
     assert records(dataset, 0) == [0, 1, 2, 3]
     with pytest.raises(UserError, match=r"line 5: feature 'token': an id in \[20\] lies outside"):
-        prepare(SMOKE, [path], str(tmp_path / "less"), shards=1, max_bad_rows=1)
+        prepare(smoke.get_config, [path], str(tmp_path / "less"), shards=1, max_bad_rows=1)
 
 
 def test_no_rows_at_all(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no row"):
-        prepare(SMOKE, [write(tmp_path, "\n\n")], str(tmp_path / "out"), shards=1)
+        prepare(smoke.get_config, [write(tmp_path, "\n\n")], str(tmp_path / "out"), shards=1)
 
 
 def test_census_rows(tmp_path: Path) -> None:
@@ -93,7 +117,7 @@ def test_census_rows(tmp_path: Path) -> None:
         "\n",
     )
     experiment = census.get_config()
-    dataset = prepare(experiment, [path], str(tmp_path / "out"), shards=1)
+    dataset = prepare(census.get_config, [path], str(tmp_path / "out"), shards=1)
     batch = next(iter(tf.data.TFRecordDataset(dataset.path_of(dataset.shards[0])).batch(9)))
     inputs, labels = examples.parse(batch, experiment.task.features(), experiment.task.labels())
     assert labels["income"].numpy().tolist() == [0, 1]
@@ -104,7 +128,7 @@ def test_census_rows(tmp_path: Path) -> None:
     np.testing.assert_allclose(inputs["capital_gain"], [np.log1p(2174) / 10, 0], rtol=1e-6)
     bad = write(tmp_path, "|1x3 Cross validator\n", "remark.csv")
     with pytest.raises(UserError, match="line 1: 1 columns, but the format has 15"):
-        prepare(experiment, [bad], str(tmp_path / "bad"), shards=1)
+        prepare(census.get_config, [bad], str(tmp_path / "bad"), shards=1)
 
 
 def test_criteo_rows_in_gzip(tmp_path: Path) -> None:
@@ -112,7 +136,7 @@ def test_criteo_rows_in_gzip(tmp_path: Path) -> None:
     first = ["1", "0", "-2", "", "7", *[""] * 9, "68fd1e64", "00000000", *[""] * 24]
     path.write_bytes(gzip.compress("\t".join(first).encode() + b"\n"))
     experiment = criteo.get_config()
-    dataset = prepare(experiment, [str(path)], str(tmp_path / "out"), shards=1)
+    dataset = prepare(criteo.get_config, [str(path)], str(tmp_path / "out"), shards=1)
     batch = next(iter(tf.data.TFRecordDataset(dataset.path_of(dataset.shards[0])).batch(9)))
     inputs, labels = examples.parse(batch, experiment.task.features(), experiment.task.labels())
     assert labels["label"].numpy().tolist() == [1]

@@ -9,7 +9,6 @@ from tests.training_fixtures import Trainer
 from tfps import config, overrides
 from tfps.errors import RunError
 from tfps.export import export
-from tfps.lease_queue import LeaseQueue, QueueState
 from trainer.exported_model import ExportedModel
 from trainer.generate import generate
 from trainer.prediction_input import PredictionInput
@@ -56,7 +55,7 @@ def test_many_ids_per_record_from_the_readme_to_predictions_for_rows_of_text(tmp
     )
     data = generate(experiment, str(tmp_path / "data"), records=100, shards=1)
     trainer = Trainer(data, experiment.task)
-    trainer.coordinator.train(LeaseQueue(trainer.leases, 1, QueueState()), lambda: False, print)
+    trainer.coordinator.train(trainer.queue(), lambda: False, print)
     export(trainer.task, trainer.model, trainer.store, str(tmp_path / "export"))
     model = ExportedModel(str(tmp_path / "export"))
 

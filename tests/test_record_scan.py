@@ -49,7 +49,7 @@ def test_a_changed_byte_spoils_one_record(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[19 + 13] ^= 1
     path.write_bytes(content)
-    assert problems(str(path)) == [(1, 19, "it does not fit its checksum")]
+    assert problems(str(path)) == [(1, 19, "does not fit its checksum")]
     assert [record.number for record in scan(str(path))] == [0, 1, 2]
 
 
@@ -58,7 +58,7 @@ def test_a_changed_length_ends_the_scan(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[19] ^= 1
     path.write_bytes(content)
-    end = StoredRecord(1, 19, None, "its length does not fit the length's checksum")
+    end = StoredRecord(1, 19, None, "has a length that does not fit the length's checksum")
     assert list(scan(str(path)))[1:] == [end]
 
 
@@ -66,7 +66,7 @@ def test_a_changed_length_ends_the_scan(tmp_path: Path) -> None:
 def test_a_truncated_file(tmp_path: Path, kept: int, held: int) -> None:
     path = Path(written(tmp_path / "data", "", [b"one", b"two", b"three"]))
     path.write_bytes(path.read_bytes()[:kept])
-    assert problems(str(path)) == [(1, 19, f"the file ends after {held} bytes of it")]
+    assert problems(str(path)) == [(1, 19, f"is cut off: the file ends after {held} bytes of it")]
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,12 @@ def test_a_truncated_compressed_file(tmp_path: Path, compression: str, compress)
     path.write_bytes(whole[:-3])
     [(number, offset, problem)] = problems(str(path), compression)
     assert (number, offset) == (100, 1900)
-    assert problem.startswith("the compressed file is damaged (")
+    assert problem.startswith("cannot be decompressed (")
 
 
 def test_a_text_file_is_no_records(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("age,income\n39,<=50K\n")
     assert compression_of(str(tmp_path / "data")) == ""
     assert problems(str(tmp_path / "data")) == [
-        (0, 0, "its length does not fit the length's checksum")
+        (0, 0, "has a length that does not fit the length's checksum")
     ]

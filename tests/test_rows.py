@@ -122,3 +122,44 @@ def test_hexadecimal_ids() -> None:
     assert {convert(f"{value:08x}") for value in range(5000)} == set(range(1, 100))
     with pytest.raises(ValueError, match="hexadecimal"):
         convert("xyz")
+
+
+def test_a_column_of_hexadecimal_ids_is_that_of_its_cells() -> None:
+    convert = rows.hexadecimal_id(1000)
+    for texts in (
+        ["68fd1e64", "", "FFFFFFFF", "00000000"],
+        ["1234567", "123456789"],
+        ["68fd1e64", "+1234567"],
+        ["68fd1e64", "12 45678", "1"],
+        [""],
+        [],
+    ):
+        good = [text for text in texts if " " not in text]
+        assert list(convert.column(good)) == list(map(convert, good))
+    for bad in (["68fd1e6g"], ["68fd1e64", "12 45678"], ["\u0661\u0662345678"]):
+        with pytest.raises(ValueError):  # noqa: PT011 (whatever it says, the rows are read again)
+            list(convert.column(bad))
+
+
+def test_columns_are_the_rows_of_good_files(tmp_path: Path) -> None:
+    lines = ["Ulm, 3\n", "\n", '"Bonn", 4\n']
+    table = rows.RowFormat(
+        ("city", "age"),
+        ",",
+        {
+            "age": rows.Field(("age",), rows.integer),
+            "both": rows.Field(("city", "age"), str.encode),
+            "letters": rows.Field(("city",), str.upper, separator="n"),
+        },
+    )
+    count, columns = table.read_columns(lines)
+    assert (count, columns["age"]) == (2, [[3, 4]])
+    assert columns["both"] == [[b"Ulm", b"Bonn"], [b"3", b"4"]]
+    assert columns["letters"] == [[["ULM"], ["BO", "", ""]]]
+    assert [values["letters"] for _, values in table.read_lines("x", lines)] == columns["letters"][
+        0
+    ]
+    assert table.read_columns(["\n"]) == (0, {})
+    for bad in ("Ulm\n", "Ulm,x\n", " \n"):
+        with pytest.raises(ValueError):  # noqa: PT011 (read_lines says what it is)
+            table.read_columns([*lines, bad])

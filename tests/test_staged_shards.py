@@ -7,7 +7,6 @@ from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture
 from tests.training_fixtures import Trainer, dataset
 from tfps import manifest
 from tfps.errors import UserError
-from tfps.lease_queue import LeaseQueue, QueueState
 from tfps.shard_stager import ShardStager
 from tfps.staged_shards import ASKED, SHARDS, StagedShards, copy_name, note
 
@@ -66,7 +65,7 @@ def test_directories_that_are_refused(directory):
 def test_a_second_epoch_reads_copies(cloud, data, tmp_path):
     staged = StagedShards(str(tmp_path), [data])
     trainer = Trainer(data, parts=1, locate=staged.locate)
-    queue = LeaseQueue(trainer.leases, 2, QueueState())
+    queue = trainer.queue(epochs=2)
     cloud.counted()
     trainer.coordinator.train(queue, lambda: False, lambda progress: None)
     queue.next_epoch()

@@ -7,14 +7,13 @@ from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture
 from tests.local_cloud.settings import Fault
 from tests.training_fixtures import Trainer, dataset
 from tfps import manifest
-from tfps.lease_queue import LeaseQueue, QueueState
 
 RECORDS, SHARDS = 600, 6
 
 
 def trained(directory):
     trainer = Trainer(manifest.read(directory), parts=1)
-    queue = LeaseQueue(trainer.leases, 2, QueueState())
+    queue = trainer.queue(epochs=2)
     while not queue.finished:
         trainer.coordinator.train(queue, lambda: False, lambda progress: None)
         queue.next_epoch()

@@ -8,6 +8,10 @@ FIELDS = {
     "config": "criteo",
     "mode": "async",
     "cluster": {"workers": 2, "ps": 3},
+    "workers": [
+        {"leases": 3, "records": 420, "seconds": 9.0, "idle_seconds": 0.5},
+        {"leases": 5, "records": 580, "seconds": 10.0, "idle_seconds": 0.5},
+    ],
     "examples": {"per_epoch": 1000, "trained": 2000, "skipped": 0, "repeated": 5},
     "epochs": 2,
     "steps": 40,
@@ -32,6 +36,7 @@ def test_the_summary_says_what_was_trained_how_fast_and_how_well():
         assert part in text
     assert "AUC        0.8100 (the planted signal allows 0.8400)" in text
     assert "worker 1" in text
+    assert "42.0% to 58.0% of the records each, idle 5.0% of the time" in text
     assert "job/export" in text
 
 

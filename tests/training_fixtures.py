@@ -7,9 +7,11 @@ import tensorflow as tf
 from configs.smoke import get_config
 from tfps.closures import Closures
 from tfps.coordinator import Coordinator, slots
+from tfps.epoch_order import EpochOrder
 from tfps.executor import LocalExecutor
-from tfps.lease import leases_of_epoch
+from tfps.lease_queue import LeaseQueue, QueueState
 from tfps.model import StatelessModel
+from tfps.record_source import RecordSource
 from tfps.step import Step
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.rules import Rules
@@ -35,7 +37,16 @@ class Trainer:
     """A run's parts, in one process, with parameters over several parts as over several ps."""
 
     def __init__(
-        self, manifest, task=None, parts=2, seed=0, shuffle_buffer=8192, locate=None, **train
+        self,
+        manifest,
+        task=None,
+        parts=2,
+        seed=0,
+        shuffle_buffer=8192,
+        watch=None,
+        stall_seconds=60,
+        locate=None,
+        **train,
     ):
         experiment = get_config()
         self.experiment = dataclasses.replace(
@@ -61,25 +72,29 @@ class Trainer:
             self.step,
             self.store.progress,
             self.model.prediction_names,
+            executor.worker_index,
             unroll=2,
             locate=locate or (lambda path: path),
         )
-        self.watch = TaskWatch({})
+        self.watch = watch or TaskWatch({})
         self.coordinator = Coordinator(
             executor,
             self.closures,
             self.store.progress,
             self.watch,
             settings,
-            stall_seconds=60,
+            stall_seconds,
         )
 
     def steps(self):
         return self.store.steps()
 
-    def leases(self, epoch):
-        paths = [self.manifest.path_of(shard) for shard in self.manifest.shards]
-        return leases_of_epoch(self.manifest.shards, paths, epoch, self.experiment.train.seed)
+    def queue(self, epochs=1, state=None):
+        order = EpochOrder.of(self.experiment)
+        return LeaseQueue(self.manifest, order, epochs, state or QueueState())
 
     def shards(self):
-        return [(self.manifest.path_of(shard), shard.records) for shard in self.manifest.shards]
+        return [
+            (RecordSource(self.manifest.path_of(shard), shard.compression), shard.records)
+            for shard in self.manifest.shards
+        ]

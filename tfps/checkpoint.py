@@ -18,7 +18,7 @@ from tfps.store.parameter_store import ParameterStore
 from tfps.store.piece import Piece
 
 COMMIT = "commit.json"
-FORMAT = 1
+FORMAT = 2
 _log = logging.getLogger(__name__)
 
 

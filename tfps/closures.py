@@ -6,7 +6,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfps import records
+from tfps.epoch_order import EpochOrder
 from tfps.experiment import Experiment
+from tfps.record_source import RecordSource
 from tfps.step import Batch, Step, batch_records
 from tfps.store.lease_progress import LeaseProgress
 
@@ -15,16 +17,19 @@ _DRAWS = 1 << 32  # numbers that the random draws of a step may use up
 
 
 class Closures:
-    """Functions to schedule, each traced once; their arguments are scalar tensors.
+    """Functions to schedule, each traced once.
 
     Attributes:
-        train: (path, slot, seed, record_count, most_steps) -> (attempts, steps, loss_sum, bad_step,
-            seconds). Trains what is left of the lease in the slot, but no more than `most_steps`
-            batches. `steps` are those of the lease so far; `bad_step` is the first step, from 0,
-            whose loss was not finite, or -1; `seconds` is how long the closure ran.
-        evaluate: (path, record_count) -> (loss_sum, labels, predictions). Every record of a shard
+        train: (source, [first, count, seed, slot] int64) -> [attempts, steps, loss_sum, bad_step,
+            worker, began, seconds] float64: one tensor, since each that is fetched costs a call.
+            Trains what is left of a lease, whose progress is in the slot. `steps` are those of the
+            lease, over all attempts; `bad_step` is the first batch of the shard, from 0, whose loss
+            was not finite, or -1; `worker` is the index of the worker, `began` the time on its
+            clock (seconds since 1970) and `seconds` how long the closure ran.
+        evaluate: (source, count int64) -> (loss_sum, labels, predictions). Every record of a shard
             once, in order; `loss_sum` is the sum over records of the loss of their batch; labels
             and predictions are dicts by name.
+        schema: Features and labels of a record.
     """
 
     def __init__(
@@ -33,6 +38,7 @@ class Closures:
         step: Step,
         progress: LeaseProgress,
         prediction_names: Sequence[str],
+        worker_index: Callable[[], tf.Tensor],
         unroll: int = 5,
         locate: Callable[[tf.Tensor], tf.Tensor] = lambda path: path,
     ):
@@ -43,37 +49,36 @@ class Closures:
             step: Trains or evaluates one batch.
             progress: Where a lease's progress is kept.
             prediction_names: Names of the task's predictions.
+            worker_index: Called in a closure, gives the index of the worker that runs it.
             unroll: Steps in one turn of a loop; each turn costs messages to every ps.
             locate: Gives the path from which a worker reads a shard.
         """
         self._features = experiment.task.features()
         self._labels = experiment.task.labels()
+        self.schema = (*self._features, *self._labels)
         self._prediction_names = prediction_names
+        self._worker_index = worker_index
         self._unroll = unroll
         self._locate = locate
-        self._shuffle_buffer = experiment.data.shuffle_buffer
+        self._block_batches = EpochOrder.of(experiment).block_batches
         self._batch_size = experiment.train.batch_size
         self._pipeline_depth = experiment.train.pipeline_depth
         self._step = step
         self._progress = progress
-        path, number = tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)
+        source = RecordSource.signature()
         self.train = tf.function(
-            self._train, input_signature=[path, *[number] * 4], autograph=False
+            self._train, input_signature=[source, tf.TensorSpec([4], tf.int64)], autograph=False
         )
-        self.evaluate = tf.function(self._evaluate, input_signature=[path, number], autograph=False)
+        self.evaluate = tf.function(
+            self._evaluate, input_signature=[source, tf.TensorSpec([], tf.int64)], autograph=False
+        )
 
-    def _train(
-        self,
-        path: tf.Tensor,
-        slot: tf.Tensor,
-        seed: tf.Tensor,
-        record_count: tf.Tensor,
-        most_steps: tf.Tensor,
-    ) -> tuple[tf.Tensor, ...]:
-        start = tf.timestamp()
-        begun = self._progress.begin(slot)
-        end = tf.minimum(-(-record_count // self._batch_size), begun + most_steps)
-        iterator = iter(self._batches(path, seed, begun, end))
+    def _train(self, source: RecordSource, lease: tf.Tensor) -> tf.Tensor:
+        start, worker = tf.timestamp(), self._worker_index()
+        first, count, seed, slot = tf.unstack(lease)
+        begun = first // self._batch_size + self._progress.begin(slot, worker)
+        end = -(-(first + count) // self._batch_size)
+        iterator = iter(self._batches(source, seed, begun, end))
         template = [self._step.pull(*next(iterator)) for _ in range(self._pipeline_depth)]
 
         def one(
@@ -101,30 +106,31 @@ class Closures:
         state = tf.while_loop(more_than(self._unroll), several, state)
         _, unrecorded, bad_step, *_ = tf.while_loop(more_than(1), one, state)
         self._progress.advance(slot, unrecorded)
-        attempts, steps, loss_sum = tf.unstack(self._progress.slot(slot))
-        with tf.control_dependencies([steps]):
+        trained = self._progress.slot(slot)
+        with tf.control_dependencies([trained]):
             seconds = tf.timestamp() - start
-        return attempts, steps, loss_sum, bad_step, seconds
+        numbers = [tf.cast(number, tf.float64) for number in (bad_step, worker)]
+        return tf.concat([trained, tf.stack([*numbers, start, seconds])], 0)
 
     def _batches(
-        self, path: tf.Tensor, seed: tf.Tensor, begun: tf.Tensor, end: tf.Tensor
+        self, source: RecordSource, seed: tf.Tensor, begun: tf.Tensor, end: tf.Tensor
     ) -> tf.data.Dataset:
-        """A part of a lease; behind it, as many batches without records as are pulled ahead."""
+        """What is left of a lease; behind it, a batch without records for each pulled ahead."""
         return records.batches(
-            self._locate(path),
+            source._replace(path=self._locate(source.path)),
             self._features,
             self._labels,
             self._batch_size,
-            self._shuffle_buffer,
+            self._block_batches,
             seed,
             part=(begun, end),
             empty=self._pipeline_depth,
         )
 
-    def _evaluate(self, path: tf.Tensor, record_count: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        total = tf.cast(-(-record_count // self._batch_size), tf.int32)
-        path = self._locate(path)
-        iterator = iter(records.batches(path, self._features, self._labels, self._batch_size))
+    def _evaluate(self, source: RecordSource, count: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        total = tf.cast(-(-count // self._batch_size), tf.int32)
+        source = source._replace(path=self._locate(source.path))
+        iterator = iter(records.batches(source, self._features, self._labels, self._batch_size))
 
         def one(step: tf.Tensor, loss_sum: tf.Tensor, *arrays: dict[str, tf.TensorArray]) -> State:
             features, labels = next(iterator)

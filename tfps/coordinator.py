@@ -10,17 +10,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfps import failures
-from tfps.closure_length import ClosureLength
+from tfps import bad_record, failures
 from tfps.closures import Closures
 from tfps.errors import RunError
 from tfps.executor import Executor
 from tfps.experiment import Train
 from tfps.lease import Lease
+from tfps.lease_length import LeaseLength
 from tfps.lease_queue import LeaseQueue
-from tfps.store.lease_progress import LeaseProgress
+from tfps.record_source import RecordSource
+from tfps.store.lease_progress import LeaseProgress, SlotProgress
 from tfps.task_watch import TaskWatch
 from tfps.throughput import Throughput
+from tfps.worker_shares import WorkerShares
 
 POLL_SECONDS = 0.25
 _log = logging.getLogger(__name__)
@@ -58,29 +60,13 @@ class Evaluated:
     predictions: dict[str, np.ndarray]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Doing:
-    """A lease in flight.
-
-    Attributes:
-        slot: Where its progress is kept.
-        lease: The lease.
-        closures: Closures scheduled for it, the one in flight included.
-        steps: Steps of it trained by the closures before.
-    """
-
-    slot: int
-    lease: Lease
-    closures: int = 1
-    steps: int = 0
-
-
 class Coordinator:
     """The chief's loop over closures: bounded in flight, every wait with a limit.
 
     Attributes:
         throughput: Speed of the training at steady state.
-        closure_length: Steps per closure.
+        lease_length: Steps per lease.
+        worker_shares: Which worker trained how much of what this coordinator gave out.
     """
 
     def __init__(
@@ -93,7 +79,8 @@ class Coordinator:
         stall_seconds: float,
     ):
         self.throughput = Throughput()
-        self.closure_length = ClosureLength()
+        self.lease_length = LeaseLength()
+        self.worker_shares = WorkerShares(executor.workers)
         self._executor = executor
         self._closures = closures
         self._progress = progress
@@ -102,8 +89,10 @@ class Coordinator:
         # What a lost worker may have pushed without having recorded it.
         self._most_unrecorded = train.batch_size * (1 + train.pipeline_depth)
         self._stall_seconds = stall_seconds
-        self._in_flight: dict[concurrent.futures.Future, _Doing] = {}
+        self._in_flight: dict[concurrent.futures.Future, tuple[int, Lease]] = {}
         self._free_slots = list(range(slots(executor)))
+        self._rows: list[SlotProgress] = []
+        self._down: set[str] = set()
         self._loss_of_finished = 0.0
         self._reported = (0, 0.0)
 
@@ -128,14 +117,17 @@ class Coordinator:
             RunError: If a ps is lost, the loss is not finite or nothing moves any more.
         """
         self.throughput.begin(queue.trained)
+        self.worker_shares.begin()
         self._reported = queue.trained, self._loss_of_finished
         last_examples, last_change = -1, time.monotonic()
         has_begun = False
         while True:
-            while self._free_slots and not (has_begun and pause()) and (lease := queue.take()):
-                slot = self._free_slots.pop()
-                self._progress.clear(slot)
-                self._schedule(_Doing(slot, lease))
+            while (
+                self._free_slots
+                and not (has_begun and pause())
+                and (lease := queue.take(self._steps_of_next(queue)))
+            ):
+                self._schedule(lease)
                 has_begun = True
             if not self._in_flight:
                 break
@@ -152,11 +144,11 @@ class Coordinator:
             self._refuse_stall(time.monotonic() - last_change, "trained")
         self.throughput.pause(queue.trained)
 
-    def evaluate(self, shards: Sequence[tuple[str, int]]) -> Evaluated:
+    def evaluate(self, shards: Sequence[tuple[RecordSource, int]]) -> Evaluated:
         """Evaluates shards on the workers.
 
         Args:
-            shards: Path and number of records of each shard that has any.
+            shards: Source and number of records of each shard that has any.
 
         Raises:
             UserError: If a shard cannot be used.
@@ -167,15 +159,15 @@ class Coordinator:
         todo = iter(enumerate(shards))
         last_change = time.monotonic()
         while len(results) < len(shards):
-            for index, (path, count) in _some(todo, slots(self._executor) - len(waiting)):
-                args = (tf.constant(path), tf.constant(count, tf.int64))
+            for index, (source, count) in _some(todo, slots(self._executor) - len(waiting)):
+                args = (source.tensors(), tf.constant(count, tf.int64))
                 waiting[self._executor.schedule(self._closures.evaluate, args)] = index
             done, _ = concurrent.futures.wait(
                 waiting, POLL_SECONDS, concurrent.futures.FIRST_COMPLETED
             )
             for future in done:
                 index = waiting.pop(future)
-                results[index] = self._result(future, "evaluation", shards[index][0])
+                results[index] = self._result(future, "evaluation", *shards[index])
                 last_change = time.monotonic()
             self._refuse_lost_ps()
             self._refuse_stall(time.monotonic() - last_change, "evaluated")
@@ -187,54 +179,87 @@ class Coordinator:
             _joined([predictions for _, _, predictions in ordered]),
         )
 
-    def _schedule(self, doing: "_Doing") -> None:
-        numbers = (doing.slot, doing.lease.seed, doing.lease.records, self.closure_length.steps)
-        args = [tf.constant(doing.lease.path), *(tf.constant(n, tf.int64) for n in numbers)]
-        self._in_flight[self._executor.schedule(self._closures.train, args)] = doing
+    def _steps_of_next(self, queue: LeaseQueue) -> int:
+        left = -(-queue.left // self._batch_size)
+        return self.lease_length.within(left, self._executor.workers)
+
+    def _schedule(self, lease: Lease) -> None:
+        slot = self._free_slots.pop()
+        self._progress.clear(slot)
+        numbers = tf.constant([lease.first, lease.records, lease.seed, slot], tf.int64)
+        args = (lease.source.tensors(), numbers)
+        self._in_flight[self._executor.schedule(self._closures.train, args)] = slot, lease
 
     def _finish(self, future: concurrent.futures.Future, queue: LeaseQueue) -> None:
-        """Ends a lease whose closure is done, or goes on with it in another."""
-        doing = self._in_flight.pop(future)
-        lease = doing.lease
-        result = self._result(future, f"training epoch {lease.epoch + 1}", lease.path)
-        attempts, steps, loss_sum, bad_step, seconds = result
+        slot, lease = self._in_flight.pop(future)
+        doing = f"training epoch {lease.epoch + 1}"
+        result = self._result(future, doing, lease.source, lease.read_end)
+        attempts, steps, loss_sum, bad_step, worker, began, seconds = result
         if bad_step >= 0:
             raise RunError(
-                f"the loss is not finite at step {int(bad_step) + 1} of {lease}; lower the "
+                f"the loss is not finite at step {int(bad_step) + 1} of {lease.shard}; lower the "
                 "learning rate, or look for infinite values in the data; the last checkpoint "
                 "holds the parameters from before"
             )
-        self.closure_length.measured(int(steps) - doing.steps, float(seconds))
-        if steps * self._batch_size < lease.records:
-            self._schedule(_Doing(doing.slot, lease, doing.closures + 1, int(steps)))
-            return
-        lost = int(attempts) - doing.closures
+        lost, records = int(attempts) - 1, self._records(lease, int(steps))
         if lost:
-            _log.info("%s was begun again %d times, since workers were lost", lease, lost)
-        queue.finish(lease, min(lost * self._most_unrecorded, lease.records))
+            _log.info("%s: begun again %d times, done by worker %d", lease, lost, int(worker))
+        else:  # Else it is not known how many of the steps are this closure's.
+            self.lease_length.measured(int(steps), float(seconds))
+        self.worker_shares.trained(int(worker), records, float(began), float(seconds))
+        queue.finish(lease, records, min(lost * self._most_unrecorded, records))
         self._loss_of_finished += float(loss_sum)
-        self._free_slots.append(doing.slot)
+        self._free_slots.append(slot)
 
-    def _result(self, future: concurrent.futures.Future, doing: str, path: str) -> Any:
+    def _records(self, lease: Lease, steps: int) -> int:
+        """Records of a lease's first batches."""
+        return min(steps * self._batch_size, lease.records)
+
+    def _result(
+        self, future: concurrent.futures.Future, doing: str, source: RecordSource, end: int
+    ) -> Any:
+        """A closure's result; `end` is the record after the last that it needed of the source."""
         error = future.exception()
         if error is None:
             return future.result()
-        root = failures.explain(self._executor.root_error(error), doing, path)
-        raise root from None
+        raise failures.explain(
+            self._executor.root_error(error),
+            doing,
+            source.path,
+            lambda: bad_record.find(
+                source.path,
+                source.compression,
+                self._closures.schema,
+                end,
+                source.first,
+                source.offsets[0],
+            ),
+        ) from None
 
     def _measure(self, queue: LeaseQueue) -> Progress:
         examples, loss = queue.trained, self._loss_of_finished
         if self._in_flight:
-            rows = self._progress.read()
-            for doing in self._in_flight.values():
-                row = rows[doing.slot]
-                examples += min(row.steps * self._batch_size, doing.lease.records)
-                loss += row.loss_sum
+            self._rows = self._progress.read()
+            self._tell_lost_workers()
+            for slot, lease in self._in_flight.values():
+                examples += self._records(lease, self._rows[slot].steps)
+                loss += self._rows[slot].loss_sum
         self.throughput.update(examples)
         new_examples, new_loss = examples - self._reported[0], loss - self._reported[1]
         self._reported = examples, loss
         mean = new_loss / new_examples if new_examples > 0 else None
         return Progress(queue.epoch, examples, self.throughput.examples_per_second, mean)
+
+    def _tell_lost_workers(self) -> None:
+        """Says once per loss which lease a worker held."""
+        down = set(self._watch.down("worker"))
+        for worker in down - self._down:
+            for slot, lease in self._in_flight.values():
+                row = self._rows[slot]
+                if worker.startswith(f"{_worker(row)} "):
+                    done = self._records(lease, row.steps)
+                    _log.warning("%s held %s: it goes on after %d records", worker, lease, done)
+        self._down = down
 
     def _refuse_lost_ps(self) -> None:
         lost = self._watch.lost("ps")
@@ -245,16 +270,22 @@ class Coordinator:
         if seconds < self._stall_seconds:
             return
         down = self._watch.down("worker") or ["none"]
-        leases = ", ".join(str(doing.lease) for doing in self._in_flight.values()) or "evaluation"
+        leases = ", ".join(
+            f"{lease} ({_worker(self._rows[slot])})" for slot, lease in self._in_flight.values()
+        )
         raise RunError(
-            f"no batch was {done} for {seconds:.0f} s; in flight: {leases}; workers not reachable: "
-            f"{', '.join(down)}; look at the workers' logs"
+            f"no batch was {done} for {seconds:.0f} s; in flight: {leases or 'evaluation'}; "
+            f"workers not reachable: {', '.join(down)}; look at the workers' logs"
         )
 
 
 def slots(executor: Executor) -> int:
     """Closures that may be in flight: one running and one waiting per worker."""
     return 2 * executor.workers
+
+
+def _worker(row: SlotProgress) -> str:
+    return "waiting" if row.worker < 0 else f"worker {row.worker}"
 
 
 def _joined(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -6,12 +6,13 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from tfps import manifest
 from tfps.errors import UserError
 from tfps.manifest import Manifest
-from tfps.record_frame import FOOTER_BYTES, HEADER_BYTES
+from tfps.record_frame import frame
 from tfps.record_index import STRIDE, RecordIndex
 from tfps.shard import Shard
 from tfps.task import Task
@@ -52,12 +53,14 @@ class DatasetWriter:
         self._records = [0] * shards
         self._bytes = [0] * shards
         self._offsets: list[list[int]] = [[] for _ in range(shards)]
-        self._writers: list[tf.io.TFRecordWriter] = []
+        self._files: list[tf.io.gfile.GFile] = []
         self._done = False
         try:
             self._clear(overwrite)
             tf.io.gfile.makedirs(directory)
-            self._writers = [tf.io.TFRecordWriter(self._path(file)) for file in self.files]
+            self._files = [tf.io.gfile.GFile(self._path(file), "wb") for file in self.files]
+            for opened in self._files:
+                opened.write(b"")  # a file is made by the first write
         except tf.errors.OpError as error:
             raise self._unwritable(error) from None
 
@@ -67,14 +70,30 @@ class DatasetWriter:
         Raises:
             UserError: If the shard cannot be written.
         """
+        framed = frame(record)
+        self.write_frames(shard, framed, np.array([len(framed)]))
+
+    def write_frames(self, shard: int, frames: bytes, sizes: npt.NDArray[np.int64]) -> None:
+        """Adds records that have their frames already to a shard.
+
+        Args:
+            shard: Index of the shard.
+            frames: The records as they stand in a file (`record_frame.frame`).
+            sizes: Bytes of each, its frame included, `[records]`.
+
+        Raises:
+            UserError: If the shard cannot be written.
+        """
         try:
-            self._writers[shard].write(record)
+            self._files[shard].write(frames)
         except tf.errors.OpError as error:
             raise self._unwritable(error) from None
-        if self._records[shard] % STRIDE == 0:
-            self._offsets[shard].append(self._bytes[shard])
-        self._records[shard] += 1
-        self._bytes[shard] += HEADER_BYTES + len(record) + FOOTER_BYTES
+        first = -self._records[shard] % STRIDE  # of these records, the first one with an entry
+        if first < len(sizes):
+            offsets = self._bytes[shard] + np.cumsum(sizes) - sizes
+            self._offsets[shard].extend(offsets[first::STRIDE].tolist())
+        self._records[shard] += len(sizes)
+        self._bytes[shard] += len(frames)
 
     def finish(self, rejected_rows: int = 0, best_auc: float | None = None) -> Manifest:
         """Closes the shards and writes the manifest.
@@ -87,8 +106,8 @@ class DatasetWriter:
             The manifest, with sizes and checksums as the storage gives them back.
         """
         try:
-            for writer in self._writers:
-                writer.close()
+            for opened in self._files:
+                opened.close()
             written = Manifest(
                 name=self._name,
                 features=[feature.schema() for feature in self._features],
@@ -119,8 +138,8 @@ class DatasetWriter:
         if self._done:
             return
         try:
-            for writer in self._writers:
-                writer.close()
+            for opened in self._files:
+                opened.close()
             for file in self.files:
                 tf.io.gfile.remove(self._path(file))
         except tf.errors.OpError as failure:

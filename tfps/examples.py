@@ -46,7 +46,8 @@ def encode(
                 slot.bytes_list.value.extend(flat)
         except (TypeError, ValueError) as error:
             raise UserError(f"feature {feature.name!r} ({feature.dtype}): {error}") from None
-    return bytes(example.SerializeToString())
+    # In a fixed order: equal rows make equal files, whichever process writes them.
+    return bytes(example.SerializeToString(deterministic=True))
 
 
 def parse(

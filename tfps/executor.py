@@ -24,6 +24,9 @@ class Executor(Protocol):
     workers: int
     gpus: int
 
+    def worker_index(self) -> tf.Tensor:
+        """In a closure, the index of the worker that runs it, scalar int64."""
+
     def schedule(self, closure: Callable, args: Sequence[Any]) -> concurrent.futures.Future:
         """Queues a closure; its result, as NumPy values, or its error arrives in the future."""
 
@@ -40,6 +43,10 @@ class LocalExecutor:
     def __init__(self) -> None:
         self.gpus = len(tf.config.list_logical_devices("GPU"))
         self._pool = concurrent.futures.ThreadPoolExecutor(1, "closure")
+
+    def worker_index(self) -> tf.Tensor:
+        """See `Executor`."""
+        return tf.constant(0, tf.int64)
 
     def schedule(self, closure: Callable, args: Sequence[Any]) -> concurrent.futures.Future:
         """See `Executor`."""
@@ -66,6 +73,10 @@ class ClusterExecutor:
         self.gpus = min(_gpus_of(worker) for worker in range(workers))
         self._coordinator = coordinator
         self._pool = concurrent.futures.ThreadPoolExecutor(4 * workers + 4, "fetch")
+
+    def worker_index(self) -> tf.Tensor:
+        """See `Executor`."""
+        return tf.distribute.coordinator.experimental_get_current_worker_index()
 
     def schedule(self, closure: Callable, args: Sequence[Any]) -> concurrent.futures.Future:
         """See `Executor`."""

@@ -15,8 +15,8 @@ class Data:
     Attributes:
         train: Directory of training shards with their manifest, local or `gs://`.
         eval: Directory of evaluation shards; empty for no evaluation.
-        shuffle_buffer: A worker shuffles each run of so many records of a lease; 0 reads in the
-            order of the shard.
+        shuffle_buffer: Each run of so many records of a shard is shuffled, and parts of 64 such
+            runs are trained in shuffled order; 0 reads every shard in its own order.
     """
 
     train: str = ""
@@ -31,7 +31,7 @@ class Train:
     Attributes:
         batch_size: Records per step of one worker.
         epochs: Times every record is trained.
-        seed: Seed of initial values, shard order, shuffling and dropout.
+        seed: Seed of initial values, the order of records and dropout.
         checkpoint_seconds: A checkpoint is saved at the end of every epoch, and in between when
             this many seconds have passed since the last.
         keep_checkpoints: How many checkpoints stay; older ones are deleted.

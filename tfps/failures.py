@@ -1,9 +1,11 @@
 """Tells a person what an error of TensorFlow's runtime means."""
 
 import re
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from tfps.bad_record import BadRecord
 from tfps.errors import RunError, UserError
 
 _PS = re.compile(r"/job:ps/replica:0/task:(\d+)")
@@ -15,16 +17,24 @@ _WRAPPING = re.compile(
     r"^(\(\d+\)\s*)?(\w+Error:\s*|[A-Z_]+:\s*)?"
     r"(Error in user-defined function .*Iterator::[\w:]+:\s*)?(Name: <unknown>,\s*)?"
 )
+# What bad records can end in.
+_OF_RECORDS = (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.InvalidArgumentError)
 _ASSERTION = re.compile(r"^assertion failed: \[(.*)\]$")
 
 
-def explain(error: BaseException, doing: str, path: str) -> BaseException:
+def explain(
+    error: BaseException,
+    doing: str,
+    path: str,
+    bad_records: Callable[[], Sequence[BadRecord]],
+) -> BaseException:
     """The error to show for a closure's error.
 
     Args:
         error: What the closure raised.
         doing: What was being done, such as "training epoch 1".
         path: The shard.
+        bad_records: Looks for bad ones among the records that the closure read.
 
     Returns:
         A `UserError` or a `RunError`; an error that is not of TensorFlow's runtime itself.
@@ -36,6 +46,8 @@ def explain(error: BaseException, doing: str, path: str) -> BaseException:
     text = first_line(error)
     if unreadable := _unreadable(error, doing, path, text):
         return unreadable
+    if isinstance(error, _OF_RECORDS) and (bad := _first_of(bad_records, path)):
+        return UserError(f"{doing}: shard {path}: {bad}")
     if isinstance(error, tf.errors.DataLossError):
         return UserError(f"{doing}: shard {path} is damaged ({text}); make it again")
     if isinstance(error, tf.errors.OutOfRangeError):
@@ -62,7 +74,7 @@ def explain(error: BaseException, doing: str, path: str) -> BaseException:
 def _unreadable(error: tf.errors.OpError, doing: str, path: str, text: str) -> Exception | None:
     """The error of a file that cannot be had, if it is one."""
     if isinstance(error, tf.errors.NotFoundError):
-        return UserError(f"{doing}: shard {path} cannot be read by the worker ({text})")
+        return UserError(f"{doing}: shard {path} {_absence(path)} ({text})")
     if isinstance(error, tf.errors.PermissionDeniedError):
         return UserError(
             f"{doing}: the worker may not read shard {path} ({text}); give its account "
@@ -90,6 +102,30 @@ def lost_ps(names: str) -> RunError:
         f"{names} was lost, and with it its share of the parameters; start every task again with "
         "the same --job_dir to go on from the last checkpoint"
     )
+
+
+def _absence(path: str) -> str:
+    """What to say of a shard that a worker did not find."""
+    try:
+        is_there = tf.io.gfile.exists(path)
+    except tf.errors.OpError:
+        is_there = False
+    if is_there:
+        return "is there for the chief, but not for the worker; every task must see the same files"
+    return "has vanished since the run began; put it back and start the run again to go on"
+
+
+def _first_of(bad_records: Callable[[], Sequence[BadRecord]], path: str) -> str:
+    """The first of the bad records and their number; empty when there is none."""
+    try:
+        bad = bad_records()
+    except tf.errors.OpError as error:
+        tf.get_logger().warning("%s cannot be read to find the bad record: %s", path, error.message)
+        return ""
+    if not bad:
+        return ""
+    others = f"; it is the first of {len(bad)} bad records there" if len(bad) > 1 else ""
+    return f"{bad[0]}{others}; correct the data or make the shard again"
 
 
 def first_line(error: tf.errors.OpError) -> str:

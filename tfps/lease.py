@@ -1,46 +1,34 @@
-"""A lease: the records of one shard, to be trained once in one epoch."""
+"""A lease: some neighbouring batches of one shard, to be trained once in one epoch."""
 
 import dataclasses
-import random
-from collections.abc import Sequence
 
-from tfps.shard import Shard
+from tfps.record_source import RecordSource
 
 
 @dataclasses.dataclass(frozen=True)
 class Lease:
-    """The unit of scheduling, packing, progress and recovery.
+    """The unit of scheduling, packing, progress and recovery: one closure trains it.
 
     Attributes:
         epoch: Epoch it belongs to, from 0.
-        shard: Index of its shard in the manifest.
-        path: Path of the shard.
-        records: Number of its records.
-        seed: Seed of the order in which its records are read and of random layers.
+        source: Its shard's file, and where its records begin.
+        first: Its first record, counted in the shard; batches begin there.
+        records: Number of its records; only the last batch of a shard is not a whole one.
+        read_end: The record after the last that is read for it: the end of its last block.
+        seed: Seed of the order within the shard and of random layers.
     """
 
     epoch: int
-    shard: int
-    path: str
+    source: RecordSource
+    first: int
     records: int
+    read_end: int
     seed: int
 
+    @property
+    def shard(self) -> str:
+        """Its epoch and shard, for people."""
+        return f"epoch {self.epoch + 1}, shard {self.source.path}"
+
     def __str__(self) -> str:
-        return f"epoch {self.epoch + 1}, shard {self.path}"
-
-
-def leases_of_epoch(
-    shards: Sequence[Shard], paths: Sequence[str], epoch: int, seed: int
-) -> list[Lease]:
-    """The leases of one epoch, in an order drawn from the seed and the epoch.
-
-    Shards without records need no lease.
-    """
-    order = random.Random(f"{seed} {epoch}")  # noqa: S311 (an order, not a secret)
-    leases = [
-        Lease(epoch, index, path, shard.records, order.getrandbits(62))
-        for index, (shard, path) in enumerate(zip(shards, paths, strict=True))
-        if shard.records
-    ]
-    order.shuffle(leases)
-    return leases
+        return f"{self.shard}, records {self.first:,} to {self.first + self.records - 1:,}"

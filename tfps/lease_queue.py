@@ -1,10 +1,20 @@
 """The leases of a run: todo, doing, done."""
 
+import collections
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
+from tfps.epoch_order import Chunk, EpochOrder
+from tfps.errors import UserError
 from tfps.lease import Lease
+from tfps.manifest import Manifest
+from tfps.record_source import RecordSource
+
+_SETTINGS = {
+    "batch_size": "train.batch_size",
+    "shuffle_buffer": "data.shuffle_buffer",
+    "seed": "train.seed",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -13,47 +23,60 @@ class QueueState:
 
     Attributes:
         epoch: The epoch being trained, from 0.
-        done: Shards of that epoch that are trained, in ascending order.
+        cursor: How many records of that epoch's order are done: the first so many.
         trained: Records trained since the run began, over all epochs.
         repeated: Records of batches that may have been trained twice.
+        order: The order that the cursor counts in; None where an epoch begins.
     """
 
     epoch: int = 0
-    done: tuple[int, ...] = ()
+    cursor: int = 0
     trained: int = 0
     repeated: int = 0
+    order: EpochOrder | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As JSON-ready data."""
-        return {**dataclasses.asdict(self), "done": list(self.done)}
+        return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "QueueState":
         """From what `to_json` gave."""
-        return cls(
-            int(data["epoch"]), tuple(data["done"]), int(data["trained"]), int(data["repeated"])
-        )
+        order = EpochOrder(**data["order"]) if data["order"] else None
+        return cls(data["epoch"], data["cursor"], data["trained"], data["repeated"], order)
 
 
 class LeaseQueue:
-    """Gives out every lease of every epoch once; one epoch ends before the next begins."""
+    """Gives out every record of every epoch once; one epoch ends before the next begins.
 
-    def __init__(self, leases_of: Callable[[int], list[Lease]], epochs: int, state: QueueState):
+    Leases are cut from the head of the epoch's order, as long as whoever takes one asks for: the
+    sequence of batches stays the same, and when no lease is being trained, a number says what is
+    done.
+    """
+
+    def __init__(self, data: Manifest, order: EpochOrder, epochs: int, state: QueueState):
         """Starts where a state left off.
 
         Args:
-            leases_of: The leases of an epoch, in the order in which to give them out.
+            data: The training data.
+            order: The order of its records.
             epochs: Number of epochs.
             state: Where to start.
+
+        Raises:
+            UserError: If the state is one in the middle of an epoch of another order.
         """
-        self._leases_of = leases_of
+        _refuse_another_order(state, order)
+        self._data = data
+        self._order = order
         self._epochs = epochs
         self._epoch = state.epoch
-        self._done = set(state.done)
         self._trained = state.trained
         self._repeated = state.repeated
         self._doing: set[Lease] = set()
-        self._todo = self._unfinished()
+        self._todo: collections.deque[Chunk] = collections.deque()
+        self._cursor = 0
+        self._begin_epoch(state.cursor)
 
     @property
     def epoch(self) -> int:
@@ -76,33 +99,62 @@ class LeaseQueue:
         return not self._doing
 
     @property
+    def left(self) -> int:
+        """Records of the epoch that are in no lease yet."""
+        return 0 if self.finished else self._data.records - self._cursor
+
+    @property
     def trained(self) -> int:
         """Records of all leases done."""
         return self._trained
+
+    @property
+    def skipped(self) -> int:
+        """Records that were given out and that no lease, done or being trained, has trained."""
+        doing = sum(lease.records for lease in self._doing)
+        return self._epoch * self._data.records + self._cursor - doing - self._trained
 
     @property
     def repeated(self) -> int:
         """Records of batches that may have been trained twice."""
         return self._repeated
 
-    def take(self) -> Lease | None:
-        """The next lease, now doing; None when none is left to give out in this epoch."""
+    def take(self, batches: int) -> Lease | None:
+        """The next lease, now doing; None when none is left to give out in this epoch.
+
+        Args:
+            batches: How many it should have. With as many as a block or more, it ends where a
+                block does; with fewer, it lies within a block. A compressed shard is one lease.
+        """
         if not self._todo:
             return None
-        lease = self._todo.pop(0)
+        chunk = self._todo.popleft()
+        compression = self._data.shards[chunk.shard].compression
+        records = chunk.records if compression else self._cut(chunk, batches)
+        if rest := chunk.records - records:
+            self._todo.appendleft(Chunk(chunk.shard, chunk.first + records, rest))
+        lease = Lease(
+            self._epoch,
+            self._source(chunk.shard, chunk.first, records),
+            chunk.first,
+            records,
+            self._read_end(chunk.shard, chunk.first + records),
+            self._order.shard_seed(self._epoch, chunk.shard),
+        )
+        self._cursor += records
         self._doing.add(lease)
         return lease
 
-    def finish(self, lease: Lease, repeated: int = 0) -> None:
+    def finish(self, lease: Lease, trained: int, repeated: int = 0) -> None:
         """Marks a lease done.
 
         Args:
             lease: A lease that is doing.
+            trained: Records of it that were trained.
             repeated: Records of its batches that may have been trained twice.
         """
         self._doing.remove(lease)
-        self._done.add(lease.shard)
-        self._trained += lease.records
+        self._trained += trained
         self._repeated += repeated
 
     def next_epoch(self) -> None:
@@ -110,16 +162,73 @@ class LeaseQueue:
         if not self.epoch_finished:
             raise ValueError(f"epoch {self._epoch} has leases that are not done")
         self._epoch += 1
-        self._done.clear()
-        self._todo = self._unfinished()
+        self._begin_epoch(0)
 
     def state(self) -> QueueState:
         """What to keep; only when `idle`."""
         if not self.idle:
             raise ValueError(f"{len(self._doing)} leases are being trained")
-        return QueueState(self._epoch, tuple(sorted(self._done)), self._trained, self._repeated)
+        order = self._order if self._cursor else None
+        return QueueState(self._epoch, self._cursor, self._trained, self._repeated, order)
 
-    def _unfinished(self) -> list[Lease]:
+    def _begin_epoch(self, cursor: int) -> None:
+        """Fills the todo list with what comes behind the cursor."""
+        self._cursor = cursor
+        self._todo.clear()
         if self.finished:
-            return []
-        return [lease for lease in self._leases_of(self._epoch) if lease.shard not in self._done]
+            return
+        done = cursor
+        for shard, first, records in self._order.chunks(self._data.shards, self._epoch):
+            of_chunk = min(done, records)
+            done -= of_chunk
+            if of_chunk < records:
+                self._todo.append(Chunk(shard, first + of_chunk, records - of_chunk))
+
+    def _cut(self, chunk: Chunk, batches: int) -> int:
+        """Records of a lease from the head of a chunk.
+
+        What can be given out is cut into equal pieces, so that no small rest is left.
+        """
+        size, block = self._order.batch_size, max(1, self._order.block_batches)
+        first = chunk.first // size
+        end = first + -(-chunk.records // size)
+        if batches < block:  # A block is read as a whole: a lease should not need two.
+            end = min(end, (first // block + 1) * block)
+        pieces = -(-(end - first) // batches)
+        cut = first + -(-(end - first) // pieces)
+        if cut - first >= block:
+            cut = (cut + block // 2) // block * block
+        return min(cut * size, end * size, chunk.first + chunk.records) - chunk.first
+
+    def _read_end(self, index: int, end: int) -> int:
+        block = max(1, self._order.block_batches) * self._order.batch_size
+        return min(-(-end // block) * block, self._data.shards[index].records)
+
+    def _source(self, index: int, first: int, records: int) -> RecordSource:
+        """A shard's file with the part of its index that a lease needs."""
+        shard = self._data.shards[index]
+        path, entries = self._data.path_of(shard), self._data.index.offsets[index]
+        if not len(entries):
+            return RecordSource(path, shard.compression)
+        stride = self._data.index.stride
+        block = max(1, self._order.block_batches) * self._order.batch_size
+        begin = first // block * block // stride
+        end = (first + records - 1) // stride + 1
+        offsets = tuple(entries[begin:end].tolist())
+        return RecordSource(path, shard.compression, offsets, begin * stride, stride)
+
+
+def _refuse_another_order(state: QueueState, order: EpochOrder) -> None:
+    if state.order is None or state.order == order:
+        return
+    theirs, ours = dataclasses.asdict(state.order), dataclasses.asdict(order)
+    differences = ", ".join(
+        f"{setting} was {theirs[name]}, is {ours[name]}"
+        for name, setting in _SETTINGS.items()
+        if theirs[name] != ours[name]
+    )
+    raise UserError(
+        f"the last checkpoint was saved in the middle of epoch {state.epoch + 1}, whose order "
+        f"depends on what has changed: {differences}; set it back until the epoch is trained, or "
+        "use another --job_dir"
+    )

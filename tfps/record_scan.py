@@ -30,13 +30,18 @@ class StoredRecord(NamedTuple):
         number: Of the record in the file, from 0.
         offset: Byte at which it begins; of what is decompressed, when the file is compressed.
         data: Its bytes; None when it cannot be told where the record ends, which ends the scan.
-        problem: What is wrong with it; empty for a good one.
+        problem: What to say after the record's name; empty for a good one.
     """
 
     number: int
     offset: int
     data: bytes | None
     problem: str
+
+    @property
+    def next_offset(self) -> int:
+        """Byte at which the next record begins."""
+        return self.offset + HEADER_BYTES + len(self.data or b"") + FOOTER_BYTES
 
 
 def scan(
@@ -65,7 +70,7 @@ def scan(
             if record.data is None:
                 return
             number += 1
-            offset += HEADER_BYTES + len(record.data) + FOOTER_BYTES
+            offset = record.next_offset
         if file.problem:
             yield StoredRecord(number, offset, None, file.problem)
 
@@ -93,18 +98,20 @@ def _record(file: "_Buffered", header: bytes, number: int, offset: int) -> Store
         return StoredRecord(number, offset, None, file.problem or _truncated(len(header)))
     length, crc = HEADER.unpack(header)
     if length_crc(length) != crc:
-        return StoredRecord(number, offset, None, "its length does not fit the length's checksum")
+        return StoredRecord(
+            number, offset, None, "has a length that does not fit the length's checksum"
+        )
     rest = file.read(length + FOOTER_BYTES)
     if len(rest) < length + FOOTER_BYTES:
         problem = file.problem or _truncated(HEADER_BYTES + len(rest))
         return StoredRecord(number, offset, None, problem)
     data = rest[:length]
     good = FOOTER.unpack_from(rest, length)[0] == masked_crc(data)
-    return StoredRecord(number, offset, data, "" if good else "it does not fit its checksum")
+    return StoredRecord(number, offset, data, "" if good else "does not fit its checksum")
 
 
 def _truncated(held: int) -> str:
-    return f"the file ends after {held} bytes of it"
+    return f"is cut off: the file ends after {held} bytes of it"
 
 
 class _Buffered:
@@ -136,7 +143,7 @@ class _Buffered:
         try:
             return bytes(self._stream.read(max(_READ_BYTES, min(least, 16 * _READ_BYTES))))
         except (EOFError, zlib.error) as error:
-            self.problem = f"the compressed file is damaged ({error})"
+            self.problem = f"cannot be decompressed ({error})"
             return b""
 
 

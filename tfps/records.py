@@ -1,4 +1,4 @@
-"""Reads the records of one lease, inside the closure that trains it."""
+"""Makes batches of a shard's records, inside the closure that trains them."""
 
 from collections.abc import Sequence
 
@@ -6,14 +6,15 @@ import tensorflow as tf
 
 from tfps import examples
 from tfps.feature import Feature
+from tfps.record_source import RecordSource
 
 
 def batches(
-    path: tf.Tensor,
+    source: RecordSource,
     features: Sequence[Feature],
     labels: Sequence[Feature],
     batch_size: int,
-    shuffle_buffer: int = 0,
+    block_batches: int = 0,
     seed: tf.Tensor | None = None,
     part: tuple[tf.Tensor, tf.Tensor] | None = None,
     empty: int = 0,
@@ -23,37 +24,40 @@ def batches(
     The order depends on the seed alone, so that a lease begun again goes on where it was.
 
     Args:
-        path: Path of the shard, scalar string.
+        source: The shard's file, and where its records begin.
         features: What a record holds.
         labels: What else it holds.
         batch_size: Records per batch.
-        shuffle_buffer: Records of a block, within which they are shuffled, rounded up to whole
-            batches; 0 keeps the shard's order.
+        block_batches: Batches of a block, within which records are shuffled; 0 keeps the shard's
+            order.
         seed: Seed of the order, scalar int64.
-        part: The first batch and the one after the last, scalar int64; None for all.
+        part: The first batch and the one after the last, scalar int64; None for all. Nothing is
+            read before the last known offset at or before the first batch, or before its block.
         empty: Batches without records that follow.
 
     Returns:
         Dataset of (features, labels): dicts by name, each value with a leading batch dimension.
     """
-    dataset = tf.data.TFRecordDataset(path, buffer_size=8 << 20)
-    first, count = (part[0], part[1] - part[0]) if part else (0, -1)
-    if shuffle_buffer:
+    first, end = part or (0, None)
+    if block_batches:
         # Whole blocks are shuffled at once: a fraction of the cost of Dataset.shuffle, which moves
         # one record at a time and takes no seed that is a tensor.
-        block_batches = -(-shuffle_buffer // batch_size)
         block = first // block_batches
-        dataset = dataset.skip(block * block_batches * batch_size)
+        dataset = source.from_record(block * block_batches * batch_size)
         dataset = dataset.batch(block_batches * batch_size).enumerate(block)
+        if end is not None:
+            dataset = dataset.take(-(-end // block_batches) - block)
         dataset = dataset.map(
             lambda block, serialized: tf.random.experimental.stateless_shuffle(
                 serialized, tf.stack([seed, block])
             )
         )
-        dataset = dataset.rebatch(batch_size).skip(first - block * block_batches)
+        # While a block is trained the next one is read.
+        dataset = dataset.prefetch(1).rebatch(batch_size).skip(first - block * block_batches)
     else:
-        dataset = dataset.skip(first * batch_size).batch(batch_size)
-    dataset = dataset.take(count)
+        dataset = source.from_record(first * batch_size).batch(batch_size)
+    if end is not None:
+        dataset = dataset.take(end - first)
     if empty:
         dataset = dataset.concatenate(
             tf.data.Dataset.from_tensors(tf.zeros([0], tf.string)).repeat(empty)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfps.errors import UserError
 
 FILE = "report.json"
-FORMAT = 1
+FORMAT = 2
 RUNNING, FINISHED, FAILED, INTERRUPTED = "running", "finished", "failed", "interrupted"
 
 

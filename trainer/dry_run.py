@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from tfps import byte_size, records
 from tfps.placement import PROCESS_BYTES, WORKING_BYTES, Placement
+from tfps.record_source import RecordSource
 from tfps.wire_bytes import WireBytes
 from trainer.run_inputs import RunInputs
 
@@ -67,7 +68,8 @@ def _wire(inputs: RunInputs) -> str:
     train, task = inputs.experiment.train, inputs.experiment.task
     shard = next(shard for shard in inputs.data.shards if shard.records)
     path = inputs.data.path_of(shard)
-    batches = records.batches(path, task.features(), task.labels(), train.batch_size)
+    source = RecordSource(path, shard.compression)
+    batches = records.batches(source, task.features(), task.labels(), train.batch_size)
     found = WireBytes.of(
         inputs.model, inputs.layout, train.wire_dtype, itertools.islice(batches, _BATCHES)
     )

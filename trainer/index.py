@@ -21,11 +21,12 @@ import tensorflow as tf
 from absl import flags
 from tqdm import tqdm
 
-from tfps import config, manifest, overrides
+from tfps import config, manifest, overrides, storage_preflight
 from tfps.errors import UserError
 from tfps.experiment import Experiment
 from tfps.manifest import Manifest
 from tfps.record_index import STRIDE, RecordIndex
+from tfps.storage_preflight import Use
 from trainer import data_files, entry, shard_scan
 from trainer.processes import Processes
 from trainer.shard_scan import ShardScan
@@ -111,12 +112,12 @@ def _refuse(path: str, scan: ShardScan) -> None:
     if not scan.is_whole and end is not None:
         if end.offset == 0 and scan.shard.compression == "":
             raise UserError(
-                f"{path} is no TFRecord file: {end.problem}; rows of text become records with "
-                "trainer.prepare"
+                f"{path} is no TFRecord file: record 0 {end.problem}; rows of text become records "
+                "with trainer.prepare"
             )
         raise UserError(
-            f"{path} is damaged: record {end.number} at byte {end.offset} cannot be read, "
-            f"{end.problem}; copy or make the file again"
+            f"{path}: record {end.number} (byte {end.offset}) {end.problem}; copy or make the "
+            "file again"
         )
     if scan.unfit:
         raise UserError(
@@ -129,6 +130,7 @@ def main() -> None:
     values = flags.FLAGS
     started = time.monotonic()
     experiment = overrides.apply(config.load(values.config), values.set)
+    storage_preflight.check([Use("--data", values.data, writes=True)])
     made, scans = index(experiment, values.data, values.processes, values.name, values.overwrite)
     kinds = {"": "", "GZIP": "gzip", "ZLIB": "zlib"}
     compressed = [kinds[scan.shard.compression] for scan in scans if scan.shard.compression]

@@ -129,6 +129,6 @@ def _refuse_damage(path: str, compression: str) -> None:
     for record in record_scan.scan(path, compression):
         if record.problem:
             raise UserError(
-                f"{path} record {record.number + 1} is corrupt, or the file is no TFRecord file "
-                f"(byte {record.offset}: {record.problem}); copy or prepare it again"
+                f"{path} record {record.number + 1} is corrupt, or the file is no TFRecord file: "
+                f"it {record.problem} (byte {record.offset}); copy or prepare it again"
             )

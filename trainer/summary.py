@@ -42,6 +42,8 @@ def lines(job_dir: str, fields: dict[str, Any]) -> list[str]:
             f"{fields['examples_per_second']:,.0f} examples/s, {fields['seconds']:.0f} s in all",
         ),
     ]
+    if len(fields["workers"]) > 1:
+        rows.append(("workers", _shares(fields["workers"])))
     metrics = dict(fields["metrics"])
     if "auc" in metrics:
         best = fields["best_auc"]
@@ -52,6 +54,18 @@ def lines(job_dir: str, fields: dict[str, Any]) -> list[str]:
     rows += [(name, fields[name]) for name in ("checkpoint", "export") if fields[name]]
     rows.append(("report", f"{job_dir}/report.json"))
     return [f"{name:<11}{text}" for name, text in rows]
+
+
+def _shares(workers: list[dict[str, Any]]) -> str:
+    """How evenly the workers trained what this run did."""
+    records = [worker["records"] for worker in workers]
+    idle = sum(worker["idle_seconds"] for worker in workers)
+    busy = sum(worker["seconds"] for worker in workers)
+    total, time = max(1, sum(records)), max(1e-9, idle + busy)
+    return (
+        f"{min(records) / total:.1%} to {max(records) / total:.1%} of the records each, "
+        f"idle {idle / time:.1%} of the time between leases"
+    )
 
 
 if __name__ == "__main__":

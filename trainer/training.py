@@ -11,10 +11,11 @@ from tfps import shard_files, storage_retries
 from tfps.checkpoint import CheckpointDirectory
 from tfps.closures import Closures
 from tfps.coordinator import Coordinator, slots
+from tfps.epoch_order import EpochOrder
 from tfps.executor import Executor
 from tfps.export import export
-from tfps.lease import Lease, leases_of_epoch
 from tfps.lease_queue import LeaseQueue, QueueState
+from tfps.record_source import RecordSource
 from tfps.report import FINISHED, Report
 from tfps.step import Step
 from tfps.store.parameter_store import ParameterStore
@@ -65,6 +66,7 @@ class Training:
                 step,
                 self._store.progress,
                 model.prediction_names,
+                executor.worker_index,
                 locate=inputs.staged.locate,
             ),
             self._store.progress,
@@ -73,7 +75,8 @@ class Training:
             stall_seconds,
         )
         self._checkpoints = CheckpointDirectory(inputs.job_dir, train.keep_checkpoints)
-        self._queue = LeaseQueue(self._leases, train.epochs, self._restore())
+        order = EpochOrder.of(experiment)
+        self._queue = LeaseQueue(inputs.data, order, train.epochs, self._restore())
 
     def run(self, display: ProgressDisplay) -> None:
         """Trains what is left, evaluates after each epoch and exports.
@@ -144,7 +147,11 @@ class Training:
         data = self._inputs.eval_data
         if data is None:
             return
-        shards = [(data.path_of(shard), shard.records) for shard in data.shards if shard.records]
+        shards = [
+            (RecordSource(data.path_of(shard), shard.compression), shard.records)
+            for shard in data.shards
+            if shard.records
+        ]
         result = self._coordinator.evaluate(shards)
         task = self._inputs.experiment.task
         metrics = {"loss": result.loss, **task_metrics(task, result.labels, result.predictions)}
@@ -153,25 +160,20 @@ class Training:
         self._evaluations.append({"epoch": self._queue.epoch, **metrics})
         self._report.write(metrics=metrics, evaluations=self._evaluations)
 
-    def _leases(self, epoch: int) -> list[Lease]:
-        data = self._inputs.data
-        paths = [data.path_of(shard) for shard in data.shards]
-        return leases_of_epoch(data.shards, paths, epoch, self._train.seed)
-
     def _counts(self) -> dict[str, Any]:
         """Fields of the report that change as the run goes on."""
-        trained, per_epoch = self._queue.trained, self._inputs.data.records
         return {
             "examples": {
-                "per_epoch": per_epoch,
-                "trained": trained,
-                "skipped": max(0, self._queue.epoch * per_epoch - trained),
+                "per_epoch": self._inputs.data.records,
+                "trained": self._queue.trained,
+                "skipped": self._queue.skipped,
                 "repeated": self._queue.repeated,
             },
+            "workers": self._coordinator.worker_shares.report(),
             "epochs": self._queue.epoch,
             "steps": self._store.steps(),
             "staleness": self._store.staleness.report(),
-            "steps_per_closure": self._coordinator.closure_length.steps,
+            "steps_per_lease": self._coordinator.lease_length.steps,
             "loss_scale": self._loss_scale(),
             "seconds": round(time.monotonic() - self._began, 3),
             "examples_per_second": round(self._coordinator.throughput.examples_per_second, 1),

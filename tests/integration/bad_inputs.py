@@ -149,7 +149,7 @@ def shard_corrupt(place: Place) -> list[str]:
     data, flag = place.data()
     shard = data / "smoke-00000-of-00002.tfrecord"
     content = bytearray(shard.read_bytes())
-    content[len(content) // 2] ^= 0xFF
+    content[len(content) // 140 * 70 + 20] ^= 0xFF  # all 140 records have the same size
     shard.write_bytes(content)
     return place.flags(flag)
 
@@ -253,17 +253,20 @@ CASES = {
     "shard corrupt": Case(
         shard_corrupt,
         (
-            "shard {path}/data/smoke-00000-of-00002.tfrecord is damaged (corrupted record at ",
-            "make it again",
+            "epoch 1: shard {path}/data/smoke-00000-of-00002.tfrecord: record 70 (byte ",
+            ") does not fit its checksum; correct the data or make the shard again",
         ),
     ),
     "shard too short": Case(
         shard_too_short,
-        ("epoch 1: shard {path}/data/smoke-00001-of-00002.tfrecord holds fewer records",),
+        ("shard {path}/data/smoke-00001-of-00002.tfrecord: record 11 (byte ", ") is missing: "),
     ),
     "shard of another schema": Case(
         shard_of_another_schema,
-        ("{path}/data/smoke-00000-of-00002.tfrecord has another schema", "trainer.prepare"),
+        (
+            "{path}/data/smoke-00000-of-00002.tfrecord: record 0 (byte 0) holds 3 values in "
+            "'numbers', not 4; it is the first of 140 bad records there",
+        ),
     ),
     "data of another schema": Case(
         with_flags("--set=task.vocabulary=30"),
@@ -271,7 +274,10 @@ CASES = {
     ),
     "id outside the table": Case(
         id_outside_the_table,
-        ("shard {path}/data/smoke-00000-of-00001.tfrecord: id ", 'is outside table "token_table'),
+        (
+            "shard {path}/data/smoke-00000-of-00001.tfrecord: record ",
+            "in 'token', outside [0, 20); it is the first of ",
+        ),
     ),
     "job_dir a file": Case(job_dir_a_file, ("--job_dir={path}/job cannot be written",)),
     "job_dir read-only": Case(

@@ -60,10 +60,9 @@ class Program:
         """The lines that tell of an error, and any line of a traceback."""
         return [line for line in self.lines if re.search(r"(^|\] )error: |Traceback", line)]
 
-    def see(self, pattern: str) -> re.Match[str]:
-        """Waits until some line holds the pattern; returns its first match."""
+    def see(self, pattern: str, seen: int = 0) -> re.Match[str]:
+        """Waits until some line, the first `seen` left out, has the pattern; returns its match."""
         deadline = time.monotonic() + PATIENCE
-        seen = 0
         while True:
             for line in self.lines[seen:]:
                 if match := re.search(pattern, line):
@@ -72,9 +71,9 @@ class Program:
             if not self._read_line(pattern, deadline):
                 raise AssertionError(f"ended without {pattern!r}:\n{self.text}")
 
-    def finish(self) -> int:
+    def finish(self, patience: float = PATIENCE) -> int:
         """Waits for the end; returns the exit code, minus a signal's number if it died by one."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + patience
         while self._read_line("its end", deadline):
             pass
         return self._process.wait(PATIENCE)

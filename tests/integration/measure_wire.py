@@ -1,6 +1,6 @@
 """A task of a cluster whose chief measures what crosses the wire; run by the local launcher.
 
-For each dtype of the wire the chief trains one lease, in which everything is traced and connected,
+For each dtype of the wire the chief trains one shard, in which everything is traced and connected,
 and then, between two readings of the connections' counters, the others. It prints one JSON line.
 """
 
@@ -22,12 +22,14 @@ from tfps import config, manifest, records, strategy
 from tfps.closures import Closures
 from tfps.cluster import decode
 from tfps.coordinator import Coordinator, slots
+from tfps.epoch_order import EpochOrder
 from tfps.executor import ClusterExecutor
 from tfps.experiment import Experiment
-from tfps.lease import Lease, leases_of_epoch
 from tfps.lease_queue import LeaseQueue, QueueState
+from tfps.manifest import Manifest
 from tfps.model import StatelessModel
 from tfps.placement import Placement
+from tfps.record_source import RecordSource
 from tfps.server import ServerOptions, serve
 from tfps.step import Step
 from tfps.store.parameter_store import ParameterStore
@@ -52,15 +54,13 @@ def main() -> None:
         return
     experiment = config.load(_FLAGS.config)
     data = manifest.read(_FLAGS.train_data)
-    paths = [data.path_of(shard) for shard in data.shards]
-    leases = leases_of_epoch(data.shards, paths, 0, experiment.train.seed)
     train = experiment.train
     model = StatelessModel(experiment.task, train.seed, train.dense_table_bytes)
     layout = StoreLayout.of(model, Rules.of(experiment.task, model), len(cluster.ps))
     ports = [int(address.rsplit(":", 1)[1]) for address in (*cluster.workers, *cluster.ps)]
     # Counted before there are other devices, on which its functions would be registered.
     limits = {
-        dtype: WireBytes.of(model, layout, dtype, batches(experiment, leases[1:]))
+        dtype: WireBytes.of(model, layout, dtype, batches(experiment, data))
         for dtype in ("float32", "bfloat16")
     }
     executor = strategy.connect(cluster, 60)
@@ -68,7 +68,7 @@ def main() -> None:
         dtype: {
             "limit": limit.dense_bytes + limit.table_bytes,
             "steps": limit.steps,
-            **measured(experiment, model, executor, leases, ports, dtype),
+            **measured(experiment, model, executor, data, ports, dtype),
         }
         for dtype, limit in limits.items()
     }
@@ -81,13 +81,21 @@ def main() -> None:
     os._exit(0)
 
 
-def batches(experiment: Experiment, leases: Sequence[Lease]) -> Any:
-    """The batches that closures make of leases."""
-    task, size = experiment.task, experiment.train.batch_size
-    buffer = experiment.data.shuffle_buffer
+def batches(experiment: Experiment, data: Manifest) -> Any:
+    """The batches that closures make of all shards but the first, which are one lease each."""
+    task, order = experiment.task, EpochOrder.of(experiment)
+    chunks = order.chunks(data.shards, 0)
+    assert len(chunks) == len(data.shards)
     return itertools.chain.from_iterable(
-        records.batches(lease.path, task.features(), task.labels(), size, buffer, seed=lease.seed)
-        for lease in leases
+        records.batches(
+            RecordSource(data.path_of(data.shards[chunk.shard])),
+            task.features(),
+            task.labels(),
+            order.batch_size,
+            order.block_batches,
+            order.shard_seed(0, chunk.shard),
+        )
+        for chunk in chunks[1:]
     )
 
 
@@ -95,24 +103,30 @@ def measured(
     experiment: Experiment,
     model: StatelessModel,
     executor: ClusterExecutor,
-    leases: Sequence[Lease],
+    data: Manifest,
     ports: Sequence[int],
     dtype: str,
 ) -> dict[str, int]:
-    """Bytes and steps of training all leases but the first."""
+    """Bytes and steps of training all shards but the first."""
     task, train = experiment.task, dataclasses.replace(experiment.train, wire_dtype=dtype)
     store = ParameterStore(
         model, Rules.of(task, model), executor.devices, train.seed, slots(executor), dtype
     )
     coordinator = Coordinator(
         executor,
-        Closures(experiment, Step(task, model, store), store.progress, model.prediction_names),
+        Closures(
+            experiment,
+            Step(task, model, store),
+            store.progress,
+            model.prediction_names,
+            executor.worker_index,
+        ),
         store.progress,
         TaskWatch({}),
         train,
         stall_seconds=100,
     )
-    queue = LeaseQueue(lambda epoch: list(leases), 1, QueueState())
+    queue = LeaseQueue(data, EpochOrder.of(experiment), 1, QueueState())
     coordinator.train(queue, lambda: True, lambda progress: None)
     bytes_before, steps_before = bytes_to(ports), store.steps()
     coordinator.train(queue, lambda: False, lambda progress: None)

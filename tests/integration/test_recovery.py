@@ -21,7 +21,7 @@ from cluster_process import (
 )
 from datasets_on_disk import Datasets
 
-RECORDS, SHARDS, EPOCHS, BATCH = 12_000, 12, 2, 8
+RECORDS, EPOCHS, BATCH = 12_000, 2, 8
 SLOW = (f"--set=train.batch_size={BATCH}", "--set=task.dim=2")  # an epoch lasts seconds
 EXACT = {"per_epoch": RECORDS, "trained": EPOCHS * RECORDS, "skipped": 0}
 
@@ -53,6 +53,8 @@ def test_a_killed_worker(flags: list[str], job_dir: pathlib.Path) -> None:
     report = read_report(job_dir)
     repeated = report["examples"].pop("repeated")
     assert report["examples"] == EXACT
+    assert sum(share["records"] for share in report["workers"]) == EPOCHS * RECORDS
+    assert all(share["leases"] for share in report["workers"])
     # At most the batch in flight of each lease that the worker held or had waiting.
     assert 0 <= repeated <= 2 * BATCH
     [failure] = report["failures"]
@@ -75,7 +77,7 @@ def test_a_killed_chief_goes_on_where_it_was(
     # The checkpoint was made in the middle of the first epoch.
     assert first["queue"]["epoch"] == 0
     assert 0 < first["queue"]["trained"] < RECORDS
-    assert len(first["queue"]["done"]) == first["queue"]["trained"] * SHARDS // RECORDS
+    assert first["queue"]["cursor"] == first["queue"]["trained"]
     assert read_report(job_dir)["status"] == "running"
     with local_cluster(2, 2, flags) as program:
         resumed = program.see(r"resuming from .*: (\S+) records trained")[1]
@@ -224,7 +226,7 @@ def test_a_chief_that_goes_away(
     """A worker waits for a lost chief; it ends at once when the report says that all is done."""
     job_dir.mkdir()
     if status:
-        (job_dir / "report.json").write_text(json.dumps({"format": 1, "status": status}))
+        (job_dir / "report.json").write_text(json.dumps({"format": 2, "status": status}))
     chief = ports[0]
     chief.listen()
     chief.settimeout(PATIENCE)

@@ -74,7 +74,7 @@ def local_run_fixture(datasets: Datasets, tmp_path_factory: pytest.TempPathFacto
 
 def assert_complete(done: Done, mode: str, workers: int, ps: int) -> None:
     report = done.report
-    assert (report["format"], report["status"]) == (1, "finished")
+    assert (report["format"], report["status"]) == (2, "finished")
     assert (report["mode"], report["config"]) == (mode, "smoke")
     assert report["cluster"] == {"workers": workers, "ps": ps}
     assert set(report["versions"]) == {"tfps", "tensorflow", "keras", "python"}

@@ -3,7 +3,6 @@ import numpy as np
 import tensorflow as tf
 
 from tests.training_fixtures import Trainer, dataset
-from tfps.lease_queue import LeaseQueue, QueueState
 from tfps.store.dense_layout import DenseLayout
 from tfps.store.dense_parameters import DenseParameters
 from tfps.store.group_layout import GroupLayout
@@ -30,7 +29,7 @@ def test_float32_passes_as_it_is():
 def test_what_is_pulled_is_rounded_but_what_the_ps_hold_is_not(tmp_path):
     manifest = dataset(tmp_path, records=100, shards=1)
     trainer = Trainer(manifest, wire_dtype="bfloat16")
-    leases = LeaseQueue(trainer.leases, 1, QueueState())
+    leases = trainer.queue()
     trainer.coordinator.train(leases, lambda: False, lambda progress: None)
     store = trainer.store
     pulled = store.pull([])

@@ -2,7 +2,10 @@
 
 import dataclasses
 
+import numpy as np
 import tensorflow as tf
+
+_NO_WORKER = np.int64(-1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -11,11 +14,13 @@ class SlotProgress:
 
     Attributes:
         attempts: How often a worker began it; more than 1 when a worker was lost.
+        worker: Index of the worker that began it last; -1 when none has.
         steps: Batches trained.
         loss_sum: Sum over the records trained of the loss of their batch.
     """
 
     attempts: int
+    worker: int
     steps: int
     loss_sum: float
 
@@ -31,15 +36,18 @@ class LeaseProgress:
         self._device = device
         with tf.device(device):
             self._values = tf.Variable(tf.zeros([slots, 3], tf.float64), trainable=False)
+            self._workers = tf.Variable(tf.fill([slots], _NO_WORKER), trainable=False)
 
     def clear(self, slot: int) -> None:
         """Makes a slot ready for a new lease; called by the chief."""
         with tf.device(self._device):
             self._values.scatter_update(tf.IndexedSlices(tf.zeros([3], tf.float64), slot))
+            self._workers.scatter_update(tf.IndexedSlices(_NO_WORKER, slot))
 
-    def begin(self, slot: tf.Tensor) -> tf.Tensor:
-        """Records an attempt and returns the steps already trained, scalar int64."""
+    def begin(self, slot: tf.Tensor, worker: tf.Tensor) -> tf.Tensor:
+        """Records a worker's attempt; returns the steps already trained, scalar int64."""
         with tf.device(self._device):
+            self._workers.scatter_update(tf.IndexedSlices(worker, slot))
             self._values.scatter_add(tf.IndexedSlices(tf.constant([1, 0, 0], tf.float64), slot))
         return tf.cast(self.slot(slot)[1], tf.int64)
 
@@ -58,4 +66,8 @@ class LeaseProgress:
 
     def read(self) -> list[SlotProgress]:
         """All slots, on the chief."""
-        return [SlotProgress(int(a), int(s), float(loss)) for a, s, loss in self._values.numpy()]
+        workers, values = self._workers.numpy(), self._values.numpy()
+        return [
+            SlotProgress(int(attempts), int(worker), int(steps), float(loss_sum))
+            for worker, (attempts, steps, loss_sum) in zip(workers, values, strict=True)
+        ]

@@ -1,0 +1,130 @@
+"""What a cluster's leases promise: nothing is left out, nobody waits. Minutes; `make faults`."""
+
+import json
+import pathlib
+import random
+import shutil
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from cluster_process import Program, local_cluster, read_report
+
+from tests import visits
+from tests.training_fixtures import Trainer
+from tfps.checkpoint import CheckpointDirectory
+from tfps.manifest import Manifest
+from trainer.inputs import identity
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def flags(data: Manifest, job_dir: pathlib.Path, task: visits.Visits, *more: str) -> list[str]:
+    return [
+        "--config=tests/visits.py",
+        f"--train_data={data.directory}",
+        f"--job_dir={job_dir}",
+        f"--set=task.records={task.records}",
+        f"--set=task.payload={task.payload}",
+        f"--set=task.step_seconds={task.step_seconds}",
+        *more,
+    ]
+
+
+LONG = 600  # seconds that a run may take on a busy machine
+BATCH, EPOCHS = 100, 2
+SIZES = (9000, 1, 4567, 333, 12_345, 6000, 315)
+KILLS_BEFORE, KILLS_AFTER = 3, 2  # the chief's own
+
+
+def test_every_record_is_trained_once_per_epoch_whoever_dies(tmp_path: pathlib.Path) -> None:
+    """Proven by the model: a table's rows count how often each record was trained."""
+    task = visits.Visits(records=sum(SIZES), step_seconds=0.4)
+    data = visits.write(tmp_path / "data", task, SIZES)
+    job_dir = tmp_path / "job"
+    settings = {"epochs": EPOCHS, "checkpoint_seconds": 5, "keep_checkpoints": 1000}
+    argv = flags(data, job_dir, task, *(f"--set=train.{n}={x}" for n, x in settings.items()))
+    draw = random.Random(4)
+    victims = draw.sample([0, 0, 1, 1, 2, 2], KILLS_BEFORE + KILLS_AFTER)
+    with local_cluster(3, 2, argv) as program:
+        for worker in victims[:KILLS_BEFORE]:
+            kill_worker(program, worker, draw)
+        time.sleep(draw.uniform(1, 5))
+        program.tasks()["chief 0"].kill()
+        program.finish()
+    with local_cluster(3, 2, argv) as program:
+        program.see("resuming from")
+        for worker in victims[KILLS_BEFORE:]:
+            kill_worker(program, worker, draw)
+        assert program.finish(LONG) == 0, program.text
+    report = read_report(job_dir)
+    repeated = report["examples"].pop("repeated")
+    records = sum(SIZES)
+    assert report["examples"] == {"per_epoch": records, "trained": EPOCHS * records, "skipped": 0}
+
+    after_first, after_all = (trained(data, task, job_dir, epoch) for epoch in (1, 2))
+    pairs = np.sum(after_first >= 1) + np.sum(after_all - after_first >= 1)
+    assert pairs == EPOCHS * records == 65_122
+    more = int(after_all.sum()) - EPOCHS * records
+    print(f"trained more than once: {more} records; the report says at most {repeated}")
+    assert 0 <= more <= repeated <= BATCH * len(victims)
+
+
+def kill_worker(program: Program, worker: int, draw: random.Random) -> None:
+    """Kills a worker at a random moment of the training; returns when it is back."""
+    program.see(r"\[chief\] .*connected to")
+    time.sleep(draw.uniform(3, 8))
+    seen = len(program.lines)
+    program.tasks()[f"worker {worker}"].kill()
+    program.see(rf"\[chief\] .*worker {worker} is back after", seen)
+
+
+def trained(
+    data: Manifest, task: visits.Visits, job_dir: pathlib.Path, epoch: int
+) -> np.ndarray[Any, Any]:
+    """How often each record was trained, from the checkpoint at an epoch's end."""
+    paths = (job_dir / "checkpoints").iterdir()
+    commits = {path: json.loads((path / "commit.json").read_text())["queue"] for path in paths}
+    [path] = [p for p, q in commits.items() if (q["epoch"], q["cursor"]) == (epoch, 0)]
+    alone = job_dir.parent / f"epoch-{epoch}"
+    shutil.copytree(path, alone / "checkpoints" / path.name)
+    directory = CheckpointDirectory(str(alone), keep=1)
+    checkpoint = directory.latest()
+    assert checkpoint is not None
+    store = Trainer(data, task).store
+    directory.restore(checkpoint, store, identity(data))
+    return store.read_table(0)[:, 0]
+
+
+def test_equal_workers_get_equal_shares(tmp_path: pathlib.Path) -> None:
+    """10,000 batches over 10 workers."""
+    task = visits.Visits(records=100_000, step_seconds=0.1)
+    data = visits.write(tmp_path / "data", task, [25_000] * 4)
+    job_dir = tmp_path / "job"
+    argv = flags(data, job_dir, task, "--set=train.batch_size=10", "--set=train.epochs=1")
+    with local_cluster(10, 1, argv) as program:
+        assert program.finish(LONG) == 0, program.text
+    report = read_report(job_dir)
+    shares = [share["records"] / 10 for share in report["workers"]]
+    print(f"batches of each worker: {shares}")
+    assert sum(shares) == report["steps"] == 10_000
+    assert all(950 <= share <= 1050 for share in shares)
+
+
+def test_one_large_shard_keeps_all_workers_busy(tmp_path: pathlib.Path) -> None:
+    """400 MB for 4 workers."""
+    task = visits.Visits(records=100_000, payload=1000, step_seconds=0.4)
+    data = visits.write(tmp_path / "data", task, [100_000])
+    assert data.bytes > 400e6
+    job_dir = tmp_path / "job"
+    argv = flags(data, job_dir, task, "--set=train.epochs=1")
+    with local_cluster(4, 1, argv) as program:
+        assert program.finish(LONG) == 0, program.text
+    workers = read_report(job_dir)["workers"]
+    print(f"workers: {workers}")
+    assert len(workers) == 4
+    for share in workers:
+        assert share["records"] > 0.2 * 100_000
+        span = share["seconds"] + share["idle_seconds"]  # from its first lease to its last
+        assert share["idle_seconds"] < 0.05 * (span - 5.0)  # of five seconds is the last lease

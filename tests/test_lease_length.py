@@ -1,0 +1,64 @@
+import pytest
+
+from tfps.lease_length import LeaseLength
+
+
+def test_leases_get_as_long_as_asked_for_once_a_step_is_measured():
+    length = LeaseLength(target_seconds=10.0)
+    first = length.steps
+    assert first >= 1
+    length.measured(first, first * 0.01)
+    assert length.steps == 1000
+
+
+def test_slower_steps_make_shorter_leases_and_a_single_one_counts_in_part():
+    length = LeaseLength(target_seconds=10.0)
+    length.measured(100, 1.0)
+    length.measured(100, 3.0)
+    assert length.steps == 500
+    for _ in range(20):
+        length.measured(100, 3.0)
+    assert length.steps == pytest.approx(333, abs=1)
+
+
+def test_a_step_longer_than_a_lease_still_makes_one():
+    length = LeaseLength(target_seconds=1.0)
+    length.measured(1, 60.0)
+    assert length.steps == length.within(left=100, workers=9) == 1
+
+
+def test_a_closure_without_steps_says_nothing():
+    length = LeaseLength()
+    before = length.steps
+    length.measured(0, 0.2)
+    assert length.steps == before
+
+
+def test_towards_the_end_of_an_epoch_leases_get_shorter_but_not_too_short():
+    length = LeaseLength(target_seconds=10.0, least_seconds=0.5)
+    assert length.within(left=3, workers=2) == 1
+    length.measured(100, 1.0)
+    assert length.within(left=100_000, workers=2) == 1000
+    assert length.within(left=2000, workers=2) == 500
+    assert length.within(left=100, workers=2) == 50
+    assert length.within(left=1, workers=2) == 50
+
+
+def test_a_single_worker_holds_up_nobody():
+    length = LeaseLength(target_seconds=10.0)
+    length.measured(100, 1.0)
+    assert length.within(left=30, workers=1) == 1000
+
+
+def test_workers_that_take_what_they_are_given_end_together():
+    """Ten workers of equal speed, each taking the next lease when it is done with the last."""
+    length, free, trained, left = LeaseLength(), [0.0] * 10, [0] * 10, 10_000
+    length.measured(100, 2.0)
+    while left:
+        steps = min(left, length.within(left, 10))
+        worker = free.index(min(free))
+        free[worker] += steps * 0.02
+        trained[worker] += steps
+        left -= steps
+    assert all(950 <= steps <= 1050 for steps in trained)
+    assert max(free) - min(free) <= 1.0

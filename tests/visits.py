@@ -1,0 +1,83 @@
+"""A task that counts how often each record was trained, in steps that take a set time."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfps.dataset_writer import DatasetWriter
+from tfps.experiment import Data, Experiment, Train
+from tfps.feature import Feature
+from tfps.task import Task
+
+
+@dataclasses.dataclass(frozen=True)
+class Visits(Task):
+    """A table with a row per record, to which training the record once adds exactly 1.
+
+    Its gradient is -1 and the optimizer SGD with learning rate 1: float32 counts exactly.
+
+    Attributes:
+        records: Rows of the table.
+        payload: Further numbers of a record, to make it large.
+        step_seconds: How long a step takes between pull and push. It waits without using the CPU,
+            so that workers are equally fast on any machine.
+    """
+
+    records: int = 100
+    payload: int = 1
+    step_seconds: float = 0.0
+
+    def features(self):
+        return (
+            Feature("record", "int64", vocabulary=self.records),
+            Feature("payload", "float32", (self.payload,)),
+        )
+
+    def label(self):
+        return Feature("label", "int64", vocabulary=2)
+
+    def build_model(self):
+        record = keras.Input((), name="record", dtype="int64")
+        payload = keras.Input((self.payload,), name="payload")
+        rows = keras.layers.Embedding(self.records, 1, "zeros", name="visits")
+        nothing = 0.0 * keras.ops.sum(payload, axis=-1, keepdims=True)
+        return keras.Model([record, payload], rows(record) + nothing)
+
+    def compute_loss(self, features, labels, outputs):
+        total = tf.reduce_sum(outputs)
+        if not self.step_seconds:
+            return -total
+        # Waits in vain for a second call to run together with; begins when the pull has arrived,
+        # and the gradient, which it does not change, depends on its end.
+        wait = tf.nondifferentiable_batch_function(1, 2, round(self.step_seconds * 1e6))
+        pulled = tf.stop_gradient(total)
+        waited = tf.stop_gradient(tf.reshape(wait(tf.identity)(pulled[tf.newaxis]), []))
+        return -total * (1.0 + (waited - pulled))
+
+    def optimizer(self):
+        return keras.optimizers.SGD(1.0)
+
+    def predictions(self, outputs):
+        return outputs[:, 0]
+
+
+def get_config():
+    return Experiment("visits", Visits(), Data(shuffle_buffer=1000), Train(batch_size=100))
+
+
+def write(directory, task, sizes):
+    """Writes records 0, 1, … in shards of the given sizes; returns the manifest."""
+    numbers = iter(range(sum(sizes)))
+    payload = np.zeros(task.payload, np.float32)
+    with DatasetWriter(str(directory), "visits", len(sizes), task) as writer:
+        for shard, size in enumerate(sizes):
+            for _ in range(size):
+                example = tf.train.Example()
+                feature = example.features.feature
+                feature["record"].int64_list.value.append(next(numbers))
+                feature["payload"].float_list.value.extend(payload)
+                feature["label"].int64_list.value.append(0)
+                writer.write(shard, example.SerializeToString())
+        return writer.finish()

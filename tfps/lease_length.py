@@ -1,0 +1,57 @@
+"""How many steps a lease has."""
+
+TARGET_SECONDS = 5.0
+LEAST_SECONDS = 1.0
+_FIRST_STEPS = 16
+_WEIGHT = 0.5  # of the newest measurement
+
+
+class LeaseLength:
+    """Chooses the steps of a lease from the time that steps were measured to take.
+
+    A lease costs the chief messages and the worker the opening of a file, so it should be long; but
+    a pause begins only where one ends, and at the end of an epoch the others wait for the last one.
+    """
+
+    def __init__(
+        self, target_seconds: float = TARGET_SECONDS, least_seconds: float = LEAST_SECONDS
+    ):
+        """Starts with short leases, since nothing is measured yet.
+
+        Args:
+            target_seconds: How long a lease should take.
+            least_seconds: How long it should take at least, however little of the epoch is left.
+        """
+        self._target_seconds = target_seconds
+        self._least_seconds = least_seconds
+        self._step_seconds: float | None = None
+
+    @property
+    def steps(self) -> int:
+        """Steps that take as long as a lease should."""
+        return self._within(self._target_seconds, _FIRST_STEPS)
+
+    def within(self, left: int, workers: int) -> int:
+        """Steps of the next lease.
+
+        Args:
+            left: Steps of the epoch that are in no lease yet.
+            workers: Number of workers. With several, a lease has at most half of each one's share
+                of what is left, so that they end the epoch together.
+        """
+        if workers == 1:
+            return self.steps
+        share = left // (2 * workers)
+        return min(self.steps, max(share, self._within(self._least_seconds, 1)))
+
+    def measured(self, steps: int, seconds: float) -> None:
+        """Notes how long so many steps of one closure took."""
+        if steps < 1 or seconds <= 0.0:  # a lease begun again after its last step
+            return
+        newest, last = seconds / steps, self._step_seconds
+        self._step_seconds = newest if last is None else last + _WEIGHT * (newest - last)
+
+    def _within(self, seconds: float, unmeasured: int) -> int:
+        if self._step_seconds is None:
+            return unmeasured
+        return max(1, round(seconds / self._step_seconds))

@@ -1,0 +1,40 @@
+"""Opens a file of rows, gzip or not, and says what is wrong with it."""
+
+import contextlib
+import gzip
+import zlib
+from collections.abc import Iterator
+from typing import IO, cast
+
+import tensorflow as tf
+
+from tfps.errors import UserError
+
+
+@contextlib.contextmanager
+def text_file(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """Opens a file; also for what goes wrong while it is read.
+
+    Args:
+        path: A file, local or `gs://`; gzip when it ends in `.gz`.
+
+    Yields:
+        Its content, decompressed, and the file as it is stored, whose position says how much of it
+        has been read.
+
+    Raises:
+        UserError: If it is no file, cannot be read or is not a whole gzip file.
+    """
+    if tf.io.gfile.isdir(path):
+        raise UserError(f"{path} is a directory, not a file of rows")
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            raw = cast(IO[bytes], file)
+            content = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw
+            yield cast(IO[bytes], content), raw
+    except tf.errors.NotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except tf.errors.OpError as error:
+        raise UserError(f"{path} cannot be read: {error.message}") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{path} is not a whole gzip file: {error}") from None
