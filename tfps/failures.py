@@ -19,6 +19,8 @@ _WRAPPING = re.compile(
 )
 # What bad records can end in.
 _OF_RECORDS = (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.InvalidArgumentError)
+# Of TensorFlow's gs:// client, in an error of the same kinds as that of a lost task.
+_STORAGE_GAVE_UP = "retry attempts failed"
 _ASSERTION = re.compile(r"^assertion failed: \[(.*)\]$")
 
 
@@ -80,7 +82,7 @@ def _unreadable(error: tf.errors.OpError, doing: str, path: str, text: str) -> E
             f"{doing}: the worker may not read shard {path} ({text}); give its account "
             "roles/storage.objectViewer on the bucket"
         )
-    if "retry attempts failed" in text:
+    if _STORAGE_GAVE_UP in text:
         return RunError(
             f"{doing}: shard {path} cannot be read ({text}); when the storage answers again, the "
             "same command goes on from the last checkpoint"
@@ -91,6 +93,8 @@ def _unreadable(error: tf.errors.OpError, doing: str, path: str, text: str) -> E
 def lost_ps_behind(error: tf.errors.OpError) -> RunError | None:
     """The loss of a ps that an error tells of, if it does."""
     found = _PS.search(str(error))
+    if _STORAGE_GAVE_UP in str(error):
+        return None
     if found and isinstance(error, (tf.errors.UnavailableError, tf.errors.AbortedError)):
         return lost_ps(f"ps {found.group(1)}")
     return None
