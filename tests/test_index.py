@@ -81,7 +81,7 @@ def test_the_command_reads_files_in_processes(tmp_path: Path) -> None:
     )
     assert (run.returncode, run.stderr) == (0, "")
     assert "smoke: 30 records in 3 shards (0.0 MB)" in run.stdout
-    assert "c.tfrecord: 1 damaged records, the first of them record 9 at byte " in run.stdout
+    assert "c.tfrecord: 1 damaged records, the first of them record 9 (byte " in run.stdout
     assert manifest.read(str(tmp_path)).records == 30
 
 

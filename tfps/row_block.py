@@ -2,8 +2,9 @@
 
 import csv
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from tfps.rows import BadRow, Columns, RowFormat, Values
 from tfps.text_file import text_file
 
 # What a block's rows become fits a core's cache: larger ones take longer per row.
@@ -29,6 +30,23 @@ class RowBlock:
     def lines(self) -> list[str]:
         """Its lines; bytes that are not UTF-8 come as lone surrogates."""
         return _lines(self.content)
+
+    def columns(self, row_format: RowFormat) -> tuple[int, dict[str, Columns]]:
+        """Number of rows, and their values by field name.
+
+        Raises:
+            ValueError: If a row is bad; `rows` knows which.
+        """
+        self.content.decode("utf-8")
+        return row_format.read_columns(self.lines())
+
+    def rows(
+        self, row_format: RowFormat, on_bad_row: Callable[[BadRow], None]
+    ) -> Iterator[tuple[str, Values]]:
+        """The rows one by one: what names each, and its values by field name."""
+        lines = row_format.read_lines(self.path, self.lines(), on_bad_row, self.before)
+        for line, values in lines:
+            yield f"{self.path} line {line}", values
 
 
 def row_blocks(path: str, delimiter: str, block_bytes: int = BLOCK_BYTES) -> Iterator[RowBlock]:

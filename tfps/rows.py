@@ -13,6 +13,7 @@ from tfps.text_file import text_file
 
 Value = int | float | bytes
 Values = dict[str, Value | list[Value]]
+Cell = str | Sequence[str]
 Columns = Sequence[Sequence[Value]] | Sequence[Sequence[Sequence[Value]]]
 
 
@@ -47,11 +48,14 @@ class Field:
         column = getattr(self.convert, "column", None)
         return column(texts) if column else list(map(self.convert, texts))
 
-    def texts(self, cell: str) -> list[str]:
-        """The values that stand in a cell, stripped."""
-        if self.separator is None:
-            return [cell]
-        return [text.strip() for text in cell.split(self.separator)] if cell else []
+    def texts(self, cell: Cell) -> list[str]:
+        """The values that stand in a cell, stripped; a list only for a field with a separator."""
+        if isinstance(cell, str):
+            cell = cell.strip()
+            if self.separator is None:
+                return [cell]
+            cell = cell.split(self.separator) if cell else []
+        return [text.strip() for text in cell]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,34 +172,58 @@ class RowFormat:
             raise ValueError(str(error)) from None
         if len(self.columns) == 1 or any(len(row) != len(self.columns) for row in rows):
             raise ValueError("rows differ in their number of columns")
-        cells = dict(zip(self.columns, zip(*rows, strict=True), strict=True)) if rows else {}
-        values: dict[str, Columns] = {}
-        for name, field in self.fields.items() if rows else ():
-            stripped = [map(str.strip, cells[column]) for column in field.columns]
-            if field.separator is None:
-                values[name] = [field.convert_all(list(texts)) for texts in stripped]
-            else:
-                [texts] = stripped
-                values[name] = [[field.convert_all(field.texts(text)) for text in texts]]
-        return len(rows), values
+        if not rows:
+            return 0, {}
+        cells = dict(zip(self.columns, zip(*rows, strict=True), strict=True))
+        return len(rows), self.convert_columns(cells)
 
-    def _convert(self, path: str, line: int, row: Sequence[str] | csv.Error) -> Values:
-        if isinstance(row, csv.Error):
-            raise BadRow(f"{path} line {line}: {row}")
-        if len(row) != len(self.columns):
-            raise BadRow(
-                f"{path} line {line}: {len(row)} columns, but the format has {len(self.columns)}"
-            )
-        cell = dict(zip(self.columns, row, strict=True))
+    def convert_columns(self, cells: Mapping[str, Sequence[Cell]]) -> dict[str, Columns]:
+        """The values of many rows, as `read_columns` returns them.
+
+        Args:
+            cells: By column name, each with as many cells, all of them text.
+
+        Raises:
+            ValueError: If a cell is bad; `convert_row` knows which.
+        """
+        values: dict[str, Columns] = {}
+        for name, field in self.fields.items():
+            if field.separator is None:
+                of_field = [cast(Sequence[str], cells[column]) for column in field.columns]
+                texts = [list(map(str.strip, column)) for column in of_field]
+                values[name] = list(map(field.convert_all, texts))
+            else:
+                several = map(field.texts, cells[field.columns[0]])
+                values[name] = [list(map(field.convert_all, several))]
+        return values
+
+    def convert_row(self, where: str, cells: Mapping[str, Cell]) -> Values:
+        """The values of one row by field name.
+
+        Args:
+            where: Names the row in messages.
+            cells: By column name.
+
+        Raises:
+            BadRow: If a cell is bad.
+        """
         values: Values = {}
         for name, field in self.fields.items():
             several = [
-                _value(path, line, column, text, field.convert)
+                _value(where, column, text, field.convert)
                 for column in field.columns
-                for text in field.texts(cell[column])
+                for text in field.texts(cells[column])
             ]
             values[name] = several if field.has_list else several[0]
         return values
+
+    def _convert(self, path: str, line: int, row: Sequence[str] | csv.Error) -> Values:
+        where = f"{path} line {line}"
+        if isinstance(row, csv.Error):
+            raise BadRow(f"{where}: {row}")
+        if len(row) != len(self.columns):
+            raise BadRow(f"{where}: {len(row)} columns, but the format has {len(self.columns)}")
+        return self.convert_row(where, dict(zip(self.columns, row, strict=True)))
 
 
 def number(text: str) -> float:
@@ -262,8 +290,8 @@ class hexadecimal_id:  # noqa: N801 - it is used as the functions beside it
         return cast(Sequence[int], ids)
 
 
-def _value(path: str, line: int, column: str, text: str, convert: Callable[[str], Value]) -> Value:
-    where = f"{path} line {line} column {column}"
+def _value(where: str, column: str, text: str, convert: Callable[[str], Value]) -> Value:
+    where = f"{where} column {column}"
     if not text.isascii():
         try:
             text.encode("utf-8")

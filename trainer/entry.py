@@ -6,7 +6,7 @@ It loads no TensorFlow, so that a role may still set the environment in which th
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NoReturn
 
 from absl import app, flags
@@ -18,7 +18,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 _EXIT_INTERRUPTED = 130
 
 
-def run(main: Callable[[], int | None], has_lasting_threads: bool = False) -> None:
+def run(
+    main: Callable[[], int | None], has_lasting_threads: bool = False, operand: str = ""
+) -> None:
     """Parses the flags, runs `main` and exits with its status (None is 0).
 
     A bad flag, a `UserError` and a `RunError` end as one line `error: …` on stderr, without a
@@ -28,9 +30,12 @@ def run(main: Callable[[], int | None], has_lasting_threads: bool = False) -> No
         main: The work; it reads `absl.flags.FLAGS`.
         has_lasting_threads: Ends the process without waiting for its threads: those that wait for
             closures in flight, and TensorFlow's servers, cannot be told to end.
+        operand: Name of a flag whose value may be given without the flag.
     """
 
-    def guarded(arguments: Sequence[str]) -> int | None:
+    def guarded(arguments: list[str]) -> int | None:
+        if operand and len(arguments) == 2:
+            flags.FLAGS[operand].value = arguments.pop()
         if len(arguments) > 1:
             _fail(f"unexpected argument {arguments[1]!r}; flags begin with --", EXIT_USER)
         try:
@@ -40,7 +45,7 @@ def run(main: Callable[[], int | None], has_lasting_threads: bool = False) -> No
         except KeyboardInterrupt:
             _fail("interrupted", _EXIT_INTERRUPTED)
 
-    def leaving(arguments: Sequence[str]) -> NoReturn:
+    def leaving(arguments: list[str]) -> NoReturn:
         try:
             status = guarded(arguments) or EXIT_OK
         except SystemExit as leave:
@@ -55,7 +60,7 @@ def run(main: Callable[[], int | None], has_lasting_threads: bool = False) -> No
     app.run(leaving if has_lasting_threads else guarded, flags_parser=_parsed)
 
 
-def _parsed(arguments: Sequence[str]) -> list[str]:
+def _parsed(arguments: list[str]) -> list[str]:
     try:
         return list(flags.FLAGS(list(arguments)))
     except flags.Error as error:

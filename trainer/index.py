@@ -108,8 +108,8 @@ def _scan(paths: Sequence[str], processes: int, features: Sequence) -> list[Shar
 
 
 def _refuse(path: str, scan: ShardScan) -> None:
-    end = scan.first_damaged
-    if not scan.is_whole and end is not None:
+    if not scan.is_whole:
+        end = scan.damaged[-1]
         if end.offset == 0 and scan.shard.compression == "":
             raise UserError(
                 f"{path} is no TFRecord file: record 0 {end.problem}; rows of text become records "
@@ -140,11 +140,11 @@ def main() -> None:
         f"({made.bytes / 1e6:.1f} MB), {time.monotonic() - started:.1f} s\n"
     )
     for path, scan in zip(map(made.path_of, made.shards), scans, strict=True):
-        if scan.first_damaged:
+        if scan.damaged:
+            first = scan.damaged[0]
             sys.stdout.write(
-                f"{path}: {scan.damaged} damaged records, the first of them record "
-                f"{scan.first_damaged.number} at byte {scan.first_damaged.offset}; "
-                "training will stop there\n"
+                f"{path}: {len(scan.damaged)} damaged records, the first of them record "
+                f"{first.number} (byte {first.offset}); training will stop there\n"
             )
     sys.stdout.write(f"dataset: {made.directory}\n")
 

@@ -1,10 +1,11 @@
-"""Turns CSV or TSV rows into TFRecord shards with a manifest.
+"""Turns rows of CSV, TSV or Parquet files into TFRecord shards with a manifest.
 
     python -m trainer.prepare --config=configs/census.py --input=adult.data --output=DIR --shards=8
 
 Rows are dealt to the shards in turn, so shards hold equally many records, but for one. More shards
 than rows leaves some of them empty. Blocks of rows are read by several processes; the shards do not
-depend on their number.
+depend on their number. Parquet files are recognised by their content; their columns are used by the
+names that the task's `rows()` gives, in whatever order they stand.
 """
 
 import trainer.quiet_tensorflow  # noqa: F401  # isort: skip
@@ -24,11 +25,13 @@ from tfps.dataset_writer import DatasetWriter
 from tfps.errors import UserError
 from tfps.experiment import Experiment
 from tfps.manifest import Manifest
-from tfps.row_block import RowBlock, row_blocks
+from tfps.parquet_block import is_parquet, parquet_blocks
+from tfps.row_block import row_blocks
+from tfps.rows import RowFormat
 from tfps.storage_preflight import Use
 from trainer import entry, row_encoding
 from trainer.processes import Processes
-from trainer.row_encoding import ConfiguredExperiment
+from trainer.row_encoding import Block, ConfiguredExperiment
 
 # So much is read faster by this process than another one is started.
 _BYTES_PER_PROCESS = 16 << 20
@@ -93,7 +96,7 @@ def prepare(
         Processes(processes, row_encoding.__name__) as pool,
         tqdm(total=_size(inputs), unit="B", unit_scale=True, disable=None, leave=False) as progress,
     ):
-        for encoded in pool.map(encode, _blocks(inputs, task.rows().delimiter)):
+        for encoded in pool.map(encode, _blocks(inputs, row_encoding.format_of(experiment))):
             for bad in encoded.bad_rows:
                 bad_rows(bad)
             for turn, (frames, sizes) in enumerate(encoded.frames, start=written):
@@ -106,9 +109,12 @@ def prepare(
         return writer.finish(rejected_rows=bad_rows.count)
 
 
-def _blocks(inputs: Sequence[str], delimiter: str) -> Iterator[RowBlock]:
+def _blocks(inputs: Sequence[str], row_format: RowFormat) -> Iterator[Block]:
     for path in inputs:
-        yield from row_blocks(path, delimiter)
+        if is_parquet(path):
+            yield from parquet_blocks(path, row_format)
+        else:
+            yield from row_blocks(path, row_format.delimiter)
 
 
 def _size(inputs: Sequence[str]) -> int:
@@ -144,7 +150,12 @@ def main() -> None:
 def _define_flags() -> None:
     flags.DEFINE_string("config", None, "Config file or module.", required=True)
     flags.DEFINE_multi_string("set", [], "Override of a config's field: task.mlp=64,32.")
-    flags.DEFINE_list("input", None, "Files of rows; gzip when they end in .gz.", required=True)
+    flags.DEFINE_list(
+        "input",
+        None,
+        "Files of rows: CSV or TSV, also .gz, or Parquet.",
+        required=True,
+    )
     flags.DEFINE_string("output", None, "Directory of the dataset.", required=True)
     flags.DEFINE_integer("shards", None, "Number of shards.", lower_bound=1, required=True)
     flags.DEFINE_integer("max_bad_rows", 0, "Bad rows that may be left out.", lower_bound=0)

@@ -11,10 +11,13 @@ import numpy.typing as npt
 from tfps import config, examples, overrides
 from tfps.errors import UserError
 from tfps.experiment import Experiment
+from tfps.parquet_block import ParquetBlock
 from tfps.record_encoder import RecordEncoder
 from tfps.record_frame import frame
 from tfps.row_block import RowBlock
-from tfps.rows import BadRow
+from tfps.rows import BadRow, RowFormat
+
+Block = RowBlock | ParquetBlock
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +55,7 @@ class EncodedRows:
     size: int
 
 
-def encode(block: RowBlock, experiment: Callable[[], Experiment], shards: int) -> EncodedRows:
+def encode(block: Block, experiment: Callable[[], Experiment], shards: int) -> EncodedRows:
     """Reads a block's rows as an experiment's task says.
 
     Args:
@@ -69,6 +72,17 @@ def encode(block: RowBlock, experiment: Callable[[], Experiment], shards: int) -
     return EncodedRows(frames, len(framed), bad_rows, block.size)
 
 
+def format_of(experiment: Experiment) -> RowFormat:
+    """How the rows are laid out that become an experiment's records.
+
+    Raises:
+        UserError: If its task does not say, or not for every feature.
+    """
+    task = experiment.task
+    names = [feature.name for feature in (*task.features(), *task.labels())]
+    return task.rows().only(names)
+
+
 @functools.lru_cache(maxsize=1)
 def _encoder(experiment: Callable[[], Experiment]) -> "_Encoder":
     encoder = _Encoder(experiment())
@@ -81,30 +95,24 @@ class _Encoder:
     def __init__(self, experiment: Experiment):
         task = experiment.task
         self._features, self._labels = task.features(), task.labels()
-        both = (*self._features, *self._labels)
-        self._format = task.rows().only([feature.name for feature in both])
-        self._encoder = RecordEncoder(both)
+        self._format = format_of(experiment)
+        self._encoder = RecordEncoder((*self._features, *self._labels))
 
-    def records(self, block: RowBlock) -> tuple[list[bytes], list[str]]:
+    def records(self, block: Block) -> tuple[list[bytes], list[str]]:
         """The records of good rows, and what is wrong with the others."""
-        lines = block.lines()
         try:
-            block.content.decode("utf-8")
-            count, columns = self._format.read_columns(lines)
+            count, columns = block.columns(self._format)
             return self._encoder.encode(columns) if count else [], []
         except (TypeError, ValueError):  # the rows one by one tell what it is, and in which
             bad_rows: list[str] = []
-            return list(self._one_by_one(block, lines, bad_rows)), bad_rows
+            return list(self._one_by_one(block, bad_rows)), bad_rows
 
-    def _one_by_one(
-        self, block: RowBlock, lines: list[str], bad_rows: list[str]
-    ) -> Iterator[bytes]:
+    def _one_by_one(self, block: Block, bad_rows: list[str]) -> Iterator[bytes]:
         def leave_out(bad: BadRow) -> None:
             bad_rows.append(str(bad))
 
-        rows = self._format.read_lines(block.path, lines, leave_out, block.before)
-        for line, values in rows:
+        for where, values in block.rows(self._format, leave_out):
             try:
                 yield examples.encode(values, self._features, self._labels)
             except UserError as error:
-                bad_rows.append(f"{block.path} line {line}: {error}")
+                bad_rows.append(f"{where}: {error}")

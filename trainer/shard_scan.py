@@ -21,22 +21,17 @@ class ShardScan:
     Attributes:
         shard: The file as a manifest names it.
         offsets: Byte offsets of every `STRIDE`th record, int64; empty for a compressed file.
-        damaged: Records that cannot be read or do not fit their checksums.
-        first_damaged: The first of them, without its bytes.
+        damaged: Records that cannot be read or do not fit their checksums, without their bytes.
+        is_whole: Whether the file could be read to its end; else the last damaged record ends it.
         unfit: What is wrong with the first of the records that were held against the features,
             with its number; empty when they fit.
     """
 
     shard: Shard
     offsets: npt.NDArray[np.int64]
-    damaged: int
-    first_damaged: StoredRecord | None
+    damaged: tuple[StoredRecord, ...]
+    is_whole: bool
     unfit: str
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the file could be read to its end."""
-        return self.first_damaged is None or self.first_damaged.data is not None
 
 
 def scan_shard(path: str, features: Sequence[Feature], checked: int) -> ShardScan:
@@ -52,13 +47,13 @@ def scan_shard(path: str, features: Sequence[Feature], checked: int) -> ShardSca
     """
     compression = compression_of(path)
     offsets: list[int] = []
-    damaged, first_damaged, unfit, records = 0, None, "", 0
+    damaged: list[StoredRecord] = []
+    unfit, records, is_whole = "", 0, True
     for record in scan(path, compression):
         if record.problem:
-            damaged += 1
-            first_damaged = first_damaged or record
+            damaged.append(StoredRecord(record.number, record.offset, None, record.problem))
         if record.data is None:
-            first_damaged = record
+            is_whole = False
             break
         if record.number % STRIDE == 0 and not compression:
             offsets.append(record.offset)
@@ -73,4 +68,4 @@ def scan_shard(path: str, features: Sequence[Feature], checked: int) -> ShardSca
         manifest.checksum(path),
         compression,
     )
-    return ShardScan(shard, np.array(offsets, np.int64), damaged, first_damaged, unfit)
+    return ShardScan(shard, np.array(offsets, np.int64), tuple(damaged), is_whole, unfit)

@@ -1,0 +1,204 @@
+"""Shows what a dataset or TFRecord files hold, and checks every record.
+
+    python -m trainer.inspect gs://bucket/criteo/train
+
+DATA is a dataset's directory, a directory of files with `.tfrecord` in their names, a file or a
+glob. All files are read whole, in parallel. Exit code 2 when something is damaged, with shard,
+record and byte of each damage.
+"""
+
+import trainer.quiet_tensorflow  # noqa: F401  # isort: skip
+
+import dataclasses
+import functools
+import os
+import posixpath
+import sys
+import time
+from collections.abc import Sequence
+
+import tensorflow as tf
+from absl import flags
+from tqdm import tqdm
+
+from tfps import manifest, record_check, storage_preflight
+from tfps.errors import EXIT_OK, EXIT_USER, UserError
+from tfps.feature import Feature
+from tfps.manifest import Manifest
+from tfps.record_index import STRIDE
+from tfps.record_scan import scan
+from tfps.storage_preflight import Use
+from trainer import data_files, entry, inspection_text, shard_scan
+from trainer.processes import Processes
+from trainer.shard_scan import ShardScan
+
+_SAMPLED_RECORDS = 1000  # of which the schema is told when no manifest does
+_SHOWN_DAMAGES = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Inspection:
+    """What was found.
+
+    Attributes:
+        paths: The files.
+        scans: What each of them holds.
+        dataset: The manifest, None for files without one.
+        problems: What is damaged or differs from the manifest.
+    """
+
+    paths: Sequence[str]
+    scans: Sequence[ShardScan]
+    dataset: Manifest | None
+    problems: list[str]
+
+
+def inspect(data: str, processes: int) -> Inspection:
+    """Reads all files.
+
+    Args:
+        data: Directory, file or glob.
+        processes: How many read files at the same time.
+
+    Raises:
+        UserError: If there are no such files or one cannot be read.
+    """
+    problems: list[str] = []
+    dataset = None
+    try:
+        if tf.io.gfile.exists(posixpath.join(data, manifest.FILE)):
+            try:
+                dataset = manifest.read(data)
+            except UserError as error:  # what it says is shown with what the files hold
+                problems.append(str(error))
+        if dataset is None:
+            paths = data_files.find_records(data, "--data")
+        else:
+            paths = [dataset.path_of(shard) for shard in dataset.shards]
+        scans = _scan(paths, processes, dataset)
+    except tf.errors.OpError as error:
+        raise UserError(f"--data={data} cannot be read: {error.message}") from None
+    for index, (path, found) in enumerate(zip(paths, scans, strict=True)):
+        problems.extend(_problems(path, found))
+        if dataset is not None and found.is_whole:
+            problems.extend(_differences(dataset, index, found))
+    return Inspection(paths, scans, dataset, problems)
+
+
+def _scan(paths: Sequence[str], processes: int, dataset: Manifest | None) -> list[ShardScan]:
+    features = _features(dataset) if dataset else ()
+    work = functools.partial(
+        shard_scan.scan_shard, features=features, checked=_SAMPLED_RECORDS if dataset else 0
+    )
+    sizes = [tf.io.gfile.stat(path).length for path in paths]
+    scans = []
+    with (
+        Processes(min(processes, len(paths)), shard_scan.__name__) as pool,
+        tqdm(total=sum(sizes), unit="B", unit_scale=True, disable=None, leave=False) as progress,
+    ):
+        for size, found in zip(sizes, pool.map(work, paths), strict=True):
+            scans.append(found)
+            progress.set_postfix_str(f"{sum(each.shard.records for each in scans):,} records")
+            progress.update(size)
+    return scans
+
+
+def _features(dataset: Manifest) -> tuple[Feature, ...]:
+    """The features and labels that a manifest names; of vocabularies the sizes."""
+    return tuple(
+        Feature(
+            schema["name"],
+            schema["dtype"],
+            tuple(schema["shape"]),
+            schema["vocabulary_size"] or None,
+        )
+        for schema in (*dataset.features, *dataset.labels)
+    )
+
+
+def _problems(path: str, found: ShardScan) -> list[str]:
+    problems = [
+        f"{path}: record {bad.number} (byte {bad.offset}) {bad.problem}" for bad in found.damaged
+    ]
+    if found.unfit:
+        problems.append(f"{path}: {found.unfit}, as the manifest says")
+    return problems
+
+
+def _differences(dataset: Manifest, index: int, found: ShardScan) -> list[str]:
+    """What a file holds that its manifest does not say; damage inside is told record by record."""
+    shard, path = dataset.shards[index], dataset.path_of(dataset.shards[index])
+    if found.shard.records != shard.records:
+        return [
+            f"{path}: holds {found.shard.records:,} records, but {manifest.FILE} says "
+            f"{shard.records:,}"
+        ]
+    if found.shard.compression != shard.compression:
+        return [
+            f"{path}: is {found.shard.compression or 'not compressed'}, but {manifest.FILE} differs"
+        ]
+    offsets = dataset.index.offsets[index]
+    if dataset.index.stride == STRIDE and found.offsets.tolist() != offsets.tolist():
+        return [f"{path}: the index says that records begin elsewhere"]
+    if found.shard.crc32c != shard.crc32c and not found.damaged:
+        return [
+            f"{path}: its checksum is {found.shard.crc32c}, but {manifest.FILE} says {shard.crc32c}"
+        ]
+    return []
+
+
+def main() -> int:
+    """Prints what the flags name; 2 when something is damaged."""
+    values = flags.FLAGS
+    if not values.data:
+        raise UserError("name the data: python -m trainer.inspect DATA")
+    started = time.monotonic()
+    storage_preflight.check([Use("data", values.data)])
+    found = inspect(values.data, values.processes)
+    records = sum(each.shard.records for each in found.scans)
+    sample = _sample(found, max(values.records, _SAMPLED_RECORDS))
+    shards = [each.shard for each in found.scans]
+    lines = inspection_text.overview(values.data, found.dataset, shards)
+    if found.dataset:
+        lines += inspection_text.schema(found.dataset)
+    else:
+        lines += inspection_text.schema_of(sample)
+    lines += ["", *inspection_text.shard_table(found.scans)]
+    for number, record in enumerate(sample[: values.records]):
+        lines += ["", f"record {number}", *inspection_text.record(record)]
+    sys.stdout.write("\n".join([*lines, "", ""]))
+    if not found.problems:
+        seconds = time.monotonic() - started
+        sys.stdout.write(f"all {records:,} records fit their checksums ({seconds:.1f} s)\n")
+        return EXIT_OK
+    sys.stdout.flush()
+    for problem in found.problems[:_SHOWN_DAMAGES]:
+        sys.stderr.write(f"error: {problem}\n")
+    if more := len(found.problems) - _SHOWN_DAMAGES:
+        sys.stderr.write(f"error: {more} more\n" if more > 0 else "")
+    return EXIT_USER
+
+
+def _sample(found: Inspection, count: int) -> list[tf.train.Example]:
+    """The first records that can be read."""
+    sample: list[tf.train.Example] = []
+    for path, held in zip(found.paths, found.scans, strict=True):
+        for record in scan(path, held.shard.compression):
+            if len(sample) == count:
+                return sample
+            if not record.problem and not record_check.problem(record.data or b"", ()):
+                sample.append(tf.train.Example.FromString(record.data))
+    return sample
+
+
+def _define_flags() -> None:
+    flags.DEFINE_string("data", None, "Dataset, directory, file or glob; also without --data=.")
+    flags.DEFINE_integer("records", 2, "How many records to show.", lower_bound=0)
+    flags.DEFINE_integer(
+        "processes", os.cpu_count() or 1, "How many read files at the same time.", lower_bound=1
+    )
+
+
+if __name__ == "__main__":
+    _define_flags()
+    entry.run(main, operand="data")
