@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := runs/demo
 
-.PHONY: help install demo test census faults lint types format clean
+.PHONY: help install demo test census faults storage lint types format clean
 
 help:
 	@echo "make demo       install, then train a DLRM on a local cluster, from data to predictions"
 	@echo "make test       lint, types and all tests (what CI runs)"
 	@echo "make census     the census job on the real data, faults included: CENSUS=DIR"
 	@echo "make faults     clusters whose tasks are killed, and how evenly leases spread: minutes"
+	@echo "make storage    the census layout from gs://, against a cloud on this machine"
 	@echo "make format     let ruff rewrite the code's layout"
 	@echo "make clean      remove what the verbs above made, .venv included"
 
@@ -51,6 +52,10 @@ census: install
 # What leases promise, on clusters of up to 12 processes; nothing else should be running.
 faults: install
 	$(BIN)/pytest -m slow -s tests/integration/test_leases.py
+
+# A cloud of this machine with latency and limited bandwidth, and synthetic rows.
+storage: install
+	$(BIN)/pytest -m slow tests/integration/test_cloud_storage.py
 
 format: install
 	$(BIN)/ruff format .

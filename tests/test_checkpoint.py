@@ -8,7 +8,7 @@ from configs.smoke import Smoke
 from tests.training_fixtures import Trainer, dataset
 from tfps.checkpoint import CheckpointDirectory
 from tfps.epoch_order import EpochOrder
-from tfps.errors import UserError
+from tfps.errors import RunError, UserError
 from tfps.lease_queue import QueueState
 
 DATA = {"records": 100, "shards": 2, "checksums": 1}
@@ -79,6 +79,19 @@ def test_what_is_not_committed_is_no_checkpoint_and_is_deleted(manifest, tmp_pat
     directory.delete_uncommitted()
     assert not newer.exists()
     assert pathlib.Path(saved.path).exists()
+
+
+def test_a_save_that_is_refused_before_its_commit_is_no_checkpoint(manifest, tmp_path):
+    trainer = trained(manifest)
+    directory = CheckpointDirectory(str(tmp_path), keep=3)
+    saved = directory.save(trainer.store, QueueState(), DATA)
+
+    def refuse():
+        raise RunError("a shard was replaced")
+
+    with pytest.raises(RunError, match="a shard was replaced"):
+        directory.save(trainer.store, QueueState(epoch=1), DATA, before_commit=refuse)
+    assert directory.latest() == saved
 
 
 def test_old_checkpoints_go(manifest, tmp_path):

@@ -6,8 +6,9 @@ import pytest
 from tfps.epoch_order import CHUNK_BLOCKS, EpochOrder
 from tfps.errors import UserError
 from tfps.lease_queue import LeaseQueue, QueueState
-from tfps.manifest import Manifest, Shard
+from tfps.manifest import Manifest
 from tfps.record_index import RecordIndex
+from tfps.shard import Shard
 
 STRIDE = 100
 ORDER = EpochOrder(batch_size=10, shuffle_buffer=35, seed=0)  # blocks of 4 batches

@@ -45,6 +45,7 @@ class Trainer:
         shuffle_buffer=8192,
         watch=None,
         stall_seconds=60,
+        locate=None,
         **train,
     ):
         experiment = get_config()
@@ -73,6 +74,7 @@ class Trainer:
             self.model.prediction_names,
             executor.worker_index,
             unroll=2,
+            locate=locate or (lambda path: path),
         )
         self.watch = watch or TaskWatch({})
         self.coordinator = Coordinator(

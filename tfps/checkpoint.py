@@ -6,7 +6,7 @@ import json
 import logging
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -57,6 +57,7 @@ class CheckpointDirectory:
         store: ParameterStore,
         queue: QueueState,
         dataset: dict[str, Any],
+        before_commit: Callable[[], None] = lambda: None,
     ) -> Checkpoint:
         """Saves the parameters with the state of the leases; then deletes old checkpoints.
 
@@ -64,6 +65,7 @@ class CheckpointDirectory:
             store: The parameters; no worker may be changing them.
             queue: State of the leases that belongs to them.
             dataset: Identity of the training data.
+            before_commit: Called when all but the marker is written; may raise to have none.
 
         Raises:
             RunError: If it cannot be written.
@@ -77,6 +79,7 @@ class CheckpointDirectory:
         try:
             tf.io.gfile.makedirs(path)
             _write_pieces(store.pieces(), posixpath.join(path, "parameters"))
+            before_commit()
             _write_commit(checkpoint)
         except tf.errors.OpError as error:
             if lost_ps_behind(error):

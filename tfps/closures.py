@@ -40,6 +40,7 @@ class Closures:
         prediction_names: Sequence[str],
         worker_index: Callable[[], tf.Tensor],
         unroll: int = 5,
+        locate: Callable[[tf.Tensor], tf.Tensor] = lambda path: path,
     ):
         """Prepares the closures of an experiment.
 
@@ -50,6 +51,7 @@ class Closures:
             prediction_names: Names of the task's predictions.
             worker_index: Called in a closure, gives the index of the worker that runs it.
             unroll: Steps in one turn of a loop; each turn costs messages to every ps.
+            locate: Gives the path from which a worker reads a shard.
         """
         self._features = experiment.task.features()
         self._labels = experiment.task.labels()
@@ -57,6 +59,7 @@ class Closures:
         self._prediction_names = prediction_names
         self._worker_index = worker_index
         self._unroll = unroll
+        self._locate = locate
         self._block_batches = EpochOrder.of(experiment).block_batches
         self._batch_size = experiment.train.batch_size
         self._pipeline_depth = experiment.train.pipeline_depth
@@ -114,7 +117,7 @@ class Closures:
     ) -> tf.data.Dataset:
         """What is left of a lease; behind it, a batch without records for each pulled ahead."""
         return records.batches(
-            source,
+            source._replace(path=self._locate(source.path)),
             self._features,
             self._labels,
             self._batch_size,
@@ -126,6 +129,7 @@ class Closures:
 
     def _evaluate(self, source: RecordSource, count: tf.Tensor) -> tuple[tf.Tensor, ...]:
         total = tf.cast(-(-count // self._batch_size), tf.int32)
+        source = source._replace(path=self._locate(source.path))
         iterator = iter(records.batches(source, self._features, self._labels, self._batch_size))
 
         def one(step: tf.Tensor, loss_sum: tf.Tensor, *arrays: dict[str, tf.TensorArray]) -> State:

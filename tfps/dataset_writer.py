@@ -11,9 +11,10 @@ import tensorflow as tf
 
 from tfps import manifest
 from tfps.errors import UserError
-from tfps.manifest import Manifest, Shard
+from tfps.manifest import Manifest
 from tfps.record_frame import frame
 from tfps.record_index import STRIDE, RecordIndex
+from tfps.shard import Shard
 from tfps.task import Task
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tfps.experiment import Experiment
-from tfps.manifest import Shard
+from tfps.shard import Shard
 
 # Saved positions in an epoch count on it: when it changes, the checkpoint's format has to.
 CHUNK_BLOCKS = 64

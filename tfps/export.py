@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfps import examples, signature_inputs
 from tfps.built_model import built_model
+from tfps.cloud_path import is_cloud
 from tfps.model import StatelessModel
 from tfps.model_inputs import model_inputs
 from tfps.named_predictions import named_predictions
@@ -52,7 +53,9 @@ def export(task: Task, model: StatelessModel, store: ParameterStore, path: str) 
     specs = signature_inputs.specs(features)
     module = tf.Module()
     module.variables_of_model = [variable.value for variable in trained.variables]
-    temporary = f"{path}.tmp"
+    # A directory on gs:// cannot be renamed in one piece: there it is written in place, and the
+    # schema, written last, makes it a model.
+    temporary = path if is_cloud(path) else f"{path}.tmp"
     if tf.io.gfile.exists(temporary):
         tf.io.gfile.rmtree(temporary)
     tf.saved_model.save(
@@ -64,6 +67,8 @@ def export(task: Task, model: StatelessModel, store: ParameterStore, path: str) 
         },
     )
     _write_schema(task, temporary)
+    if temporary == path:
+        return
     if tf.io.gfile.exists(path):
         tf.io.gfile.rmtree(path)
     tf.io.gfile.rename(temporary, path)

@@ -19,6 +19,8 @@ _WRAPPING = re.compile(
 )
 # What bad records can end in.
 _OF_RECORDS = (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.InvalidArgumentError)
+# Of TensorFlow's gs:// client, in an error of the same kinds as that of a lost task.
+_STORAGE_GAVE_UP = "retry attempts failed"
 _ASSERTION = re.compile(r"^assertion failed: \[(.*)\]$")
 
 
@@ -44,8 +46,8 @@ def explain(
     if lost := lost_ps_behind(error):
         return lost
     text = first_line(error)
-    if isinstance(error, tf.errors.NotFoundError):
-        return UserError(f"{doing}: shard {path} {_absence(path)} ({text})")
+    if unreadable := _unreadable(error, doing, path, text):
+        return unreadable
     if isinstance(error, _OF_RECORDS) and (bad := _first_of(bad_records, path)):
         return UserError(f"{doing}: shard {path}: {bad}")
     if isinstance(error, tf.errors.DataLossError):
@@ -71,9 +73,28 @@ def explain(
     return RunError(f"{doing}: shard {path}: {text}; the log of the chief tells where in the model")
 
 
+def _unreadable(error: tf.errors.OpError, doing: str, path: str, text: str) -> Exception | None:
+    """The error of a file that cannot be had, if it is one."""
+    if isinstance(error, tf.errors.NotFoundError):
+        return UserError(f"{doing}: shard {path} {_absence(path)} ({text})")
+    if isinstance(error, tf.errors.PermissionDeniedError):
+        return UserError(
+            f"{doing}: the worker may not read shard {path} ({text}); give its account "
+            "roles/storage.objectViewer on the bucket"
+        )
+    if _STORAGE_GAVE_UP in text:
+        return RunError(
+            f"{doing}: shard {path} cannot be read ({text}); when the storage answers again, the "
+            "same command goes on from the last checkpoint"
+        )
+    return None
+
+
 def lost_ps_behind(error: tf.errors.OpError) -> RunError | None:
     """The loss of a ps that an error tells of, if it does."""
     found = _PS.search(str(error))
+    if _STORAGE_GAVE_UP in str(error):
+        return None
     if found and isinstance(error, (tf.errors.UnavailableError, tf.errors.AbortedError)):
         return lost_ps(f"ps {found.group(1)}")
     return None

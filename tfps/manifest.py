@@ -31,42 +31,20 @@ import dataclasses
 import json
 import posixpath
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import google_crc32c
 import tensorflow as tf
 
-from tfps import record_index
+from tfps import record_index, shard_files
 from tfps.errors import UserError
 from tfps.record_index import RecordIndex
+from tfps.shard import COMPRESSIONS, Shard
 
 FILE = "manifest.json"
 FORMAT = 3
-COMPRESSIONS = ("", "GZIP", "ZLIB")
 _CHUNK_BYTES = 1 << 22
 _MEND = "run trainer.prepare again"
-
-
-@dataclasses.dataclass(frozen=True)
-class Shard:
-    """One TFRecord file.
-
-    Attributes:
-        file: Its name in the dataset's directory.
-        records: How many it holds.
-        bytes: Its size.
-        crc32c: Checksum of the whole file, 8 hexadecimal digits.
-        compression: One of `COMPRESSIONS`, as `tf.data.TFRecordDataset` names them.
-        generation: The object's on gs://, which changes when it is written again; 0 for a file.
-    """
-
-    file: str
-    records: int
-    bytes: int
-    crc32c: str
-    compression: str = ""
-    generation: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +95,10 @@ def write(manifest: Manifest) -> None:
         "name": manifest.name,
         "features": manifest.features,
         "labels": manifest.labels,
-        "shards": [dataclasses.asdict(shard) for shard in manifest.shards],
+        "shards": [
+            dataclasses.asdict(shard)
+            for shard in shard_files.with_generations(manifest.directory, manifest.shards)
+        ],
         "index": {
             "file": index_file,
             "stride": manifest.index.stride,
@@ -139,19 +120,21 @@ def read(directory: str, flag: str = "") -> Manifest:
         flag: What named the directory, for messages; for example `--train_data`.
 
     Returns:
-        The manifest, all its shards present and of their size.
+        The manifest, all its shards present and of their size; on gs:// also of their content,
+        with the generations that they have now.
 
     Raises:
-        UserError: If the directory is no dataset, or a shard is missing or of another size.
+        UserError: If the directory is no dataset, or a shard is missing or another than the
+            manifest says.
     """
     where = f"{flag}={directory}" if flag else directory
     try:
         text = _text(directory, where)
         manifest = _decode(text, where, directory)
-        _check_sizes(manifest, where)
+        shards = shard_files.checked(directory, manifest.shards, where)
     except tf.errors.OpError as error:
         raise UserError(f"{where} cannot be read: {error.message}") from None
-    return manifest
+    return dataclasses.replace(manifest, shards=shards)
 
 
 def remove(directory: str) -> None:
@@ -320,23 +303,3 @@ def _index(content: Any, shards: Sequence[Shard], where: str, directory: str) ->
         raise UserError(
             f"{where}: the index {file} does not fit the shards of {FILE} ({error}); {_MEND}"
         ) from None
-
-
-def _check_sizes(manifest: Manifest, where: str) -> None:
-    def problem(shard: Shard) -> str | None:
-        try:
-            size = tf.io.gfile.stat(manifest.path_of(shard)).length
-        except tf.errors.NotFoundError:
-            return f"shard {shard.file} is missing"
-        if size != shard.bytes:
-            return f"shard {shard.file} has {size} bytes, but the manifest says {shard.bytes}"
-        return None
-
-    # On gs:// a look at one file is one request: many at a time.
-    with ThreadPoolExecutor(max_workers=16) as pool:
-        problems = [text for text in pool.map(problem, manifest.shards) if text]
-    if problems:
-        more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
-        raise UserError(
-            f"{where}: {'; '.join(problems[:3])}{more}; copy the dataset again or {_MEND}"
-        )

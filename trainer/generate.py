@@ -20,11 +20,12 @@ import numpy.typing as npt
 from absl import flags
 from tqdm import tqdm
 
-from tfps import config, examples, metrics, overrides
+from tfps import config, examples, metrics, overrides, storage_preflight
 from tfps.dataset_writer import DatasetWriter
 from tfps.experiment import Experiment
 from tfps.manifest import Manifest
 from tfps.planted import PlantedSignal
+from tfps.storage_preflight import Use
 from trainer import entry
 
 _BLOCK_RECORDS = 4096
@@ -93,6 +94,7 @@ def main() -> None:
     values = flags.FLAGS
     started = time.monotonic()
     experiment = overrides.apply(config.load(values.config), values.set)
+    storage_preflight.check([Use("--output", values.output, writes=True)])
     dataset = generate(
         experiment,
         output=values.output,

@@ -21,11 +21,12 @@ import tensorflow as tf
 from absl import flags
 from tqdm import tqdm
 
-from tfps import config, manifest, overrides
+from tfps import config, manifest, overrides, storage_preflight
 from tfps.errors import UserError
 from tfps.experiment import Experiment
 from tfps.manifest import Manifest
 from tfps.record_index import STRIDE, RecordIndex
+from tfps.storage_preflight import Use
 from trainer import data_files, entry, shard_scan
 from trainer.processes import Processes
 from trainer.shard_scan import ShardScan
@@ -129,6 +130,7 @@ def main() -> None:
     values = flags.FLAGS
     started = time.monotonic()
     experiment = overrides.apply(config.load(values.config), values.set)
+    storage_preflight.check([Use("--data", values.data, writes=True)])
     made, scans = index(experiment, values.data, values.processes, values.name, values.overwrite)
     kinds = {"": "", "GZIP": "gzip", "ZLIB": "zlib"}
     compressed = [kinds[scan.shard.compression] for scan in scans if scan.shard.compression]

@@ -21,12 +21,13 @@ import tensorflow as tf
 from absl import flags
 from tqdm import tqdm
 
-from tfps import manifest, record_check
+from tfps import manifest, record_check, storage_preflight
 from tfps.errors import EXIT_OK, EXIT_USER, UserError
 from tfps.feature import Feature
 from tfps.manifest import Manifest
 from tfps.record_index import STRIDE
 from tfps.record_scan import scan
+from tfps.storage_preflight import Use
 from trainer import data_files, entry, inspection_text, shard_scan
 from trainer.processes import Processes
 from trainer.shard_scan import ShardScan
@@ -152,6 +153,7 @@ def main() -> int:
     if not values.data:
         raise UserError("name the data: python -m trainer.inspect DATA")
     started = time.monotonic()
+    storage_preflight.check([Use("data", values.data)])
     found = inspect(values.data, values.processes)
     records = sum(each.shard.records for each in found.scans)
     sample = _sample(found, max(values.records, _SAMPLED_RECORDS))

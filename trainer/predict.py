@@ -30,9 +30,10 @@ import tensorflow as tf
 from absl import flags
 from tqdm import tqdm
 
-from tfps import config, metrics, overrides
+from tfps import config, metrics, overrides, storage_preflight
 from tfps.errors import UserError
 from tfps.rows import RowFormat
+from tfps.storage_preflight import Use
 from trainer import entry
 from trainer.exported_model import ExportedModel
 from trainer.prediction_input import FORMATS, PredictionInput
@@ -173,6 +174,13 @@ def main() -> None:
     """Predicts what the flags name and prints a summary."""
     values = flags.FLAGS
     started = time.monotonic()
+    storage_preflight.check(
+        [
+            Use("--model", values.model),
+            Use("--data", values.data),
+            Use("--output", values.output, writes=True),
+        ]
+    )
     model = ExportedModel(values.model)
     row_format = _row_format(values.config, values.set, model)
     source = PredictionInput(values.data, values.format, model, row_format, values.max_bad_rows)

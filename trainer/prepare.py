@@ -20,6 +20,7 @@ import tensorflow as tf
 from absl import flags
 from tqdm import tqdm
 
+from tfps import storage_preflight
 from tfps.dataset_writer import DatasetWriter
 from tfps.errors import UserError
 from tfps.experiment import Experiment
@@ -27,6 +28,7 @@ from tfps.manifest import Manifest
 from tfps.parquet_block import is_parquet, parquet_blocks
 from tfps.row_block import row_blocks
 from tfps.rows import RowFormat
+from tfps.storage_preflight import Use
 from trainer import entry, row_encoding
 from trainer.processes import Processes
 from trainer.row_encoding import Block, ConfiguredExperiment
@@ -124,6 +126,8 @@ def main() -> None:
     """Prepares what the flags name and prints a summary."""
     values = flags.FLAGS
     started = time.monotonic()
+    inputs = [Use("--input", path) for path in values.input]
+    storage_preflight.check([*inputs, Use("--output", values.output, writes=True)])
     dataset = prepare(
         ConfiguredExperiment(values.config, tuple(values.set)),
         inputs=values.input,

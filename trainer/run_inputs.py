@@ -8,11 +8,14 @@ import keras
 import tensorflow as tf
 
 import tfps
+from tfps import storage_preflight
 from tfps.cluster import Cluster
 from tfps.experiment import Experiment
 from tfps.manifest import Manifest
 from tfps.model import StatelessModel
 from tfps.placement import check_memory
+from tfps.staged_shards import StagedShards
+from tfps.storage_preflight import Use
 from tfps.store.rules import Rules
 from tfps.store.store_layout import StoreLayout
 from tfps.task_metrics import check_metrics
@@ -32,6 +35,7 @@ class RunInputs:
         model: The task's model without its parameters.
         rules: How dense parameters and tables are updated.
         layout: Where they lie on the ps.
+        staged: Where workers have copies of shards.
     """
 
     experiment: Experiment
@@ -42,10 +46,16 @@ class RunInputs:
     model: StatelessModel
     rules: Rules
     layout: StoreLayout
+    staged: StagedShards
 
     @classmethod
     def check(
-        cls, experiment: Experiment, cluster: Cluster, job_dir: str, ps_memory: int | None
+        cls,
+        experiment: Experiment,
+        cluster: Cluster,
+        job_dir: str,
+        ps_memory: int | None,
+        cache_dir: str = "",
     ) -> "RunInputs":
         """Gathers the inputs of a run.
 
@@ -54,17 +64,26 @@ class RunInputs:
             cluster: On which tasks.
             job_dir: Where to write.
             ps_memory: Memory of one ps, bytes; None leaves it unchecked.
+            cache_dir: Where workers keep copies of shards; empty for none.
 
         Raises:
             UserError: If the data, the model, an optimizer or the job_dir cannot be used, or the
                 parameters do not fit the ps.
         """
         task = experiment.task
+        storage_preflight.check(
+            [
+                Use("--train_data", experiment.data.train),
+                Use("--eval_data", experiment.data.eval),
+                Use("--job_dir", job_dir, writes=True),
+            ]
+        )
         data = read_data(task, experiment.data.train, "--train_data")
         eval_data = None
         if experiment.data.eval:
             eval_data = read_data(task, experiment.data.eval, "--eval_data")
         check_writable(job_dir)
+        staged = StagedShards(cache_dir, [data, eval_data] if eval_data else [data])
         train = experiment.train
         model = StatelessModel(task, train.seed, train.dense_table_bytes)
         check_metrics(task, model.prediction_names)
@@ -72,7 +91,7 @@ class RunInputs:
         layout = StoreLayout.of(model, rules, max(1, len(cluster.ps)))
         if ps_memory is not None:
             check_memory(layout, max(1, len(cluster.workers)), ps_memory)
-        return cls(experiment, cluster, job_dir, data, eval_data, model, rules, layout)
+        return cls(experiment, cluster, job_dir, data, eval_data, model, rules, layout, staged)
 
     def report_fields(self) -> dict[str, Any]:
         """The report's fields at the beginning of a run."""
@@ -102,6 +121,7 @@ class RunInputs:
             "evaluations": [],
             "best_auc": self.eval_data.best_auc if self.eval_data else None,
             "failures": [],
+            "storage_retries": 0,
             "resumed_from": None,
             "checkpoint": None,
             "export": None,

@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from tfps import manifest, record_check
 from tfps.feature import Feature
-from tfps.manifest import Shard
 from tfps.record_index import STRIDE
 from tfps.record_scan import StoredRecord, compression_of, scan
+from tfps.shard import Shard
 
 
 @dataclasses.dataclass(frozen=True)

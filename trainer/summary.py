@@ -17,8 +17,9 @@ def main() -> None:
         raise UserError("--job_dir is missing")
     from trainer import quiet_tensorflow  # noqa: F401 (first, so that loading it makes no noise)
 
-    from tfps import report  # isort: skip
+    from tfps import report, storage_preflight  # isort: skip
 
+    storage_preflight.check([storage_preflight.Use("--job_dir", _FLAGS.job_dir)])
     fields = report.read(_FLAGS.job_dir)
     if fields is None:
         raise UserError(f"--job_dir={_FLAGS.job_dir} holds no report.json: no job ran there")

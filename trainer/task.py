@@ -60,6 +60,10 @@ flags.DEFINE_integer(
 flags.DEFINE_bool(
     "jit_compile", None, "Compile the model's part of a step (overrides train.jit_compile)."
 )
+flags.DEFINE_string(
+    "cache_dir", "", "Worker: directory for copies of shards on gs://; the same flag for all tasks."
+)
+flags.DEFINE_string("cache_bytes", "50GiB", "Worker: most bytes of --cache_dir.")
 flags.DEFINE_float("connect_seconds", 120.0, "Chief: limit for all tasks to be reachable.", 0.0)
 flags.DEFINE_float("stall_seconds", 600.0, "Chief: limit for the next trained batch.", 1.0)
 flags.DEFINE_float("chief_wait_seconds", 600.0, "Worker, ps: limit for the chief to appear.", 0.0)
@@ -172,7 +176,10 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
     try:
-        run(RunInputs.check(experiment, cluster, _FLAGS.job_dir, memory), options, display)
+        inputs = RunInputs.check(experiment, cluster, _FLAGS.job_dir, memory, _FLAGS.cache_dir)
+        if cluster.is_local:
+            _start_staging()
+        run(inputs, options, display)
     except Interrupted as interrupted:
         name = signal.Signals(interrupted.signal).name
         _log.warning("stopped by %s; the same command goes on from the last checkpoint", name)
@@ -181,6 +188,7 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay) -> int:
 
 
 def _run_server(cluster: Cluster) -> int:
+    from tfps import storage_preflight
     from tfps.server import ServerOptions, serve
 
     terminal.quiet_tensorflow()
@@ -190,8 +198,30 @@ def _run_server(cluster: Cluster) -> int:
         _FLAGS.chief_wait_seconds,
         _FLAGS.chief_lost_seconds,
     )
+    # Only a ps writes there, its part of each checkpoint.
+    writes = cluster.job == "ps"
+    storage_preflight.check([storage_preflight.Use("--job_dir", _FLAGS.job_dir, writes)])
+    if cluster.job == "worker":
+        _start_staging()
     serve(cluster, _FLAGS.job_dir, options)
     return EXIT_OK
+
+
+def _start_staging() -> None:
+    """Lets this process copy to --cache_dir the shards that its closures ask for."""
+    if not _FLAGS.cache_dir:
+        return
+    from tfps import byte_size
+    from tfps.shard_stager import ShardStager
+
+    limit = byte_size.parse(_FLAGS.cache_bytes, "--cache_bytes")
+    try:
+        ShardStager(_FLAGS.cache_dir, limit).start()
+    except OSError as error:
+        raise UserError(
+            f"--cache_dir={_FLAGS.cache_dir} cannot be made: {error.strerror}; name a directory "
+            "that is yours to write, or leave the flag out"
+        ) from None
 
 
 if __name__ == "__main__":

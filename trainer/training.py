@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tfps import shard_files, storage_retries
 from tfps.checkpoint import CheckpointDirectory
 from tfps.closures import Closures
 from tfps.coordinator import Coordinator, slots
@@ -66,6 +67,7 @@ class Training:
                 self._store.progress,
                 model.prediction_names,
                 executor.worker_index,
+                locate=inputs.staged.locate,
             ),
             self._store.progress,
             watch,
@@ -132,8 +134,12 @@ class Training:
         )
 
     def _save(self) -> None:
+        data = self._inputs.data
         checkpoint = self._checkpoints.save(
-            self._store, self._queue.state(), identity(self._inputs.data)
+            self._store,
+            self._queue.state(),
+            identity(data),
+            before_commit=lambda: shard_files.refuse_replaced(data.directory, data.shards),
         )
         self._report.write(checkpoint=checkpoint.path, **self._counts())
 
@@ -172,6 +178,7 @@ class Training:
             "seconds": round(time.monotonic() - self._began, 3),
             "examples_per_second": round(self._coordinator.throughput.examples_per_second, 1),
             "failures": [dataclasses.asdict(failure) for failure in self._watch.failures],
+            "storage_retries": storage_retries.count(),
         }
 
     def _loss_scale(self) -> dict[str, Any] | None:
