@@ -15,6 +15,14 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _AHEAD = 2  # items per process that are given out before a result is asked for
 
+# So much is read sooner by this process than another one has loaded TensorFlow.
+_BYTES_PER_PROCESS = 16 << 20
+
+
+def worthwhile(most: int, size: int) -> int:
+    """How many processes, at most so many, are worth their start for so many bytes."""
+    return min(most, 1 + size // _BYTES_PER_PROCESS)
+
 
 class Processes:
     """Processes that end with their context; one is this very process.
