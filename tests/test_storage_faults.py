@@ -22,14 +22,18 @@ def trained(directory):
     return trainer.store
 
 
+@pytest.fixture(name="expected", scope="module")
+def expected_fixture(cloud_process, tmp_path_factory):
+    local = dataset(tmp_path_factory.mktemp("faults") / "data", records=RECORDS, shards=SHARDS)
+    return trained(local.directory)
+
+
 @pytest.mark.parametrize("what", ["503", "truncate"])
-def test_requests_that_fail_change_nothing(cloud, tmp_path, what):
-    local = dataset(tmp_path / "data", records=RECORDS, shards=SHARDS)
+def test_requests_that_fail_change_nothing(cloud, expected, what):
     dataset(f"gs://bucket/{what}", records=RECORDS, shards=SHARDS)
     cloud.set(faults=(Fault(what, ("read", "list"), fraction=0.2),))
     found = trained(f"gs://bucket/{what}")
     assert cloud.counted()["faults"][what] >= 2
-    expected = trained(local.directory)
     for values, others in zip(found.read_dense(), expected.read_dense(), strict=True):
         np.testing.assert_array_equal(values, others)
     np.testing.assert_array_equal(found.read_table(0), expected.read_table(0))

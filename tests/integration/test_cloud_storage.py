@@ -61,7 +61,11 @@ def train_with_a_kill(workers, flags):
         wait_for_checkpoint()
         os.kill(program.pid, signal.SIGKILL)  # which ends every task
         program.finish()
-    finish(local_cluster(workers, 1, flags))
+    with local_cluster(workers, 1, flags) as program:
+        program.see("epoch 1 of 2 trained")
+        program.see("epoch 2 of 2 trained")
+        program.see("exported the model")
+        assert program.finish() == 0, program.text
     report = json.loads(read_text(f"{JOB_DIR}/report.json"))
     assert report["status"] == "finished"
     assert report["resumed_from"].startswith(f"{JOB_DIR}/checkpoints/")
@@ -79,8 +83,7 @@ def check_predictions(rows, report):
 
 
 def test_train_from_gs_with_a_kill_and_predict_to_gs(cloud):
-    sizes = ("--records=2000", "--shards=5")
-    finish(Program(SMOKE, *sizes, f"--output={ROOT}/data", module="trainer.generate"))
+    dataset(f"{ROOT}/data", records=2000, shards=5)
     report = train_with_a_kill(1, training(SMOKE, "--set=train.epochs=2"))
     assert report["examples"]["trained"] == 4000
     assert report["examples"]["skipped"] == 0
@@ -107,6 +110,7 @@ def test_a_shard_replaced_during_the_run_ends_it_before_the_next_checkpoint(clou
     assert json.loads(read_text(f"{job_dir}/report.json"))["status"] == "failed"
 
 
+@pytest.mark.slow
 def test_a_connection_that_stalls_for_good_ends_the_run(cloud):
     data = dataset(f"{ROOT}/stalled", records=200, shards=2)
     cloud.set(faults=(Fault("stall", ("read",), fraction=1.0, object=".tfrecord"),))
@@ -124,11 +128,15 @@ def test_a_connection_that_stalls_for_good_ends_the_run(cloud):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_whole_census_flow_on_gs(cloud):
-    tf.io.gfile.rmtree(ROOT)
+    if tf.io.gfile.isdir(ROOT):
+        tf.io.gfile.rmtree(ROOT)
     prepare(32_561, 7)
     flags = training(CENSUS, "--set=train.epochs=2", "--set=train.batch_size=100")
-    cloud.set(latency_seconds=0.05, bytes_per_second=1e8)
+    flags.append("--set=train.checkpoint_seconds=3")
+    faults = (Fault("503", fraction=0.01), Fault("truncate", ("read",), fraction=0.01))
+    cloud.set(latency_seconds=0.05, bytes_per_second=1e8, faults=faults)
     report = train_with_a_kill(2, flags)
+    assert cloud.counted()["faults"].keys() == {"503", "truncate"}
     assert report["examples"]["trained"] == 65_122
     assert report["examples"]["skipped"] == 0
     check_predictions(32_561, report)
