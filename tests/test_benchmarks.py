@@ -7,8 +7,9 @@ import sys
 
 import keras
 import pytest
+import tensorflow as tf
 
-from benchmarks import cases, models, systems, table, tfps_task
+from benchmarks import cases, input, models, systems, table, tfps_task
 from benchmarks.cases import SWEEPS, SYSTEMS, Case
 from benchmarks.measurement import Failed, Window, measure
 from benchmarks.results import Results, Spread
@@ -57,7 +58,7 @@ def run(module, *args):
     )
 
 
-@pytest.mark.parametrize("module", ["suite", "peers.start"])
+@pytest.mark.parametrize("module", ["suite", "input", "storage", "peers.start"])
 def test_a_program_lists_its_flags(module):
     result = run(module, "--help")
     assert result.returncode == 0
@@ -185,6 +186,18 @@ def test_tables(path):
     assert swept[2:] == ["100", "90 (0.90×) |"]  # noqa: RUF001
     assert "- cores: 2" in text
     assert "worst window: 0.03" in text
+
+
+def test_reading_is_a_share_of_a_step():
+    *_, read, step = input.summary({"read": [2.0, 4.0, 3.0], "step": [20.0, 20.0, 10.0]}).split(
+        "\n"
+    )
+    assert read.split() == ["read", "3.00", "(2.00-4.00)", "333,333", "20.0%"]
+    assert step.split()[-1] == "100.0%"
+
+
+def test_a_pipeline_is_measured():
+    assert 0 < input.cpu_seconds_per_million(tf.data.Dataset.range(600).batch(2), 0.01) < 1e6
 
 
 def test_pictures(path, tmp_path):
