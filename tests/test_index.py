@@ -12,6 +12,7 @@ from tfps import examples, manifest, schema
 from tfps.errors import UserError
 from tfps.feature import Feature
 from tfps.record_index import STRIDE
+from trainer.generate import generate
 from trainer.index import index
 
 ROOT = Path(__file__).parent.parent
@@ -61,6 +62,10 @@ def test_files_become_a_dataset_where_they_are(tmp_path: Path) -> None:
     refused(tmp_path, "is a dataset already; say --overwrite")
     (tmp_path / "d.tfrecord").unlink()
     index(SMOKE, f"{tmp_path}/*.tfrecord*", 1, overwrite=True)
+    files = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(UserError, match="were there before their manifest"):
+        generate(SMOKE, str(tmp_path), 10, 1, 0, 0, "smoke", True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == files
     assert len(manifest.read(str(tmp_path)).shards) == 3
 
 

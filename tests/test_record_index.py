@@ -23,18 +23,6 @@ def test_other_numbers_of_entries_are_refused() -> None:
         RecordIndex.decode(INDEX.encode(), 4, [3, 1, 1])
 
 
-def test_the_last_entry_before_a_record() -> None:
-    assert [INDEX.before(0, record) for record in (0, 3, 4, 9, 11, 40)] == [
-        (0, 0),
-        (0, 0),
-        (4, 100),
-        (8, 260),
-        (8, 260),
-        (8, 260),
-    ]
-    assert INDEX.before(1, 7) == (0, 0)
-
-
 def test_a_writer_finds_where_records_begin(tmp_path) -> None:
     counts = (2 * STRIDE + 3, 0, STRIDE, STRIDE + 1)
     with DatasetWriter(str(tmp_path), "sizes", len(counts), Smoke()) as writer:

@@ -23,7 +23,8 @@
         "file": "criteo.index", "stride": 1024, "crc32c": "4d3c2b1a"
       },
       "rejected_rows": 0,               bad rows left out by --max_bad_rows
-      "best_auc": 0.83                  of the planted signal; null for data that was not generated
+      "best_auc": 0.83,                 of the planted signal; null for data that was not generated
+      "origin": "written"               the shards with it; "found" where it was written beside them
     }
 """
 
@@ -43,6 +44,7 @@ from tfps.shard import COMPRESSIONS, Shard
 
 FILE = "manifest.json"
 FORMAT = 3
+WRITTEN, FOUND = "written", "found"
 _CHUNK_BYTES = 1 << 22
 _MEND = "run trainer.prepare again"
 
@@ -59,6 +61,7 @@ class Manifest:
         index: Where their records begin.
         rejected_rows: Bad rows that were left out.
         best_auc: The AUC that a planted signal allows, or None.
+        origin: Of the shards: `WRITTEN` with the manifest, or `FOUND` where it was written.
         directory: Where the dataset is; not part of the file.
     """
 
@@ -69,6 +72,7 @@ class Manifest:
     index: RecordIndex
     rejected_rows: int = 0
     best_auc: float | None = None
+    origin: str = WRITTEN
     directory: str = ""
 
     @property
@@ -106,6 +110,7 @@ def write(manifest: Manifest) -> None:
         },
         "rejected_rows": manifest.rejected_rows,
         "best_auc": manifest.best_auc,
+        "origin": manifest.origin,
     }
     _write(posixpath.join(manifest.directory, index_file), index)
     text = json.dumps(content, indent=2) + "\n"
@@ -141,9 +146,15 @@ def remove(directory: str) -> None:
     """Removes a dataset: first its manifest, so that nobody reads what is half gone.
 
     Raises:
-        UserError: If the manifest cannot be understood, and with it the names of its shards.
+        UserError: If the manifest cannot be understood, and with it the names of its shards, or
+            these were made by something else.
     """
     get = _content(_text(directory, directory), f"{directory}: {FILE}")
+    if get("origin", str) != WRITTEN:
+        raise UserError(
+            f"{directory} holds TFRecord files that were there before their {FILE}; delete them "
+            "yourself, or name another directory"
+        )
     files = [_shard(shard, f"{directory}: {FILE}: shards").file for shard in get("shards", list)]
     tf.io.gfile.remove(posixpath.join(directory, FILE))
     for file in (*files, _getter(get("index", dict), f"{directory}: {FILE}: index")("file", str)):
@@ -222,6 +233,7 @@ def _decode(text: str, where: str, directory: str) -> Manifest:
         index=_index(get("index", dict), shards, where, directory),
         rejected_rows=get("rejected_rows", int),
         best_auc=get("best_auc", float | None),
+        origin=get("origin", str),
         directory=directory,
     )
 

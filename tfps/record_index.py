@@ -36,23 +36,6 @@ class RecordIndex:
             map(bytes, other.offsets)
         )
 
-    def before(self, shard: int, record: int) -> tuple[int, int]:
-        """The last entry at or before a record.
-
-        Args:
-            shard: Index of the shard.
-            record: Number of the record in the shard, from 0.
-
-        Returns:
-            Number and byte offset of the record that the entry stands for; (0, 0) for a shard
-            without entries.
-        """
-        offsets = self.offsets[shard]
-        if not len(offsets):
-            return 0, 0
-        entry = min(record // self.stride, len(offsets) - 1)
-        return entry * self.stride, int(offsets[entry])
-
     def encode(self) -> bytes:
         """The content of the index's file."""
         return b"".join(offsets.astype(_ITEM).tobytes() for offsets in self.offsets)

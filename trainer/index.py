@@ -69,6 +69,7 @@ def index(
             labels=[label.schema() for label in experiment.task.labels()],
             shards=tuple(scan.shard for scan in scans),
             index=RecordIndex(STRIDE, tuple(scan.offsets for scan in scans)),
+            origin=manifest.FOUND,
             directory=directory,
         )
         if not made.records:
