@@ -12,9 +12,10 @@ from typing import Any
 
 import keras
 
+from tfps.converters import number, token_id
 from tfps.experiment import Experiment, Train
 from tfps.feature import Feature
-from tfps.rows import Field, RowFormat, number, token_id
+from tfps.rows import Field, RowFormat
 from tfps.task import Task
 
 _COLUMNS = (

@@ -163,6 +163,32 @@ def test_each_closure_is_traced_once(manifest, depth):
     assert trainer.closures.train.experimental_get_tracing_count() == 1
 
 
+@dataclasses.dataclass(frozen=True)
+class Counting(Smoke):
+    traced: list = dataclasses.field(default_factory=list)
+
+    def compute_loss(self, features, labels, outputs):
+        self.traced.append(1)
+        return super().compute_loss(features, labels, outputs)
+
+
+def test_a_model_is_not_traced_again_for_every_step_of_a_closure(manifest):
+    task = Counting()
+    trainer = Trainer(manifest, task)
+    task.traced.clear()
+    trainer.closures.train.get_concrete_function()
+    assert len(task.traced) == 1
+
+
+def test_nothing_orders_what_happens_on_a_worker_by_what_happens_on_a_ps(manifest):
+    """TensorFlow runs a function's operations with state but without a resource in turn."""
+    trainer = Trainer(manifest)
+    library = trainer.closures.train.get_concrete_function().graph.as_graph_def().library
+    used = {node.op for function in library.function for node in function.node_def}
+    assert "MutexLock" in used
+    assert not used & {"Assert", "If", "PrintV2"}
+
+
 def test_every_record_is_evaluated_once_in_order(manifest):
     trainer = Trainer(manifest, batch_size=32)
     source, count = trainer.shards()[0]

@@ -73,6 +73,8 @@ def test_directories_that_are_no_dataset(tmp_path: Path) -> None:
         manifest.read(str(tmp_path / "absent"), "--train_data")
     with pytest.raises(UserError, match=r"has no manifest\.json; run trainer\.prepare"):
         manifest.read(str(tmp_path))
+    with pytest.raises(UserError, match=r"is no directory of that name; .* trainer\.index"):
+        manifest.read(str(tmp_path / "*.tfrecord"))
     (tmp_path / "file").write_text("x")
     with pytest.raises(UserError, match="is a file; name the directory"):
         manifest.read(str(tmp_path / "file"))

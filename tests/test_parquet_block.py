@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from configs import smoke
-from tfps import rows
+from tfps import converters
 from tfps.errors import UserError
 from tfps.parquet_block import is_parquet, parquet_blocks
 from tfps.rows import Field, RowFormat
@@ -15,11 +15,11 @@ FORMAT = RowFormat(
     ("label", "age", "town", "tags", "member", "price"),
     ",",
     {
-        "label": Field(("label",), rows.integer),
-        "age": Field(("age",), lambda text: rows.number(text) if text else -1.0),
+        "label": Field(("label",), converters.integer),
+        "age": Field(("age",), lambda text: converters.number(text) if text else -1.0),
         "town": Field(("town",), str.encode),
-        "tags": Field(("tags",), rows.integer, separator="|"),
-        "flags": Field(("member", "price"), rows.number),
+        "tags": Field(("tags",), converters.integer, separator="|"),
+        "flags": Field(("member", "price"), converters.number),
     },
 )
 

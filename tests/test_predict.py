@@ -35,7 +35,8 @@ import dataclasses
 
 from tfps.experiment import Experiment
 from tfps.feature import Feature
-from tfps.rows import Field, RowFormat, integer, number
+from tfps.converters import integer, number
+from tfps.rows import Field, RowFormat
 from tfps.task import Task
 
 

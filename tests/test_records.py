@@ -120,3 +120,11 @@ def test_a_compressed_shard_is_read_from_its_beginning(shard, tmp_path, compress
 
 def test_batches_without_records_follow(shard):
     assert read(source_of(shard), part=(9, 11), empty=3) == read(source_of(shard), part=(9, 11))
+
+
+def test_nothing_tunes_or_rewrites_the_pipeline(shard):
+    """A tuner's thread can keep a closure from ending; a rewrite loses the offsets."""
+    features, labels = Smoke().features(), Smoke().labels()
+    options = records.batches(source_of(shard), features, labels, BATCH).options()
+    assert options.autotune.enabled is False
+    assert options.experimental_optimization.apply_default_optimizations is False

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tfps import rows
+from tfps import converters, rows
 from tfps.errors import UserError
 from tfps.rows import BadRow, Field, RowFormat
 
@@ -11,9 +11,9 @@ FORMAT = RowFormat(
     columns=("age", "city", "low", "high"),
     delimiter=",",
     fields={
-        "age": Field(("age",), rows.integer),
-        "city": Field(("city",), rows.token_id(("Paris", "Rome"))),
-        "range": Field(("low", "high"), rows.number),
+        "age": Field(("age",), converters.integer),
+        "city": Field(("city",), converters.token_id(("Paris", "Rome"))),
+        "range": Field(("low", "high"), converters.number),
     },
 )
 
@@ -91,14 +91,14 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_a_cell_of_many_values(tmp_path: Path) -> None:
     path = write(tmp_path, "1, 3| 4 ,Rome\n2,,Rome\n3,5,Rome\n4,5|x,Rome\n")
-    genres = Field(("genres",), rows.integer, "|")
+    genres = Field(("genres",), converters.integer, "|")
     movies = RowFormat(("id", "genres", "city"), ",", {"genres": genres})
     bad: list[BadRow] = []
     assert [values["genres"] for _, values in movies.read(path, bad.append)] == [[3, 4], [], [5]]
     assert str(bad[0]) == f"{path} line 4 column genres: 'x' is not an integer"
     for columns, separator in ((("id", "city"), "|"), (("id",), "")):
         with pytest.raises(UserError, match="field 'f' needs a separator"):
-            RowFormat(movies.columns, ",", {"f": Field(columns, rows.integer, separator)})
+            RowFormat(movies.columns, ",", {"f": Field(columns, converters.integer, separator)})
 
 
 def test_only_some_fields(tmp_path: Path) -> None:
@@ -110,35 +110,9 @@ def test_only_some_fields(tmp_path: Path) -> None:
 
 def test_a_format_that_contradicts_itself() -> None:
     with pytest.raises(UserError, match="field 'b' needs columns of the format, but has z"):
-        RowFormat(("a",), ",", {"b": Field(("z",), rows.number)})
+        RowFormat(("a",), ",", {"b": Field(("z",), converters.number)})
     with pytest.raises(UserError, match="named twice"):
         RowFormat(("a", "a"), ",", {})
-
-
-def test_hexadecimal_ids() -> None:
-    convert = rows.hexadecimal_id(100)
-    assert convert("") == 0
-    assert convert("0000000a") == 11
-    assert {convert(f"{value:08x}") for value in range(5000)} == set(range(1, 100))
-    with pytest.raises(ValueError, match="hexadecimal"):
-        convert("xyz")
-
-
-def test_a_column_of_hexadecimal_ids_is_that_of_its_cells() -> None:
-    convert = rows.hexadecimal_id(1000)
-    for texts in (
-        ["68fd1e64", "", "FFFFFFFF", "00000000"],
-        ["1234567", "123456789"],
-        ["68fd1e64", "+1234567"],
-        ["68fd1e64", "12 45678", "1"],
-        [""],
-        [],
-    ):
-        good = [text for text in texts if " " not in text]
-        assert list(convert.column(good)) == list(map(convert, good))
-    for bad in (["68fd1e6g"], ["68fd1e64", "12 45678"], ["\u0661\u0662345678"]):
-        with pytest.raises(ValueError):  # noqa: PT011 (whatever it says, the rows are read again)
-            list(convert.column(bad))
 
 
 def test_columns_are_the_rows_of_good_files(tmp_path: Path) -> None:
@@ -147,7 +121,7 @@ def test_columns_are_the_rows_of_good_files(tmp_path: Path) -> None:
         ("city", "age"),
         ",",
         {
-            "age": rows.Field(("age",), rows.integer),
+            "age": rows.Field(("age",), converters.integer),
             "both": rows.Field(("city", "age"), str.encode),
             "letters": rows.Field(("city",), str.upper, separator="n"),
         },

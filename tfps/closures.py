@@ -39,7 +39,7 @@ class Closures:
         progress: LeaseProgress,
         prediction_names: Sequence[str],
         worker_index: Callable[[], tf.Tensor],
-        unroll: int = 5,
+        unroll: int = 10,
         locate: Callable[[tf.Tensor], tf.Tensor] = lambda path: path,
     ):
         """Prepares the closures of an experiment.
@@ -88,7 +88,8 @@ class Closures:
             newest, batch = batches[-1], batches.pop(0)
             # What the newest pull brought was read after the pushes of the step before.
             with tf.control_dependencies(newest.arrived()):
-                self._progress.advance(slot, tf.identity(unrecorded))
+                pushed = tf.identity(unrecorded)
+            self._progress.advance(slot, pushed)
             loss = tf.cast(self._step.train(batch, tf.stack([seed, step * _DRAWS])), tf.float64)
             trained = tf.stack([0.0, 1.0, loss * tf.cast(batch_records(batch.labels), tf.float64)])
             bad = (bad_step < 0) & ~tf.math.is_finite(loss)

@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from tfps.refusal import refusal
+
 
 @keras.saving.register_keras_serializable("tfps")
 class EmbeddingTable(keras.layers.Embedding):
@@ -22,16 +24,14 @@ class EmbeddingTable(keras.layers.Embedding):
 
 def refuse_outside(ids: tf.Tensor, rows: int, table: str) -> tf.Tensor:
     """The ids themselves; asking for one outside `[0, rows)` fails, naming it and the table."""
+    inside = (ids >= 0) & (ids < rows)
 
-    def fail() -> tf.Operation:
+    def message() -> tf.Tensor:
         flat = tf.reshape(ids, [-1])
         bad = flat[tf.argmin(tf.cast(tf.reshape(inside, [-1]), tf.int32))]
-        message = tf.strings.format(
+        return tf.strings.format(
             "id {} is outside table {}, which has rows 0 to {}",
             (bad, tf.constant(table), rows - 1),
         )
-        return tf.debugging.Assert(False, [message])
 
-    inside = (ids >= 0) & (ids < rows)
-    with tf.control_dependencies([tf.cond(tf.reduce_all(inside), tf.no_op, fail)]):
-        return tf.identity(ids)
+    return ids + tf.cast(refusal(tf.reduce_all(inside), message), ids.dtype)

@@ -16,6 +16,7 @@ _ACCOUNT = re.compile(
 _WRAPPING = re.compile(
     r"^(\(\d+\)\s*)?(\w+Error:\s*|[A-Z_]+:\s*)?"
     r"(Error in user-defined function .*Iterator::[\w:]+:\s*)?(Name: <unknown>,\s*)?"
+    r"(StringToNumberOp could not correctly convert string: )?"  # a `refusal`
 )
 # What bad records can end in.
 _OF_RECORDS = (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.InvalidArgumentError)

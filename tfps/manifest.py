@@ -202,6 +202,11 @@ def _text(directory: str, where: str) -> str:
         )
     if tf.io.gfile.exists(directory):
         raise UserError(f"{where} is a file; name the directory of a dataset (with {FILE})")
+    if any(sign in directory for sign in "*?["):
+        raise UserError(
+            f"{where} is no directory of that name; a dataset is one: trainer.index makes one of "
+            "the TFRecord files that a glob names"
+        )
     raise UserError(f"{where} does not exist; run trainer.prepare to make a dataset there")
 
 

@@ -2,11 +2,8 @@
 
 import csv
 import dataclasses
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import cast
-
-import numpy as np
 
 from tfps.errors import UserError
 from tfps.text_file import text_file
@@ -224,70 +221,6 @@ class RowFormat:
         if len(row) != len(self.columns):
             raise BadRow(f"{where}: {len(row)} columns, but the format has {len(self.columns)}")
         return self.convert_row(where, dict(zip(self.columns, row, strict=True)))
-
-
-def number(text: str) -> float:
-    """A finite decimal number.
-
-    Raises:
-        ValueError: If the text is none.
-    """
-    try:
-        value = float(text)
-    except ValueError:
-        raise ValueError("is not a number") from None
-    if not math.isfinite(value):
-        raise ValueError("is not a finite number")
-    return value
-
-
-def integer(text: str) -> int:
-    """A decimal integer.
-
-    Raises:
-        ValueError: If the text is none.
-    """
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError("is not an integer") from None
-
-
-def token_id(vocabulary: Sequence[str]) -> Callable[[str], int]:
-    """Converter from a token to its id: 1, 2, … in the vocabulary's order, 0 for any other."""
-    ids = {token: index for index, token in enumerate(vocabulary, start=1)}
-    return lambda text: ids.get(text, 0)
-
-
-class hexadecimal_id:  # noqa: N801 - it is used as the functions beside it
-    """Converter from hexadecimal digits to an id in `[1, vocabulary)`; an empty cell is 0."""
-
-    def __init__(self, vocabulary: int):
-        self._ids = vocabulary - 1
-
-    def __call__(self, text: str) -> int:
-        """The id of one cell.
-
-        Raises:
-            ValueError: If the text is no hexadecimal number.
-        """
-        if not text:
-            return 0
-        try:
-            return int(text, 16) % self._ids + 1
-        except ValueError:
-            raise ValueError("is not a hexadecimal number") from None
-
-    def column(self, texts: Sequence[str]) -> Sequence[int]:
-        """The ids of many cells, at once where each is empty or has eight digits."""
-        sizes = np.fromiter(map(len, texts), np.int64, len(texts))
-        held = sizes == 8
-        digits = "".join(texts)
-        if not (held | (sizes == 0)).all() or not digits.isalnum():
-            return list(map(self, texts))
-        ids = np.zeros(len(texts), np.int64)
-        ids[held] = np.frombuffer(bytes.fromhex(digits), ">u4") % np.int64(self._ids) + 1
-        return cast(Sequence[int], ids)
 
 
 def _value(where: str, column: str, text: str, convert: Callable[[str], Value]) -> Value:

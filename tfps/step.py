@@ -59,9 +59,10 @@ class Step:
         self._model = model
         self._store = store
         self._devices = devices
-        self._compute = self._gradients
-        if jit_compile:
-            self._compute = tf.function(self._gradients, jit_compile=True, autograph=False)
+        # Traced once, however many steps a closure is unrolled into.
+        self._compute = tf.function(
+            self._gradients, jit_compile=jit_compile or None, autograph=False
+        )
 
     def pull(self, features: Features, labels: Labels) -> Batch:
         """Fetches what a batch needs to be trained.

@@ -28,7 +28,7 @@ from tfps.manifest import Manifest
 from tfps.record_index import STRIDE, RecordIndex
 from tfps.storage_preflight import Use
 from trainer import data_files, entry, shard_scan
-from trainer.processes import Processes
+from trainer.processes import Processes, worthwhile
 from trainer.shard_scan import ShardScan
 
 _CHECKED_RECORDS = 64
@@ -95,8 +95,9 @@ def _scan(paths: Sequence[str], processes: int, features: Sequence) -> list[Shar
     work = functools.partial(
         shard_scan.scan_shard, features=tuple(features), checked=_CHECKED_RECORDS
     )
+    size = sum(tf.io.gfile.stat(path).length for path in paths)
     with (
-        Processes(min(processes, len(paths)), shard_scan.__name__) as pool,
+        Processes(min(worthwhile(processes, size), len(paths)), shard_scan.__name__) as pool,
         tqdm(total=len(paths), unit=" files", disable=None, leave=False) as progress,
     ):
         for path, scan in zip(paths, pool.map(work, paths), strict=True):
@@ -132,9 +133,8 @@ def main() -> None:
     experiment = overrides.apply(config.load(values.config), values.set)
     storage_preflight.check([Use("--data", values.data, writes=True)])
     made, scans = index(experiment, values.data, values.processes, values.name, values.overwrite)
-    kinds = {"": "", "GZIP": "gzip", "ZLIB": "zlib"}
-    compressed = [kinds[scan.shard.compression] for scan in scans if scan.shard.compression]
-    detail = f", {len(compressed)} of them {compressed[0]}" if compressed else ""
+    compressed = sum(bool(shard.compression) for shard in made.shards)
+    detail = f", {compressed} of them compressed" if compressed else ""
     sys.stdout.write(
         f"{made.name}: {made.records:,} records in {len(made.shards)} shards{detail} "
         f"({made.bytes / 1e6:.1f} MB), {time.monotonic() - started:.1f} s\n"

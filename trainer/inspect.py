@@ -29,7 +29,7 @@ from tfps.record_index import STRIDE
 from tfps.record_scan import scan
 from tfps.storage_preflight import Use
 from trainer import data_files, entry, inspection_text, shard_scan
-from trainer.processes import Processes
+from trainer.processes import Processes, worthwhile
 from trainer.shard_scan import ShardScan
 
 _SAMPLED_RECORDS = 1000  # of which the schema is told when no manifest does
@@ -93,7 +93,7 @@ def _scan(paths: Sequence[str], processes: int, dataset: Manifest | None) -> lis
     sizes = [tf.io.gfile.stat(path).length for path in paths]
     scans = []
     with (
-        Processes(min(processes, len(paths)), shard_scan.__name__) as pool,
+        Processes(min(worthwhile(processes, sum(sizes)), len(paths)), shard_scan.__name__) as pool,
         tqdm(total=sum(sizes), unit="B", unit_scale=True, disable=None, leave=False) as progress,
     ):
         for size, found in zip(sizes, pool.map(work, paths), strict=True):

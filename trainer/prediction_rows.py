@@ -10,9 +10,10 @@ from typing import IO, cast
 import tensorflow as tf
 
 from tfps import examples
+from tfps.converters import integer, number
 from tfps.errors import UserError
 from tfps.feature import Feature
-from tfps.rows import BadRow, Field, RowFormat, Value, integer, number
+from tfps.rows import BadRow, Field, RowFormat, Value
 from trainer.record_batch import RecordBatch
 
 _CONVERTERS: dict[str, Callable[[str], Value]] = {

@@ -30,11 +30,9 @@ from tfps.row_block import row_blocks
 from tfps.rows import RowFormat
 from tfps.storage_preflight import Use
 from trainer import entry, row_encoding
-from trainer.processes import Processes
+from trainer.processes import Processes, worthwhile
 from trainer.row_encoding import Block, ConfiguredExperiment
 
-# So much is read faster by this process than another one is started.
-_BYTES_PER_PROCESS = 16 << 20
 _SHOWN_BAD_ROWS = 5
 
 
@@ -93,7 +91,7 @@ def prepare(
     written = 0
     with (
         DatasetWriter(output, name or experiment.name, shards, task, overwrite) as writer,
-        Processes(processes, row_encoding.__name__) as pool,
+        Processes(processes, row_encoding.__name__, "keras") as pool,
         tqdm(total=_size(inputs), unit="B", unit_scale=True, disable=None, leave=False) as progress,
     ):
         for encoded in pool.map(encode, _blocks(inputs, row_encoding.format_of(experiment))):
@@ -136,7 +134,7 @@ def main() -> None:
         max_bad_rows=values.max_bad_rows,
         name=values.name,
         overwrite=values.overwrite,
-        processes=min(values.processes, 1 + _size(values.input) // _BYTES_PER_PROCESS),
+        processes=worthwhile(values.processes, _size(values.input)),
     )
     empty = sum(shard.records == 0 for shard in dataset.shards)
     sys.stdout.write(

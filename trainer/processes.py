@@ -3,6 +3,7 @@
 import collections
 import concurrent.futures
 import multiprocessing
+import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from types import TracebackType
@@ -14,6 +15,14 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _AHEAD = 2  # items per process that are given out before a result is asked for
 
+# So much is read sooner by this process than another one has loaded TensorFlow.
+_BYTES_PER_PROCESS = 16 << 20
+
+
+def worthwhile(most: int, size: int) -> int:
+    """How many processes, at most so many, are worth their start for so many bytes."""
+    return min(most, 1 + size // _BYTES_PER_PROCESS)
+
 
 class Processes:
     """Processes that end with their context; one is this very process.
@@ -22,19 +31,21 @@ class Processes:
     connections of this process cannot hang in them.
     """
 
-    def __init__(self, count: int, module: str):
+    def __init__(self, count: int, *modules: str):
         """Starts nothing yet: processes start with the first items.
 
         Args:
             count: Number of processes.
-            module: What the server loads, that of the work.
+            modules: What the server loads: that of the work, and what else the work needs.
         """
         self._count = count
         self._pool: concurrent.futures.ProcessPoolExecutor | None = None
         if count > 1:
             context = multiprocessing.get_context("forkserver")
-            context.set_forkserver_preload(["trainer.quiet_tensorflow", module])
-            self._pool = concurrent.futures.ProcessPoolExecutor(count, context)
+            context.set_forkserver_preload(["trainer.quiet_tensorflow", *modules])
+            self._pool = concurrent.futures.ProcessPoolExecutor(
+                count, context, _end_when_interrupted
+            )
 
     def map(
         self, function: Callable[[_Item], _Result], items: Iterable[_Item]
@@ -75,3 +86,8 @@ class Processes:
     ) -> None:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
+
+
+def _end_when_interrupted() -> None:
+    """Lets an interrupt from the terminal, which all processes get, end them without a word."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -12,7 +12,7 @@ from bad_inputs import CASES, Case, Place, shard_corrupt, shard_of_another_schem
 from cluster_process import Program, local_cluster, trainer_flags
 from datasets_on_disk import Datasets
 
-LIMIT_SECONDS = 20  # from the start of the process to its end
+LIMIT_SECONDS = 60  # from the start of the process to its end, on a busy machine
 AT_ONCE = 2
 
 
@@ -119,7 +119,7 @@ def test_a_cluster_ends_with_the_chiefs_message(
     began = time.monotonic()
     with local_cluster(1, 1, flags) as program:
         assert program.finish() == 2, program.text
-    assert time.monotonic() - began < 2 * LIMIT_SECONDS
+    assert time.monotonic() - began < LIMIT_SECONDS
     [error] = program.errors
     assert error.startswith("[chief] error: ")
     assert part in error

@@ -85,7 +85,7 @@ class DenseParameters:
             with tf.device(self._devices[part]):
                 received = self._wire.receive(sent)
                 if self._mutexes:
-                    self._change_locked(part, tf.identity(received), steps[part])
+                    self._change_locked(part, received, steps[part])
                 else:
                     self._rule.dense(self._buffer.update(part, received, steps[part]))
 

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.model import Lookup, StatelessModel
+from tfps.refusal import refusal
 from tfps.store.dense_parameters import DenseParameters
 from tfps.store.gradient_clipping import GradientClipping
 from tfps.store.lease_progress import LeaseProgress
@@ -228,9 +229,8 @@ class ParameterStore:
         sizes = tf.stack([tf.size(part) for part in ids])
         joined = tf.concat(ids, 0)
         which = tf.repeat(tf.range(len(lookups)), sizes)
-        inside = (joined >= 0) & (joined < tf.gather(tf.constant(limits, tf.int64), which))
-        with tf.control_dependencies([_refuse_outside(inside, joined, which, names, limits)]):
-            moved = joined + tf.gather(tf.constant(offsets, tf.int64), which)
+        moved = joined + tf.gather(tf.constant(offsets, tf.int64), which)
+        moved += _refuse_outside(joined, which, names, limits)
         return tf.cast(moved, group.layout.id_dtype)
 
     def _shaped(self, rows: tf.Tensor, lookup: Lookup) -> tf.Tensor:
@@ -269,17 +269,17 @@ class ParameterStore:
 
 
 def _refuse_outside(
-    inside: tf.Tensor, ids: tf.Tensor, which: tf.Tensor, names: list[str], limits: list[int]
-) -> tf.Operation:
-    """Fails the step when an id lies outside its table; costs one comparison when none does."""
+    ids: tf.Tensor, which: tf.Tensor, names: list[str], limits: list[int]
+) -> tf.Tensor:
+    """0, scalar int64; fails the step when an id lies outside its table."""
+    rows = tf.gather(tf.constant(limits, tf.int64), which)
+    inside = (ids >= 0) & (ids < rows)
 
-    def fail() -> tf.Operation:
+    def message() -> tf.Tensor:
         bad = tf.argmin(tf.cast(inside, tf.int32))
-        rows = tf.gather(tf.constant(limits, tf.int64), which[bad])
-        message = tf.strings.format(
+        return tf.strings.format(
             "id {} is outside table {}, which has rows 0 to {}",
-            (ids[bad], tf.gather(tf.constant(names), which[bad]), rows - 1),
+            (ids[bad], tf.gather(tf.constant(names), which[bad]), rows[bad] - 1),
         )
-        return tf.debugging.Assert(False, [message])
 
-    return tf.cond(tf.reduce_all(inside), tf.no_op, fail)
+    return refusal(tf.reduce_all(inside), message)

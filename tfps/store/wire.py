@@ -29,8 +29,11 @@ class Wire:
         return tf.cast(value, self.dtype)
 
     def receive(self, value: tf.Tensor) -> tf.Tensor:
-        """What has arrived, float32."""
-        return tf.cast(value, tf.float32)
+        """What has arrived, float32, on the receiving device even where nothing is to be cast.
+
+        What waits for it then waits there, and for no message of its own.
+        """
+        return tf.identity(tf.cast(value, tf.float32))
 
 
 EXACT = Wire("float32")
