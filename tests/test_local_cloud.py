@@ -66,6 +66,15 @@ def test_both_clients_try_again(cloud, blob, what):
     assert cloud.counted()["faults"] == {what: 1}
 
 
+def test_an_upload_that_failed_goes_on_from_its_beginning(cloud, blob):
+    # The first request of an upload gives it an address; the second one, with the bytes, fails.
+    cloud.set(faults=(Fault("503", ("write",), next=1, skip=1),))
+    with tf.io.gfile.GFile("gs://bucket/dir/uploaded", "wb") as file:
+        file.write(CONTENT)
+    assert cloud.counted()["faults"] == {"503": 1}
+    assert read_by_tensorflow("gs://bucket/dir/uploaded") == CONTENT
+
+
 @pytest.mark.parametrize(
     ("what", "theirs"),
     [

@@ -133,7 +133,7 @@ def test_the_whole_census_flow_on_gs(cloud):
     prepare(32_561, 7)
     flags = training(CENSUS, "--set=train.epochs=2", "--set=train.batch_size=100")
     flags.append("--set=train.checkpoint_seconds=3")
-    faults = (Fault("503", fraction=0.01), Fault("truncate", ("read",), fraction=0.01))
+    faults = (Fault("503", fraction=0.01), Fault("truncate", ("read",), next=3, skip=3))
     cloud.set(latency_seconds=0.05, bytes_per_second=1e8, faults=faults)
     report = train_with_a_kill(2, flags)
     assert cloud.counted()["faults"].keys() == {"503", "truncate"}

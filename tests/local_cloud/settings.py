@@ -20,6 +20,7 @@ class Fault:
         fraction: Share of those requests, hit in even distances: request number n is hit when
             n * fraction passes a whole number.
         next: Hits so many of those requests, the next ones; instead of `fraction`.
+        skip: So many of those requests pass before the `next` ones are hit.
         object: Hits only requests with this text in the object's name.
     """
 
@@ -27,6 +28,7 @@ class Fault:
     kinds: tuple[str, ...] = ()
     fraction: float = 0.0
     next: int = 0
+    skip: int = 0
     object: str = ""
 
     def __post_init__(self) -> None:
@@ -84,7 +86,8 @@ class FaultPlan:
                 passed = math.floor(number * fault.fraction) > math.floor(
                     (number - 1) * fault.fraction
                 )
-                if not hit and (number <= fault.next or passed):
+                is_next = fault.skip < number <= fault.skip + fault.next
+                if not hit and (is_next or passed):
                     hit = fault.what
         return hit
 
