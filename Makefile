@@ -4,14 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := runs/demo
 
-.PHONY: help install demo test census faults storage lint types format clean
+.PHONY: help install demo test census slow lint types format clean
 
 help:
 	@echo "make demo       install, then train a DLRM on a local cluster, from data to predictions"
 	@echo "make test       lint, types and all tests (what CI runs)"
 	@echo "make census     the census job on the real data, faults included: CENSUS=DIR"
-	@echo "make faults     clusters whose tasks are killed, and how evenly leases spread: minutes"
-	@echo "make storage    the census layout from gs://, against a cloud on this machine"
+	@echo "make slow       the tests that take longer: killed tasks, gs://, how leases spread"
 	@echo "make format     let ruff rewrite the code's layout"
 	@echo "make clean      remove what the verbs above made, .venv included"
 
@@ -49,13 +48,9 @@ test: lint types
 census: install
 	TFPS_CENSUS=$(abspath $(CENSUS)) $(BIN)/pytest -m slow tests/integration/test_census.py
 
-# What leases promise, on clusters of up to 12 processes; nothing else should be running.
-faults: install
-	$(BIN)/pytest -m slow -s tests/integration/test_leases.py
-
-# A cloud of this machine with latency and limited bandwidth, and synthetic rows.
-storage: install
-	$(BIN)/pytest -m slow tests/integration/test_cloud_storage.py
+# What `make test` leaves out, on clusters of up to 12 processes; nothing else should be running.
+slow: install
+	$(BIN)/pytest -m slow
 
 format: install
 	$(BIN)/ruff format .

@@ -34,7 +34,7 @@ def whole(store):
     return {name: np.concatenate(parts) for name, parts in tensors.items()}
 
 
-@pytest.mark.parametrize("parts", [1, 2, 3])
+@pytest.mark.parametrize("parts", [pytest.param(1, marks=pytest.mark.slow), 2, 3])
 def test_a_checkpoint_is_restored_bit_for_bit_onto_any_number_of_ps(manifest, tmp_path, parts):
     first = trained(manifest)
     directory = CheckpointDirectory(str(tmp_path), keep=3)

@@ -116,6 +116,7 @@ def test_batches_pulled_ahead_lack_the_last_updates_and_no_others(manifest):
     np.testing.assert_allclose(ahead.store.read_table(0), by_hand.store.read_table(0), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_compiled_by_xla_a_step_computes_the_same(manifest):
     plain, compiled = (
         # XLA has random numbers of its own

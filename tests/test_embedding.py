@@ -318,7 +318,7 @@ class Run:
         return {table.name.split("/")[0]: self.store.read_table(i) for i, table in named}
 
 
-@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("parts", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_training_every_form_on_the_ps_equals_numpy_and_so_does_the_export(parts, tmp_path):
     run = Run(Bags(), parts)
     kernel, bias = (value.astype(np.float64) for value in run.store.read_dense())

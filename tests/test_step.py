@@ -1,3 +1,4 @@
+import os
 import re
 import subprocess
 import sys
@@ -10,7 +11,11 @@ DEVICES = 3
 def test_a_batch_split_over_devices_is_trained_as_a_whole_one():
     """In a process of its own: TensorFlow's devices are fixed once it has started."""
     run = subprocess.run(
-        [sys.executable, "-m", "tests.test_step"], capture_output=True, text=True, timeout=200
+        [sys.executable, "-m", "tests.test_step"],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0"},
+        capture_output=True,
+        text=True,
+        timeout=200,
     )
     assert run.returncode == 0, run.stderr[-3000:]
     placed = re.findall(r"MatMul: \(\w*MatMul\): \S*device:CPU:(\d)", run.stderr)

@@ -18,7 +18,11 @@ from tests.integration.cluster_process import (
 )
 from tfps.metrics import auc
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif("TFPS_CENSUS" not in os.environ, reason="needs the data: make census"),
+]
 RECORDS, EPOCHS = 32_561, 10
 CONFIG = "--config=configs/census.py"
 

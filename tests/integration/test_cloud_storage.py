@@ -19,6 +19,7 @@ from tests.training_fixtures import dataset
 from tfps import manifest
 
 CENSUS, SMOKE = "--config=configs/census.py", "--config=configs/smoke.py"
+pytestmark = pytest.mark.slow
 ROOT = "gs://bucket/flow"
 JOB_DIR = f"{ROOT}/job"
 
@@ -110,7 +111,6 @@ def test_a_shard_replaced_during_the_run_ends_it_before_the_next_checkpoint(clou
     assert json.loads(read_text(f"{job_dir}/report.json"))["status"] == "failed"
 
 
-@pytest.mark.slow
 def test_a_connection_that_stalls_for_good_ends_the_run(cloud):
     data = dataset(f"{ROOT}/stalled", records=200, shards=2)
     cloud.set(faults=(Fault("stall", ("read",), fraction=1.0, object=".tfrecord"),))
@@ -125,7 +125,6 @@ def test_a_connection_that_stalls_for_good_ends_the_run(cloud):
     assert cloud.counted()["faults"]["stall"] >= 3
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_whole_census_flow_on_gs(cloud):
     if tf.io.gfile.isdir(ROOT):

@@ -1,4 +1,4 @@
-"""What a cluster's leases promise: nothing is left out, nobody waits. Minutes; `make faults`."""
+"""What a cluster's leases promise: nothing is left out, nobody waits. Minutes; `make slow`."""
 
 import json
 import pathlib

@@ -91,7 +91,8 @@ def test_a_killed_chief_goes_on_where_it_was(
     assert report["metrics"]["auc"] > 0.7
 
 
-@pytest.mark.parametrize("ps", ["ps 0", "ps 1"])  # the first holds the leases' progress as well
+# The first holds the leases' progress as well.
+@pytest.mark.parametrize("ps", [pytest.param("ps 0", marks=pytest.mark.slow), "ps 1"])
 def test_a_killed_ps_ends_the_run(flags: list[str], job_dir: pathlib.Path, ps: str) -> None:
     with local_cluster(2, 2, flags) as program:
         program.see("epoch 1 of 2 trained")

@@ -222,6 +222,7 @@ def test_a_finished_job_trains_nothing_more(
         assert again.report[field] == local_run.report[field]
 
 
+@pytest.mark.slow
 def test_more_epochs_go_on_from_the_checkpoint_on_another_cluster(
     datasets: Datasets, tmp_path: pathlib.Path
 ) -> None:
