@@ -21,11 +21,11 @@ from benchmarks.cases import Case
 from benchmarks.measurement import Failed, Window, measure
 from benchmarks.systems import system
 from configs import criteo
-from tfps import examples, manifest
+from tfps.data import examples, manifest
+from tfps.data.manifest import Manifest
+from tfps.data.record_source import RecordSource
+from tfps.data.records import batches
 from tfps.epoch_order import EpochOrder
-from tfps.manifest import Manifest
-from tfps.record_source import RecordSource
-from tfps.records import batches
 
 _BATCH = Case().batch
 

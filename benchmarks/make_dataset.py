@@ -17,10 +17,11 @@ import shutil
 
 import numpy as np
 
-from tfps import config, manifest, overrides, records
+from tfps import config, overrides
+from tfps.data import manifest, records
+from tfps.data.manifest import Manifest
+from tfps.data.record_source import RecordSource
 from tfps.experiment import Experiment
-from tfps.manifest import Manifest
-from tfps.record_source import RecordSource
 from trainer.generate import generate
 
 SHARDS = 8

@@ -23,9 +23,10 @@ from benchmarks.cases import Case
 from benchmarks.measurement import Failed, Window, measure
 from benchmarks.systems import System, system
 from tests.local_cloud.local_cloud import LocalCloud
-from tfps import manifest, storage
-from tfps.shard_stager import ShardStager
-from tfps.staged_shards import ASKED, copy_name, note
+from tfps.data import manifest
+from tfps.data.shard_stager import ShardStager
+from tfps.data.staged_shards import ASKED, copy_name, note
+from tfps.storage import objects
 
 PLACES = ("local", "gs", "cached")
 _BUCKET = "benchmark"
@@ -101,7 +102,7 @@ def ensure(parent: pathlib.Path, case: Case) -> pathlib.Path:
 
 def upload(data: pathlib.Path) -> str:
     """Puts a dataset onto gs://; files that are links to one another are sent once."""
-    bucket = storage.client().bucket(_BUCKET)
+    bucket = objects.client().bucket(_BUCKET)
     sent: dict[int, Any] = {}
     for path in sorted(path for path in data.iterdir() if path.is_file()):
         name = posixpath.join("data", path.name)

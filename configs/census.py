@@ -12,10 +12,10 @@ from typing import Any
 
 import keras
 
-from tfps.converters import number, token_id
+from tfps.data.converters import number, token_id
+from tfps.data.rows import Field, RowFormat
 from tfps.experiment import Experiment, Train
 from tfps.feature import Feature
-from tfps.rows import Field, RowFormat
 from tfps.task import Task
 
 _COLUMNS = (

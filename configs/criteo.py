@@ -12,11 +12,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfps.converters import hexadecimal_id, number
+from tfps.data.converters import hexadecimal_id, number
+from tfps.data.rows import Field, RowFormat
 from tfps.errors import UserError
 from tfps.experiment import Experiment, Train
 from tfps.feature import Feature
-from tfps.rows import Field, RowFormat
 from tfps.task import Task
 
 _INTEGERS = tuple(f"integer_{index}" for index in range(1, 14))

@@ -5,10 +5,10 @@ from typing import Any
 
 import keras
 
-from tfps.converters import integer, number
+from tfps.data.converters import integer, number
+from tfps.data.rows import Field, RowFormat
 from tfps.experiment import Data, Experiment, Train
 from tfps.feature import Feature
-from tfps.rows import Field, RowFormat
 from tfps.task import Task
 
 _NUMBERS = ("number_1", "number_2", "number_3", "number_4")

@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from configs.smoke import Smoke
 from tests.training_fixtures import Trainer, dataset
-from tfps import records
+from tfps.data import records
+from tfps.data.record_source import RecordSource
 from tfps.epoch_order import EpochOrder
-from tfps.record_source import RecordSource
 
 
 @pytest.fixture(scope="module")

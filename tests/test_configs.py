@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from configs.criteo import Criteo
-from tfps import config, examples
+from tfps import config
+from tfps.data import examples
 from tfps.errors import UserError
 from tfps.experiment import Experiment
 from trainer.generate import generate

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from tests import visits
 from tests.training_fixtures import Trainer, dataset
+from tfps.data.record_index import RecordIndex
 from tfps.errors import RunError, UserError
-from tfps.record_index import RecordIndex
 from tfps.task_watch import TaskWatch
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfps import examples
+from tfps.data import examples
 from tfps.embedding import Embedding
 from tfps.errors import UserError
 from tfps.export import export

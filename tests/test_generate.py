@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from configs import census, criteo, smoke
-from tfps import examples, manifest, schema
+from tfps.data import examples, manifest, schema
 from tfps.errors import UserError
 from tfps.experiment import Experiment
 from tfps.feature import Feature

@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 
 from configs import smoke
-from tfps import examples, manifest, schema
+from tfps.data import examples, manifest, schema
+from tfps.data.record_index import STRIDE
 from tfps.errors import UserError
 from tfps.feature import Feature
-from tfps.record_index import STRIDE
 from trainer.generate import generate
 from trainer.index import index
 

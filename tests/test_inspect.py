@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from configs import smoke
-from tfps import examples
-from tfps.dataset_writer import DatasetWriter
+from tfps.data import examples
+from tfps.data.dataset_writer import DatasetWriter
 from tfps.errors import UserError
 from trainer import inspection_text
 from trainer.inspect import inspect

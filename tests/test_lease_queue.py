@@ -3,12 +3,12 @@ import random
 import numpy as np
 import pytest
 
+from tfps.data.manifest import Manifest
+from tfps.data.record_index import RecordIndex
+from tfps.data.shard import Shard
 from tfps.epoch_order import CHUNK_BLOCKS, EpochOrder
 from tfps.errors import UserError
 from tfps.lease_queue import LeaseQueue, QueueState
-from tfps.manifest import Manifest
-from tfps.record_index import RecordIndex
-from tfps.shard import Shard
 
 STRIDE = 100
 ORDER = EpochOrder(batch_size=10, shuffle_buffer=35, seed=0)  # blocks of 4 batches

@@ -9,14 +9,14 @@ from google.cloud.storage.retry import DEFAULT_RETRY
 
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
 from tests.local_cloud.settings import Fault, FaultPlan
-from tfps import storage
+from tfps.storage import objects
 
 CONTENT = bytes(range(256)) * 4000
 
 
 @pytest.fixture(name="blob")
 def blob_fixture(cloud):
-    blob = storage.client().bucket("bucket").blob("dir/object")
+    blob = objects.client().bucket("bucket").blob("dir/object")
     blob.upload_from_string(CONTENT)
     cloud.counted()
     return blob
@@ -31,7 +31,7 @@ def test_each_client_reads_what_the_other_wrote(cloud, blob):
     assert read_by_tensorflow() == CONTENT
     with tf.io.gfile.GFile("gs://bucket/dir/other", "wb") as file:
         file.write(CONTENT[:999])
-    assert storage.client().bucket("bucket").blob("dir/other").download_as_bytes() == CONTENT[:999]
+    assert objects.client().bucket("bucket").blob("dir/other").download_as_bytes() == CONTENT[:999]
     tf.io.gfile.rename("gs://bucket/dir/other", "gs://bucket/dir/third")
     assert tf.io.gfile.glob("gs://bucket/dir/*") == [
         "gs://bucket/dir/object",
@@ -48,8 +48,8 @@ def test_a_generation_grows_with_every_write_and_can_be_asked_for(cloud, blob):
     first = blob.generation
     blob.upload_from_string(b"new")
     assert blob.generation > first
-    assert storage.client().bucket("bucket").get_blob("dir/object").generation == blob.generation
-    old = storage.client().bucket("bucket").blob("dir/object", generation=first)
+    assert objects.client().bucket("bucket").get_blob("dir/object").generation == blob.generation
+    old = objects.client().bucket("bucket").blob("dir/object", generation=first)
     with pytest.raises(exceptions.NotFound):
         old.download_as_bytes()
     with pytest.raises(exceptions.PreconditionFailed):

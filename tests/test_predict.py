@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfps import dataset_writer, examples, metrics
+from tfps import metrics
+from tfps.data import dataset_writer, examples
 from tfps.errors import RunError, UserError
 from tfps.feature import Feature
 from tfps.task import Task
@@ -35,8 +36,8 @@ import dataclasses
 
 from tfps.experiment import Experiment
 from tfps.feature import Feature
-from tfps.converters import integer, number
-from tfps.rows import Field, RowFormat
+from tfps.data.converters import integer, number
+from tfps.data.rows import Field, RowFormat
 from tfps.task import Task
 
 

@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 
 from configs import census, criteo, smoke
-from tfps import examples, manifest, schema
+from tfps.data import examples, manifest, schema
+from tfps.data.manifest import Manifest
+from tfps.data.row_block import BLOCK_BYTES
 from tfps.errors import UserError
-from tfps.manifest import Manifest
-from tfps.row_block import BLOCK_BYTES
 from trainer.prepare import prepare
 
 ROOT = Path(__file__).parent.parent

@@ -7,11 +7,11 @@ import tensorflow as tf
 from configs.smoke import get_config
 from tfps.closures import Closures
 from tfps.coordinator import Coordinator, slots
+from tfps.data.record_source import RecordSource
 from tfps.epoch_order import EpochOrder
 from tfps.executor import LocalExecutor
 from tfps.lease_queue import LeaseQueue, QueueState
 from tfps.model import StatelessModel
-from tfps.record_source import RecordSource
 from tfps.step import Step
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.rules import Rules

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfps.dataset_writer import DatasetWriter
+from tfps.data.dataset_writer import DatasetWriter
 from tfps.experiment import Data, Experiment, Train
 from tfps.feature import Feature
 from tfps.task import Task

@@ -5,10 +5,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps import records
+from tfps.data import records
+from tfps.data.record_source import RecordSource
 from tfps.epoch_order import EpochOrder
 from tfps.experiment import Experiment
-from tfps.record_source import RecordSource
 from tfps.step import Batch, Step, batch_records
 from tfps.store.lease_progress import LeaseProgress
 

@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfps import bad_record, failures
+from tfps import failures
 from tfps.closures import Closures
+from tfps.data import bad_record
+from tfps.data.record_source import RecordSource
 from tfps.errors import RunError
 from tfps.executor import Executor
 from tfps.experiment import Train
 from tfps.lease import Lease
 from tfps.lease_length import LeaseLength
 from tfps.lease_queue import LeaseQueue
-from tfps.record_source import RecordSource
 from tfps.store.lease_progress import LeaseProgress, SlotProgress
 from tfps.task_watch import TaskWatch
 from tfps.throughput import Throughput

@@ -5,8 +5,8 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tfps.data.shard import Shard
 from tfps.experiment import Experiment
-from tfps.shard import Shard
 
 # Saved positions in an epoch count on it: when it changes, the checkpoint's format has to.
 CHUNK_BLOCKS = 64

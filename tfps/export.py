@@ -7,12 +7,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfps import examples, signature_inputs
+from tfps import signature_inputs
 from tfps.built_model import built_model
-from tfps.cloud_path import is_cloud
+from tfps.data import examples
 from tfps.model import StatelessModel
 from tfps.model_inputs import model_inputs
 from tfps.named_predictions import named_predictions
+from tfps.storage.cloud_path import is_cloud
 from tfps.store.parameter_store import ParameterStore
 from tfps.task import Task
 

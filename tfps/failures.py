@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from tfps.bad_record import BadRecord
+from tfps.data.bad_record import BadRecord
 from tfps.errors import RunError, UserError
 
 _PS = re.compile(r"/job:ps/replica:0/task:(\d+)")

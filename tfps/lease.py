@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from tfps.record_source import RecordSource
+from tfps.data.record_source import RecordSource
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,11 +4,11 @@ import collections
 import dataclasses
 from typing import Any
 
+from tfps.data.manifest import Manifest
+from tfps.data.record_source import RecordSource
 from tfps.epoch_order import Chunk, EpochOrder
 from tfps.errors import UserError
 from tfps.lease import Lease
-from tfps.manifest import Manifest
-from tfps.record_source import RecordSource
 
 _SETTINGS = {
     "batch_size": "train.batch_size",

@@ -7,9 +7,9 @@ from typing import Any
 import keras
 
 from tfps import metrics
+from tfps.data.rows import RowFormat
 from tfps.errors import UserError
 from tfps.feature import Feature
-from tfps.rows import RowFormat
 from tfps.table import Table
 
 Metric = Callable[[Any, Any], Any]

@@ -3,9 +3,10 @@
 import itertools
 from collections.abc import Sequence
 
-from tfps import byte_size, records
+from tfps import byte_size
+from tfps.data import records
+from tfps.data.record_source import RecordSource
 from tfps.placement import PROCESS_BYTES, WORKING_BYTES, Placement
-from tfps.record_source import RecordSource
 from tfps.wire_bytes import WireBytes
 from trainer.run_inputs import RunInputs
 

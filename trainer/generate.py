@@ -20,12 +20,14 @@ import numpy.typing as npt
 from absl import flags
 from tqdm import tqdm
 
-from tfps import config, examples, metrics, overrides, storage_preflight
-from tfps.dataset_writer import DatasetWriter
+from tfps import config, metrics, overrides
+from tfps.data import examples
+from tfps.data.dataset_writer import DatasetWriter
+from tfps.data.manifest import Manifest
+from tfps.data.planted import PlantedSignal
 from tfps.experiment import Experiment
-from tfps.manifest import Manifest
-from tfps.planted import PlantedSignal
-from tfps.storage_preflight import Use
+from tfps.storage import preflight
+from tfps.storage.preflight import Use
 from trainer import entry
 
 _BLOCK_RECORDS = 4096
@@ -94,7 +96,7 @@ def main() -> None:
     values = flags.FLAGS
     started = time.monotonic()
     experiment = overrides.apply(config.load(values.config), values.set)
-    storage_preflight.check([Use("--output", values.output, writes=True)])
+    preflight.check([Use("--output", values.output, writes=True)])
     dataset = generate(
         experiment,
         output=values.output,

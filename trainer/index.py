@@ -21,12 +21,14 @@ import tensorflow as tf
 from absl import flags
 from tqdm import tqdm
 
-from tfps import config, manifest, overrides, storage_preflight
+from tfps import config, overrides
+from tfps.data import manifest
+from tfps.data.manifest import Manifest
+from tfps.data.record_index import STRIDE, RecordIndex
 from tfps.errors import UserError
 from tfps.experiment import Experiment
-from tfps.manifest import Manifest
-from tfps.record_index import STRIDE, RecordIndex
-from tfps.storage_preflight import Use
+from tfps.storage import preflight
+from tfps.storage.preflight import Use
 from trainer import data_files, entry, shard_scan
 from trainer.processes import Processes, worthwhile
 from trainer.shard_scan import ShardScan
@@ -132,7 +134,7 @@ def main() -> None:
     values = flags.FLAGS
     started = time.monotonic()
     experiment = overrides.apply(config.load(values.config), values.set)
-    storage_preflight.check([Use("--data", values.data, writes=True)])
+    preflight.check([Use("--data", values.data, writes=True)])
     made, scans = index(experiment, values.data, values.processes, values.name, values.overwrite)
     compressed = sum(bool(shard.compression) for shard in made.shards)
     detail = f", {compressed} of them compressed" if compressed else ""

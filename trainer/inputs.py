@@ -6,10 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps import manifest as manifests
-from tfps import schema
+from tfps.data import manifest as manifests
+from tfps.data import schema
+from tfps.data.manifest import Manifest
 from tfps.errors import UserError
-from tfps.manifest import Manifest
 from tfps.task import Task
 
 

@@ -21,13 +21,14 @@ import tensorflow as tf
 from absl import flags
 from tqdm import tqdm
 
-from tfps import manifest, record_check, storage_preflight
+from tfps.data import manifest, record_check
+from tfps.data.manifest import Manifest
+from tfps.data.record_index import STRIDE
+from tfps.data.record_scan import scan
 from tfps.errors import EXIT_OK, EXIT_USER, UserError
 from tfps.feature import Feature
-from tfps.manifest import Manifest
-from tfps.record_index import STRIDE
-from tfps.record_scan import scan
-from tfps.storage_preflight import Use
+from tfps.storage import preflight
+from tfps.storage.preflight import Use
 from trainer import data_files, entry, inspection_text, shard_scan
 from trainer.processes import Processes, worthwhile
 from trainer.shard_scan import ShardScan
@@ -153,7 +154,7 @@ def main() -> int:
     if not values.data:
         raise UserError("name the data: python -m trainer.inspect DATA")
     started = time.monotonic()
-    storage_preflight.check([Use("data", values.data)])
+    preflight.check([Use("data", values.data)])
     found = inspect(values.data, values.processes)
     records = sum(each.shard.records for each in found.scans)
     sample = _sample(found, max(values.records, _SAMPLED_RECORDS))

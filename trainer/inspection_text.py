@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tfps.manifest import Manifest
-from tfps.shard import Shard
+from tfps.data.manifest import Manifest
+from tfps.data.shard import Shard
 from trainer.shard_scan import ShardScan
 
 _KINDS = {"int64_list": "int64", "float_list": "float32", "bytes_list": "string"}

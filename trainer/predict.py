@@ -30,10 +30,11 @@ import tensorflow as tf
 from absl import flags
 from tqdm import tqdm
 
-from tfps import config, metrics, overrides, storage_preflight
+from tfps import config, metrics, overrides
+from tfps.data.rows import RowFormat
 from tfps.errors import UserError
-from tfps.rows import RowFormat
-from tfps.storage_preflight import Use
+from tfps.storage import preflight
+from tfps.storage.preflight import Use
 from trainer import entry
 from trainer.exported_model import ExportedModel
 from trainer.prediction_input import FORMATS, PredictionInput
@@ -174,7 +175,7 @@ def main() -> None:
     """Predicts what the flags name and prints a summary."""
     values = flags.FLAGS
     started = time.monotonic()
-    storage_preflight.check(
+    preflight.check(
         [
             Use("--model", values.model),
             Use("--data", values.data),

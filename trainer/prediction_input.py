@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from tfps import manifest, record_scan
+from tfps.data import manifest, record_scan
+from tfps.data.rows import RowFormat
 from tfps.errors import UserError
-from tfps.rows import RowFormat
 from trainer import data_files
 from trainer.exported_model import ExportedModel
 from trainer.prediction_rows import PredictionRows

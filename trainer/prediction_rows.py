@@ -9,11 +9,11 @@ from typing import IO, cast
 
 import tensorflow as tf
 
-from tfps import examples
-from tfps.converters import integer, number
+from tfps.data import examples
+from tfps.data.converters import integer, number
+from tfps.data.rows import BadRow, Field, RowFormat, Value
 from tfps.errors import UserError
 from tfps.feature import Feature
-from tfps.rows import BadRow, Field, RowFormat, Value
 from trainer.record_batch import RecordBatch
 
 _CONVERTERS: dict[str, Callable[[str], Value]] = {

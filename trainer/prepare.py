@@ -20,15 +20,15 @@ import tensorflow as tf
 from absl import flags
 from tqdm import tqdm
 
-from tfps import storage_preflight
-from tfps.dataset_writer import DatasetWriter
+from tfps.data.dataset_writer import DatasetWriter
+from tfps.data.manifest import Manifest
+from tfps.data.parquet_block import is_parquet, parquet_blocks
+from tfps.data.row_block import row_blocks
+from tfps.data.rows import RowFormat
 from tfps.errors import UserError
 from tfps.experiment import Experiment
-from tfps.manifest import Manifest
-from tfps.parquet_block import is_parquet, parquet_blocks
-from tfps.row_block import row_blocks
-from tfps.rows import RowFormat
-from tfps.storage_preflight import Use
+from tfps.storage import preflight
+from tfps.storage.preflight import Use
 from trainer import entry, row_encoding
 from trainer.processes import Processes, worthwhile
 from trainer.row_encoding import Block, ConfiguredExperiment
@@ -125,7 +125,7 @@ def main() -> None:
     values = flags.FLAGS
     started = time.monotonic()
     inputs = [Use("--input", path) for path in values.input]
-    storage_preflight.check([*inputs, Use("--output", values.output, writes=True)])
+    preflight.check([*inputs, Use("--output", values.output, writes=True)])
     dataset = prepare(
         ConfiguredExperiment(values.config, tuple(values.set)),
         inputs=values.input,

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from tfps import examples, record_check
+from tfps.data import examples, record_check
 from tfps.errors import UserError
 from tfps.feature import Feature
 

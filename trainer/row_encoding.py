@@ -8,14 +8,15 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from tfps import config, examples, overrides
+from tfps import config, overrides
+from tfps.data import examples
+from tfps.data.parquet_block import ParquetBlock
+from tfps.data.record_encoder import RecordEncoder
+from tfps.data.record_frame import frame
+from tfps.data.row_block import RowBlock
+from tfps.data.rows import BadRow, RowFormat
 from tfps.errors import UserError
 from tfps.experiment import Experiment
-from tfps.parquet_block import ParquetBlock
-from tfps.record_encoder import RecordEncoder
-from tfps.record_frame import frame
-from tfps.row_block import RowBlock
-from tfps.rows import BadRow, RowFormat
 
 Block = RowBlock | ParquetBlock
 

@@ -8,14 +8,14 @@ import keras
 import tensorflow as tf
 
 import tfps
-from tfps import storage_preflight
 from tfps.cluster import Cluster
+from tfps.data.manifest import Manifest
+from tfps.data.staged_shards import StagedShards
 from tfps.experiment import Experiment
-from tfps.manifest import Manifest
 from tfps.model import StatelessModel
 from tfps.placement import check_memory
-from tfps.staged_shards import StagedShards
-from tfps.storage_preflight import Use
+from tfps.storage import preflight
+from tfps.storage.preflight import Use
 from tfps.store.rules import Rules
 from tfps.store.store_layout import StoreLayout
 from tfps.task_metrics import check_metrics
@@ -71,7 +71,7 @@ class RunInputs:
                 parameters do not fit the ps.
         """
         task = experiment.task
-        storage_preflight.check(
+        preflight.check(
             [
                 Use("--train_data", experiment.data.train),
                 Use("--eval_data", experiment.data.eval),

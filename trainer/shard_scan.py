@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tfps import manifest, record_check
+from tfps.data import manifest, record_check
+from tfps.data.record_index import STRIDE
+from tfps.data.record_scan import StoredRecord, compression_of, scan
+from tfps.data.shard import Shard
 from tfps.feature import Feature
-from tfps.record_index import STRIDE
-from tfps.record_scan import StoredRecord, compression_of, scan
-from tfps.shard import Shard
 
 
 @dataclasses.dataclass(frozen=True)

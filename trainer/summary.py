@@ -15,11 +15,11 @@ def main() -> None:
     """Prints the summary of a job's report."""
     if not _FLAGS.job_dir:
         raise UserError("--job_dir is missing")
+    from tfps import report
     from trainer import quiet_tensorflow  # noqa: F401 (first, so that loading it makes no noise)
+    from tfps.storage import preflight  # isort: skip
 
-    from tfps import report, storage_preflight  # isort: skip
-
-    storage_preflight.check([storage_preflight.Use("--job_dir", _FLAGS.job_dir)])
+    preflight.check([preflight.Use("--job_dir", _FLAGS.job_dir)])
     fields = report.read(_FLAGS.job_dir)
     if fields is None:
         raise UserError(f"--job_dir={_FLAGS.job_dir} holds no report.json: no job ran there")

@@ -188,8 +188,8 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay) -> int:
 
 
 def _run_server(cluster: Cluster) -> int:
-    from tfps import storage_preflight
     from tfps.server import ServerOptions, serve
+    from tfps.storage import preflight
 
     terminal.quiet_tensorflow()
     options = ServerOptions(
@@ -200,7 +200,7 @@ def _run_server(cluster: Cluster) -> int:
     )
     # Only a ps writes there, its part of each checkpoint.
     writes = cluster.job == "ps"
-    storage_preflight.check([storage_preflight.Use("--job_dir", _FLAGS.job_dir, writes)])
+    preflight.check([preflight.Use("--job_dir", _FLAGS.job_dir, writes)])
     if cluster.job == "worker":
         _start_staging()
     serve(cluster, _FLAGS.job_dir, options)
@@ -212,7 +212,7 @@ def _start_staging() -> None:
     if not _FLAGS.cache_dir:
         return
     from tfps import byte_size
-    from tfps.shard_stager import ShardStager
+    from tfps.data.shard_stager import ShardStager
 
     limit = byte_size.parse(_FLAGS.cache_bytes, "--cache_bytes")
     try:

@@ -7,17 +7,18 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tfps import shard_files, storage_retries
 from tfps.checkpoint import CheckpointDirectory
 from tfps.closures import Closures
 from tfps.coordinator import Coordinator, slots
+from tfps.data import shard_files
+from tfps.data.record_source import RecordSource
 from tfps.epoch_order import EpochOrder
 from tfps.executor import Executor
 from tfps.export import export
 from tfps.lease_queue import LeaseQueue, QueueState
-from tfps.record_source import RecordSource
 from tfps.report import FINISHED, Report
 from tfps.step import Step
+from tfps.storage import retries
 from tfps.store.parameter_store import ParameterStore
 from tfps.task_metrics import task_metrics
 from tfps.task_watch import TaskWatch
@@ -178,7 +179,7 @@ class Training:
             "seconds": round(time.monotonic() - self._began, 3),
             "examples_per_second": round(self._coordinator.throughput.examples_per_second, 1),
             "failures": [dataclasses.asdict(failure) for failure in self._watch.failures],
-            "storage_retries": storage_retries.count(),
+            "storage_retries": retries.count(),
         }
 
     def _loss_scale(self) -> dict[str, Any] | None:

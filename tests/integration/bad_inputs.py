@@ -11,7 +11,7 @@ import tensorflow as tf
 from cluster_process import trainer_flags
 from datasets_on_disk import Datasets, generate
 
-from tfps import manifest
+from tfps.data import manifest
 
 CONFIG = """
 import dataclasses

@@ -9,8 +9,8 @@ import tensorflow as tf
 from cluster_process import Program
 
 from configs import smoke
-from tfps import manifest
-from tfps.dataset_writer import DatasetWriter
+from tfps.data import manifest
+from tfps.data.dataset_writer import DatasetWriter
 
 UNEVEN = (0, 1, 33, 500, 517, 640, 312)  # records per shard
 

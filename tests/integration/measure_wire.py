@@ -18,18 +18,19 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 from absl import flags
 
 from tests.integration.tcp_counters import bytes_to, resident_peak
-from tfps import config, manifest, records, strategy
+from tfps import config, strategy
 from tfps.closures import Closures
 from tfps.cluster import decode
 from tfps.coordinator import Coordinator, slots
+from tfps.data import manifest, records
+from tfps.data.manifest import Manifest
+from tfps.data.record_source import RecordSource
 from tfps.epoch_order import EpochOrder
 from tfps.executor import ClusterExecutor
 from tfps.experiment import Experiment
 from tfps.lease_queue import LeaseQueue, QueueState
-from tfps.manifest import Manifest
 from tfps.model import StatelessModel
 from tfps.placement import Placement
-from tfps.record_source import RecordSource
 from tfps.server import ServerOptions, serve
 from tfps.step import Step
 from tfps.store.parameter_store import ParameterStore

@@ -16,7 +16,7 @@ from cluster_process import PATIENCE, Program, local_cluster
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
 from tests.local_cloud.settings import Fault
 from tests.training_fixtures import dataset
-from tfps import manifest
+from tfps.data import manifest
 
 CENSUS, SMOKE = "--config=configs/census.py", "--config=configs/smoke.py"
 pytestmark = pytest.mark.slow

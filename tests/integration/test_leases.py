@@ -14,7 +14,7 @@ from cluster_process import Program, local_cluster, read_report
 from tests import visits
 from tests.training_fixtures import Trainer
 from tfps.checkpoint import CheckpointDirectory
-from tfps.manifest import Manifest
+from tfps.data.manifest import Manifest
 from trainer.inputs import identity
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -6,15 +6,15 @@ import pytest
 
 from tests.local_cloud.local_cloud import LocalCloud
 from tests.local_cloud.settings import Settings
-from tfps import storage
+from tfps.storage import objects
 
 
 def forget_credentials() -> None:
     """Makes the next request look for credentials again."""
-    if storage.client.cache_info().currsize:
-        storage.client().close()
-    storage.credentials.cache_clear()
-    storage.client.cache_clear()
+    if objects.client.cache_info().currsize:
+        objects.client().close()
+    objects.credentials.cache_clear()
+    objects.client.cache_clear()
 
 
 @pytest.fixture(name="cloud_process", scope="module")

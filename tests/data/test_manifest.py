@@ -1,0 +1,183 @@
+import json
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from configs.smoke import Smoke
+from tfps.data import manifest
+from tfps.data.dataset_writer import DatasetWriter
+from tfps.data.examples import encode
+from tfps.data.manifest import Manifest
+from tfps.errors import UserError
+
+TASK = Smoke()
+RECORD = encode(
+    {"numbers": [1.0, 2.0, 3.0, 4.0], "token": 3, "label": 1}, TASK.features(), TASK.labels()
+)
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Manifest:
+    with DatasetWriter(str(tmp_path / "data"), "few", 3, TASK) as writer:
+        for index in range(5):
+            writer.write(index % 2, RECORD)
+        return writer.finish(rejected_rows=2, best_auc=0.75)
+
+
+def manifest_path(dataset: Manifest) -> Path:
+    return Path(dataset.directory) / "manifest.json"
+
+
+def test_what_is_written_is_read(dataset: Manifest) -> None:
+    read = manifest.read(dataset.directory)
+    assert read == dataset
+    assert (read.records, read.rejected_rows, read.best_auc) == (5, 2, 0.75)
+    assert [shard.file for shard in read.shards] == [
+        f"few-0000{index}-of-00003.tfrecord" for index in range(3)
+    ]
+    assert [shard.records for shard in read.shards] == [3, 2, 0]
+    for shard in read.shards:
+        path = read.path_of(shard)
+        assert sum(1 for _ in tf.data.TFRecordDataset(path)) == shard.records
+        assert Path(path).stat().st_size == shard.bytes
+        manifest.verify(read, shard)
+    assert read.bytes == sum(shard.bytes for shard in read.shards)
+    assert json.loads(manifest_path(dataset).read_text())["format"] == 3
+    assert read.shards[2].crc32c == "00000000"
+
+
+def test_the_checksum_is_the_known_one(tmp_path: Path) -> None:
+    (tmp_path / "digits").write_text("123456789")
+    assert manifest.checksum(str(tmp_path / "digits")) == "e3069283"
+
+
+def test_a_changed_shard_fails_its_checksum(dataset: Manifest) -> None:
+    shard = dataset.shards[0]
+    path = Path(dataset.path_of(shard))
+    content = bytearray(path.read_bytes())
+    content[20] ^= 1
+    path.write_bytes(content)
+    manifest.read(dataset.directory)
+    with pytest.raises(UserError, match=r"few-00000-of-00003\.tfrecord is corrupt: its crc32c is"):
+        manifest.verify(dataset, shard)
+    path.unlink()
+    with pytest.raises(UserError, match="cannot be read"):
+        manifest.verify(dataset, shard)
+
+
+def test_directories_that_are_no_dataset(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"^--train_data=.*absent does not exist; run trainer\.prep"
+    ):
+        manifest.read(str(tmp_path / "absent"), "--train_data")
+    with pytest.raises(UserError, match=r"has no manifest\.json; run trainer\.prepare"):
+        manifest.read(str(tmp_path))
+    with pytest.raises(UserError, match=r"is no directory of that name; .* trainer\.index"):
+        manifest.read(str(tmp_path / "*.tfrecord"))
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UserError, match="is a file; name the directory"):
+        manifest.read(str(tmp_path / "file"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "has format None, but this version reads 3"),
+        ('{"format": 7}', "has format 7"),
+        ('{"format": 3}', "'shards' is None, not a list"),
+        ('{"format": 3, "name": "n", "shards": [], "features": [3]}', "features: 'name' is None"),
+    ],
+)
+def test_manifests_that_cannot_be_understood(dataset: Manifest, text: str, message: str) -> None:
+    manifest_path(dataset).write_text(text)
+    with pytest.raises(UserError, match=message):
+        manifest.read(dataset.directory)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("records", "3", "shards: 'records' is '3', not a int"),
+        ("file", "../few", "not the name of a file"),
+        ("compression", "LZ4", "'compression' is 'LZ4', not one of '', 'GZIP', 'ZLIB'"),
+        ("generation", None, "'generation' is None, not a int"),
+    ],
+)
+def test_a_shard_entry_that_is_wrong(dataset: Manifest, key: str, value: str, message: str) -> None:
+    content = json.loads(manifest_path(dataset).read_text())
+    content["shards"][0][key] = value
+    manifest_path(dataset).write_text(json.dumps(content))
+    with pytest.raises(UserError, match=message):
+        manifest.read(dataset.directory)
+
+
+def test_an_index_that_is_wrong(dataset: Manifest) -> None:
+    index = Path(dataset.directory) / "few.index"
+    content = index.read_bytes()
+    index.write_bytes(bytes(8) + content[8:] + bytes(8))
+    with pytest.raises(
+        UserError, match=r"few\.index is not the one that manifest\.json was written"
+    ):
+        manifest.read(dataset.directory)
+    index.unlink()
+    with pytest.raises(UserError, match=r"the index few\.index is missing; run trainer\.prepare"):
+        manifest.read(dataset.directory)
+    index.write_bytes(content)
+    path = manifest_path(dataset)
+    path.write_text(path.read_text().replace('"records": 3', '"records": 1500'))
+    with pytest.raises(UserError, match=r"does not fit the shards .*it has 16 bytes, not 24"):
+        manifest.read(dataset.directory)
+
+
+def test_a_dataset_whose_index_is_lost_can_be_replaced(dataset: Manifest) -> None:
+    (Path(dataset.directory) / "few.index").unlink()
+    manifest.remove(dataset.directory)
+    assert list(Path(dataset.directory).iterdir()) == []
+
+
+def test_missing_and_cut_shards_are_named(dataset: Manifest) -> None:
+    Path(dataset.path_of(dataset.shards[0])).unlink()
+    path = Path(dataset.path_of(dataset.shards[1]))
+    path.write_bytes(path.read_bytes()[:-3])
+    size = dataset.shards[1].bytes
+    with pytest.raises(UserError) as caught:
+        manifest.read(dataset.directory)
+    assert "shard few-00000-of-00003.tfrecord is missing" in str(caught.value)
+    assert f"00001-of-00003.tfrecord has {size - 3} bytes, but the manifest says {size}" in str(
+        caught.value
+    )
+
+
+def test_a_dataset_is_not_overwritten_unasked(dataset: Manifest) -> None:
+    with pytest.raises(UserError, match=r"already holds a dataset.*--overwrite"):
+        DatasetWriter(dataset.directory, "new", 1, TASK)
+    assert manifest.read(dataset.directory) == dataset
+    with DatasetWriter(dataset.directory, "new", 1, TASK, overwrite=True) as writer:
+        assert not manifest_path(dataset).exists()
+        writer.finish()
+    assert sorted(path.name for path in Path(dataset.directory).iterdir()) == [
+        "manifest.json",
+        "new-00000-of-00001.tfrecord",
+        "new.index",
+    ]
+
+
+def test_a_dataset_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    def fail() -> None:
+        with DatasetWriter(str(tmp_path), "few", 2, TASK) as writer:
+            writer.write(0, RECORD)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_outputs_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UserError, match="cannot be written"):
+        DatasetWriter(str(tmp_path / "file" / "data"), "few", 1, TASK)
+    with pytest.raises(UserError, match="--name=a/b"):
+        DatasetWriter(str(tmp_path), "a/b", 1, TASK)

@@ -1,0 +1,40 @@
+import pytest
+
+from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
+from tests.local_cloud.settings import Fault
+from tfps.errors import UserError
+from tfps.storage import objects, retries
+
+
+def test_a_listing_is_paged_and_tells_size_generation_and_checksum(cloud):
+    bucket = objects.client().bucket("bucket")
+    names = [f"{number:02d}" for number in range(7)]
+    blobs = [bucket.blob(f"listed/{name}") for name in names]
+    for number, blob in enumerate(blobs):
+        blob.upload_from_string(b"x" * number)
+    bucket.blob("listed/deeper/one").upload_from_string(b"")
+    bucket.blob("listed2").upload_from_string(b"")
+    cloud.set(page_size=3)
+    found = objects.list_objects("gs://bucket/listed")
+    assert cloud.counted()["requests"] == {"list": 3}
+    assert list(found) == names
+    assert [found[name].bytes for name in names] == list(range(7))
+    assert [found[name].generation for name in names] == [blob.generation for blob in blobs]
+    assert found["00"].crc32c == "00000000"
+
+
+def test_failed_requests_are_made_again_and_counted(cloud):
+    objects.client().bucket("bucket").blob("again/x").upload_from_string(b"abc")
+    before = retries.count()
+    for what in ("503", "429", "truncate"):
+        cloud.set(faults=(Fault(what, ("list",), next=1),))
+        assert objects.list_objects("gs://bucket/again")["x"].bytes == 3
+    assert retries.count() - before == 3
+
+
+def test_a_listing_that_cannot_be_had_says_why(cloud):
+    with pytest.raises(UserError, match="there is no bucket 'absent'; correct the name, or make"):
+        objects.list_objects("gs://absent/dir")
+    cloud.set(permissions={"bucket": ()})
+    with pytest.raises(UserError, match="may not use the bucket 'bucket'; grant their account"):
+        objects.list_objects("gs://bucket/dir")

@@ -1,0 +1,1 @@
+"""Datasets: rows and TFRecords, shards with their manifest and index, batches of records."""

@@ -1,0 +1,167 @@
+"""Writes a dataset: TFRecord shards, then the index and manifest that make them one."""
+
+import posixpath
+import re
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from tfps.data import manifest
+from tfps.data.manifest import Manifest
+from tfps.data.record_frame import frame
+from tfps.data.record_index import STRIDE, RecordIndex
+from tfps.data.shard import Shard
+from tfps.errors import UserError
+from tfps.task import Task
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+class DatasetWriter:
+    """A dataset being written; as a context it removes its shards when it fails.
+
+    Attributes:
+        files: Names of the shards, in order.
+    """
+
+    def __init__(
+        self, directory: str, name: str, shards: int, task: Task, overwrite: bool = False
+    ) -> None:
+        """Opens all shards.
+
+        Args:
+            directory: Made when it does not exist; local or `gs://`.
+            name: Prefix of the shards' names.
+            shards: Their number.
+            task: Whose features and labels a record holds.
+            overwrite: Removes a dataset that is in the directory; without it that is an error.
+
+        Raises:
+            UserError: If the name is no file name, or the directory holds a dataset or cannot be
+                written.
+        """
+        if not _NAME.fullmatch(name):
+            raise UserError(f"--name={name}: use letters, digits, '-', '_' and '.' only")
+        self.files = [f"{name}-{index:05d}-of-{shards:05d}.tfrecord" for index in range(shards)]
+        self._directory = directory
+        self._name = name
+        self._features = task.features()
+        self._labels = task.labels()
+        self._records = [0] * shards
+        self._bytes = [0] * shards
+        self._offsets: list[list[int]] = [[] for _ in range(shards)]
+        self._files: list[tf.io.gfile.GFile] = []
+        self._done = False
+        try:
+            self._clear(overwrite)
+            tf.io.gfile.makedirs(directory)
+            self._files = [tf.io.gfile.GFile(self._path(file), "wb") for file in self.files]
+            for opened in self._files:
+                opened.write(b"")  # a file is made by the first write
+        except tf.errors.OpError as error:
+            raise self._unwritable(error) from None
+
+    def write(self, shard: int, record: bytes) -> None:
+        """Adds a serialized record to a shard.
+
+        Raises:
+            UserError: If the shard cannot be written.
+        """
+        framed = frame(record)
+        self.write_frames(shard, framed, np.array([len(framed)]))
+
+    def write_frames(self, shard: int, frames: bytes, sizes: npt.NDArray[np.int64]) -> None:
+        """Adds records that have their frames already to a shard.
+
+        Args:
+            shard: Index of the shard.
+            frames: The records as they stand in a file (`record_frame.frame`).
+            sizes: Bytes of each, its frame included, `[records]`.
+
+        Raises:
+            UserError: If the shard cannot be written.
+        """
+        try:
+            self._files[shard].write(frames)
+        except tf.errors.OpError as error:
+            raise self._unwritable(error) from None
+        first = -self._records[shard] % STRIDE  # of these records, the first one with an entry
+        if first < len(sizes):
+            offsets = self._bytes[shard] + np.cumsum(sizes) - sizes
+            self._offsets[shard].extend(offsets[first::STRIDE].tolist())
+        self._records[shard] += len(sizes)
+        self._bytes[shard] += len(frames)
+
+    def finish(self, rejected_rows: int = 0, best_auc: float | None = None) -> Manifest:
+        """Closes the shards and writes the manifest.
+
+        Args:
+            rejected_rows: Bad rows that were left out.
+            best_auc: The AUC that a planted signal allows.
+
+        Returns:
+            The manifest, with sizes and checksums as the storage gives them back.
+        """
+        try:
+            for opened in self._files:
+                opened.close()
+            written = Manifest(
+                name=self._name,
+                features=[feature.schema() for feature in self._features],
+                labels=[label.schema() for label in self._labels],
+                shards=tuple(map(self._shard, self.files, self._records)),
+                index=RecordIndex(
+                    STRIDE, tuple(np.array(each, np.int64) for each in self._offsets)
+                ),
+                rejected_rows=rejected_rows,
+                best_auc=best_auc,
+                directory=self._directory,
+            )
+            manifest.write(written)
+        except tf.errors.OpError as error:
+            raise self._unwritable(error) from None
+        self._done = True
+        return written
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._done:
+            return
+        try:
+            for opened in self._files:
+                opened.close()
+            for file in self.files:
+                tf.io.gfile.remove(self._path(file))
+        except tf.errors.OpError as failure:
+            raise self._unwritable(failure) from error
+
+    def _path(self, file: str) -> str:
+        return posixpath.join(self._directory, file)
+
+    def _shard(self, file: str, records: int) -> Shard:
+        path = self._path(file)
+        size = tf.io.gfile.stat(path).length
+        return Shard(file, records, size, manifest.checksum(path))
+
+    def _clear(self, overwrite: bool) -> None:
+        if not tf.io.gfile.exists(self._path(manifest.FILE)):
+            return
+        if not overwrite:
+            raise UserError(
+                f"--output={self._directory} already holds a dataset; name another directory, or "
+                "replace it with --overwrite"
+            )
+        manifest.remove(self._directory)
+
+    def _unwritable(self, error: tf.errors.OpError) -> UserError:
+        return UserError(f"--output={self._directory} cannot be written: {error.message}")

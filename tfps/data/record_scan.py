@@ -1,0 +1,181 @@
+"""Reads a TFRecord file record by record and says where and why one cannot be read.
+
+TensorFlow's own reader stops at the first bad record and says neither its number nor, for a
+truncated file, that there is one.
+"""
+
+import zlib
+from collections.abc import Iterator
+from typing import IO, Any, NamedTuple, cast
+
+import tensorflow as tf
+
+from tfps.data.record_frame import (
+    FOOTER,
+    FOOTER_BYTES,
+    HEADER,
+    HEADER_BYTES,
+    length_crc,
+    masked_crc,
+)
+
+_READ_BYTES = 4 << 20
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+class StoredRecord(NamedTuple):
+    """A record of a file, or what stands in its place.
+
+    Attributes:
+        number: Of the record in the file, from 0.
+        offset: Byte at which it begins; of what is decompressed, when the file is compressed.
+        data: Its bytes; None when it cannot be told where the record ends, which ends the scan.
+        problem: What to say after the record's name; empty for a good one.
+    """
+
+    number: int
+    offset: int
+    data: bytes | None
+    problem: str
+
+    @property
+    def next_offset(self) -> int:
+        """Byte at which the next record begins."""
+        return self.offset + HEADER_BYTES + len(self.data or b"") + FOOTER_BYTES
+
+
+def scan(
+    path: str, compression: str = "", number: int = 0, offset: int = 0
+) -> Iterator[StoredRecord]:
+    """Reads all records of a file from one of them on, and checks both checksums of each.
+
+    Args:
+        path: TFRecord file, local or `gs://`.
+        compression: "", "GZIP" or "ZLIB".
+        number: Of the first record to read.
+        offset: Byte at which it begins.
+
+    Yields:
+        Every record. After one whose length is damaged, or at which the file ends, nothing follows.
+
+    Raises:
+        tf.errors.OpError: If the file cannot be opened or read.
+    """
+    with tf.io.gfile.GFile(path, "rb") as opened:
+        raw = cast(IO[bytes], opened)
+        file = _Buffered(_Decompressed(raw, compression) if compression else raw, offset)
+        while header := file.read(HEADER_BYTES):
+            record = _record(file, header, number, offset)
+            yield record
+            if record.data is None:
+                return
+            number += 1
+            offset = record.next_offset
+        if file.problem:
+            yield StoredRecord(number, offset, None, file.problem)
+
+
+def compression_of(path: str) -> str:
+    """How a file is compressed, told by its first bytes: "", "GZIP" or "ZLIB".
+
+    An uncompressed TFRecord file begins with a length and the length's checksum; that of a zlib
+    stream is known by its header (RFC 1950), when the checksum does not fit.
+    """
+    with tf.io.gfile.GFile(path, "rb") as file:
+        head = file.read(HEADER_BYTES)
+    if len(head) == HEADER_BYTES:
+        length, crc = HEADER.unpack(head)
+        if length_crc(length) == crc:
+            return ""
+    if head.startswith(_GZIP_MAGIC):
+        return "GZIP"
+    is_zlib = len(head) > 2 and head[0] & 0x0F == 8 and int.from_bytes(head[:2], "big") % 31 == 0
+    return "ZLIB" if is_zlib else ""
+
+
+def _record(file: "_Buffered", header: bytes, number: int, offset: int) -> StoredRecord:
+    if len(header) < HEADER_BYTES:
+        return StoredRecord(number, offset, None, file.problem or _truncated(len(header)))
+    length, crc = HEADER.unpack(header)
+    if length_crc(length) != crc:
+        return StoredRecord(
+            number, offset, None, "has a length that does not fit the length's checksum"
+        )
+    rest = file.read(length + FOOTER_BYTES)
+    if len(rest) < length + FOOTER_BYTES:
+        problem = file.problem or _truncated(HEADER_BYTES + len(rest))
+        return StoredRecord(number, offset, None, problem)
+    data = rest[:length]
+    good = FOOTER.unpack_from(rest, length)[0] == masked_crc(data)
+    return StoredRecord(number, offset, data, "" if good else "does not fit its checksum")
+
+
+def _truncated(held: int) -> str:
+    return f"is cut off: the file ends after {held} bytes of it"
+
+
+class _Buffered:
+    """Reads a stream of bytes in blocks; `problem` says why it ended too early."""
+
+    def __init__(self, stream: Any, skip: int):
+        self.problem = ""
+        self._stream = stream
+        self._block = b""
+        self._at = 0
+        if skip:
+            stream.seek(skip)
+
+    def read(self, size: int) -> bytes:
+        """So many bytes, or fewer at the end."""
+        end = self._at + size
+        if end > len(self._block):
+            parts = [self._block[self._at :]]
+            missing = end - len(self._block)
+            while missing > 0 and (part := self._next(missing)):
+                parts.append(part)
+                missing -= len(part)
+            self._block, self._at, end = b"".join(parts), 0, size
+        data = self._block[self._at : end]
+        self._at = min(end, len(self._block))
+        return data
+
+    def _next(self, least: int) -> bytes:
+        try:
+            return bytes(self._stream.read(max(_READ_BYTES, min(least, 16 * _READ_BYTES))))
+        except (EOFError, zlib.error) as error:
+            self.problem = f"cannot be decompressed ({error})"
+            return b""
+
+
+class _Decompressed:
+    """A compressed file's content.
+
+    Python's own `GzipFile` loses what it has read ahead when the file ends too early.
+    """
+
+    def __init__(self, file: IO[bytes], compression: str):
+        self._file = file
+        self._window_bits = zlib.MAX_WBITS + (16 if compression == "GZIP" else 0)
+        self._inflate = zlib.decompressobj(self._window_bits)
+        self._compressed = b""
+
+    def read(self, size: int) -> bytes:
+        """At most so many bytes; none at the end."""
+        while True:
+            compressed = self._compressed or self._file.read(_READ_BYTES)
+            if self._inflate.eof:
+                if not compressed:
+                    return b""
+                # gzip files may stand one after the other
+                self._inflate = zlib.decompressobj(self._window_bits)
+            data = self._inflate.decompress(compressed, size)
+            self._compressed = self._inflate.unconsumed_tail or self._inflate.unused_data
+            if data:
+                return data
+            if not compressed and not self._inflate.eof:
+                raise EOFError("it ends before its end-of-stream marker")
+
+    def seek(self, offset: int) -> None:
+        """Skips so many bytes from the beginning."""
+        while offset and (data := self.read(min(offset, _READ_BYTES))):
+            offset -= len(data)

@@ -1,0 +1,258 @@
+"""How a row of raw text becomes the values of a record."""
+
+import csv
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import cast
+
+from tfps.data.text_file import text_file
+from tfps.errors import UserError
+
+Value = int | float | bytes
+Values = dict[str, Value | list[Value]]
+Cell = str | Sequence[str]
+Columns = Sequence[Sequence[Value]] | Sequence[Sequence[Sequence[Value]]]
+
+
+class BadRow(UserError):  # noqa: N818 - it is what the row is, and callers may count it
+    """A row that does not fit its format: the message names file, line, column and reason."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """One feature or label in a row.
+
+    Attributes:
+        columns: Where its values stand: one column gives shape `()`, n columns shape `(n,)`.
+        convert: From a stripped cell to a value, which depends on the cell alone; a `ValueError`
+            makes the row a bad one. If it has a method `column`, that is given the cells of many
+            rows at once and returns their values: faster, where NumPy can do it.
+        separator: What stands between the values of a cell that holds any number of them, for
+            shape `(None,)`; an empty cell holds none. None for cells that hold one.
+    """
+
+    columns: tuple[str, ...]
+    convert: Callable[[str], Value]
+    separator: str | None = None
+
+    @property
+    def has_list(self) -> bool:
+        """Whether its value is a list."""
+        return len(self.columns) > 1 or self.separator is not None
+
+    def convert_all(self, texts: Sequence[str]) -> Sequence[Value]:
+        """The values of many stripped cells."""
+        column = getattr(self.convert, "column", None)
+        return column(texts) if column else list(map(self.convert, texts))
+
+    def texts(self, cell: Cell) -> list[str]:
+        """The values that stand in a cell, stripped; a list only for a field with a separator."""
+        if isinstance(cell, str):
+            cell = cell.strip()
+            if self.separator is None:
+                return [cell]
+            cell = cell.split(self.separator) if cell else []
+        return [text.strip() for text in cell]
+
+
+@dataclasses.dataclass(frozen=True)
+class RowFormat:
+    """The layout of a CSV or TSV file without a header.
+
+    Attributes:
+        columns: Names of all columns, in the order of the file.
+        delimiter: One character between cells.
+        fields: From the name of a feature or label to where its values stand.
+    """
+
+    columns: tuple[str, ...]
+    delimiter: str
+    fields: Mapping[str, Field]
+
+    def __post_init__(self) -> None:
+        if len(set(self.columns)) != len(self.columns):
+            raise UserError("rows(): a column is named twice")
+        for name, field in self.fields.items():
+            unknown = [column for column in field.columns if column not in self.columns]
+            if unknown or not field.columns:
+                raise UserError(
+                    f"rows(): field {name!r} needs columns of the format, but has "
+                    f"{', '.join(unknown) or 'none'}"
+                )
+            if field.separator is not None and (not field.separator or len(field.columns) > 1):
+                raise UserError(
+                    f"rows(): field {name!r} needs a separator of a character or more, and only "
+                    "one column that it divides"
+                )
+
+    def only(self, names: Sequence[str]) -> "RowFormat":
+        """The same layout, of which only the fields of these names are converted.
+
+        Raises:
+            UserError: If a name has no field.
+        """
+        missing = [name for name in names if name not in self.fields]
+        if missing:
+            raise UserError(f"rows(): no field gives {', '.join(map(repr, missing))}; add it")
+        return dataclasses.replace(self, fields={name: self.fields[name] for name in names})
+
+    def read(
+        self, path: str, on_bad_row: Callable[[BadRow], None] | None = None
+    ) -> Iterator[tuple[int, Values]]:
+        """Reads a file as `csv` does, cells stripped and blank lines left out.
+
+        Args:
+            path: A text file in UTF-8, local or `gs://`; gzip when it ends in `.gz`.
+            on_bad_row: Called for every bad row, which is then left out; without it the first
+                one is raised.
+
+        Yields:
+            The line number (from 1; the last line of a row that spans several), and the values by
+            field name: one value, or a list for a field of several columns or with a separator.
+
+        Raises:
+            BadRow: A row does not fit, and `on_bad_row` is not given.
+            UserError: The file cannot be read.
+        """
+        return self.read_lines(path, _lines(path), on_bad_row)
+
+    def read_lines(
+        self,
+        path: str,
+        lines: Iterable[str],
+        on_bad_row: Callable[[BadRow], None] | None = None,
+        before: int = 0,
+    ) -> Iterator[tuple[int, Values]]:
+        """Reads lines of a file as `read` does.
+
+        Args:
+            path: The file, for messages.
+            lines: Some of its lines, of whole rows.
+            on_bad_row: As for `read`.
+            before: Number of lines before them.
+
+        Yields:
+            What `read` yields.
+        """
+        cells = _cells(lines, self.delimiter)
+        while True:
+            try:
+                line, row = next(cells)
+                line += before
+                values = self._convert(path, line, row)
+            except StopIteration:
+                return
+            except BadRow as bad:
+                if on_bad_row is None:
+                    raise
+                on_bad_row(bad)
+                continue
+            yield line, values
+
+    def read_columns(self, lines: Iterable[str]) -> tuple[int, dict[str, Columns]]:
+        """Reads good rows all at once, a column after the other, which is faster.
+
+        Args:
+            lines: Lines of a file, of whole rows, without lone surrogates.
+
+        Returns:
+            Number of rows, and by field name the values: a list per column, each with one value
+            per row; for a field with a separator one list with a list per row.
+
+        Raises:
+            ValueError: If a row is bad, or blank in an unusual way; `read_lines` knows which.
+        """
+        reader = csv.reader(lines, delimiter=self.delimiter, skipinitialspace=True)
+        try:
+            rows = [row for row in reader if row]
+        except csv.Error as error:
+            raise ValueError(str(error)) from None
+        if len(self.columns) == 1 or any(len(row) != len(self.columns) for row in rows):
+            raise ValueError("rows differ in their number of columns")
+        if not rows:
+            return 0, {}
+        cells = dict(zip(self.columns, zip(*rows, strict=True), strict=True))
+        return len(rows), self.convert_columns(cells)
+
+    def convert_columns(self, cells: Mapping[str, Sequence[Cell]]) -> dict[str, Columns]:
+        """The values of many rows, as `read_columns` returns them.
+
+        Args:
+            cells: By column name, each with as many cells, all of them text.
+
+        Raises:
+            ValueError: If a cell is bad; `convert_row` knows which.
+        """
+        values: dict[str, Columns] = {}
+        for name, field in self.fields.items():
+            if field.separator is None:
+                of_field = [cast(Sequence[str], cells[column]) for column in field.columns]
+                texts = [list(map(str.strip, column)) for column in of_field]
+                values[name] = list(map(field.convert_all, texts))
+            else:
+                several = map(field.texts, cells[field.columns[0]])
+                values[name] = [list(map(field.convert_all, several))]
+        return values
+
+    def convert_row(self, where: str, cells: Mapping[str, Cell]) -> Values:
+        """The values of one row by field name.
+
+        Args:
+            where: Names the row in messages.
+            cells: By column name.
+
+        Raises:
+            BadRow: If a cell is bad.
+        """
+        values: Values = {}
+        for name, field in self.fields.items():
+            several = [
+                _value(where, column, text, field.convert)
+                for column in field.columns
+                for text in field.texts(cells[column])
+            ]
+            values[name] = several if field.has_list else several[0]
+        return values
+
+    def _convert(self, path: str, line: int, row: Sequence[str] | csv.Error) -> Values:
+        where = f"{path} line {line}"
+        if isinstance(row, csv.Error):
+            raise BadRow(f"{where}: {row}")
+        if len(row) != len(self.columns):
+            raise BadRow(f"{where}: {len(row)} columns, but the format has {len(self.columns)}")
+        return self.convert_row(where, dict(zip(self.columns, row, strict=True)))
+
+
+def _value(where: str, column: str, text: str, convert: Callable[[str], Value]) -> Value:
+    where = f"{where} column {column}"
+    if not text.isascii():
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise BadRow(f"{where}: {text!r} is not UTF-8 text") from None
+    try:
+        return convert(text)
+    except ValueError as error:
+        raise BadRow(f"{where}: {text!r} {error}") from None
+
+
+def _cells(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, Sequence[str] | csv.Error]]:
+    """Line number and stripped cells of every row, or what csv found wrong with it."""
+    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
+    while True:
+        try:
+            row = [cell.strip() for cell in next(reader)]
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield reader.line_num, error
+            continue
+        if row and row != [""]:
+            yield reader.line_num, row
+
+
+def _lines(path: str) -> Iterator[str]:
+    """Lines of a file; bytes that are not UTF-8 come as lone surrogates, which `_value` refuses."""
+    with text_file(path) as (content, _):
+        for line in content:
+            yield line.decode("utf-8", errors="surrogateescape")

@@ -1,0 +1,49 @@
+"""Holds a dataset's schema against a task's."""
+
+from typing import Any
+
+from tfps.data.manifest import Manifest
+from tfps.errors import UserError
+from tfps.task import Task
+
+
+def check(manifest: Manifest, task: Task, flag: str) -> None:
+    """Refuses a dataset whose records are not those of the task.
+
+    Args:
+        manifest: Of the dataset.
+        task: Whose features and labels are wanted.
+        flag: What named the dataset, for the message; for example `--train_data`.
+
+    Raises:
+        UserError: Lists every difference.
+    """
+    held = {schema["name"]: ("feature", schema) for schema in manifest.features}
+    held.update({schema["name"]: ("label", schema) for schema in manifest.labels})
+    wanted = {feature.name: ("feature", feature.schema()) for feature in task.features()}
+    wanted.update({label.name: ("label", label.schema()) for label in task.labels()})
+    differences = []
+    for name in sorted(held.keys() | wanted.keys()):
+        if name not in held:
+            differences.append(f"{wanted[name][0]} {name!r} is not in the data")
+        elif name not in wanted:
+            differences.append(f"{held[name][0]} {name!r} is in the data, but not in the config")
+        elif held[name][0] != wanted[name][0]:
+            differences.append(
+                f"{name!r} is a {held[name][0]} in the data, but a {wanted[name][0]} in the config"
+            )
+        else:
+            differences.extend(_differences(name, held[name][1], wanted[name][1]))
+    if differences:
+        raise UserError(
+            f"{flag}={manifest.directory} holds other records than the config's: "
+            f"{'; '.join(differences)}. Prepare the data with this config, or name data that was"
+        )
+
+
+def _differences(name: str, held: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
+    return [
+        f"{name!r} has {key} {held.get(key)} in the data, but {value} in the config"
+        for key, value in wanted.items()
+        if held.get(key) != value
+    ]

@@ -1,0 +1,121 @@
+"""Holds the files of a dataset against what its manifest says of them.
+
+On gs:// one listing tells size, checksum and generation of all shards. A generation changes
+whenever an object is written, also with the same content: while it stays, so does the content.
+"""
+
+import dataclasses
+import posixpath
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import tensorflow as tf
+
+from tfps.data.shard import Shard
+from tfps.errors import RunError, UserError
+from tfps.storage import cloud_path
+
+
+def checked(directory: str, shards: Sequence[Shard], where: str) -> tuple[Shard, ...]:
+    """The shards, if their files are what the manifest says.
+
+    Args:
+        directory: Of the dataset.
+        shards: As the manifest lists them.
+        where: What named the dataset, for messages.
+
+    Returns:
+        The shards with the generations that they have now; 0 for local files. A copy of a dataset
+        has others than its manifest says, so checksums are compared, not generations.
+
+    Raises:
+        UserError: If a file is missing, or its size or, on gs://, its checksum is another.
+        tf.errors.OpError: If a local file cannot be looked at.
+    """
+    found = _look(directory, shards)
+    problems = []
+    for shard, seen in zip(shards, found, strict=True):
+        if seen is None:
+            problems.append(f"shard {shard.file} is missing")
+        elif seen.bytes != shard.bytes:
+            problems.append(
+                f"shard {shard.file} has {seen.bytes} bytes, but the manifest says {shard.bytes}"
+            )
+        elif seen.crc32c != shard.crc32c:
+            problems.append(
+                f"shard {shard.file} has the crc32c {seen.crc32c}, but the manifest says "
+                f"{shard.crc32c}"
+            )
+    if problems:
+        more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
+        raise UserError(
+            f"{where}: {'; '.join(problems[:3])}{more}; copy the dataset again or run "
+            "trainer.prepare again"
+        )
+    return tuple(shard for shard in found if shard)
+
+
+def with_generations(directory: str, shards: Sequence[Shard]) -> tuple[Shard, ...]:
+    """The shards with the generations that their objects have now; 0 for local files.
+
+    Raises:
+        UserError: If the directory cannot be listed.
+    """
+    if not cloud_path.is_cloud(directory):
+        return tuple(shards)
+    found = zip(shards, _look(directory, shards), strict=True)
+    return tuple(
+        dataclasses.replace(shard, generation=seen.generation if seen else 0)
+        for shard, seen in found
+    )
+
+
+def refuse_replaced(directory: str, shards: Sequence[Shard]) -> None:
+    """Ends a run when a shard has another generation than at its start.
+
+    Args:
+        directory: Of the dataset; local files have no generations and are not looked at.
+        shards: As `checked` gave them.
+
+    Raises:
+        RunError: If an object was written again or deleted.
+        UserError: If the directory cannot be listed.
+    """
+    if not cloud_path.is_cloud(directory):
+        return
+    for shard, seen in zip(shards, _look(directory, shards), strict=True):
+        if seen is None or seen.generation != shard.generation:
+            path = posixpath.join(directory, shard.file)
+            now = f"its generation is {seen.generation}" if seen else "it is gone"
+            raise RunError(
+                f"{path} was replaced while it was trained on: its generation was "
+                f"{shard.generation}, now {now}. What was trained since the last checkpoint is "
+                "given up; put the shard back and run the same command to go on from there, or "
+                "train the new data with another --job_dir"
+            )
+
+
+def _look(directory: str, shards: Sequence[Shard]) -> list[Shard | None]:
+    """The shards as their files are; None for one that is missing."""
+    if not cloud_path.is_cloud(directory):
+        # On a network's file system a look at one file takes its time: many at once.
+        with ThreadPoolExecutor(max_workers=16) as pool:
+            return list(pool.map(lambda shard: _look_at_file(directory, shard), shards))
+    # Loaded here: Google's client takes a quarter of a second, which local runs are spared.
+    from tfps.storage import objects
+
+    listed = objects.list_objects(directory)
+    return [
+        dataclasses.replace(shard, **dataclasses.asdict(listed[shard.file]))
+        if shard.file in listed
+        else None
+        for shard in shards
+    ]
+
+
+def _look_at_file(directory: str, shard: Shard) -> Shard | None:
+    try:
+        size = tf.io.gfile.stat(posixpath.join(directory, shard.file)).length
+    except tf.errors.NotFoundError:
+        return None
+    return dataclasses.replace(shard, bytes=size, generation=0)

@@ -1,0 +1,155 @@
+"""Objects of Google Cloud Storage: what TensorFlow's files do not tell, or only one by one.
+
+Requests are retried for `_RETRY_SECONDS`; no single one waits longer than `TIMEOUT`.
+"""
+
+import base64
+import dataclasses
+import functools
+import posixpath
+from typing import Any
+
+import google.auth
+import google.auth.credentials
+import google.auth.exceptions
+import requests
+from google.api_core import exceptions, retry
+from google.cloud import storage
+
+from tfps.errors import UserError
+from tfps.storage import cloud_path, retries
+
+TIMEOUT = (10.0, 30.0)  # to connect, and between two bytes; seconds
+_RETRY_SECONDS = 180.0  # as long as TensorFlow's client with `settings`
+_TRANSIENT = (requests.Timeout, exceptions.BadGateway, exceptions.GatewayTimeout)
+FAILURES = (
+    exceptions.GoogleAPIError,
+    google.auth.exceptions.GoogleAuthError,
+    requests.RequestException,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredObject:
+    """What a listing says of an object.
+
+    Attributes:
+        bytes: Its size.
+        generation: Changes whenever the object is written again.
+        crc32c: Checksum of its content, 8 hexadecimal digits.
+    """
+
+    bytes: int
+    generation: int
+    crc32c: str
+
+
+@functools.cache
+def credentials() -> google.auth.credentials.Credentials:
+    """The credentials of this process: Google's application default credentials.
+
+    Raises:
+        google.auth.exceptions.DefaultCredentialsError: If there are none.
+    """
+    found, _ = google.auth.default(["https://www.googleapis.com/auth/devstorage.read_write"])
+    return found
+
+
+@functools.cache
+def client() -> storage.Client:
+    """The client of this process.
+
+    Raises:
+        google.auth.exceptions.DefaultCredentialsError: If there are no credentials.
+    """
+    # Nothing that is done here needs a project.
+    return storage.Client(project=None, credentials=credentials())
+
+
+def retrying(seconds: float = _RETRY_SECONDS) -> retry.Retry:
+    """How to retry a request; `retries` counts it."""
+    return retry.Retry(
+        predicate=lambda error: retry.if_transient_error(error) or isinstance(error, _TRANSIENT),
+        initial=0.25,
+        maximum=8.0,
+        timeout=seconds,
+        on_error=retries.add,
+    )
+
+
+def list_objects(directory: str) -> dict[str, StoredObject]:
+    """Lists a directory, a thousand objects per request.
+
+    Args:
+        directory: A `gs://` path.
+
+    Returns:
+        The objects right in it, by name.
+
+    Raises:
+        UserError: If it cannot be listed.
+    """
+    bucket, name = cloud_path.split(directory)
+    prefix = posixpath.join(name, "") if name else ""
+    try:
+        blobs = client().list_blobs(
+            bucket,
+            prefix=prefix,
+            delimiter="/",
+            fields="items(name,size,generation,crc32c),nextPageToken",
+            timeout=TIMEOUT,
+            retry=retrying(),
+        )
+        return {
+            blob.name.removeprefix(prefix): StoredObject(
+                int(blob.size), int(blob.generation), hexadecimal(blob.crc32c)
+            )
+            for blob in blobs
+        }
+    except FAILURES as error:
+        raise explain(error, directory) from None
+
+
+def hexadecimal(crc32c: str) -> str:
+    """A checksum as Google's client gives it, in 8 hexadecimal digits."""
+    return base64.b64decode(crc32c).hex()
+
+
+def explain(error: Exception, where: str) -> UserError:
+    """An error of the client in a person's words.
+
+    Args:
+        error: One of `FAILURES`.
+        where: What was asked for, such as `--job_dir=gs://bucket/job`.
+    """
+    if isinstance(error, google.auth.exceptions.DefaultCredentialsError):
+        return UserError(
+            f"{where}: there are no Google Cloud credentials; run `gcloud auth application-default "
+            "login`, set GOOGLE_APPLICATION_CREDENTIALS to a service account's key file, or run "
+            "under a service account"
+        )
+    if isinstance(error, google.auth.exceptions.RefreshError | exceptions.Unauthorized):
+        return UserError(
+            f"{where}: Google Cloud refuses the credentials; get new ones with `gcloud auth "
+            "application-default login`, or look whether the service account's key is still valid"
+        )
+    bucket, _ = cloud_path.split(where[where.index(cloud_path.SCHEME) :])
+    if isinstance(error, exceptions.NotFound):
+        return UserError(
+            f"{where}: there is no bucket {bucket!r}; correct the name, or make it with `gcloud "
+            f"storage buckets create gs://{bucket}`"
+        )
+    if isinstance(error, exceptions.Forbidden):
+        return UserError(
+            f"{where}: the credentials may not use the bucket {bucket!r}; grant their account "
+            "roles/storage.objectViewer to read and roles/storage.objectAdmin to write there"
+        )
+    return UserError(f"{where} cannot be reached: {_cause(error)}")
+
+
+def _cause(error: Any) -> str:
+    """The first line of what lies behind the retries, without the address and its query."""
+    error = getattr(error, "cause", None) or error
+    if isinstance(error, exceptions.GoogleAPICallError):
+        return f"{error.code} {error.response.reason if error.response is not None else ''}".strip()
+    return f"{type(error).__name__}"
