@@ -109,6 +109,7 @@ def test_every_part_of_an_experiment_can_be_set() -> None:
         ("task.inner=x", "task.inner holds fields; set one of them: task.inner.rate: float = 0.5"),
         ("task.rate.x=1", "task.rate has no fields to set"),
         ("train.batch_size=0", "train.batch_size=0 must be at least 1"),
+        ("data.parse_threads=0", "data.parse_threads=0 must be at least 1"),
     ],
 )
 def test_what_cannot_be_set_is_explained(override: str, message: str) -> None:

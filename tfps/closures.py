@@ -63,6 +63,7 @@ class Closures:
         self._block_batches = EpochOrder.of(experiment).block_batches
         self._batch_size = experiment.train.batch_size
         self._pipeline_depth = experiment.train.pipeline_depth
+        self._parse_threads = experiment.data.parse_threads
         self._step = step
         self._progress = progress
         source = RecordSource.signature()
@@ -126,12 +127,14 @@ class Closures:
             seed,
             part=(begun, end),
             empty=self._pipeline_depth,
+            parse_threads=self._parse_threads,
         )
 
     def _evaluate(self, source: RecordSource, count: tf.Tensor) -> tuple[tf.Tensor, ...]:
         total = tf.cast(-(-count // self._batch_size), tf.int32)
         source = source._replace(path=self._locate(source.path))
-        iterator = iter(records.batches(source, self._features, self._labels, self._batch_size))
+        schema, threads = (self._features, self._labels), self._parse_threads
+        iterator = iter(records.batches(source, *schema, self._batch_size, parse_threads=threads))
 
         def one(step: tf.Tensor, loss_sum: tf.Tensor, *arrays: dict[str, tf.TensorArray]) -> State:
             features, labels = next(iterator)

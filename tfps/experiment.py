@@ -17,11 +17,17 @@ class Data:
         eval: Directory of evaluation shards; empty for no evaluation.
         shuffle_buffer: Each run of so many records of a shard is shuffled, and parts of 64 such
             runs are trained in shuffled order; 0 reads every shard in its own order.
+        parse_threads: Batches that a worker parses at the same time. Their order stays the same:
+            what is read is decided by the seed alone.
     """
 
     train: str = ""
     eval: str = ""
     shuffle_buffer: int = 8192
+    parse_threads: int = 1
+
+    def __post_init__(self) -> None:
+        _refuse_less(self, "data", shuffle_buffer=0, parse_threads=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,15 +63,8 @@ class Train:
     wire_dtype: str = WIRE_DTYPES[0]
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("batch_size", 1),
-            ("epochs", 1),
-            ("keep_checkpoints", 1),
-            ("dense_table_bytes", 0),
-            ("pipeline_depth", 0),
-        ):
-            if getattr(self, name) < least:
-                raise UserError(f"train.{name}={getattr(self, name)} must be at least {least}")
+        _refuse_less(self, "train", batch_size=1, epochs=1, keep_checkpoints=1)
+        _refuse_less(self, "train", dense_table_bytes=0, pipeline_depth=0)
         if self.wire_dtype not in WIRE_DTYPES:
             raise UserError(
                 f"train.wire_dtype={self.wire_dtype} must be one of {', '.join(WIRE_DTYPES)}"
@@ -89,3 +88,9 @@ class Experiment:
     task: Task
     data: Data = dataclasses.field(default_factory=Data)
     train: Train = dataclasses.field(default_factory=Train)
+
+
+def _refuse_less(settings: Data | Train, part: str, **least: int) -> None:
+    for name, number in least.items():
+        if getattr(settings, name) < number:
+            raise UserError(f"{part}.{name}={getattr(settings, name)} must be at least {number}")

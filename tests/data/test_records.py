@@ -42,10 +42,10 @@ def source_of(shard, first=0):
 
 # In a function, as in a closure; everything that varies is an argument.
 @tf.function(autograph=False)
-def _read(source, seed, first, end, block_batches, empty):
+def _read(source, seed, first, end, block_batches, empty, threads):
     features, labels = Smoke().features(), Smoke().labels()
     data = records.batches(
-        source, features, labels, BATCH, block_batches, seed, (first, end), empty
+        source, features, labels, BATCH, block_batches, seed, (first, end), empty, threads
     )
     iterator = iter(data.map(lambda batch, _: batch["numbers"][:, 0]))
     count = end - first + empty
@@ -58,9 +58,14 @@ def _read(source, seed, first, end, block_batches, empty):
     return array.concat()
 
 
-def read(source, block_batches=2, seed=1, part=(0, 11), empty=0):
+def read(source, block_batches=2, seed=1, part=(0, 11), empty=0, threads=1):
     numbers = [tf.constant(n, tf.int64) for n in (seed, *part)]
-    return _read(source.tensors(), *numbers, block_batches, empty).numpy().astype(int).tolist()
+    values = _read(source.tensors(), *numbers, block_batches, empty, threads)
+    return values.numpy().astype(int).tolist()
+
+
+def test_several_threads_keep_the_order(shard):
+    assert read(source_of(shard), threads=4) == read(source_of(shard))
 
 
 def test_shuffling_keeps_records_in_their_block_and_depends_on_seed_and_block(shard):

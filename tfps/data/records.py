@@ -18,6 +18,7 @@ def batches(
     seed: tf.Tensor | None = None,
     part: tuple[tf.Tensor, tf.Tensor] | None = None,
     empty: int = 0,
+    parse_threads: int = 1,
 ) -> tf.data.Dataset:
     """The batches of one shard, the last of them as small as what is left.
 
@@ -34,6 +35,7 @@ def batches(
         part: The first batch and the one after the last, scalar int64; None for all. Nothing is
             read before the last known offset at or before the first batch, or before its block.
         empty: Batches without records that follow.
+        parse_threads: Batches parsed at the same time; their order stays the same.
 
     Returns:
         Dataset of (features, labels): dicts by name, each value with a leading batch dimension.
@@ -64,10 +66,7 @@ def batches(
         )
     dataset = dataset.map(
         lambda serialized: examples.parse(serialized, features, labels),
-        num_parallel_calls=1,
+        num_parallel_calls=parse_threads,
         deterministic=True,
     )
-    # Nothing is left to tune, and keeping count for it doubles the cost of reading a record.
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return dataset.prefetch(2).with_options(options)
+    return dataset.prefetch(1 + parse_threads)
