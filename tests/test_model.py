@@ -1,5 +1,6 @@
 import dataclasses
 import logging
+import random
 
 import keras
 import numpy as np
@@ -104,6 +105,18 @@ def test_a_forward_pass_uses_the_rows_it_is_given(build):
     error = float(tf.reduce_mean(tf.square(zeros.outputs)))
     own = 0.5 if build is Subclassed else 0.0
     assert float(zeros.loss) == pytest.approx(error + own, abs=1e-6)
+
+
+def test_a_model_is_the_same_whatever_draws_beside_it():
+    """As another thread may, from the generator that all of a process share."""
+
+    def disturbed():
+        random.uniform(0.0, 1.0)
+        return build()
+
+    build = functional()
+    alone, beside = (StatelessModel(TaskOf(each), seed=3) for each in (build, disturbed))
+    np.testing.assert_array_equal(alone.initial_dense, beside.initial_dense)
 
 
 def test_the_same_model_is_built_for_the_same_seed():

@@ -1,5 +1,6 @@
 """Builds a task's model, the same one every time."""
 
+import random
 from collections.abc import Sequence
 
 import keras
@@ -29,13 +30,17 @@ def built_model(task: Task, seed: int) -> keras.Model:
     # Keras would wrap a UserError in a description of the failing layer's arguments.
     keras.config.disable_traceback_filtering()
     keras.utils.set_random_seed(seed)
-    policy = keras.config.dtype_policy()
+    policy, draw = keras.config.dtype_policy(), random.randint
+    # Keras draws its initializers' seeds with it, and other threads draw from the same generator,
+    # for example while they wait for a bucket: the model would be another one.
+    random.randint = random.Random(seed).randint  # noqa: S311 (a seed, not a secret)
     try:
         model = task.build_model()
         _refuse_own_steps(model)
         _call(model, task.features())
     finally:
         keras.config.set_dtype_policy(policy)
+        random.randint = draw
     return model
 
 
