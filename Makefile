@@ -8,7 +8,7 @@ DEMO := runs/demo
 
 help:
 	@echo "make demo       install, then train a DLRM on a local cluster, from data to predictions"
-	@echo "make test       lint, types and all tests (what CI runs)"
+	@echo "make test       lint, types and tests (what CI runs)"
 	@echo "make census     the census job on the real data, faults included: CENSUS=DIR"
 	@echo "make slow       the tests that take longer: killed tasks, gs://, how leases spread"
 	@echo "make format     let ruff rewrite the code's layout"

@@ -157,7 +157,8 @@ def main() -> int:
     preflight.check([Use("data", values.data)])
     found = inspect(values.data, values.processes)
     records = sum(each.shard.records for each in found.scans)
-    sample = _sample(found, max(values.records, _SAMPLED_RECORDS))
+    told_from = 0 if found.dataset else _SAMPLED_RECORDS  # the schema, from so many records
+    sample = _sample(found, max(values.records, told_from))
     shards = [each.shard for each in found.scans]
     lines = inspection_text.overview(values.data, found.dataset, shards)
     if found.dataset:

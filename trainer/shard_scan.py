@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tfps.data import manifest, record_check
+from tfps.data import checksum, record_check
 from tfps.data.record_index import STRIDE
 from tfps.data.record_scan import StoredRecord, compression_of, scan
 from tfps.data.shard import Shard
@@ -65,7 +65,7 @@ def scan_shard(path: str, features: Sequence[Feature], checked: int) -> ShardSca
         path.rpartition("/")[2],
         records,
         tf.io.gfile.stat(path).length,
-        manifest.checksum(path),
+        checksum.of_file(path),
         compression,
     )
     return ShardScan(shard, np.array(offsets, np.int64), tuple(damaged), is_whole, unfit)

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from configs.smoke import Smoke
-from tfps.data import manifest
+from tfps.data import checksum, manifest
 from tfps.data.dataset_writer import DatasetWriter
 from tfps.data.examples import encode
 from tfps.data.manifest import Manifest
@@ -49,7 +49,7 @@ def test_what_is_written_is_read(dataset: Manifest) -> None:
 
 def test_the_checksum_is_the_known_one(tmp_path: Path) -> None:
     (tmp_path / "digits").write_text("123456789")
-    assert manifest.checksum(str(tmp_path / "digits")) == "e3069283"
+    assert checksum.of_file(str(tmp_path / "digits")) == "e3069283"
 
 
 def test_a_changed_shard_fails_its_checksum(dataset: Manifest) -> None:

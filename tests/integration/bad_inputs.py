@@ -11,7 +11,7 @@ import tensorflow as tf
 from cluster_process import trainer_flags
 from datasets_on_disk import Datasets, generate
 
-from tfps.data import manifest
+from tfps.data import checksum, manifest
 
 CONFIG = """
 import dataclasses
@@ -175,7 +175,7 @@ def shard_of_another_schema(place: Place) -> list[str]:
             writer.write(example.SerializeToString())
 
     def change(content: dict) -> None:
-        size, crc32c = os.path.getsize(path), manifest.checksum(path)
+        size, crc32c = os.path.getsize(path), checksum.of_file(path)
         content["shards"][0] |= {"bytes": size, "crc32c": crc32c}
 
     place.edit_manifest(change)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tfps.data import manifest
+from tfps.data import checksum, manifest
 from tfps.data.manifest import Manifest
 from tfps.data.record_frame import frame
 from tfps.data.record_index import STRIDE, RecordIndex
@@ -151,7 +151,7 @@ class DatasetWriter:
     def _shard(self, file: str, records: int) -> Shard:
         path = self._path(file)
         size = tf.io.gfile.stat(path).length
-        return Shard(file, records, size, manifest.checksum(path))
+        return Shard(file, records, size, checksum.of_file(path))
 
     def _clear(self, overwrite: bool) -> None:
         if not tf.io.gfile.exists(self._path(manifest.FILE)):

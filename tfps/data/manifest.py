@@ -34,10 +34,9 @@ import posixpath
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import google_crc32c
 import tensorflow as tf
 
-from tfps.data import record_index, shard_files
+from tfps.data import checksum, record_index, shard_files
 from tfps.data.record_index import RecordIndex
 from tfps.data.shard import COMPRESSIONS, Shard
 from tfps.errors import UserError
@@ -45,7 +44,6 @@ from tfps.errors import UserError
 FILE = "manifest.json"
 FORMAT = 3
 WRITTEN, FOUND = "written", "found"
-_CHUNK_BYTES = 1 << 22
 _MEND = "run trainer.prepare again"
 
 
@@ -106,7 +104,7 @@ def write(manifest: Manifest) -> None:
         "index": {
             "file": index_file,
             "stride": manifest.index.stride,
-            "crc32c": _hexadecimal(google_crc32c.Checksum(index)),
+            "crc32c": checksum.of_bytes(index),
         },
         "rejected_rows": manifest.rejected_rows,
         "best_auc": manifest.best_auc,
@@ -171,7 +169,7 @@ def verify(manifest: Manifest, shard: Shard) -> None:
     """
     path = manifest.path_of(shard)
     try:
-        found = checksum(path)
+        found = checksum.of_file(path)
     except tf.errors.OpError as error:
         raise UserError(f"{path} cannot be read: {error.message}") from None
     if found != shard.crc32c:
@@ -179,19 +177,6 @@ def verify(manifest: Manifest, shard: Shard) -> None:
             f"{path} is corrupt: its crc32c is {found}, but the manifest says {shard.crc32c}; "
             f"copy it again or {_MEND}"
         )
-
-
-def checksum(path: str) -> str:
-    """The crc32c of a whole file, 8 hexadecimal digits."""
-    crc = google_crc32c.Checksum()
-    with tf.io.gfile.GFile(path, "rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            crc.update(chunk)
-    return _hexadecimal(crc)
-
-
-def _hexadecimal(crc: google_crc32c.Checksum) -> str:
-    return str(crc.hexdigest().decode("ascii"))
 
 
 def _write(path: str, content: bytes) -> None:
@@ -302,7 +287,7 @@ def _index(content: Any, shards: Sequence[Shard], where: str, directory: str) ->
             encoded = opened.read()
     except tf.errors.NotFoundError:
         raise UserError(f"{where}: the index {file} is missing; {_MEND}") from None
-    found = _hexadecimal(google_crc32c.Checksum(encoded))
+    found = checksum.of_bytes(encoded)
     if found != get("crc32c", str):
         raise UserError(
             f"{where}: the index {file} is not the one that {FILE} was written with (its crc32c is "

@@ -61,8 +61,9 @@ class StagedShards:
         known = tf.constant([path for path, _ in self._shards])
         names = [copy_name(*shard) for shard in self._shards]
         notes = tf.constant([note(*shard) for shard in self._shards])
-        place = tf.argmax(tf.cast(tf.equal(known, path), tf.int32))
-        is_known = tf.reduce_any(tf.equal(known, path))
+        is_it = tf.equal(known, path)
+        place = tf.argmax(tf.cast(is_it, tf.int32))
+        is_known = tf.reduce_any(is_it)
         asked = tf.constant([posixpath.join(self._cache_dir, ASKED, name) for name in names])
         copies = tf.constant([posixpath.join(self._cache_dir, SHARDS, name) for name in names])
 
