@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfps.embedding_table import EmbeddingTable, refuse_outside
+from tfps.embedding_table import EmbeddingTable, checked
 from tfps.errors import UserError
 from tfps.table import Table
 
@@ -99,7 +99,7 @@ class EmbeddingLayers:
         elif kind.call is not EmbeddingTable.call:
 
             def check(ids: tf.Tensor) -> tf.Tensor:
-                return refuse_outside(ids, rows, f"{path}/embeddings")
+                return checked(ids, rows, f"{path}/embeddings")
 
             layer.call = lambda ids: kind.call(layer, _each(ids, check))
 

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tfps.refusal import refusal
+from tfps.outside_ids import refuse_outside
 
 
 @keras.saving.register_keras_serializable("tfps")
@@ -19,19 +19,13 @@ class EmbeddingTable(keras.layers.Embedding):
         Raises:
             tf.errors.InvalidArgumentError: Names the first id that lies outside, and the table.
         """
-        return super().call(refuse_outside(inputs, self.input_dim, f"{self.path}/embeddings"))
+        return super().call(checked(inputs, self.input_dim, f"{self.path}/embeddings"))
 
 
-def refuse_outside(ids: tf.Tensor, rows: int, table: str) -> tf.Tensor:
+def checked(ids: tf.Tensor, rows: int, table: str) -> tf.Tensor:
     """The ids themselves; asking for one outside `[0, rows)` fails, naming it and the table."""
-    inside = (ids >= 0) & (ids < rows)
-
-    def message() -> tf.Tensor:
-        flat = tf.reshape(ids, [-1])
-        bad = flat[tf.argmin(tf.cast(tf.reshape(inside, [-1]), tf.int32))]
-        return tf.strings.format(
-            "id {} is outside table {}, which has rows 0 to {}",
-            (bad, tf.constant(table), rows - 1),
-        )
-
-    return ids + tf.cast(refusal(tf.reduce_all(inside), message), ids.dtype)
+    flat = tf.reshape(ids, [-1])
+    fine = refuse_outside(
+        flat, tf.fill(tf.shape(flat), tf.cast(rows, ids.dtype)), lambda _: tf.constant(table)
+    )
+    return ids + tf.cast(fine, ids.dtype)

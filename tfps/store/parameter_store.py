@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.model import Lookup, StatelessModel
-from tfps.refusal import refusal
+from tfps.outside_ids import refuse_outside
 from tfps.store.dense_parameters import DenseParameters
 from tfps.store.gradient_clipping import GradientClipping
 from tfps.store.lease_progress import LeaseProgress
@@ -230,7 +230,8 @@ class ParameterStore:
         joined = tf.concat(ids, 0)
         which = tf.repeat(tf.range(len(lookups)), sizes)
         moved = joined + tf.gather(tf.constant(offsets, tf.int64), which)
-        moved += _refuse_outside(joined, which, names, limits)
+        rows = tf.gather(tf.constant(limits, tf.int64), which)
+        moved += refuse_outside(joined, rows, lambda bad: tf.gather(names, which[bad]))
         return tf.cast(moved, group.layout.id_dtype)
 
     def _shaped(self, rows: tf.Tensor, lookup: Lookup) -> tf.Tensor:
@@ -266,20 +267,3 @@ class ParameterStore:
             with tf.device(device):
                 before.append(variable.assign_add(1) - 1)
         return before
-
-
-def _refuse_outside(
-    ids: tf.Tensor, which: tf.Tensor, names: list[str], limits: list[int]
-) -> tf.Tensor:
-    """0, scalar int64; fails the step when an id lies outside its table."""
-    rows = tf.gather(tf.constant(limits, tf.int64), which)
-    inside = (ids >= 0) & (ids < rows)
-
-    def message() -> tf.Tensor:
-        bad = tf.argmin(tf.cast(inside, tf.int32))
-        return tf.strings.format(
-            "id {} is outside table {}, which has rows 0 to {}",
-            (ids[bad], tf.gather(tf.constant(names), which[bad]), rows[bad] - 1),
-        )
-
-    return refusal(tf.reduce_all(inside), message)
