@@ -10,7 +10,6 @@ GZIP and ZLIB files are recognised by their content.
 
 import trainer.quiet_tensorflow  # noqa: F401  # isort: skip
 
-import functools
 import os
 import posixpath
 import sys
@@ -19,7 +18,6 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 from absl import flags
-from tqdm import tqdm
 
 from tfps import config, overrides
 from tfps.data import manifest
@@ -30,7 +28,6 @@ from tfps.experiment import Experiment
 from tfps.storage import preflight
 from tfps.storage.preflight import Use
 from trainer import data_files, entry, shard_scan
-from trainer.processes import Processes, worthwhile
 from trainer.shard_scan import ShardScan
 
 _CHECKED_RECORDS = 64
@@ -64,7 +61,11 @@ def index(
                 f"--data={data} is a dataset already; say --overwrite to write its index and "
                 "manifest again"
             )
-        scans = _scan(paths, processes, features)
+        scans = []
+        found = shard_scan.scan_shards(paths, processes, features, _CHECKED_RECORDS)
+        for path, scan in zip(paths, found, strict=True):
+            _refuse(path, scan)
+            scans.append(scan)
         made = Manifest(
             name=name or experiment.name,
             features=[feature.schema() for feature in experiment.task.features()],
@@ -90,25 +91,6 @@ def _directory(paths: Sequence[str], data: str) -> str:
             f"{directories[1]}, …); a dataset's files are in one: index each directory"
         )
     return directories[0] or "."
-
-
-def _scan(paths: Sequence[str], processes: int, features: Sequence) -> list[ShardScan]:
-    """Reads the files and refuses what cannot be trained."""
-    scans = []
-    work = functools.partial(
-        shard_scan.scan_shard, features=tuple(features), checked=_CHECKED_RECORDS
-    )
-    size = sum(tf.io.gfile.stat(path).length for path in paths)
-    with (
-        Processes(min(worthwhile(processes, size), len(paths)), shard_scan.__name__) as pool,
-        tqdm(total=len(paths), unit=" files", disable=None, leave=False) as progress,
-    ):
-        for path, scan in zip(paths, pool.map(work, paths), strict=True):
-            _refuse(path, scan)
-            scans.append(scan)
-            progress.update()
-            progress.set_postfix_str(f"{sum(each.shard.records for each in scans):,} records")
-    return scans
 
 
 def _refuse(path: str, scan: ShardScan) -> None:

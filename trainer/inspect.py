@@ -10,7 +10,6 @@ record and byte of each damage.
 import trainer.quiet_tensorflow  # noqa: F401  # isort: skip
 
 import dataclasses
-import functools
 import os
 import posixpath
 import sys
@@ -19,7 +18,6 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 from absl import flags
-from tqdm import tqdm
 
 from tfps.data import manifest, record_check
 from tfps.data.manifest import Manifest
@@ -30,7 +28,6 @@ from tfps.feature import Feature
 from tfps.storage import preflight
 from tfps.storage.preflight import Use
 from trainer import data_files, entry, inspection_text, shard_scan
-from trainer.processes import Processes, worthwhile
 from trainer.shard_scan import ShardScan
 
 _SAMPLED_RECORDS = 1000  # of which the schema is told when no manifest does
@@ -76,7 +73,8 @@ def inspect(data: str, processes: int) -> Inspection:
             paths = data_files.find_records(data, "--data")
         else:
             paths = [dataset.path_of(shard) for shard in dataset.shards]
-        scans = _scan(paths, processes, dataset)
+        features, checked = (_features(dataset), _SAMPLED_RECORDS) if dataset else ((), 0)
+        scans = list(shard_scan.scan_shards(paths, processes, features, checked))
     except tf.errors.OpError as error:
         raise UserError(f"--data={data} cannot be read: {error.message}") from None
     for index, (path, found) in enumerate(zip(paths, scans, strict=True)):
@@ -84,24 +82,6 @@ def inspect(data: str, processes: int) -> Inspection:
         if dataset is not None and found.is_whole:
             problems.extend(_differences(dataset, index, found))
     return Inspection(paths, scans, dataset, problems)
-
-
-def _scan(paths: Sequence[str], processes: int, dataset: Manifest | None) -> list[ShardScan]:
-    features = _features(dataset) if dataset else ()
-    work = functools.partial(
-        shard_scan.scan_shard, features=features, checked=_SAMPLED_RECORDS if dataset else 0
-    )
-    sizes = [tf.io.gfile.stat(path).length for path in paths]
-    scans = []
-    with (
-        Processes(min(worthwhile(processes, sum(sizes)), len(paths)), shard_scan.__name__) as pool,
-        tqdm(total=sum(sizes), unit="B", unit_scale=True, disable=None, leave=False) as progress,
-    ):
-        for size, found in zip(sizes, pool.map(work, paths), strict=True):
-            scans.append(found)
-            progress.set_postfix_str(f"{sum(each.shard.records for each in scans):,} records")
-            progress.update(size)
-    return scans
 
 
 def _features(dataset: Manifest) -> tuple[Feature, ...]:

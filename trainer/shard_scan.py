@@ -1,17 +1,20 @@
 """Reads one TFRecord file whole: how many records, where they begin, whether they are good."""
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+from tqdm import tqdm
 
 from tfps.data import checksum, record_check
 from tfps.data.record_index import STRIDE
 from tfps.data.record_scan import StoredRecord, compression_of, scan
 from tfps.data.shard import Shard
 from tfps.feature import Feature
+from trainer.processes import Processes, worthwhile
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,3 +72,34 @@ def scan_shard(path: str, features: Sequence[Feature], checked: int) -> ShardSca
         compression,
     )
     return ShardScan(shard, np.array(offsets, np.int64), tuple(damaged), is_whole, unfit)
+
+
+def scan_shards(
+    paths: Sequence[str], processes: int, features: Sequence[Feature], checked: int
+) -> Iterator[ShardScan]:
+    """Reads files at the same time, and shows how far that is.
+
+    Args:
+        paths: TFRecord files.
+        processes: How many read.
+        features: See `scan_shard`.
+        checked: See `scan_shard`.
+
+    Yields:
+        What each file holds, in the order of the files.
+
+    Raises:
+        tf.errors.OpError: If a file cannot be read.
+    """
+    work = functools.partial(scan_shard, features=tuple(features), checked=checked)
+    sizes = [tf.io.gfile.stat(path).length for path in paths]
+    records = 0
+    with (
+        Processes(min(worthwhile(processes, sum(sizes)), len(paths)), __name__) as pool,
+        tqdm(total=sum(sizes), unit="B", unit_scale=True, disable=None, leave=False) as progress,
+    ):
+        for size, found in zip(sizes, pool.map(work, paths), strict=True):
+            records += found.shard.records
+            progress.set_postfix_str(f"{records:,} records")
+            progress.update(size)
+            yield found
