@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := runs/demo
 
-.PHONY: help install demo test census slow lint types format clean
+.PHONY: help install demo test census slow chaos lint types format clean
 
 help:
 	@echo "make demo       install, then train a DLRM on a local cluster, from data to predictions"
 	@echo "make test       lint, types and tests (what CI runs)"
 	@echo "make census     the census job on the real data, faults included: CENSUS=DIR"
 	@echo "make slow       the tests that take longer: killed tasks, gs://, how leases spread"
+	@echo "make chaos      random faults to the tasks of RUNS=100 jobs, each must complete"
 	@echo "make format     let ruff rewrite the code's layout"
 	@echo "make clean      remove what the verbs above made, .venv included"
 
@@ -51,6 +52,10 @@ census: install
 # What `make test` leaves out, on clusters of up to 12 processes; nothing else should be running.
 slow: install
 	$(BIN)/pytest -m slow
+
+RUNS := 100
+chaos: install
+	TFPS_CHAOS_RUNS=$(RUNS) $(BIN)/pytest -s tests/integration/test_chaos.py
 
 format: install
 	$(BIN)/ruff format .

@@ -59,15 +59,14 @@ def system(
     job = [
         *(*datasets.config_flags(case), f"--set=train.batch_size={case.batch}"),
         *("--set=train.epochs=1", f"--train_data={data}", f"--job_dir={job_dir}"),
-        *(*threads, "--progress=lines"),
+        *(*threads, "--progress=lines", "--progress_seconds=1"),
     ]
-    task = "benchmarks.tfps_task"
     if name == "tfps-local":
-        return System([sys.executable, "-m", task, "--mode=local", *job], "chief-0")
+        return System([sys.executable, "-m", "trainer.task", "--mode=local", *job], "chief-0")
     if name.endswith("-ahead"):
         job.append("--pipeline_depth=1")
     ps = name.removeprefix("tfps-").partition("ps")[0]
-    launcher = [f"--module={task}", f"--workers={flags.workers}", f"--ps={ps}"]
+    launcher = [f"--workers={flags.workers}", f"--ps={ps}"]
     return System([sys.executable, "-m", "cloud.local", *launcher, "--", *job], "launcher")
 
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from cloud import supervisor
+from cloud import chaos, supervisor
 from cloud.command import commands
 from cloud.ports import Ports
 from cloud.process import check_system
@@ -44,7 +44,7 @@ def _define_flags() -> None:
 
     integer("workers", 2, 0, "Number of workers.")
     integer("ps", 2, 0, "Number of ps.")
-    integer("max_restarts", 3, 0, "How often each worker is restarted when it dies.")
+    integer("max_restarts", 3, 0, "How often each task is restarted when it dies.")
     integer("grace_seconds", 30, 0, "Time for the chief to end after Ctrl-C or SIGTERM.")
     flags.DEFINE_boolean(
         "dry_run",
@@ -52,6 +52,12 @@ def _define_flags() -> None:
         "Prints the chief's plan for so many tasks; starts none.",
         flag_values=_FLAGS,
     )
+    string(
+        "chaos",
+        None,
+        "Faults to inject, such as kill:worker:*@30s,stop:ps:0@60s+10s,term:chief@9s.",
+    )
+    integer("chaos_seed", 0, 0, "Seed of what --chaos leaves open.")
     string("module", "trainer.task", "Module that every task runs.")
     string("log_dir", None, "Directory of the tasks' logs; default: JOB_DIR/logs if it is local.")
     flags.DEFINE_boolean("help", False, "Show this help.", short_name="h", flag_values=_FLAGS)
@@ -96,12 +102,13 @@ def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _run(args: Sequence[str]) -> int:
     _check(args)
+    faults = _faults()
     if _FLAGS.dry_run:
         return _plan(args)
     log_dir = _log_dir(args)
     is_terminal = sys.stdout.isatty()
     has_progress = any(re.match(r"--?progress(=|$)", arg) for arg in args)
-    progress = None if has_progress else "bar" if is_terminal else "lines"
+    progress = None if has_progress else "bar" if is_terminal and not _FLAGS.chaos else "lines"
     relay = Relay(sys.stdout.fileno(), is_terminal, is_terminal and "NO_COLOR" not in os.environ)
     limits = supervisor.Limits(grace_seconds=_FLAGS.grace_seconds, max_restarts=_FLAGS.max_restarts)
     with Ports(1 + _FLAGS.workers + _FLAGS.ps) as ports:
@@ -109,7 +116,14 @@ def _run(args: Sequence[str]) -> int:
         for text in (_roles(tasks), f"logs: {log_dir}", _NOTICE):
             relay.line(supervisor.NAME, text)
         planned = commands(tasks, _FLAGS.module, args, log_dir, _environ(is_terminal), progress)
-        return supervisor.Supervisor(planned, limits, relay).run()
+        return supervisor.Supervisor(planned, limits, relay, faults).run()
+
+
+def _faults() -> list[chaos.Fault]:
+    if not _FLAGS.chaos:
+        return []
+    tasks = {"chief": 1, "worker": _FLAGS.workers, "ps": _FLAGS.ps}
+    return chaos.parse(_FLAGS.chaos, tasks, _FLAGS.chaos_seed)
 
 
 def _plan(args: Sequence[str]) -> int:

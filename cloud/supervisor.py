@@ -6,14 +6,17 @@ import pathlib
 import signal
 from collections.abc import Sequence
 
+from cloud.chaos import Fault
 from cloud.command import Command
 from cloud.events import Events
+from cloud.fault_injector import FaultInjector
 from cloud.process import Process
 from cloud.relay import Relay
 from tfps.errors import EXIT_RUN, EXIT_USER
 
 NAME = "launcher"  # whose lines the supervisor's own are
 _DRAIN_READS = 32  # of 64 KiB: more than a pipe holds
+_MOST_BACKOFF = 8  # times the first wait
 _TAIL_LINES = 10
 _TAIL_BYTES = 8192
 
@@ -24,46 +27,55 @@ class Limits:
 
     Attributes:
         grace_seconds: Time for the chief between the signal passed on to it and SIGTERM.
-        max_restarts: How often each worker is restarted.
-        backoff_seconds: Wait before a worker's first restart; it doubles with every further one.
-        notice_seconds: Time for the chief to end by itself after a ps was lost.
+        max_restarts: How often each task is restarted.
+        backoff_seconds: Wait before a task's first restart; it doubles with every further one, up
+            to eight times as long.
         end_seconds: Time between SIGTERM and SIGKILL.
     """
 
     grace_seconds: float = 30.0
     max_restarts: int = 3
     backoff_seconds: float = 1.0
-    notice_seconds: float = 30.0
     end_seconds: float = 5.0
 
 
 class Supervisor:
-    """Starts the tasks, keeps the workers alive, and ends everything when the chief ends."""
+    """Starts the tasks, keeps them alive, and ends everything when the chief ends by itself."""
 
-    def __init__(self, commands: Sequence[Command], limits: Limits, relay: Relay):
+    def __init__(
+        self,
+        commands: Sequence[Command],
+        limits: Limits,
+        relay: Relay,
+        faults: Sequence[Fault] = (),
+    ):
         """Supervises the tasks of one cluster.
 
         Args:
             commands: The tasks; exactly one is the chief.
             limits: How long to wait, how often to try.
             relay: Where their output and the supervisor's lines go.
+            faults: What to do to them.
         """
         self._commands = commands
         self._limits = limits
         self._relay = relay
+        self._faults = FaultInjector(faults, self._say)
         self._running: dict[str, Process] = {}
-        self._restarts = dict.fromkeys((c.name for c in commands if c.job == "worker"), 0)
+        self._restarts = dict.fromkeys((command.name for command in commands), 0)
+        self._workers = [command.name for command in commands if command.job == "worker"]
         self._lost: set[str] = set()  # workers that are not restarted any more
+        self._done: list[Command] = []  # servers that ended by themselves
         self._is_ending = False
         self._code: int | None = None  # the run's exit code, where it is not the chief's own
-        self._chief_code: int | None = None
+        self._chief_code: int | None = None  # of its last end
 
     def run(self) -> int:
         """Runs until nothing is left.
 
         Returns:
-            The chief's exit code, 128 + n when it died by signal n; or `EXIT_USER` or `EXIT_RUN`
-            when the launcher had to end the run.
+            The chief's exit code, 128 + n when it died by signal n too often; or `EXIT_USER` or
+            `EXIT_RUN` when the launcher had to end the run.
 
         Raises:
             RunError: If a task cannot be started; those that run are killed.
@@ -72,13 +84,15 @@ class Supervisor:
             try:
                 for command in self._commands:
                     self._start(command)
-                while self._running:
+                self._faults.begin(self._events, self._running)
+                while self._running or not self._is_ending:
                     self._events.wait()
                     if self._relay.is_broken and not self._is_ending:
                         self._end_chief(signal.SIGTERM, self._limits.grace_seconds)
             finally:
                 for process in self._running.values():
                     process.close()
+        self._faults.report()
         assert self._chief_code is not None
         return self._chief_code if self._code is None else self._code
 
@@ -98,6 +112,8 @@ class Supervisor:
                 self._events.forget(process.output)
                 return
             self._relay.feed(process.command.name, data)
+            if process.command.job == "chief":
+                self._faults.read(data)
 
     def _on_signal(self, number: int) -> None:
         if number == signal.SIGCHLD:
@@ -130,62 +146,75 @@ class Supervisor:
                 self._say(f"{command.name} {_ended(code)} while the chief is ending")
         elif code == 0:
             self._say(f"{command.name} ended by itself: the chief told it to, or is gone")
+            self._on_done(command)
         elif code == EXIT_USER:
             self._say(f"{command.name} cannot run as it was started (see its message): ending all")
             self._end_run(EXIT_USER, self._limits.end_seconds)
+        elif self._restart_later(process, _ended(code)):
+            self._show_log(process, code)
         elif command.job == "worker":
-            self._on_worker_loss(process, code)
+            self._on_worker_given_up(process, code)
         else:
-            self._on_ps_loss(process, code)
+            self._say(f"{command.name} {_ended(code)} after its last restart: ending the run")
+            self._show_log(process, code)
+            self._end_run(EXIT_RUN, self._limits.end_seconds)
 
     def _on_chief_end(self, process: Process, code: int) -> None:
+        """Restarts a chief that was killed, say for want of memory; any other end is the run's."""
         self._chief_code = code if code >= 0 else 128 - code
+        if code < 0 and not self._is_ending and self._restart_later(process, _ended(code)):
+            return
         if code:
             self._say(f"chief {_ended(code)}")
             if code != EXIT_USER and not self._is_ending:
                 self._show_log(process, code)
+        self._end_servers()
+
+    def _end_servers(self) -> None:
         self._is_ending = True
         for server in self._running.values():
             server.send(signal.SIGTERM)
         self._events.after(self._limits.end_seconds, self._kill_all)
 
-    def _on_worker_loss(self, process: Process, code: int) -> None:
-        command = process.command
-        restarts, limit = self._restarts[command.name], self._limits.max_restarts
-        if restarts < limit:
-            wait = self._limits.backoff_seconds * 2**restarts
-            self._restarts[command.name] += 1
-            self._say(
-                f"{command.name} {_ended(code)}; restart {restarts + 1} of {limit} in {wait:g} s"
-            )
-            self._events.after(wait, lambda: self._restart(command))
-        else:
-            self._lost.add(command.name)
-            left = len(self._restarts) - len(self._lost)
-            self._say(
-                f"{command.name} {_ended(code)} after {limit} restarts and stays away; "
-                f"workers left: {left}"
-            )
-        self._show_log(process, code)
-        if len(self._lost) == len(self._restarts):
-            self._say("no worker is left: ending the run")
-            self._end_run(EXIT_RUN, self._limits.grace_seconds)
+    def _restart_later(self, process: Process, ended: str) -> bool:
+        """Restarts a task after a while, unless that was done too often; whether it will."""
+        command, limit = process.command, self._limits.max_restarts
+        restarts = self._restarts[command.name]
+        if restarts >= limit:
+            return False
+        wait = self._limits.backoff_seconds * min(2**restarts, _MOST_BACKOFF)
+        self._restarts[command.name] += 1
+        self._say(f"{command.name} {ended}; restart {restarts + 1} of {limit} in {wait:g} s")
+        self._events.after(wait, lambda: self._restart(command))
+        return True
 
     def _restart(self, command: Command) -> None:
-        if not self._is_ending:
-            self._start(command)
+        if self._is_ending:
+            return
+        self._start(command)
+        if command.job == "chief":
+            for server in self._done:
+                self._start(server)
+            self._done.clear()
 
-    def _on_ps_loss(self, process: Process, code: int) -> None:
-        name, wait = process.command.name, self._limits.notice_seconds
-        self._say(f"{name} {_ended(code)}; its parameters are lost, the chief ends the run")
+    def _on_done(self, server: Command) -> None:
+        """A server that took the death of its chief for the end is there for the next chief."""
+        if self._restarts["chief"] and "chief" in self._running:
+            self._start(server)
+        else:
+            self._done.append(server)
+
+    def _on_worker_given_up(self, process: Process, code: int) -> None:
+        name = process.command.name
+        self._lost.add(name)
+        self._say(
+            f"{name} {_ended(code)} after {self._limits.max_restarts} restarts and stays away; "
+            f"workers left: {len(self._workers) - len(self._lost)}"
+        )
         self._show_log(process, code)
-
-        def end() -> None:
-            if not self._is_ending:
-                self._say(f"the chief has not ended {wait:g} s after {name} was lost: ending it")
-                self._end_run(EXIT_RUN, self._limits.end_seconds)
-
-        self._events.after(wait, end)
+        if len(self._lost) == len(self._workers):
+            self._say("no worker is left: ending the run")
+            self._end_run(EXIT_RUN, self._limits.grace_seconds)
 
     def _end_run(self, code: int, grace_seconds: float) -> None:
         """Ends the run, whatever the chief's exit code, because the launcher must."""
@@ -195,7 +224,11 @@ class Supervisor:
     def _end_chief(self, number: signal.Signals, grace_seconds: float) -> None:
         """Signals the chief, then SIGTERM, then SIGKILL; its end ends everything else."""
         self._is_ending = True
-        chief = self._running["chief"]
+        chief = self._running.get("chief")
+        if chief is None:  # between its death and its restart
+            self._code = 128 + number if self._code is None else self._code
+            self._end_servers()
+            return
 
         def terminate() -> None:
             if "chief" in self._running:

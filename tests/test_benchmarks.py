@@ -9,13 +9,12 @@ import keras
 import pytest
 import tensorflow as tf
 
-from benchmarks import cases, input, models, systems, table, tfps_task
+from benchmarks import cases, input, models, systems, table
 from benchmarks.cases import SWEEPS, SYSTEMS, Case
 from benchmarks.measurement import Failed, Window, measure
 from benchmarks.results import Results, Spread
 from benchmarks.systems import System
 from tfps import config
-from trainer import progress_display
 
 ROOT = pathlib.Path(__file__).parents[1]
 SETTINGS = {"machine": {"cores": 2, "processor": "a processor"}, "seconds": 10.0}
@@ -117,10 +116,6 @@ def test_only_and_systems_choose():
 )
 def test_progress_lines(line, trained):
     assert systems.progress(line) == trained
-
-
-def test_the_interval_of_progress_lines_is_where_the_benchmark_sets_it():
-    assert progress_display.LINE_SECONDS > tfps_task.LINE_SECONDS
 
 
 def test_a_window_of_a_process_is_measured_and_the_process_ended(tmp_path):

@@ -2,6 +2,7 @@ import subprocess
 import sys
 
 from tfps import report
+from tfps.fence import Fence
 from trainer.summary import lines
 
 FIELDS = {
@@ -41,7 +42,7 @@ def test_the_summary_says_what_was_trained_how_fast_and_how_well():
 
 
 def test_the_command_reads_a_report_and_refuses_a_directory_without_one(tmp_path):
-    report.Report(str(tmp_path), **FIELDS).write()
+    report.Report(str(tmp_path), Fence(str(tmp_path)), **FIELDS).write()
     printed = run(tmp_path)
     assert printed.returncode == 0, printed.stderr
     assert printed.stdout.startswith("job        criteo, running")

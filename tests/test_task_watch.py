@@ -104,16 +104,16 @@ def test_a_server_ends_when_the_chief_is_done(listener):
     thread = threading.Thread(target=accept_then_close)
     thread.start()
     options = ServerOptions(chief_wait_seconds=WAIT, chief_lost_seconds=WAIT)
-    wait_for_end_of_chief(address_of(listener), accepted.is_set, options)
+    wait_for_end_of_chief(address_of(listener), accepted.is_set, options, threading.Event())
     thread.join()
 
 
 def test_a_server_ends_when_the_chief_never_comes_or_stays_away(listener):
     options = ServerOptions(chief_wait_seconds=0.1, chief_lost_seconds=0.1)
     with pytest.raises(RunError, match="did not appear"):
-        wait_for_end_of_chief(closed_address(), lambda: True, options)
+        wait_for_end_of_chief(closed_address(), lambda: True, options, threading.Event())
 
     address = address_of(listener)
     threading.Thread(target=lambda: (listener.accept()[0].close(), listener.close())).start()
     with pytest.raises(RunError, match="has been away"):
-        wait_for_end_of_chief(address, lambda: False, options)
+        wait_for_end_of_chief(address, lambda: False, options, threading.Event())

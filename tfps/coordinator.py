@@ -20,6 +20,7 @@ from tfps.experiment import Train
 from tfps.lease import Lease
 from tfps.lease_length import LeaseLength
 from tfps.lease_queue import LeaseQueue
+from tfps.ps_calls import PsCalls
 from tfps.store.lease_progress import LeaseProgress, SlotProgress
 from tfps.task_watch import TaskWatch
 from tfps.throughput import Throughput
@@ -86,6 +87,7 @@ class Coordinator:
         self._closures = closures
         self._progress = progress
         self._watch = watch
+        self._ps_calls = PsCalls(watch, stall_seconds)
         self._batch_size = train.batch_size
         # What a lost worker may have pushed without having recorded it.
         self._most_unrecorded = train.batch_size * (1 + train.pipeline_depth)
@@ -115,7 +117,8 @@ class Coordinator:
 
         Raises:
             UserError: If a shard cannot be used.
-            RunError: If a ps is lost, the loss is not finite or nothing moves any more.
+            LostPsError: If a ps is lost.
+            RunError: If the loss is not finite or nothing moves any more.
         """
         self.throughput.begin(queue.trained)
         self.worker_shares.begin()
@@ -153,7 +156,8 @@ class Coordinator:
 
         Raises:
             UserError: If a shard cannot be used.
-            RunError: If a ps is lost or nothing moves any more.
+            LostPsError: If a ps is lost.
+            RunError: If nothing moves any more.
         """
         results: dict[int, Any] = {}
         waiting: dict[concurrent.futures.Future, int] = {}
@@ -186,7 +190,7 @@ class Coordinator:
 
     def _schedule(self, lease: Lease) -> None:
         slot = self._free_slots.pop()
-        self._progress.clear(slot)
+        self._ps_calls("preparing a lease", lambda: self._progress.clear(slot))
         numbers = tf.constant([lease.first, lease.records, lease.seed, slot], tf.int64)
         args = (lease.source.tensors(), numbers)
         self._in_flight[self._executor.schedule(self._closures.train, args)] = slot, lease
@@ -240,7 +244,7 @@ class Coordinator:
     def _measure(self, queue: LeaseQueue) -> Progress:
         examples, loss = queue.trained, self._loss_of_finished
         if self._in_flight:
-            self._rows = self._progress.read()
+            self._rows = self._ps_calls("reading progress", self._progress.read)
             self._tell_lost_workers()
             for slot, lease in self._in_flight.values():
                 examples += self._records(lease, self._rows[slot].steps)

@@ -17,10 +17,22 @@ class UserError(Exception):
 
 
 class RunError(Exception):
-    """A run that began well and cannot go on: a lost ps, a loss that is not finite.
+    """A run that began well and cannot go on: a ps that stays away, a loss that is not finite.
 
     The message says what happened, at which task or lease, and what to do. Entry points print it
     without a traceback and exit with `EXIT_RUN`.
     """
 
     exit_code = EXIT_RUN
+
+
+class LostPsError(RunError):
+    """A ps went away with its share of the parameters; the last checkpoint brings them back.
+
+    Attributes:
+        leaving: Addresses of ps that said they would go, after the parameters were saved.
+    """
+
+    def __init__(self, message: str, leaving: tuple[str, ...] = ()):
+        super().__init__(message)
+        self.leaving = leaving

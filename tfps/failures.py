@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from tfps.data.bad_record import BadRecord
-from tfps.errors import RunError, UserError
+from tfps.errors import LostPsError, RunError, UserError
 
 _PS = re.compile(r"/job:ps/replica:0/task:(\d+)")
 # Lines with which TensorFlow tells where in a graph an error arose, before it tells the error.
@@ -91,7 +91,7 @@ def _unreadable(error: tf.errors.OpError, doing: str, path: str, text: str) -> E
     return None
 
 
-def lost_ps_behind(error: tf.errors.OpError) -> RunError | None:
+def lost_ps_behind(error: tf.errors.OpError) -> LostPsError | None:
     """The loss of a ps that an error tells of, if it does."""
     found = _PS.search(str(error))
     if _STORAGE_GAVE_UP in str(error):
@@ -101,12 +101,9 @@ def lost_ps_behind(error: tf.errors.OpError) -> RunError | None:
     return None
 
 
-def lost_ps(names: str) -> RunError:
+def lost_ps(names: str) -> LostPsError:
     """The error of a run that lost a ps."""
-    return RunError(
-        f"{names} was lost, and with it its share of the parameters; start every task again with "
-        "the same --job_dir to go on from the last checkpoint"
-    )
+    return LostPsError(f"{names} was lost, and with it its share of the parameters")
 
 
 def _absence(path: str) -> str:

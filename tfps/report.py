@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.errors import UserError
+from tfps.fence import Fence
 
 FILE = "report.json"
 FORMAT = 2
@@ -16,12 +17,18 @@ RUNNING, FINISHED, FAILED, INTERRUPTED = "running", "finished", "failed", "inter
 class Report:
     """The report of one run, rewritten whenever it changes, so that others can follow the run."""
 
-    def __init__(self, job_dir: str, **fields: Any):
+    def __init__(self, job_dir: str, fence: Fence, **fields: Any):
         self._path = posixpath.join(job_dir, FILE)
+        self._fence = fence
         self._fields = {"format": FORMAT, "status": RUNNING, **fields}
 
     def write(self, **fields: Any) -> None:
-        """Updates fields and writes the file in one piece."""
+        """Updates fields and writes the file in one piece.
+
+        Raises:
+            SupersededError: If the job_dir is another chief's by now.
+        """
+        self._fence.check()
         self._fields.update(fields)
         temporary = f"{self._path}.tmp"
         with tf.io.gfile.GFile(temporary, "w") as file:

@@ -4,6 +4,7 @@ import dataclasses
 import logging
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable
 
@@ -11,11 +12,13 @@ import tensorflow as tf
 
 from tfps import report
 from tfps.cluster import Cluster
+from tfps.departures import Departures
 from tfps.errors import RunError, UserError
 from tfps.task_watch import PROBE_SECONDS, is_reachable
 
 # A running closure keeps one thread waiting; with a single one nothing would move.
 _LEAST_DEFAULT_THREADS = 4
+_LEAVE_POLL_SECONDS = 0.5
 _log = logging.getLogger(__name__)
 
 
@@ -28,16 +31,20 @@ class ServerOptions:
         inter_op_threads: Operations at the same time, 2 or more; 0 is one per core, at least 4.
         chief_wait_seconds: How long to wait for the chief to appear.
         chief_lost_seconds: How long to wait for a chief that went away without being done.
+        grace_seconds: How long to serve on when asked to end, for the chief to save.
     """
 
     intra_op_threads: int = 0
     inter_op_threads: int = 0
     chief_wait_seconds: float = 600.0
     chief_lost_seconds: float = 60.0
+    grace_seconds: float = 25.0
 
 
-def serve(cluster: Cluster, job_dir: str, options: ServerOptions) -> None:
-    """Runs this task's TensorFlow server; returns when the chief is done.
+def serve(
+    cluster: Cluster, job_dir: str, options: ServerOptions, asked_to_end: threading.Event
+) -> None:
+    """Runs this task's TensorFlow server; returns when the chief is done, or soon when asked to.
 
     Anyone who reaches the server's port can run code in this process: TensorFlow's servers listen
     on every interface and ask for no credentials.
@@ -46,49 +53,46 @@ def serve(cluster: Cluster, job_dir: str, options: ServerOptions) -> None:
         cluster: The cluster, as this task sees it.
         job_dir: Where the chief's report says whether it is done.
         options: How to run.
+        asked_to_end: Set when this task is to end before that.
 
     Raises:
         UserError: If the port cannot be bound.
         RunError: If the chief never appears, or goes away without being done.
     """
-    _refuse_taken_port(cluster)
-    config = tf.compat.v1.ConfigProto(
-        intra_op_parallelism_threads=options.intra_op_threads,
-        inter_op_parallelism_threads=options.inter_op_threads or _default_threads(),
-    )
-    config.gpu_options.allow_growth = True
-    # Idle threads sleep: tasks often share cores, and spinning was measured to be no faster.
-    config.experimental.disable_thread_spinning = True
-    try:
-        server = tf.distribute.Server(
-            tf.train.ClusterSpec(cluster.spec()),
-            job_name=cluster.job,
-            task_index=cluster.index,
-            protocol="grpc",
-            config=config,
-        )
-    except tf.errors.UnknownError as error:
-        raise _port_error(cluster, error.message) from None
+    departures = Departures(job_dir)
+    if cluster.job == "ps":  # what it left behind when it was killed
+        departures.withdraw(_short_name(cluster))
+    server = _start(cluster, options)
     _log.info("%s serves at %s", cluster.name, server.target.removeprefix("grpc://"))
     chief = cluster.chief[0]
-    wait_for_end_of_chief(chief, lambda: _is_done(job_dir), options)
-    _log.info("%s ends: the chief is done", cluster.name)
+    wait_for_end_of_chief(chief, lambda: _is_done(job_dir), options, asked_to_end)
+    if asked_to_end.is_set():
+        _serve_on(cluster, departures, options.grace_seconds)
+        _log.info("%s ends: it was asked to", cluster.name)
+    else:
+        _log.info("%s ends: the chief is done", cluster.name)
 
 
-def wait_for_end_of_chief(chief: str, is_done: Callable[[], bool], options: ServerOptions) -> None:
-    """Returns when the chief was there, went away, and is done.
+def wait_for_end_of_chief(
+    chief: str,
+    is_done: Callable[[], bool],
+    options: ServerOptions,
+    asked_to_end: threading.Event,
+) -> None:
+    """Returns when the chief was there, went away, and is done; or when asked to end.
 
     Args:
         chief: Its address.
         is_done: Whether the job is finished, asked once the chief is away.
         options: How long to wait.
+        asked_to_end: Set when this task is to end before that.
 
     Raises:
         RunError: If the chief never appears, or goes away without being done.
     """
     began = last_seen = time.monotonic()
     seen = False
-    while True:
+    while not asked_to_end.wait(PROBE_SECONDS):
         if is_reachable(chief):
             seen, last_seen = True, time.monotonic()
         elif seen and is_done():
@@ -103,7 +107,50 @@ def wait_for_end_of_chief(chief: str, is_done: Callable[[], bool], options: Serv
                 f"the chief did not appear at {chief} within {options.chief_wait_seconds:.0f} s; "
                 "look whether it runs and whether its address in TF_CONFIG can be reached from here"
             )
-        time.sleep(PROBE_SECONDS)
+
+
+def _serve_on(cluster: Cluster, departures: Departures, seconds: float) -> None:
+    """Serves while the chief is there, until what it needs of this task is saved.
+
+    A worker works on, since the whole job may be ending and the chief can save only when the leases
+    in flight are trained. A ps tells the chief to save.
+    """
+    ps = _short_name(cluster) if cluster.job == "ps" else None
+    deadline = time.monotonic() + seconds
+    if not is_reachable(cluster.chief[0]):
+        return
+    _log.info("%s was asked to end: it serves up to %.0f s more", cluster.name, seconds)
+    if ps:
+        departures.announce(ps)
+    while time.monotonic() < deadline and is_reachable(cluster.chief[0]):
+        if ps and not departures.is_announced(ps):
+            return
+        time.sleep(_LEAVE_POLL_SECONDS)
+
+
+def _short_name(cluster: Cluster) -> str:
+    return f"{cluster.job} {cluster.index}"
+
+
+def _start(cluster: Cluster, options: ServerOptions) -> tf.distribute.Server:
+    _refuse_taken_port(cluster)
+    config = tf.compat.v1.ConfigProto(
+        intra_op_parallelism_threads=options.intra_op_threads,
+        inter_op_parallelism_threads=options.inter_op_threads or _default_threads(),
+    )
+    config.gpu_options.allow_growth = True
+    # Idle threads sleep: tasks often share cores, and spinning was measured to be no faster.
+    config.experimental.disable_thread_spinning = True
+    try:
+        return tf.distribute.Server(
+            tf.train.ClusterSpec(cluster.spec()),
+            job_name=cluster.job,
+            task_index=cluster.index,
+            protocol="grpc",
+            config=config,
+        )
+    except tf.errors.UnknownError as error:
+        raise _port_error(cluster, error.message) from None
 
 
 def _default_threads() -> int:

@@ -84,8 +84,9 @@ class TaskWatch:
         self._thread = threading.Thread(target=self._run, name="task-watch", daemon=True)
 
     def start(self) -> None:
-        """Begins to probe."""
-        self._thread.start()
+        """Begins to probe, unless it has begun."""
+        if not self._thread.is_alive():
+            self._thread.start()
 
     def stop(self) -> None:
         """Ends the thread; tasks that go down from now on are no failures."""

@@ -10,7 +10,6 @@ from tqdm import tqdm
 if TYPE_CHECKING:  # its module loads TensorFlow, before which stderr is to be set up
     from tfps.coordinator import Progress
 
-LINE_SECONDS = 10.0
 _BAR_SECONDS = 0.5
 _ERASE_LINE = "\x1b[2K"
 _log = logging.getLogger(__name__)
@@ -23,9 +22,17 @@ class ProgressDisplay:
     last line.
     """
 
-    def __init__(self, stream: TextIO, bar: bool):
+    def __init__(self, stream: TextIO, bar: bool, line_seconds: float = 10.0):
+        """Shows nothing yet.
+
+        Args:
+            stream: Where to.
+            bar: Whether a bar is drawn, not lines.
+            line_seconds: Between one line and the next.
+        """
         self._stream = stream
         self._bar = bar
+        self._seconds = _BAR_SECONDS if bar else line_seconds
         self._began: float | None = None
         self._shown = 0.0
         self._loss = ""
@@ -43,7 +50,7 @@ class ProgressDisplay:
         self._began = self._began or now
         if progress.loss is not None:
             self._loss = f", loss {progress.loss:.4f}"
-        if now - self._shown < (_BAR_SECONDS if self._bar else LINE_SECONDS):
+        if now - self._shown < self._seconds:
             return
         self._shown = now
         title = f"epoch {progress.epoch + 1}/{epochs}"

@@ -1,15 +1,21 @@
 """The chief's work, from checked inputs to a report: the trainer's composition root."""
 
 import dataclasses
+import gc
 import logging
 
 import tensorflow as tf
 
 from tfps import failures, strategy
 from tfps.cluster import Cluster
+from tfps.departures import Departures
+from tfps.errors import LostPsError
 from tfps.executor import Executor, LocalExecutor
+from tfps.fence import Fence, SupersededError
 from tfps.report import FAILED, INTERRUPTED, Report
 from tfps.task_watch import TaskWatch
+from trainer.chief_state import ChiefState
+from trainer.interruption import Interrupted, Interruption
 from trainer.progress_display import ProgressDisplay
 from trainer.run_inputs import RunInputs
 from trainer.training import Training
@@ -22,32 +28,28 @@ class RunOptions:
     """Limits of the chief's waits.
 
     Attributes:
-        connect_seconds: For workers and ps to be reachable at the start.
+        connect_seconds: For workers and ps to be reachable.
+        ps_wait_seconds: For a lost ps to be back.
         stall_seconds: For the next batch, anywhere in the cluster.
     """
 
     connect_seconds: float = 120.0
+    ps_wait_seconds: float = 600.0
     stall_seconds: float = 600.0
 
 
-class Interrupted(BaseException):
-    """SIGINT or SIGTERM arrived.
-
-    Attributes:
-        signal: Its number.
-    """
-
-    def __init__(self, signal: int):
-        super().__init__(signal)
-        self.signal = signal
-
-
-def run(inputs: RunInputs, options: RunOptions, display: ProgressDisplay) -> None:
+def run(
+    inputs: RunInputs, options: RunOptions, interruption: Interruption, display: ProgressDisplay
+) -> None:
     """Trains, evaluates, saves, exports and reports.
+
+    A lost ps takes its share of the parameters with it: the run waits for it, connects anew and
+    goes on from the last checkpoint.
 
     Args:
         inputs: What to train, on what.
         options: Limits.
+        interruption: Signals that ask to stop.
         display: Where progress is shown.
 
     Raises:
@@ -56,26 +58,57 @@ def run(inputs: RunInputs, options: RunOptions, display: ProgressDisplay) -> Non
         Interrupted: When a signal asks to stop.
     """
     cluster = inputs.cluster
-    watch = TaskWatch({} if cluster.is_local else strategy.peers(cluster))
-    report = Report(inputs.job_dir, **inputs.report_fields())
+    fence = Fence(inputs.job_dir)
+    report = Report(inputs.job_dir, fence, **inputs.report_fields())
     report.write()
+    watch = TaskWatch({} if cluster.is_local else strategy.peers(cluster))
+    state = ChiefState(watch, report, fence, interruption, Departures(inputs.job_dir))
     try:
-        executor = _connect(cluster, options.connect_seconds)
-        watch.start()
-        Training(inputs, executor, watch, report, options.stall_seconds).run(display)
+        while lost := _train(inputs, options, state, display):
+            display.hide()
+            _recover(lost, cluster, options, state)
     except Interrupted:
-        report.write(status=INTERRUPTED)
+        report.write(status=INTERRUPTED, **state.fields())
+        raise
+    except SupersededError:
         raise
     except Exception as error:
-        # The chief's own calls of a ps, to save or to read progress, fail with TensorFlow's error.
-        lost = failures.lost_ps_behind(error) if isinstance(error, tf.errors.OpError) else None
-        seen = [dataclasses.asdict(failure) for failure in watch.failures]
-        report.write(status=FAILED, error=str(lost or error), failures=seen)
-        if lost:
-            raise lost from None
+        report.write(status=FAILED, error=str(error), **state.fields())
         raise
     finally:
         watch.stop()
+
+
+def _train(
+    inputs: RunInputs, options: RunOptions, state: ChiefState, display: ProgressDisplay
+) -> LostPsError | None:
+    """Connects and trains to the end, unless a ps is lost before.
+
+    What this connection held of the ps, variables above all, is given up when this returns.
+    """
+    try:
+        executor = _connect(inputs.cluster, options.connect_seconds)
+        state.watch.start()
+        Training(inputs, executor, state, options.stall_seconds).run(display)
+    except LostPsError as lost:
+        return LostPsError(
+            str(lost), lost.leaving
+        )  # without a traceback, which holds the variables
+    except tf.errors.OpError as error:
+        # The chief's own calls of a ps, to save or to read progress, fail with TensorFlow's error.
+        if found := failures.lost_ps_behind(error):
+            return LostPsError(str(found))
+        raise
+    return None
+
+
+def _recover(lost: LostPsError, cluster: Cluster, options: RunOptions, state: ChiefState) -> None:
+    """Waits until every ps can be reached again."""
+    gc.collect()
+    state.recoveries.begin(str(lost))
+    _log.warning("%s; waiting up to %.0f s for it", lost, options.ps_wait_seconds)
+    state.report.write(**state.fields())
+    strategy.wait_for_ps(cluster, lost.leaving, state.watch, options.ps_wait_seconds)
 
 
 def _connect(cluster: Cluster, limit_seconds: float) -> Executor:

@@ -121,6 +121,7 @@ class RunInputs:
             "evaluations": [],
             "best_auc": self.eval_data.best_auc if self.eval_data else None,
             "failures": [],
+            "recoveries": [],
             "storage_retries": 0,
             "resumed_from": None,
             "checkpoint": None,

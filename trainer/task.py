@@ -8,7 +8,7 @@ import logging
 import os
 import posixpath
 import signal
-from typing import NoReturn
+import threading
 
 # Read by TensorFlow when it loads: a lost peer must be an error, not a wait without end.
 os.environ["GRPC_FAIL_FAST"] = "use_caller"
@@ -65,10 +65,18 @@ flags.DEFINE_string(
 )
 flags.DEFINE_string("cache_bytes", "50GiB", "Worker: most bytes of --cache_dir.")
 flags.DEFINE_float("connect_seconds", 120.0, "Chief: limit for all tasks to be reachable.", 0.0)
+flags.DEFINE_float("ps_wait_seconds", 600.0, "Chief: limit for a lost ps's return.", 0.0)
 flags.DEFINE_float("stall_seconds", 600.0, "Chief: limit for the next trained batch.", 1.0)
 flags.DEFINE_float("chief_wait_seconds", 600.0, "Worker, ps: limit for the chief to appear.", 0.0)
 flags.DEFINE_float("chief_lost_seconds", 60.0, "Worker, ps: limit for a lost chief's return.", 0.0)
+flags.DEFINE_float(
+    "grace_seconds",
+    25.0,
+    "Time after SIGTERM: the chief finishes its leases and saves, the others serve until then.",
+    0.0,
+)
 flags.DEFINE_enum("progress", "auto", ["auto", "bar", "lines"], "How to show progress.")
+flags.DEFINE_float("progress_seconds", 10.0, "Between two lines of progress.", 0.0)
 flags.DEFINE_string(
     "tensorflow_log",
     None,
@@ -83,7 +91,7 @@ def main() -> int:
     log = _FLAGS.tensorflow_log or _default_log(cluster)
     if log:
         terminal.redirect_noise(log)
-    display = terminal.start_logging(_FLAGS.progress)
+    display = terminal.start_logging(_FLAGS.progress, _FLAGS.progress_seconds)
     if cluster.job == "ps" or (cluster.job == "chief" and not cluster.is_local):
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # they hold and coordinate; workers compute
     if cluster.job == "chief" or _FLAGS.dry_run:
@@ -145,7 +153,8 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay) -> int:
 
     from tfps import byte_size, config, overrides
     from trainer import dry_run
-    from trainer.run import Interrupted, RunOptions, run
+    from trainer.interruption import Interrupted, Interruption
+    from trainer.run import RunOptions, run
     from trainer.run_inputs import RunInputs
 
     terminal.quiet_tensorflow()
@@ -162,24 +171,19 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay) -> int:
     }
     given = [f"{field}={value}" for field, value in own.items() if value is not None]
     experiment = overrides.apply(config.load(_FLAGS.config), [*_FLAGS.set, *given])
-    options = RunOptions(_FLAGS.connect_seconds, _FLAGS.stall_seconds)
+    options = RunOptions(_FLAGS.connect_seconds, _FLAGS.ps_wait_seconds, _FLAGS.stall_seconds)
     memory = byte_size.parse(_FLAGS.ps_memory, "--ps_memory") if _FLAGS.ps_memory else None
     if _FLAGS.dry_run:
         inputs = RunInputs.check(experiment, cluster, _FLAGS.job_dir, memory)
         print("\n".join(dry_run.lines(inputs)))  # noqa: T201 (what the flag is for)
         return EXIT_OK
-
-    def interrupt(number: int, _: object) -> NoReturn:
-        signal.signal(number, signal.SIG_DFL)
-        raise Interrupted(number)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, interrupt)
+    interruption = Interruption(_FLAGS.grace_seconds)
     try:
+        interruption.install()
         inputs = RunInputs.check(experiment, cluster, _FLAGS.job_dir, memory, _FLAGS.cache_dir)
         if cluster.is_local:
             _start_staging()
-        run(inputs, options, display)
+        run(inputs, options, interruption, display)
     except Interrupted as interrupted:
         name = signal.Signals(interrupted.signal).name
         _log.warning("stopped by %s; the same command goes on from the last checkpoint", name)
@@ -197,14 +201,18 @@ def _run_server(cluster: Cluster) -> int:
         _FLAGS.inter_op_threads,
         _FLAGS.chief_wait_seconds,
         _FLAGS.chief_lost_seconds,
+        _FLAGS.grace_seconds,
     )
     # Only a ps writes there, its part of each checkpoint.
     writes = cluster.job == "ps"
     preflight.check([preflight.Use("--job_dir", _FLAGS.job_dir, writes)])
     if cluster.job == "worker":
         _start_staging()
-    serve(cluster, _FLAGS.job_dir, options)
-    return EXIT_OK
+    asked_to_end = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: asked_to_end.set())
+    serve(cluster, _FLAGS.job_dir, options, asked_to_end)
+    return 128 + signal.SIGTERM if asked_to_end.is_set() else EXIT_OK
 
 
 def _start_staging() -> None:

@@ -38,17 +38,18 @@ def redirect_noise(path: str) -> None:
     sys.stderr = os.fdopen(terminal, "w", buffering=1, errors="backslashreplace")
 
 
-def start_logging(progress: str) -> ProgressDisplay:
+def start_logging(progress: str, line_seconds: float) -> ProgressDisplay:
     """Sends tfps's log lines to Python's stderr, everybody else's to the native one.
 
     Args:
         progress: `bar`, `lines`, or `auto`: a bar if stderr is a terminal.
+        line_seconds: Between one line of progress and the next.
 
     Returns:
         The display, which log lines respect.
     """
     bar = progress == "bar" or (progress == "auto" and sys.stderr.isatty())
-    display = ProgressDisplay(sys.stderr, bar)
+    display = ProgressDisplay(sys.stderr, bar, line_seconds)
     own = _AboveTheBar(sys.stderr, display)
     own.setFormatter(logging.Formatter(_FORMAT, "%H:%M:%S"))
     for name in _OWN:

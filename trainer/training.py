@@ -1,6 +1,5 @@
 """The chief's outer loop: train an epoch, save, evaluate; export at the end."""
 
-import dataclasses
 import logging
 import posixpath
 import time
@@ -9,19 +8,21 @@ from typing import Any
 
 from tfps.checkpoint import CheckpointDirectory
 from tfps.closures import Closures
-from tfps.coordinator import Coordinator, slots
+from tfps.coordinator import Coordinator, Progress, slots
 from tfps.data import shard_files
 from tfps.data.record_source import RecordSource
 from tfps.epoch_order import EpochOrder
+from tfps.errors import LostPsError
 from tfps.executor import Executor
 from tfps.export import export
 from tfps.lease_queue import LeaseQueue, QueueState
-from tfps.report import FINISHED, Report
+from tfps.ps_calls import PsCalls
+from tfps.report import FINISHED
 from tfps.step import Step
 from tfps.storage import retries
 from tfps.store.parameter_store import ParameterStore
 from tfps.task_metrics import task_metrics
-from tfps.task_watch import TaskWatch
+from trainer.chief_state import ChiefState
 from trainer.inputs import identity
 from trainer.progress_display import ProgressDisplay
 from trainer.run_inputs import RunInputs
@@ -33,51 +34,37 @@ class Training:
     """A run whose tasks are connected: the parameters exist, and the leases wait."""
 
     def __init__(
-        self,
-        inputs: RunInputs,
-        executor: Executor,
-        watch: TaskWatch,
-        report: Report,
-        stall_seconds: float,
+        self, inputs: RunInputs, executor: Executor, state: ChiefState, stall_seconds: float
     ):
         """Creates the parameters and restores the newest checkpoint, if there is one.
 
         Raises:
             UserError: If the checkpoint does not fit.
+            LostPsError: If a ps is lost meanwhile.
         """
-        experiment = inputs.experiment
-        train = experiment.train
+        train = inputs.experiment.train
         self._inputs = inputs
         self._train = train
-        self._watch = watch
-        self._report = report
-        self._began = time.monotonic()
-        self._evaluations: list[dict[str, Any]] = []
-        model = inputs.model
-        self._store = ParameterStore(
-            model, inputs.rules, executor.devices, train.seed, slots(executor), train.wire_dtype
-        )
-        # One GPU or none needs no names: TensorFlow places what it can on the GPU.
-        gpus = [f"/device:GPU:{k}" for k in range(executor.gpus)] if executor.gpus > 1 else [""]
-        step = Step(experiment.task, model, self._store, train.jit_compile, gpus)
-        self._coordinator = Coordinator(
-            executor,
-            Closures(
-                experiment,
-                step,
-                self._store.progress,
-                model.prediction_names,
-                executor.worker_index,
-                locate=inputs.staged.locate,
+        self._state = state
+        self._report = state.report
+        self._ps_calls = PsCalls(state.watch, stall_seconds)
+        self._store = self._ps_calls(
+            "creating the parameters",
+            lambda: ParameterStore(
+                inputs.model,
+                inputs.rules,
+                executor.devices,
+                train.seed,
+                slots(executor),
+                train.wire_dtype,
             ),
-            self._store.progress,
-            watch,
-            train,
-            stall_seconds,
         )
+        self._coordinator = self._coordinate(executor, stall_seconds)
         self._checkpoints = CheckpointDirectory(inputs.job_dir, train.keep_checkpoints)
-        order = EpochOrder.of(experiment)
-        self._queue = LeaseQueue(inputs.data, order, train.epochs, self._restore())
+        order = EpochOrder.of(inputs.experiment)
+        queue_state = self._ps_calls("restoring a checkpoint", self._restore)
+        self._queue = LeaseQueue(inputs.data, order, train.epochs, queue_state)
+        state.recoveries.restored(queue_state.trained)
 
     def run(self, display: ProgressDisplay) -> None:
         """Trains what is left, evaluates after each epoch and exports.
@@ -96,9 +83,27 @@ class Training:
             self._train_epoch(display)
             self._evaluate()
         path = posixpath.join(self._inputs.job_dir, "export")
-        export(self._inputs.experiment.task, self._inputs.model, self._store, path)
+        task, model = self._inputs.experiment.task, self._inputs.model
+        self._ps_calls("exporting the model", lambda: export(task, model, self._store, path))
         _log.info("exported the model to %s", path)
         self._report.write(status=FINISHED, export=path, **self._counts())
+
+    def _coordinate(self, executor: Executor, stall_seconds: float) -> Coordinator:
+        inputs, train = self._inputs, self._train
+        # One GPU or none needs no names: TensorFlow places what it can on the GPU.
+        gpus = [f"/device:GPU:{k}" for k in range(executor.gpus)] if executor.gpus > 1 else [""]
+        task, model = inputs.experiment.task, inputs.model
+        step = Step(task, model, self._store, train.jit_compile, gpus)
+        closures = Closures(
+            inputs.experiment,
+            step,
+            self._store.progress,
+            model.prediction_names,
+            executor.worker_index,
+            locate=inputs.staged.locate,
+        )
+        progress, watch = self._store.progress, self._state.watch
+        return Coordinator(executor, closures, progress, watch, train, stall_seconds)
 
     def _restore(self) -> QueueState:
         self._checkpoints.delete_uncommitted()
@@ -115,17 +120,20 @@ class Training:
         """Trains the rest of an epoch, with a checkpoint whenever one is due and at its end."""
         epoch, epochs = self._queue.epoch, self._train.epochs
         records = self._inputs.data.records
-        while not self._queue.epoch_finished:
-            self._coordinator.train(
-                self._queue,
-                pause=_after(self._train.checkpoint_seconds),
-                report=lambda progress: display.show(progress, records, epochs),
-            )
-            if not self._queue.epoch_finished:
+
+        def report(progress: Progress) -> None:
+            self._state.trained(progress.examples)
+            display.show(progress, records, epochs)
+
+        while self._queue.epoch == epoch:
+            pause = self._pause()
+            with self._state.interruption.deferred():
+                self._coordinator.train(self._queue, pause, report)
+                if self._queue.epoch_finished:
+                    self._queue.next_epoch()
                 self._save()
+            self._let_ps_go()
         display.hide()
-        self._queue.next_epoch()
-        self._save()
         _log.info(
             "epoch %d of %d trained: %s records so far, %s examples/s",
             epoch + 1,
@@ -134,15 +142,38 @@ class Training:
             f"{self._coordinator.throughput.examples_per_second:,.0f}",
         )
 
+    def _pause(self) -> Callable[[], bool]:
+        """A condition that becomes true when a checkpoint is to be saved."""
+        due = time.monotonic() + self._train.checkpoint_seconds
+        return lambda: time.monotonic() > due or self._state.is_asked_to_save()
+
     def _save(self) -> None:
         data = self._inputs.data
-        checkpoint = self._checkpoints.save(
-            self._store,
-            self._queue.state(),
-            identity(data),
-            before_commit=lambda: shard_files.refuse_replaced(data.directory, data.shards),
+
+        def may_commit() -> None:
+            self._state.fence.check()
+            shard_files.refuse_replaced(data.directory, data.shards)
+
+        checkpoint = self._ps_calls(
+            "saving a checkpoint",
+            lambda: self._checkpoints.save(
+                self._store, self._queue.state(), identity(data), may_commit
+            ),
         )
         self._report.write(checkpoint=checkpoint.path, **self._counts())
+
+    def _let_ps_go(self) -> None:
+        """Tells the ps that are about to go that all is saved.
+
+        Raises:
+            LostPsError: If there are any: with them their parameters go.
+        """
+        leaving = self._state.leaving
+        for ps in leaving:
+            self._state.departures.withdraw(ps)
+        if leaving:
+            self._state.leaving = []
+            raise LostPsError(f"{', '.join(leaving)} left, after a checkpoint", tuple(leaving))
 
     def _evaluate(self) -> None:
         data = self._inputs.eval_data
@@ -158,8 +189,8 @@ class Training:
         metrics = {"loss": result.loss, **task_metrics(task, result.labels, result.predictions)}
         text = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
         _log.info("evaluation after epoch %d: %s", self._queue.epoch, text)
-        self._evaluations.append({"epoch": self._queue.epoch, **metrics})
-        self._report.write(metrics=metrics, evaluations=self._evaluations)
+        self._state.evaluations.append({"epoch": self._queue.epoch, **metrics})
+        self._report.write(metrics=metrics, **self._state.fields())
 
     def _counts(self) -> dict[str, Any]:
         """Fields of the report that change as the run goes on."""
@@ -172,14 +203,18 @@ class Training:
             },
             "workers": self._coordinator.worker_shares.report(),
             "epochs": self._queue.epoch,
+            "steps_per_lease": self._coordinator.lease_length.steps,
+            "examples_per_second": round(self._coordinator.throughput.examples_per_second, 1),
+            "storage_retries": retries.count(),
+            **self._ps_calls("reading counters", self._counts_on_ps),
+            **self._state.fields(),
+        }
+
+    def _counts_on_ps(self) -> dict[str, Any]:
+        return {
             "steps": self._store.steps(),
             "staleness": self._store.staleness.report(),
-            "steps_per_lease": self._coordinator.lease_length.steps,
             "loss_scale": self._loss_scale(),
-            "seconds": round(time.monotonic() - self._began, 3),
-            "examples_per_second": round(self._coordinator.throughput.examples_per_second, 1),
-            "failures": [dataclasses.asdict(failure) for failure in self._watch.failures],
-            "storage_retries": retries.count(),
         }
 
     def _loss_scale(self) -> dict[str, Any] | None:
@@ -187,9 +222,3 @@ class Training:
             return None
         scale, skipped = self._store.loss_scale.read()
         return {"scale": scale, "skipped_steps": skipped}
-
-
-def _after(seconds: float) -> Callable[[], bool]:
-    """A condition that becomes true after some seconds."""
-    due = time.monotonic() + seconds
-    return lambda: time.monotonic() > due

@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,7 +52,7 @@ def main() -> None:
     _FLAGS(sys.argv)
     cluster = decode(os.environ)
     if cluster.job != "chief":
-        serve(cluster, _FLAGS.job_dir, ServerOptions(chief_lost_seconds=1))
+        serve(cluster, _FLAGS.job_dir, ServerOptions(chief_lost_seconds=1), threading.Event())
         return
     experiment = config.load(_FLAGS.config)
     data = manifest.read(_FLAGS.train_data)

@@ -253,3 +253,33 @@ def test_no_launcher_imports_tensorflow():
         "assert not {'tensorflow', 'keras'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=PATIENCE)
+
+
+def test_faults_are_injected_and_reported(write, start):
+    write(
+        """
+        if job != "chief":
+            serve()
+        peer = connect("worker", 0)
+        say("epoch 1/2: 1 of 10 records")
+        while peer.recv(10):  # until the worker is gone
+            pass
+        say("epoch 1/2: 1 of 10 records")
+        say("epoch 1/2: 2 of 10 records")
+        """
+    )
+    launcher = start("--workers=1", "--chaos=kill:worker:*@2s", "--max_restarts=0")
+    launcher.see(r"\[launcher\] chaos: kill worker 0$")
+    launcher.finish()
+    assert re.search(
+        r"\[launcher\] chaos: kill worker 0 at \d\.\d s; next batch trained: \d\.\d s later",
+        launcher.text,
+    )
+
+
+def test_bad_chaos_is_refused_before_anything_starts(write, start):
+    write("say('started')")
+    launcher = start("--workers=1", "--chaos=kill:worker:1@2s")
+    assert launcher.finish() == 2
+    assert launcher.lines == []
+    assert b"the cluster has 1 worker; indices start at 0" in launcher.process.stderr.read()

@@ -42,11 +42,45 @@ def assert_gone(*pids):
             os.kill(int(pid), 0)
 
 
-def test_the_exit_code_of_a_chief_that_died_by_a_signal(write, start):
-    write("os.kill(os.getpid(), signal.SIGKILL) if job == 'chief' else serve()")
-    launcher = start("--workers=1")
+def test_a_chief_that_dies_by_a_signal_is_restarted_a_limited_number_of_times(
+    write, start_with_limits
+):
+    write(
+        """
+        if job != "chief":
+            say("pid", os.getpid())
+            serve()
+        ask("worker", 0)
+        os.kill(os.getpid(), signal.SIGKILL)
+        """
+    )
+    launcher = start_with_limits(max_restarts=2, backoff_seconds=0.1)
     assert launcher.finish() == 128 + signal.SIGKILL
-    assert "[launcher] chief was killed by SIGKILL" in launcher.lines
+    for number, seconds in (1, "0.1"), (2, "0.2"):
+        said = f"[launcher] chief was killed by SIGKILL; restart {number} of 2 in {seconds} s"
+        assert said in launcher.lines
+    assert launcher.lines.count("[launcher] chief was killed by SIGKILL") == 1
+    assert len(re.findall(r"\[worker 0\] pid", launcher.text)) == 1
+
+
+def test_a_server_that_took_the_chiefs_death_for_the_end_is_there_for_the_next_chief(
+    write, start_with_limits
+):
+    write(
+        """
+        if job != "chief":
+            serve(lambda: "ok" if os.path.exists(mark) else sys.exit(0))
+        if not os.path.exists(mark):
+            with connect("worker", 0) as peer:
+                peer.recv(10)
+            open(mark, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        say(ask("worker", 0))
+        """.replace("mark", "__file__ + '.mark'")
+    )
+    launcher = start_with_limits(backoff_seconds=0.1)
+    assert launcher.finish() == 0
+    assert "[chief] ok" in launcher.lines
 
 
 def test_a_dead_worker_returns_at_its_address_a_limited_number_of_times(write, start):
@@ -141,40 +175,23 @@ def test_a_worker_that_ends_well_stays_away(write, start):
     assert "restart" not in launcher.text
 
 
-LOSING = """
-if job == "ps":
-    serve()
-if job == "worker":
-    serve()
-with connect("ps", 0) as peer:
-    peer.recv(100)
-    say("connected")
-    assert not peer.recv(100)
-"""
-
-
-def test_a_chief_that_notices_a_lost_ps_ends_with_its_own_code(write, start):
-    write(LOSING + "say('error: ps 0 is lost')\nsys.exit(7)")
-    launcher = start("--workers=1", "--ps=1")
-    ps = int(launcher.see(r"\[ps 0\] serving (\d+)")[1])
-    launcher.see("connected")
-    os.kill(ps, signal.SIGKILL)
-    assert launcher.finish() == 7
-    assert "[chief] error: ps 0 is lost" in launcher.lines
-    assert launcher.text.count("ps 0 was killed by SIGKILL; its parameters are lost") == 1
-    assert "restart" not in launcher.text
-
-
-def test_a_chief_that_does_not_notice_a_lost_ps_is_ended(write, start_with_limits):
-    write(LOSING + "say('got', wait(signal.SIGTERM).name)\nsys.exit(0)")
-    launcher = start_with_limits(notice_seconds=0.2)
-    ps = int(launcher.see(r"\[ps 0\] serving (\d+)")[1])
-    launcher.see("connected")
-    os.kill(ps, signal.SIGTERM)
-    assert launcher.finish() == 3
-    assert (
-        "[launcher] the chief has not ended 0.2 s after ps 0 was lost: ending it" in launcher.lines
+def test_a_dead_ps_returns_at_its_address_a_limited_number_of_times(write, start_with_limits):
+    write(
+        """
+        if job == "ps":
+            serve(lambda: os.kill(os.getpid(), signal.SIGKILL))
+        if job == "worker":
+            serve()
+        for life in 1, 2:
+            ask("ps", 0)
+        say("got", wait(signal.SIGTERM).name)
+        """
     )
+    launcher = start_with_limits(max_restarts=1, backoff_seconds=0.1)
+    assert launcher.finish() == 3
+    assert "[launcher] ps 0 was killed by SIGKILL; restart 1 of 1 in 0.1 s" in launcher.lines
+    ended = "[launcher] ps 0 was killed by SIGKILL after its last restart: ending the run"
+    assert ended in launcher.lines
     assert "[chief] got SIGTERM" in launcher.lines
 
 

@@ -14,6 +14,7 @@ from cluster_process import (
     PATIENCE,
     Program,
     assert_gone,
+    checkpoints,
     local_cluster,
     read_report,
     trainer_flags,
@@ -72,16 +73,16 @@ def test_a_killed_chief_goes_on_where_it_was(
         first = wait_for_checkpoint(job_dir)
         tasks = program.tasks()
         tasks["chief 0"].kill()
-        assert program.finish() == 128 + signal.SIGKILL, program.text
+        program.see(r"\[launcher\] chief was killed by SIGKILL; restart 1 of 3 in 1 s")
+        resumed = program.see(r"resuming from .*: (\S+) records trained")[1]
+        servers = {name: task.pid for name, task in program.tasks().items() if name != "chief 0"}
+        assert program.finish() == 0, program.text
         assert_gone(list(tasks.values()))
+    assert servers == {name: task.pid for name, task in tasks.items() if name != "chief 0"}
     # The checkpoint was made in the middle of the first epoch.
     assert first["queue"]["epoch"] == 0
     assert 0 < first["queue"]["trained"] < RECORDS
     assert first["queue"]["cursor"] == first["queue"]["trained"]
-    assert read_report(job_dir)["status"] == "running"
-    with local_cluster(2, 2, flags) as program:
-        resumed = program.see(r"resuming from .*: (\S+) records trained")[1]
-        assert program.finish() == 0, program.text
     assert first["queue"]["trained"] <= int(resumed.replace(",", "")) < EPOCHS * RECORDS
     report = read_report(job_dir)
     assert report["status"] == "finished"
@@ -91,35 +92,100 @@ def test_a_killed_chief_goes_on_where_it_was(
     assert report["metrics"]["auc"] > 0.7
 
 
+def test_everything_killed_goes_on_from_the_last_checkpoint(
+    flags: list[str], job_dir: pathlib.Path
+) -> None:
+    flags = [*flags, "--set=train.checkpoint_seconds=0.5"]
+    with local_cluster(2, 2, flags) as program:
+        first = wait_for_checkpoint(job_dir)
+        tasks = list(program.tasks().values())
+    assert_gone(tasks)  # with their launcher, when the block was left
+    assert read_report(job_dir)["status"] == "running"
+    with local_cluster(2, 2, flags) as program:
+        resumed = program.see(r"resuming from .*: (\S+) records trained")[1]
+        assert program.finish() == 0, program.text
+    assert int(resumed.replace(",", "")) >= first["queue"]["trained"]
+    assert read_report(job_dir)["examples"] == {**EXACT, "repeated": 0}
+
+
 # The first holds the leases' progress as well.
 @pytest.mark.parametrize("ps", [pytest.param("ps 0", marks=pytest.mark.slow), "ps 1"])
-def test_a_killed_ps_ends_the_run(flags: list[str], job_dir: pathlib.Path, ps: str) -> None:
+def test_a_killed_ps(flags: list[str], job_dir: pathlib.Path, ps: str) -> None:
+    """The chief goes back to the last checkpoint in place; no other task is restarted."""
     with local_cluster(2, 2, flags) as program:
         program.see("epoch 1 of 2 trained")
-        tasks = program.tasks()
-        tasks[ps].kill()
-        assert program.finish() == 3, program.text
-        assert_gone(list(tasks.values()))
-    assert len(program.errors) == 1, program.text
-    [error] = program.errors
-    assert re.match(rf"\[chief\] error: {ps}.* was lost", error)
-    assert "the same --job_dir" in error
+        before = {name: task.pid for name, task in program.tasks().items()}
+        program.tasks()[ps].kill()
+        program.see(rf"\[chief\] .*{ps}.* was lost.*; waiting up to 600 s for it")
+        program.see(r"\[chief\] .*training goes on, \d+\.\d s after the loss was noticed")
+        after = {name: task.pid for name, task in program.tasks().items()}
+        assert program.finish() == 0, program.text
+    assert {name for name in before if before[name] != after[name]} == {ps}
+    assert program.errors == []
+    report = read_report(job_dir)
+    assert report["status"] == "finished"
+    assert {**report["examples"], "repeated": 0} == {**EXACT, "repeated": 0}
+    assert (report["epochs"], report["steps"]) == (EPOCHS, EPOCHS * RECORDS // BATCH)
+    [recovery] = report["recoveries"]
+    assert ps in recovery["what"]
+    assert 0 <= recovery["records"] <= RECORDS
+    assert 0 < recovery["seconds"] < PATIENCE
+
+
+def test_a_ps_that_stays_away(
+    ports: list[socket.socket], datasets: Datasets, job_dir: pathlib.Path
+) -> None:
+    """Nobody restarts it; the chief waits as long as it is told to."""
+    flags = trainer_flags(datasets.long, job_dir, *SLOW, "--ps_wait_seconds=2")
+    with (
+        serve(ports, "worker", job_dir),
+        serve(ports, "ps", job_dir) as ps,
+        start_task(ports, "chief", flags) as chief,
+    ):
+        chief.see("epoch 1 of 2 trained")
+        os.kill(ps.pid, signal.SIGKILL)
+        assert chief.finish() == 3, chief.text
+    address = f"127.0.0.1:{ports[2].getsockname()[1]}"
+    [error] = chief.errors
+    assert error.startswith(f"error: ps 0 at {address} did not come back within 2 s; start every")
     report = read_report(job_dir)
     assert report["status"] == "failed"
-    assert ps in report["error"]
     assert report["examples"]["trained"] == RECORDS
 
 
-def test_sigterm_to_the_launcher_stops_everything(flags: list[str], job_dir: pathlib.Path) -> None:
+def test_a_ps_that_is_asked_to_end_lets_the_chief_save(
+    flags: list[str], job_dir: pathlib.Path
+) -> None:
+    with local_cluster(2, 2, flags) as program:
+        program.see("epoch 1 of 2 trained")
+        program.tasks()["ps 1"].terminate()
+        program.see(r"\[ps 1\] .*ps 1 of 2 was asked to end: it serves up to 25 s more")
+        program.see(r"\[chief\] .*ps 1 left, after a checkpoint; waiting")
+        program.see(r"\[launcher\] ps 1 ended with exit code 143; restart 1 of 3")
+        assert program.finish() == 0, program.text
+    report = read_report(job_dir)
+    assert {**report["examples"], "repeated": 0} == {**EXACT, "repeated": 0}
+    [recovery] = report["recoveries"]
+    assert recovery["records"] == 0
+    assert not list((job_dir / "leaving").iterdir())
+
+
+def test_sigterm_to_the_launcher_saves_and_stops_everything(
+    flags: list[str], job_dir: pathlib.Path
+) -> None:
     with local_cluster(2, 1, flags) as program:
         program.see("epoch 1 of 2 trained")
         tasks = program.tasks()
+        time.sleep(1)  # into the second epoch
         program.terminate()
         program.see(r"\[chief\] .*stopped by SIGTERM; the same command goes on")
         assert program.finish() == 128 + signal.SIGTERM, program.text
         assert_gone(list(tasks.values()))
     assert program.errors == []
-    assert read_report(job_dir)["status"] == "interrupted"
+    report = read_report(job_dir)
+    assert report["status"] == "interrupted"
+    assert RECORDS < report["examples"]["trained"] < EPOCHS * RECORDS
+    assert checkpoints(job_dir)[-1]["queue"]["trained"] == report["examples"]["trained"]
 
 
 def test_sigint_stops_one_process(datasets: Datasets, job_dir: pathlib.Path) -> None:
@@ -129,6 +195,31 @@ def test_sigint_stops_one_process(datasets: Datasets, job_dir: pathlib.Path) -> 
         assert program.finish() == 128 + signal.SIGINT, program.text
     assert "stopped by SIGINT" in program.lines[-1]
     assert read_report(job_dir)["status"] == "interrupted"
+
+
+def test_no_time_to_save(datasets: Datasets, job_dir: pathlib.Path) -> None:
+    flags = trainer_flags(datasets.long, job_dir, *SLOW, "--mode=local", "--grace_seconds=0")
+    with Program(*flags) as program:
+        program.see("epoch 1 of 2 trained")
+        os.kill(program.pid, signal.SIGTERM)
+        assert program.finish() == 128 + signal.SIGTERM, program.text
+    report = read_report(job_dir)
+    assert report["status"] == "interrupted"
+    assert report["examples"]["trained"] == RECORDS
+
+
+def test_a_second_chief_takes_over(datasets: Datasets, job_dir: pathlib.Path) -> None:
+    flags = [*trainer_flags(datasets.long, job_dir, *SLOW), "--set=train.epochs=50"]
+    with Program(*flags, "--mode=local") as first:
+        first.see("epoch 1 of 50 trained")
+        with Program(*flags, "--mode=local") as second:
+            second.see(r"resuming from .* records trained")
+            assert first.finish() == 3, first.text
+            [error] = first.errors
+            pattern = r"error: another chief \(process (\d+) at .*\) has taken this --job_dir over"
+            assert int(re.match(pattern, error)[1]) == second.pid
+            assert read_report(job_dir)["status"] == "running"
+            second.see(r"epoch \d+ of 50 trained", seen=len(second.lines))
 
 
 EXPLODING = """
@@ -185,11 +276,16 @@ def tf_config(ports: list[socket.socket], job: str) -> dict[str, str]:
     return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": job, "index": 0}})}
 
 
-def serve(ports: list[socket.socket], job: str, job_dir: pathlib.Path, *flags: str) -> Program:
-    """Starts a worker or ps; its own port is free."""
+def start_task(ports: list[socket.socket], job: str, flags: list[str]) -> Program:
+    """Starts a task; its own port is free."""
     environ = tf_config(ports, job)
     ports[("chief", "worker", "ps").index(job)].close()
-    return Program("--config=configs/smoke.py", f"--job_dir={job_dir}", *flags, environ=environ)
+    return Program(*flags, environ=environ)
+
+
+def serve(ports: list[socket.socket], job: str, job_dir: pathlib.Path, *flags: str) -> Program:
+    """Starts a worker or ps."""
+    return start_task(ports, job, ["--config=configs/smoke.py", f"--job_dir={job_dir}", *flags])
 
 
 @pytest.mark.parametrize("job", ["worker", "ps"])

@@ -1,0 +1,45 @@
+import threading
+import time
+
+import pytest
+
+from tfps import task_watch
+from tfps.errors import LostPsError, RunError
+from tfps.ps_calls import PsCalls
+from tfps.task_watch import TaskWatch
+
+
+@pytest.fixture(name="hanging")
+def hanging_fixture():
+    """A call that does not return before the test is over."""
+    is_over = threading.Event()
+    yield is_over.wait
+    is_over.set()
+
+
+def test_a_call_returns_and_raises_what_the_function_does():
+    calls = PsCalls(TaskWatch({}), 60.0)
+    assert calls("adding", lambda: 1 + 1) == 2
+    with pytest.raises(KeyError):
+        calls("looking", lambda: {}["it"])
+    with pytest.raises(TimeoutError):
+        calls("failing", lambda: (_ for _ in ()).throw(TimeoutError()).__next__())
+    assert calls("adding", lambda: 2 + 2) == 4
+
+
+def test_a_call_is_left_alone_when_its_ps_is_lost(hanging, monkeypatch):
+    monkeypatch.setattr(task_watch, "LOST_SECONDS", 0.1)
+    watch = TaskWatch({"ps 1": "host:1"}, probe=lambda address: False, interval_seconds=0.05)
+    watch.start()
+    try:
+        with pytest.raises(LostPsError, match="ps 1 at host:1 was lost"):
+            PsCalls(watch, 60.0)("saving a checkpoint", hanging)
+    finally:
+        watch.stop()
+
+
+def test_a_call_has_a_limit(hanging):
+    began = time.monotonic()
+    with pytest.raises(RunError, match="saving a checkpoint has taken 1 s and is not done"):
+        PsCalls(TaskWatch({}), 1.0)("saving a checkpoint", hanging)
+    assert time.monotonic() - began < 30

@@ -1,0 +1,72 @@
+"""What a chief keeps while it connects to its cluster again and again."""
+
+import dataclasses
+import logging
+import time
+from typing import Any
+
+from tfps.departures import Departures
+from tfps.fence import Fence
+from tfps.recoveries import Recoveries
+from tfps.report import Report
+from tfps.task_watch import TaskWatch
+from trainer.interruption import Interruption
+
+_LOOK_SECONDS = 2.0
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass
+class ChiefState:
+    """The part of a run that no lost ps takes away.
+
+    Attributes:
+        watch: Knows which tasks can be reached.
+        report: Of the run.
+        fence: Whether this chief is still the one that counts.
+        interruption: Whether a signal asks to stop.
+        departures: Which ps are about to go.
+        recoveries: From lost ps.
+        evaluations: All so far, JSON-ready.
+        began: When the run did, on the monotonic clock.
+        leaving: Ps that were about to go when `look` last looked.
+    """
+
+    watch: TaskWatch
+    report: Report
+    fence: Fence
+    interruption: Interruption
+    departures: Departures
+    recoveries: Recoveries = dataclasses.field(default_factory=Recoveries)
+    evaluations: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    began: float = dataclasses.field(default_factory=time.monotonic)
+    leaving: list[str] = dataclasses.field(default_factory=list)
+    _looked: float = 0.0
+
+    def is_asked_to_save(self) -> bool:
+        """Whether a signal has arrived or a ps is about to go.
+
+        Raises:
+            SupersededError: If the job_dir is another chief's by now.
+        """
+        now = time.monotonic()
+        if now - self._looked > _LOOK_SECONDS:
+            self._looked = now
+            self.fence.check()
+            self.leaving = self.departures.announced()
+        return self.interruption.is_requested or bool(self.leaving)
+
+    def trained(self, examples: int) -> None:
+        """Notes how many records are trained by now."""
+        seconds = self.recoveries.trained(examples)
+        if seconds is not None:
+            _log.info("training goes on, %.1f s after the loss was noticed", seconds)
+
+    def fields(self) -> dict[str, Any]:
+        """Fields of the report."""
+        return {
+            "evaluations": self.evaluations,
+            "seconds": round(time.monotonic() - self.began, 3),
+            "failures": [dataclasses.asdict(failure) for failure in self.watch.failures],
+            "recoveries": self.recoveries.report(),
+        }

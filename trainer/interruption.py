@@ -1,0 +1,78 @@
+"""SIGINT and SIGTERM to the chief: the run ends at once, or where it can be saved soon."""
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from types import FrameType
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupted(BaseException):
+    """SIGINT or SIGTERM arrived.
+
+    Attributes:
+        signal: Its number.
+    """
+
+    def __init__(self, signal: int):
+        super().__init__(signal)
+        self.signal = signal
+
+
+class Interruption:
+    """Raises `Interrupted` in the main thread when a signal arrives; a second one kills.
+
+    Within `deferred`, the signal is only noted, for the block to come to a good end by itself.
+    """
+
+    def __init__(self, grace_seconds: float):
+        """Prepares it.
+
+        Args:
+            grace_seconds: Time for a block that defers a signal to end by itself.
+        """
+        self._grace_seconds = grace_seconds
+        self._is_deferring = False
+        self._noted: int | None = None
+
+    def install(self) -> None:
+        """Takes over the signals, and SIGALRM; in the main thread."""
+        for number in _SIGNALS:
+            signal.signal(number, self._on_signal)
+        signal.signal(signal.SIGALRM, self._on_alarm)
+
+    @property
+    def is_requested(self) -> bool:
+        """Whether a signal has arrived that is deferred."""
+        return self._noted is not None
+
+    @contextlib.contextmanager
+    def deferred(self) -> Iterator[None]:
+        """A block that ends soon after `is_requested`, and by itself.
+
+        Raises:
+            Interrupted: After the block, or within it when its time is up.
+        """
+        self._is_deferring = True
+        try:
+            yield
+        finally:
+            self._is_deferring = False
+            if self._noted is not None:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        if self._noted is not None:
+            raise Interrupted(self._noted)
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        for each in _SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+        self._noted = number
+        if not self._is_deferring:
+            raise Interrupted(number)
+        # A timer of 0 would be none.
+        signal.setitimer(signal.ITIMER_REAL, max(self._grace_seconds, 0.001))
+
+    def _on_alarm(self, _: int, frame: FrameType | None) -> None:
+        if self._noted is not None and self._is_deferring:
+            raise Interrupted(self._noted)
