@@ -137,15 +137,20 @@ def test_a_ps_that_stays_away(
 ) -> None:
     """Nobody restarts it; the chief waits as long as it is told to."""
     flags = trainer_flags(datasets.long, job_dir, *SLOW, "--ps_wait_seconds=2")
+    address = f"127.0.0.1:{ports[2].getsockname()[1]}"
+    chief_place, worker_place, ps_place = (
+        tf_config(ports, job) for job in ("chief", "worker", "ps")
+    )
+    for each in ports:
+        each.close()
     with (
-        serve(ports, "worker", job_dir),
-        serve(ports, "ps", job_dir) as ps,
-        start_task(ports, "chief", flags) as chief,
+        Program(*flags, environ=worker_place),
+        Program(*flags, environ=ps_place) as ps,
+        Program(*flags, environ=chief_place) as chief,
     ):
         chief.see("epoch 1 of 2 trained")
         os.kill(ps.pid, signal.SIGKILL)
         assert chief.finish() == 3, chief.text
-    address = f"127.0.0.1:{ports[2].getsockname()[1]}"
     [error] = chief.errors
     assert error.startswith(f"error: ps 0 at {address} did not come back within 2 s; start every")
     report = read_report(job_dir)
@@ -276,16 +281,11 @@ def tf_config(ports: list[socket.socket], job: str) -> dict[str, str]:
     return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": job, "index": 0}})}
 
 
-def start_task(ports: list[socket.socket], job: str, flags: list[str]) -> Program:
-    """Starts a task; its own port is free."""
+def serve(ports: list[socket.socket], job: str, job_dir: pathlib.Path, *flags: str) -> Program:
+    """Starts a worker or ps; its own port is free."""
     environ = tf_config(ports, job)
     ports[("chief", "worker", "ps").index(job)].close()
-    return Program(*flags, environ=environ)
-
-
-def serve(ports: list[socket.socket], job: str, job_dir: pathlib.Path, *flags: str) -> Program:
-    """Starts a worker or ps."""
-    return start_task(ports, job, ["--config=configs/smoke.py", f"--job_dir={job_dir}", *flags])
+    return Program("--config=configs/smoke.py", f"--job_dir={job_dir}", *flags, environ=environ)
 
 
 @pytest.mark.parametrize("job", ["worker", "ps"])
