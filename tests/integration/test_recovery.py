@@ -92,6 +92,7 @@ def test_a_killed_chief_goes_on_where_it_was(
     assert report["metrics"]["auc"] > 0.7
 
 
+@pytest.mark.slow
 def test_everything_killed_goes_on_from_the_last_checkpoint(
     flags: list[str], job_dir: pathlib.Path
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_killed_ps(flags: list[str], job_dir: pathlib.Path, ps: str) -> None:
     assert 0 < recovery["seconds"] < PATIENCE
 
 
+@pytest.mark.slow
 def test_a_ps_that_stays_away(
     ports: list[socket.socket], datasets: Datasets, job_dir: pathlib.Path
 ) -> None:
@@ -202,6 +204,7 @@ def test_sigint_stops_one_process(datasets: Datasets, job_dir: pathlib.Path) -> 
     assert read_report(job_dir)["status"] == "interrupted"
 
 
+@pytest.mark.slow
 def test_no_time_to_save(datasets: Datasets, job_dir: pathlib.Path) -> None:
     flags = trainer_flags(datasets.long, job_dir, *SLOW, "--mode=local", "--grace_seconds=0")
     with Program(*flags) as program:
