@@ -1,0 +1,77 @@
+"""Which of several evaluations is the best: by one metric, whose better direction is known."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+from tfps.errors import UserError
+
+_LOWER, _HIGHER = "min", "max"
+# The metrics that tfps itself computes; `LABEL_auc` is the AUC of one of several labels.
+_DIRECTIONS = {"loss": _LOWER, "auc": _HIGHER, "accuracy": _HIGHER}
+
+
+@dataclasses.dataclass(frozen=True)
+class BestMetric:
+    """A metric by which evaluations are compared.
+
+    Attributes:
+        name: Its name among an evaluation's metrics.
+        is_higher_better: Whether a higher value is better, else a lower one.
+    """
+
+    name: str
+    is_higher_better: bool
+
+    @classmethod
+    def of(cls, setting: str, names: Sequence[str]) -> "BestMetric":
+        """Reads `train.best_metric`.
+
+        Args:
+            setting: A metric's name, such as `auc`; for a metric whose direction is not known by
+                its name with `max:` or `min:` before it, such as `min:rmse`.
+            names: Names of the metrics that an evaluation has.
+
+        Raises:
+            UserError: If there is no such metric, or its direction is not known.
+        """
+        where = f"train.best_metric={setting}"
+        said, colon, rest = setting.partition(":")
+        name = rest if colon else setting
+        if name not in names:
+            raise UserError(f"{where}: there is no metric {name!r}; use one of {', '.join(names)}")
+        direction = said if colon else _known_direction(name)
+        if direction not in (_LOWER, _HIGHER):
+            raise UserError(
+                f"{where} does not say what is better; write max:{name} if a higher value is, "
+                f"min:{name} if a lower one"
+            )
+        return cls(name, direction == _HIGHER)
+
+    def is_better(self, metrics: Mapping[str, float], than: Mapping[str, float]) -> bool:
+        """Whether the first metrics are strictly better than the second.
+
+        A value that is absent or not finite is worse than any number.
+        """
+        return self._score(metrics) > self._score(than)
+
+    def best(self, evaluations: Sequence[Mapping[str, float]]) -> int | None:
+        """Index of the best of some evaluations' metrics, the first of equals.
+
+        Returns:
+            None when none of them has a number for the metric.
+        """
+        scores = [self._score(metrics) for metrics in evaluations]
+        highest = max(scores, default=-math.inf)
+        return scores.index(highest) if math.isfinite(highest) else None
+
+    def _score(self, metrics: Mapping[str, float]) -> float:
+        value = metrics.get(self.name, math.nan)
+        if not math.isfinite(value):
+            return -math.inf
+        return value if self.is_higher_better else -value
+
+
+def _known_direction(name: str) -> str:
+    """The direction of a metric that tfps computes, also for one label; empty for any other."""
+    return _DIRECTIONS.get(name.rpartition("_")[2], "")
