@@ -174,6 +174,13 @@ MALFORMED = [
         "cluster.ps has no workers",
         "add cluster.worker",
     ),
+    ("second evaluator", task(type="evaluator", index=1), "one evaluator at most", "with index 0"),
+    (
+        "two evaluators",
+        encoded(spec_with(evaluator=["e:1", "e:2"])),
+        "one evaluator at most",
+        "start it alone",
+    ),
     (
         "malformed evaluator",
         encoded(spec_with(evaluator=["e"])),
@@ -255,9 +262,9 @@ def test_names_and_address():
     assert found.address == "w1:2222"
     assert not found.is_local
     assert decode(found.tf_config("chief", 0)).name == "chief"
-    evaluator = decode(found.tf_config("evaluator", 3))
-    assert evaluator.name == "evaluator 3"
-    with pytest.raises(UserError, match="evaluator 3 has no address"):
+    evaluator = decode(found.tf_config("evaluator", 0))
+    assert evaluator.name == "evaluator 0"
+    with pytest.raises(UserError, match="evaluator 0 has no address"):
         _ = evaluator.address
 
 
@@ -321,6 +328,7 @@ def test_cluster_spec_of_vertex(pool):
     assert found.chief == (address(0, 0),)
     assert found.workers == (address(1, 0), address(1, 1))
     assert found.ps == (address(2, 0),)
+    assert found.evaluators == (address(3, 0),)
 
 
 def test_cluster_spec_of_a_single_replica_is_local_mode():
@@ -328,8 +336,28 @@ def test_cluster_spec_of_a_single_replica_is_local_mode():
     assert decode(text, "CLUSTER_SPEC").is_local
 
 
+def test_the_evaluator_stays_known_to_every_task():
+    found = decode(encoded(spec_with(evaluator=["e:1"])))
+    assert found.evaluators == ("e:1",)
+    assert "evaluator" not in found.spec()
+    for job in cluster.JOBS:
+        assert decode(found.tf_config(job, 0)).evaluators == ("e:1",)
+    assert decode(encoded()).evaluators == ()
+
+
 def test_tf_config_goes_before_cluster_spec():
-    assert cluster.decode({"TF_CONFIG": encoded(), "CLUSTER_SPEC": "not read"}).name.startswith("w")
+    """Vertex AI sets both; only CLUSTER_SPEC lists the evaluator."""
+    pools = {f"workerpool{number}": [f"pool{number}:1"] for number in range(4)}
+    both = {
+        "TF_CONFIG": encoded(),
+        "CLUSTER_SPEC": encoded(pools, {"type": "workerpool1", "index": 0}),
+    }
+    found = cluster.decode(both)
+    assert (found.name, found.spec()) == ("worker 1 of 2", SPEC)
+    assert found.evaluators == ("pool3:1",)
+    del pools["workerpool3"]
+    both["CLUSTER_SPEC"] = encoded(pools, {"type": "workerpool1", "index": 0})
+    assert cluster.decode(both).evaluators == ()
 
 
 def test_tf_config_of_tfjob():
@@ -344,4 +372,5 @@ def test_tf_config_of_tfjob():
     found = decode(encoded(spec, {"type": "master", "index": 0}, environment="cloud"))
     assert (found.job, found.chief) == ("chief", (host("master", 0),))
     assert set(found.spec()) == {"chief", "worker", "ps"}
+    assert found.evaluators == (host("evaluator", 0),)
     assert decode(encoded(spec, {"type": "evaluator", "index": 0})).job == "evaluator"

@@ -2,11 +2,11 @@
 
 import dataclasses
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from tfps.errors import UserError
+from tfps.host_port import host_port
 
 TF_CONFIG = "TF_CONFIG"
 CLUSTER_SPEC = "CLUSTER_SPEC"
@@ -17,9 +17,6 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
     TF_CONFIG: {job: job for job in JOBS} | {"master": "chief"},
     CLUSTER_SPEC: {f"workerpool{pool}": job for pool, job in enumerate(JOBS)},
 }
-_HOST = re.compile(
-    r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?\.?|\[[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?\]"
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +29,8 @@ class Cluster:
         chief: Address "host:port" of the chief, or nothing in local mode.
         workers: Addresses of the workers, by index.
         ps: Addresses of the ps, by index.
+        evaluators: Address of the evaluator, which is no part of the cluster and serves nothing;
+            nothing where the job has none.
         job: This process's job: chief, worker, ps or evaluator.
         index: This process's index in its job.
     """
@@ -39,6 +38,7 @@ class Cluster:
     chief: tuple[str, ...] = ()
     workers: tuple[str, ...] = ()
     ps: tuple[str, ...] = ()
+    evaluators: tuple[str, ...] = ()
     job: str = "chief"
     index: int = 0
 
@@ -92,13 +92,15 @@ class Cluster:
             raise UserError(f"job {job!r} is unknown; use one of {', '.join(JOBS)}")
         if index < 0 or (job != "evaluator" and index >= len(spec.get(job, []))):
             raise UserError(f"the cluster has no {job} {index}; its jobs are {_sizes(spec)}")
-        return json.dumps({"cluster": spec, "task": {"type": job, "index": index}})
+        listed = spec | ({"evaluator": list(self.evaluators)} if self.evaluators else {})
+        return json.dumps({"cluster": listed, "task": {"type": job, "index": index}})
 
 
 def decode(environ: Mapping[str, str]) -> Cluster:
     """Reads the cluster from TF_CONFIG, else from Vertex AI's CLUSTER_SPEC.
 
-    `master` becomes `chief`; `evaluator` is taken out of the cluster, but stays a task type. With
+    `master` becomes `chief`; `evaluator` is taken out of the cluster, but stays a task type. Vertex
+    AI's TF_CONFIG leaves the evaluator out, so it is then looked for in CLUSTER_SPEC too. With
     neither variable, or with a chief alone, the result is local mode.
 
     Args:
@@ -110,10 +112,11 @@ def decode(environ: Mapping[str, str]) -> Cluster:
     Raises:
         UserError: If the variable is malformed; the message names the key and the mend.
     """
-    for variable in (TF_CONFIG, CLUSTER_SPEC):
-        if variable in environ:
-            return _decode(variable, environ[variable])
-    return Cluster()
+    found = [_decode(name, environ[name]) for name in (TF_CONFIG, CLUSTER_SPEC) if name in environ]
+    if not found:
+        return Cluster()
+    evaluators = next((each.evaluators for each in found if each.evaluators), ())
+    return dataclasses.replace(found[0], evaluators=evaluators)
 
 
 def _decode(variable: str, text: str) -> Cluster:
@@ -122,12 +125,15 @@ def _decode(variable: str, text: str) -> Cluster:
     if layer != "grpc":
         raise UserError(f'{variable}: rpc_layer is {layer!r}; leave it out or write "grpc"')
     spec = _jobs(variable, _object(variable, config, "cluster"))
-    spec.pop("evaluator", None)
+    evaluators = spec.pop("evaluator", ())
     job, index = _task(variable, _object(variable, config, "task"), spec)
     _check_jobs(variable, spec)
+    if len(evaluators) > 1 or (job == "evaluator" and index):
+        name = _first(variable, "evaluator")
+        raise UserError(f"{variable}: a job has one {name} at most; start it alone, with index 0")
     if set(spec) <= {"chief"}:
         return Cluster(job=job, index=index)
-    return Cluster(spec["chief"], spec["worker"], spec.get("ps", ()), job, index)
+    return Cluster(spec["chief"], spec["worker"], spec.get("ps", ()), evaluators, job, index)
 
 
 def _parse(variable: str, text: str) -> dict[str, Any]:
@@ -192,7 +198,10 @@ def _jobs(variable: str, cluster: Mapping[str, Any]) -> dict[str, tuple[str, ...
             )
         for index, address in enumerate(_list(f"{variable}: cluster.{name}", hosts)):
             own = f"cluster.{name}[{index}]"
-            owner = owners.setdefault(_address(f"{variable}: {own}", address), own)
+            if not isinstance(address, str):
+                kind = _kind(address)
+                raise UserError(f'{variable}: {own} is {kind}; it must be a string "host:port"')
+            owner = owners.setdefault(host_port(f"{variable}: {own}", address), own)
             if owner != own:
                 mend = f"{address} is also {owner}; give every task its own address"
                 raise UserError(f"{variable}: {own}: {mend}")
@@ -211,28 +220,6 @@ def _list(where: str, hosts: Any) -> list[Any]:
     if not hosts:
         raise UserError(f"{where} is empty; list its addresses, or remove the key")
     return hosts
-
-
-def _address(where: str, address: Any) -> tuple[str, int]:
-    """Checks one address; the result is equal for addresses that mean the same."""
-    if not isinstance(address, str):
-        raise UserError(f'{where} is {_kind(address)}; it must be a string "host:port"')
-    if "://" in address or "/" in address:
-        raise UserError(f'{where}: {address!r} is a URL; write only "host:port"')
-    host, colon, port = address.rpartition(":")
-    if not colon or (address.startswith("[") and address.endswith("]")):
-        raise UserError(f'{where}: {address!r} has no port; write it as "host:port"')
-    if not host:
-        raise UserError(f'{where}: {address!r} has no host; write it as "host:port"')
-    if not _HOST.fullmatch(host):
-        raise UserError(
-            f"{where}: {host!r} is no host name; write a name, an IPv4 address or [IPv6]"
-        )
-    if not (port.isascii() and port.isdigit() and len(port) <= 5 and 1 <= int(port) <= 65535):
-        raise UserError(
-            f"{where}: {address!r} has the port {port!r}; write a number from 1 to 65535"
-        )
-    return host.lower().rstrip("."), int(port)
 
 
 def _task(

@@ -1,0 +1,40 @@
+"""Addresses "host:port" as people write them."""
+
+import re
+
+from tfps.errors import UserError
+
+_HOST = re.compile(
+    r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?\.?|\[[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?\]"
+)
+
+
+def host_port(where: str, address: str) -> tuple[str, int]:
+    """Checks one address.
+
+    Args:
+        where: What holds it, for messages.
+        address: The text.
+
+    Returns:
+        Host and port, equal for addresses that mean the same.
+
+    Raises:
+        UserError: If it is anything else.
+    """
+    if "://" in address or "/" in address:
+        raise UserError(f'{where}: {address!r} is a URL; write only "host:port"')
+    host, colon, port = address.rpartition(":")
+    if not colon or (address.startswith("[") and address.endswith("]")):
+        raise UserError(f'{where}: {address!r} has no port; write it as "host:port"')
+    if not host:
+        raise UserError(f'{where}: {address!r} has no host; write it as "host:port"')
+    if not _HOST.fullmatch(host):
+        raise UserError(
+            f"{where}: {host!r} is no host name; write a name, an IPv4 address or [IPv6]"
+        )
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and 1 <= int(port) <= 65535):
+        raise UserError(
+            f"{where}: {address!r} has the port {port!r}; write a number from 1 to 65535"
+        )
+    return host.lower().rstrip("."), int(port)
