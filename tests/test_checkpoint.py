@@ -102,6 +102,10 @@ def test_old_checkpoints_go(manifest, tmp_path):
     left = sorted(path.name for path in pathlib.Path(str(tmp_path), "checkpoints").iterdir())
     assert left == ["000000000000-000002", "000000000000-000003"]
     assert directory.latest().queue.epoch == 3
+    assert directory.names() == left
+    assert directory.find(left[0]).queue.epoch == 2
+    assert directory.find(left[0]).name == left[0]
+    assert directory.find("000000000000-000001") is None  # deleted meanwhile
 
 
 def test_a_job_without_checkpoints_has_no_latest(tmp_path):

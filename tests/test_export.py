@@ -1,5 +1,4 @@
 import json
-import pathlib
 import subprocess
 import sys
 
@@ -53,7 +52,7 @@ def test_the_exported_model_predicts_what_the_evaluation_did_with_tensorflow_alo
     by_example, by_feature = json.loads(printed.stdout)
     np.testing.assert_allclose(by_example, expected, rtol=0, atol=1e-6)
     assert by_example == by_feature
-    assert not pathlib.Path(f"{path}.tmp").exists()
+    assert [each.name for each in tmp_path.iterdir()] == ["export"]
 
 
 def test_the_schema_stands_beside_the_model(manifest, tmp_path):

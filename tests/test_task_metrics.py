@@ -8,7 +8,7 @@ import pytest
 from configs.smoke import Smoke
 from tfps.errors import UserError
 from tfps.feature import Feature
-from tfps.task_metrics import check_metrics, task_metrics
+from tfps.task_metrics import check_metrics, metric_names, task_metrics
 
 LABELS = {"label": np.array([0, 1, 1, 0])}
 PREDICTIONS = {"predictions": np.array([0.1, 0.9, 0.4, 0.2], np.float32)}
@@ -46,6 +46,8 @@ def test_several_labels_are_measured_together_or_each() -> None:
     }
     found = task_metrics(Measured(several=True, measures=measures), labels, predictions)
     assert found == {"sum": 2.0, "other_error": 1.0}
+    several = Measured(several=True, measures=measures)
+    assert metric_names(several) == ["loss", *found]
     assert set(Measured(several=True).metrics()) == {"label", "other"}
 
 

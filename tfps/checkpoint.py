@@ -40,6 +40,11 @@ class Checkpoint:
     dataset: dict[str, Any]
     signature: dict[str, Any]
 
+    @property
+    def name(self) -> str:
+        """Its directory's name; names sort in the order of the training."""
+        return posixpath.basename(self.path)
+
 
 class CheckpointDirectory:
     """`JOB_DIR/checkpoints`: one directory per checkpoint, named by its number of updates.
@@ -102,6 +107,21 @@ class CheckpointDirectory:
         """
         committed = self._committed()
         return _read_commit(committed[-1]) if committed else None
+
+    def names(self) -> list[str]:
+        """Names of the committed checkpoints, oldest first."""
+        return [posixpath.basename(path) for path in self._committed()]
+
+    def find(self, name: str) -> Checkpoint | None:
+        """The committed checkpoint of that name; None if it is not there, or not any more.
+
+        Raises:
+            UserError: If its commit marker cannot be read.
+        """
+        try:
+            return _read_commit(posixpath.join(self._path, name))
+        except tf.errors.NotFoundError:
+            return None
 
     def restore(
         self, checkpoint: Checkpoint, store: ParameterStore, dataset: dict[str, Any]
@@ -219,6 +239,8 @@ def _read_commit(path: str) -> Checkpoint:
             raise UserError(f"{marker}: format {data['format']}, this version reads {FORMAT}")
         queue = QueueState.from_json(data["queue"])
         return Checkpoint(path, data["steps"], queue, data["dataset"], data["signature"])
+    except tf.errors.NotFoundError:
+        raise
     except (ValueError, KeyError, TypeError, tf.errors.OpError) as error:
         raise UserError(
             f"{marker} cannot be read ({error}); delete its directory to go on from the checkpoint "

@@ -17,6 +17,7 @@ from tfps.storage.cloud_path import is_cloud
 from tfps.store.parameter_store import ParameterStore
 from tfps.task import Task
 
+EXPORT_BEST = "export_best"  # in the job_dir: the best model that an evaluator has seen
 SCHEMA_FILE = "schema.json"
 SCHEMA_FORMAT = 2
 
@@ -34,7 +35,7 @@ def export(task: Task, model: StatelessModel, store: ParameterStore, path: str) 
         task: The task.
         model: Its model, whose parameters the store holds.
         store: The parameters.
-        path: Directory to write, replaced if it exists.
+        path: Directory to write. One that exists is replaced once the new one is whole.
     """
     trained = _load(task, model.seed, _values(model, store))
     features = task.features()
@@ -68,11 +69,8 @@ def export(task: Task, model: StatelessModel, store: ParameterStore, path: str) 
         },
     )
     _write_schema(task, temporary)
-    if temporary == path:
-        return
-    if tf.io.gfile.exists(path):
-        tf.io.gfile.rmtree(path)
-    tf.io.gfile.rename(temporary, path)
+    if temporary != path:
+        _replace(path, temporary)
 
 
 def _values(model: StatelessModel, store: ParameterStore) -> dict[str, np.ndarray]:
@@ -92,6 +90,18 @@ def _load(task: Task, seed: int, values: dict[str, np.ndarray]) -> keras.Model:
         if variable.dtype == "float32":
             variable.assign(values[variable.path])
     return trained
+
+
+def _replace(path: str, new: str) -> None:
+    """Puts a directory in another's place: two renamings, since no single one replaces it."""
+    old = f"{path}.old"
+    if tf.io.gfile.exists(old):
+        tf.io.gfile.rmtree(old)
+    if tf.io.gfile.exists(path):
+        tf.io.gfile.rename(path, old)
+    tf.io.gfile.rename(new, path)
+    if tf.io.gfile.exists(old):
+        tf.io.gfile.rmtree(old)
 
 
 def _write_schema(task: Task, path: str) -> None:

@@ -34,6 +34,11 @@ def task_metrics(
     return found
 
 
+def metric_names(task: Task) -> list[str]:
+    """Names of an evaluation's metrics: `loss`, then those that `task_metrics` gives."""
+    return ["loss", *(name for name, _, _ in _flat(task))]
+
+
 def check_metrics(task: Task, prediction_names: Sequence[str]) -> None:
     """Refuses metrics that stand under a name which is no label, or has no prediction.
 
