@@ -13,7 +13,7 @@ class Command:
     """The command line and environment of one task.
 
     Attributes:
-        job: chief, worker or ps.
+        job: chief, worker, ps or evaluator.
         index: Index in the job.
         argv: Program and arguments.
         environ: The whole environment.
@@ -40,7 +40,7 @@ def commands(
     environ: Mapping[str, str],
     progress: str | None,
 ) -> list[Command]:
-    """The commands of every task, servers first, the chief last.
+    """The commands of every task, servers first, then the evaluator, the chief last.
 
     Args:
         tasks: The cluster.
@@ -58,8 +58,9 @@ def commands(
         for name, value in environ.items()
         if name not in (cluster.TF_CONFIG, cluster.CLUSTER_SPEC)
     }
+    jobs = {"ps": tasks.ps, "worker": tasks.workers, "evaluator": tasks.evaluators}
     found = []
-    for job, addresses in reversed(tasks.spec().items()):
+    for job, addresses in {**jobs, "chief": tasks.chief}.items():
         for index in range(len(addresses)):
             log = log_dir / f"{job}-{index}.log"
             argv = [sys.executable, "-m", module, *args, f"--tensorflow_log={log}"]

@@ -44,6 +44,9 @@ def _define_flags() -> None:
 
     integer("workers", 2, 0, "Number of workers.")
     integer("ps", 2, 0, "Number of ps.")
+    flags.DEFINE_boolean(
+        "evaluator", False, "Adds an evaluator; the workers then only train.", flag_values=_FLAGS
+    )
     integer("max_restarts", 3, 0, "How often each task is restarted when it dies.")
     integer("grace_seconds", 30, 0, "Time for the chief to end after Ctrl-C or SIGTERM.")
     flags.DEFINE_boolean(
@@ -111,7 +114,7 @@ def _run(args: Sequence[str]) -> int:
     progress = None if has_progress else "bar" if is_terminal and not _FLAGS.chaos else "lines"
     relay = Relay(sys.stdout.fileno(), is_terminal, is_terminal and "NO_COLOR" not in os.environ)
     limits = supervisor.Limits(grace_seconds=_FLAGS.grace_seconds, max_restarts=_FLAGS.max_restarts)
-    with Ports(1 + _FLAGS.workers + _FLAGS.ps) as ports:
+    with Ports(_tasks()) as ports:
         tasks = _cluster(ports.numbers)
         for text in (_roles(tasks), f"logs: {log_dir}", _NOTICE):
             relay.line(supervisor.NAME, text)
@@ -123,12 +126,13 @@ def _faults() -> list[chaos.Fault]:
     if not _FLAGS.chaos:
         return []
     tasks = {"chief": 1, "worker": _FLAGS.workers, "ps": _FLAGS.ps}
+    tasks["evaluator"] = int(_FLAGS.evaluator)
     return chaos.parse(_FLAGS.chaos, tasks, _FLAGS.chaos_seed)
 
 
 def _plan(args: Sequence[str]) -> int:
     """Lets a chief print its plan for so many tasks and end; it contacts nobody."""
-    tasks = _cluster(range(1, 2 + _FLAGS.workers + _FLAGS.ps))  # ports that nobody opens
+    tasks = _cluster(range(1, 1 + _tasks()))  # ports that nobody opens
     *_, chief = commands(tasks, _FLAGS.module, args, pathlib.Path(), os.environ, None)
     argv = [arg for arg in chief.argv if not arg.startswith("--tensorflow_log=")]
     return subprocess.run([*argv, "--dry_run"], env=chief.environ, check=False).returncode
@@ -204,14 +208,25 @@ def _job_dir(args: Sequence[str]) -> str:
     return found
 
 
+def _tasks() -> int:
+    return 1 + _FLAGS.workers + _FLAGS.ps + _FLAGS.evaluator
+
+
 def _cluster(ports: Sequence[int]) -> Cluster:
     addresses = tuple(f"{_HOST}:{port}" for port in ports)
     first_ps = 1 + _FLAGS.workers
-    return Cluster(chief=addresses[:1], workers=addresses[1:first_ps], ps=addresses[first_ps:])
+    evaluator = first_ps + _FLAGS.ps
+    return Cluster(
+        chief=addresses[:1],
+        workers=addresses[1:first_ps],
+        ps=addresses[first_ps:evaluator],
+        evaluators=addresses[evaluator:],
+    )
 
 
 def _roles(tasks: Cluster) -> str:
-    return "cluster: " + "; ".join(f"{job} {' '.join(at)}" for job, at in tasks.spec().items())
+    roles = [f"{job} {' '.join(at)}" for job, at in tasks.spec().items()]
+    return "cluster: " + "; ".join(roles + ["an evaluator"] * len(tasks.evaluators))
 
 
 if __name__ == "__main__":

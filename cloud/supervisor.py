@@ -147,6 +147,8 @@ class Supervisor:
         elif code == 0:
             self._say(f"{command.name} ended by itself: the chief told it to, or is gone")
             self._on_done(command)
+        elif command.job == "evaluator":
+            self._on_evaluator_loss(process, code)
         elif code == EXIT_USER:
             self._say(f"{command.name} cannot run as it was started (see its message): ending all")
             self._end_run(EXIT_USER, self._limits.end_seconds)
@@ -203,6 +205,13 @@ class Supervisor:
             self._start(server)
         else:
             self._done.append(server)
+
+    def _on_evaluator_loss(self, process: Process, code: int) -> None:
+        """Restarts it where that can help; the run goes on in any case."""
+        if code == EXIT_USER or not self._restart_later(process, _ended(code)):
+            name = process.command.name
+            self._say(f"{name} {_ended(code)} and stays away; the run goes on without it")
+        self._show_log(process, code)
 
     def _on_worker_given_up(self, process: Process, code: int) -> None:
         name = process.command.name

@@ -48,6 +48,10 @@ class Train:
             lack the worker's own last so many updates. 0 pulls for each batch after the push of the
             one before.
         jit_compile: Whether XLA compiles what a worker computes between pull and push.
+        best_metric: Metric that tells which evaluation is the best: `loss`, or one of the task's.
+            Of loss, AUC and accuracy it is known what is better; of others `max:NAME` or `min:NAME`
+            says it.
+        early_stopping: Evaluations in a row without a better one that end the training; 0 for none.
         wire_dtype: Dtype in which parameters and gradients travel between workers and ps: float32,
             or bfloat16 for half the bytes. The ps hold float32 in any case.
     """
@@ -60,11 +64,14 @@ class Train:
     dense_table_bytes: int = 0
     pipeline_depth: int = 0
     jit_compile: bool = False
+    best_metric: str = "loss"
+    early_stopping: int = 0
     wire_dtype: str = WIRE_DTYPES[0]
 
     def __post_init__(self) -> None:
         _refuse_less(self, "train", batch_size=1, epochs=1, keep_checkpoints=1)
         _refuse_less(self, "train", dense_table_bytes=0, pipeline_depth=0)
+        _refuse_less(self, "train", early_stopping=0)
         if self.wire_dtype not in WIRE_DTYPES:
             raise UserError(
                 f"train.wire_dtype={self.wire_dtype} must be one of {', '.join(WIRE_DTYPES)}"

@@ -65,7 +65,7 @@ def serve(
     server = _start(cluster, options)
     _log.info("%s serves at %s", cluster.name, server.target.removeprefix("grpc://"))
     chief = cluster.chief[0]
-    wait_for_end_of_chief(chief, lambda: _is_done(job_dir), options, asked_to_end)
+    wait_for_end_of_chief(chief, lambda: is_done(job_dir), options, asked_to_end)
     if asked_to_end.is_set():
         _serve_on(cluster, departures, options.grace_seconds)
         _log.info("%s ends: it was asked to", cluster.name)
@@ -107,6 +107,16 @@ def wait_for_end_of_chief(
                 f"the chief did not appear at {chief} within {options.chief_wait_seconds:.0f} s; "
                 "look whether it runs and whether its address in TF_CONFIG can be reached from here"
             )
+
+
+def is_done(job_dir: str) -> bool:
+    """Whether the job's report says that its chief will do no more."""
+    try:
+        fields = report.read(job_dir)
+    except tf.errors.OpError as error:
+        _log.warning("the report in --job_dir=%s cannot be read: %s", job_dir, error.message)
+        return False
+    return fields is not None and fields["status"] != report.RUNNING
 
 
 def _serve_on(cluster: Cluster, departures: Departures, seconds: float) -> None:
@@ -156,15 +166,6 @@ def _start(cluster: Cluster, options: ServerOptions) -> tf.distribute.Server:
 def _default_threads() -> int:
     """Operations at once: one per core, as TensorFlow does, but enough on a small machine too."""
     return max(_LEAST_DEFAULT_THREADS, len(os.sched_getaffinity(0)))
-
-
-def _is_done(job_dir: str) -> bool:
-    try:
-        fields = report.read(job_dir)
-    except tf.errors.OpError as error:
-        _log.warning("the report in --job_dir=%s cannot be read: %s", job_dir, error.message)
-        return False
-    return fields is not None and fields["status"] != report.RUNNING
 
 
 def _refuse_taken_port(cluster: Cluster) -> None:

@@ -27,7 +27,6 @@ class ChiefState:
         interruption: Whether a signal asks to stop.
         departures: Which ps are about to go.
         recoveries: From lost ps.
-        evaluations: All so far, JSON-ready.
         began: When the run did, on the monotonic clock.
         leaving: Ps that were about to go when `look` last looked.
     """
@@ -38,7 +37,6 @@ class ChiefState:
     interruption: Interruption
     departures: Departures
     recoveries: Recoveries = dataclasses.field(default_factory=Recoveries)
-    evaluations: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     began: float = dataclasses.field(default_factory=time.monotonic)
     leaving: list[str] = dataclasses.field(default_factory=list)
     _looked: float = 0.0
@@ -65,7 +63,6 @@ class ChiefState:
     def fields(self) -> dict[str, Any]:
         """Fields of the report."""
         return {
-            "evaluations": self.evaluations,
             "seconds": round(time.monotonic() - self.began, 3),
             "failures": [dataclasses.asdict(failure) for failure in self.watch.failures],
             "recoveries": self.recoveries.report(),

@@ -43,13 +43,17 @@ def identity(data: Manifest) -> dict[str, Any]:
     }
 
 
-def check_writable(job_dir: str) -> None:
+def check_writable(job_dir: str, task: str) -> None:
     """Writes and deletes a file in the job_dir.
+
+    Args:
+        job_dir: The directory.
+        task: Name of this task, since others may do the same at the same time.
 
     Raises:
         UserError: If that fails.
     """
-    probe = posixpath.join(job_dir, ".writable")
+    probe = posixpath.join(job_dir, f".writable-{task}")
     try:
         tf.io.gfile.makedirs(job_dir)
         with tf.io.gfile.GFile(probe, "w") as file:

@@ -31,11 +31,13 @@ class RunOptions:
         connect_seconds: For workers and ps to be reachable.
         ps_wait_seconds: For a lost ps to be back.
         stall_seconds: For the next batch, anywhere in the cluster.
+        evaluator_wait_seconds: For the evaluator, if there is one, to evaluate the last checkpoint.
     """
 
     connect_seconds: float = 120.0
     ps_wait_seconds: float = 600.0
     stall_seconds: float = 600.0
+    evaluator_wait_seconds: float = 600.0
 
 
 def run(
@@ -89,7 +91,8 @@ def _train(
     try:
         executor = _connect(inputs.cluster, options.connect_seconds)
         state.watch.start()
-        Training(inputs, executor, state, options.stall_seconds).run(display)
+        limits = options.stall_seconds, options.evaluator_wait_seconds
+        Training(inputs, executor, state, *limits).run(display)
     except LostPsError as lost:
         return LostPsError(
             str(lost), lost.leaving

@@ -8,9 +8,11 @@ import keras
 import tensorflow as tf
 
 import tfps
+from tfps.best_metric import BestMetric
 from tfps.cluster import Cluster
 from tfps.data.manifest import Manifest
 from tfps.data.staged_shards import StagedShards
+from tfps.errors import UserError
 from tfps.experiment import Experiment
 from tfps.model import StatelessModel
 from tfps.placement import check_memory
@@ -18,7 +20,7 @@ from tfps.storage import preflight
 from tfps.storage.preflight import Use
 from tfps.store.rules import Rules
 from tfps.store.store_layout import StoreLayout
-from tfps.task_metrics import check_metrics
+from tfps.task_metrics import check_metrics, metric_names
 from trainer.inputs import check_writable, read_data
 
 
@@ -36,6 +38,7 @@ class RunInputs:
         rules: How dense parameters and tables are updated.
         layout: Where they lie on the ps.
         staged: Where workers have copies of shards.
+        best_metric: Which of several evaluations is the best.
     """
 
     experiment: Experiment
@@ -47,6 +50,7 @@ class RunInputs:
     rules: Rules
     layout: StoreLayout
     staged: StagedShards
+    best_metric: BestMetric
 
     @classmethod
     def check(
@@ -82,16 +86,29 @@ class RunInputs:
         eval_data = None
         if experiment.data.eval:
             eval_data = read_data(task, experiment.data.eval, "--eval_data")
-        check_writable(job_dir)
+        _check_evaluation(experiment, cluster)
+        check_writable(job_dir, cluster.job)
         staged = StagedShards(cache_dir, [data, eval_data] if eval_data else [data])
         train = experiment.train
         model = StatelessModel(task, train.seed, train.dense_table_bytes)
         check_metrics(task, model.prediction_names)
+        best_metric = BestMetric.of(train.best_metric, metric_names(task))
         rules = Rules.of(task, model)
         layout = StoreLayout.of(model, rules, max(1, len(cluster.ps)))
         if ps_memory is not None:
             check_memory(layout, max(1, len(cluster.workers)), ps_memory)
-        return cls(experiment, cluster, job_dir, data, eval_data, model, rules, layout, staged)
+        return cls(
+            experiment,
+            cluster,
+            job_dir,
+            data,
+            eval_data,
+            model,
+            rules,
+            layout,
+            staged,
+            best_metric,
+        )
 
     def report_fields(self) -> dict[str, Any]:
         """The report's fields at the beginning of a run."""
@@ -119,6 +136,8 @@ class RunInputs:
             "examples_per_second": 0.0,
             "metrics": {},
             "evaluations": [],
+            "best_evaluation": None,
+            "stopped_early": None,
             "best_auc": self.eval_data.best_auc if self.eval_data else None,
             "failures": [],
             "recoveries": [],
@@ -126,4 +145,17 @@ class RunInputs:
             "resumed_from": None,
             "checkpoint": None,
             "export": None,
+            "export_best": None,
         }
+
+
+def _check_evaluation(experiment: Experiment, cluster: Cluster) -> None:
+    """Refuses what needs evaluations in a run that has none."""
+    if experiment.data.eval:
+        return
+    mend = "name evaluation shards with --eval_data, or"
+    if cluster.evaluators or cluster.job == "evaluator":
+        raise UserError(f"the job has an evaluator but no --eval_data; {mend} leave it out")
+    if experiment.train.early_stopping:
+        patience = experiment.train.early_stopping
+        raise UserError(f"--early_stopping={patience} without --eval_data; {mend} leave it out")

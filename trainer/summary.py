@@ -8,6 +8,7 @@ from tfps.errors import UserError
 from trainer import entry
 
 _FLAGS = flags.FLAGS
+_PATHS = {"checkpoint": "checkpoint", "export": "export", "export_best": "best model"}
 flags.DEFINE_string("job_dir", None, "The job's directory, local or gs://.")
 
 
@@ -50,10 +51,23 @@ def lines(job_dir: str, fields: dict[str, Any]) -> list[str]:
         limit = f" (the planted signal allows {best:.4f})" if best is not None else ""
         rows.append(("AUC", f"{metrics.pop('auc'):.4f}{limit}"))
     rows += [(name, f"{value:.4f}") for name, value in metrics.items()]
+    # A report of an earlier version lacks what is asked for by `get`.
+    if len(fields["evaluations"]) > 1 and (best := fields.get("best_evaluation")):
+        rows.append(("best", _best(best, len(fields["evaluations"]))))
+    if fields.get("stopped_early"):
+        rows.append(("stopped", f"early: {fields['stopped_early']}"))
     rows += [("lost", f"{failure['task']}: {failure['what']}") for failure in fields["failures"]]
-    rows += [(name, fields[name]) for name in ("checkpoint", "export") if fields[name]]
+    rows += [(name, fields[field]) for field, name in _PATHS.items() if fields.get(field)]
     rows.append(("report", f"{job_dir}/report.json"))
     return [f"{name:<11}{text}" for name, text in rows]
+
+
+def _best(evaluation: dict[str, Any], count: int) -> str:
+    """What the best evaluation measured, and when it was."""
+    metrics = dict(evaluation)
+    by, epoch, steps = (metrics.pop(name) for name in ("metric", "epoch", "steps"))
+    values = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+    return f"of {count} evaluations by {by}: {values} (epoch {epoch}, {steps:,} steps)"
 
 
 def _shares(workers: list[dict[str, Any]]) -> str:

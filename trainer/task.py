@@ -1,14 +1,16 @@
 """What every task of a job runs: `python -m trainer.task --config=… --job_dir=…`.
 
-The role comes from TF_CONFIG (or Vertex AI's CLUSTER_SPEC): the chief trains, worker and ps serve.
-Without either, one process does everything.
+The role comes from TF_CONFIG (or Vertex AI's CLUSTER_SPEC): the chief trains, worker and ps serve,
+the evaluator follows the checkpoints. Without either, one process does everything.
 """
 
+import concurrent.futures
 import logging
 import os
 import posixpath
 import signal
 import threading
+from typing import TYPE_CHECKING
 
 # Read by TensorFlow when it loads: a lost peer must be an error, not a wait without end.
 os.environ["GRPC_FAIL_FAST"] = "use_caller"
@@ -20,6 +22,9 @@ from tfps.cluster import Cluster, decode
 from tfps.errors import EXIT_OK, UserError
 from trainer import entry, terminal
 from trainer.progress_display import ProgressDisplay
+
+if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
+    from tfps.experiment import Experiment
 
 _FLAGS = flags.FLAGS
 _log = logging.getLogger("trainer.task")
@@ -64,11 +69,23 @@ flags.DEFINE_string(
     "cache_dir", "", "Worker: directory for copies of shards on gs://; the same flag for all tasks."
 )
 flags.DEFINE_string("cache_bytes", "50GiB", "Worker: most bytes of --cache_dir.")
+flags.DEFINE_integer(
+    "early_stopping",
+    None,
+    "Evaluations without a better one that end the training (overrides train.early_stopping).",
+    0,
+)
 flags.DEFINE_float("connect_seconds", 120.0, "Chief: limit for all tasks to be reachable.", 0.0)
 flags.DEFINE_float("ps_wait_seconds", 600.0, "Chief: limit for a lost ps's return.", 0.0)
 flags.DEFINE_float("stall_seconds", 600.0, "Chief: limit for the next trained batch.", 1.0)
-flags.DEFINE_float("chief_wait_seconds", 600.0, "Worker, ps: limit for the chief to appear.", 0.0)
-flags.DEFINE_float("chief_lost_seconds", 60.0, "Worker, ps: limit for a lost chief's return.", 0.0)
+flags.DEFINE_float(
+    "evaluator_wait_seconds",
+    600.0,
+    "Chief: limit for the evaluator, if there is one, to evaluate the last checkpoint.",
+    0.0,
+)
+flags.DEFINE_float("chief_wait_seconds", 600.0, "Others: limit for the chief to appear.", 0.0)
+flags.DEFINE_float("chief_lost_seconds", 60.0, "Others: limit for a lost chief's return.", 0.0)
 flags.DEFINE_float(
     "grace_seconds",
     25.0,
@@ -96,7 +113,7 @@ def main() -> int:
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # they hold and coordinate; workers compute
     if cluster.job == "chief" or _FLAGS.dry_run:
         return _run_chief(cluster, display)
-    return _run_server(cluster)
+    return _run_evaluator(cluster) if cluster.job == "evaluator" else _run_server(cluster)
 
 
 def _check_flags(cluster: Cluster) -> None:
@@ -106,10 +123,10 @@ def _check_flags(cluster: Cluster) -> None:
     if os.environ["KERAS_BACKEND"] != "tensorflow":
         backend = os.environ["KERAS_BACKEND"]
         raise UserError(f"KERAS_BACKEND={backend}: parameter servers need tensorflow; unset it")
-    if cluster.job == "evaluator":
+    if cluster.job == "evaluator" and cluster.is_local:
         raise UserError(
-            "this task is an evaluator, a role that does not exist yet: the workers evaluate after "
-            "every epoch; leave the evaluator out of the job"
+            "this task is the evaluator of a job without workers and ps, which evaluates in its "
+            "one process: leave the evaluator out of the job"
         )
     if _FLAGS.mode == "async" and cluster.is_local:
         raise UserError(
@@ -148,30 +165,21 @@ def _default_log(cluster: Cluster) -> str | None:
 
 
 def _run_chief(cluster: Cluster, display: ProgressDisplay) -> int:
+    _set_up_tensorflow()
     # Loaded here: the environment above must be set before TensorFlow is.
-    import tensorflow as tf
-
-    from tfps import byte_size, config, overrides
+    from tfps import byte_size
     from trainer import dry_run
     from trainer.interruption import Interrupted, Interruption
     from trainer.run import RunOptions, run
     from trainer.run_inputs import RunInputs
 
-    terminal.quiet_tensorflow()
-    for gpu in tf.config.list_physical_devices("GPU"):
-        tf.config.experimental.set_memory_growth(gpu, True)
-    tf.config.threading.set_intra_op_parallelism_threads(_FLAGS.intra_op_threads)
-    tf.config.threading.set_inter_op_parallelism_threads(_FLAGS.inter_op_threads)
-    own = {
-        "data.train": _FLAGS.train_data,
-        "data.eval": _FLAGS.eval_data,
-        "train.pipeline_depth": _FLAGS.pipeline_depth,
-        "train.jit_compile": _FLAGS.jit_compile,
-        "train.wire_dtype": _FLAGS.wire_dtype,
-    }
-    given = [f"{field}={value}" for field, value in own.items() if value is not None]
-    experiment = overrides.apply(config.load(_FLAGS.config), [*_FLAGS.set, *given])
-    options = RunOptions(_FLAGS.connect_seconds, _FLAGS.ps_wait_seconds, _FLAGS.stall_seconds)
+    experiment = _experiment()
+    options = RunOptions(
+        _FLAGS.connect_seconds,
+        _FLAGS.ps_wait_seconds,
+        _FLAGS.stall_seconds,
+        _FLAGS.evaluator_wait_seconds,
+    )
     memory = byte_size.parse(_FLAGS.ps_memory, "--ps_memory") if _FLAGS.ps_memory else None
     if _FLAGS.dry_run:
         inputs = RunInputs.check(experiment, cluster, _FLAGS.job_dir, memory)
@@ -188,6 +196,56 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay) -> int:
         name = signal.Signals(interrupted.signal).name
         _log.warning("stopped by %s; the same command goes on from the last checkpoint", name)
         return 128 + interrupted.signal
+    return EXIT_OK
+
+
+def _set_up_tensorflow() -> None:
+    """Prepares this process to compute in, other than a server, which has settings of its own."""
+    import tensorflow as tf
+
+    terminal.quiet_tensorflow()
+    for gpu in tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.set_memory_growth(gpu, True)
+    tf.config.threading.set_intra_op_parallelism_threads(_FLAGS.intra_op_threads)
+    tf.config.threading.set_inter_op_parallelism_threads(_FLAGS.inter_op_threads)
+
+
+def _experiment() -> "Experiment":
+    """The config's, with what the flags override."""
+    from tfps import config, overrides
+
+    own = {
+        "data.train": _FLAGS.train_data,
+        "data.eval": _FLAGS.eval_data,
+        "train.pipeline_depth": _FLAGS.pipeline_depth,
+        "train.jit_compile": _FLAGS.jit_compile,
+        "train.early_stopping": _FLAGS.early_stopping,
+        "train.wire_dtype": _FLAGS.wire_dtype,
+    }
+    given = [f"{field}={value}" for field, value in own.items() if value is not None]
+    return overrides.apply(config.load(_FLAGS.config), [*_FLAGS.set, *given])
+
+
+def _run_evaluator(cluster: Cluster) -> int:
+    _set_up_tensorflow()
+    from tfps.server import ServerOptions, is_done, wait_for_end_of_chief
+    from trainer.evaluator import Evaluator
+    from trainer.run_inputs import RunInputs
+
+    inputs = RunInputs.check(_experiment(), cluster, _FLAGS.job_dir, None, _FLAGS.cache_dir)
+    _start_staging()
+    # A thread watches the chief, so that it is seen to come and go during an evaluation too.
+    end_of_chief = concurrent.futures.ThreadPoolExecutor(1, "chief-watch").submit(
+        wait_for_end_of_chief,
+        cluster.chief[0],
+        lambda: is_done(_FLAGS.job_dir),
+        ServerOptions(
+            chief_wait_seconds=_FLAGS.chief_wait_seconds,
+            chief_lost_seconds=_FLAGS.chief_lost_seconds,
+        ),
+        threading.Event(),
+    )
+    Evaluator(inputs, end_of_chief, _FLAGS.stall_seconds).run()
     return EXIT_OK
 
 

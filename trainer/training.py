@@ -1,4 +1,4 @@
-"""The chief's outer loop: train an epoch, save, evaluate; export at the end."""
+"""The chief's outer loop: train to the next checkpoint, save, evaluate; export at the end."""
 
 import logging
 import posixpath
@@ -6,11 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tfps.checkpoint import CheckpointDirectory
-from tfps.closures import Closures
-from tfps.coordinator import Coordinator, Progress, slots
+from tfps.checkpoint import Checkpoint, CheckpointDirectory
+from tfps.coordinator import Progress
 from tfps.data import shard_files
-from tfps.data.record_source import RecordSource
 from tfps.epoch_order import EpochOrder
 from tfps.errors import LostPsError
 from tfps.executor import Executor
@@ -18,12 +16,11 @@ from tfps.export import export
 from tfps.lease_queue import LeaseQueue, QueueState
 from tfps.ps_calls import PsCalls
 from tfps.report import FINISHED
-from tfps.step import Step
 from tfps.storage import retries
-from tfps.store.parameter_store import ParameterStore
-from tfps.task_metrics import task_metrics
 from trainer.chief_state import ChiefState
+from trainer.engine import Engine
 from trainer.inputs import identity
+from trainer.job_evaluations import JobEvaluations
 from trainer.progress_display import ProgressDisplay
 from trainer.run_inputs import RunInputs
 
@@ -34,7 +31,12 @@ class Training:
     """A run whose tasks are connected: the parameters exist, and the leases wait."""
 
     def __init__(
-        self, inputs: RunInputs, executor: Executor, state: ChiefState, stall_seconds: float
+        self,
+        inputs: RunInputs,
+        executor: Executor,
+        state: ChiefState,
+        stall_seconds: float,
+        evaluator_wait_seconds: float,
     ):
         """Creates the parameters and restores the newest checkpoint, if there is one.
 
@@ -48,21 +50,18 @@ class Training:
         self._state = state
         self._report = state.report
         self._ps_calls = PsCalls(state.watch, stall_seconds)
-        self._store = self._ps_calls(
+        engine = self._ps_calls(
             "creating the parameters",
-            lambda: ParameterStore(
-                inputs.model,
-                inputs.rules,
-                executor.devices,
-                train.seed,
-                slots(executor),
-                train.wire_dtype,
-            ),
+            lambda: Engine.build(inputs, executor, state.watch, stall_seconds),
         )
-        self._coordinator = self._coordinate(executor, stall_seconds)
+        self._store, self._coordinator = engine.store, engine.coordinator
         self._checkpoints = CheckpointDirectory(inputs.job_dir, train.keep_checkpoints)
+        self._checkpoint = self._ps_calls("restoring a checkpoint", self._restore)
+        self._evaluations = JobEvaluations(
+            engine, state.report, evaluator_wait_seconds, self._checkpoint
+        )
+        queue_state = self._checkpoint.queue if self._checkpoint else QueueState()
         order = EpochOrder.of(inputs.experiment)
-        queue_state = self._ps_calls("restoring a checkpoint", self._restore)
         self._queue = LeaseQueue(inputs.data, order, train.epochs, queue_state)
         state.recoveries.restored(queue_state.trained)
 
@@ -78,46 +77,48 @@ class Training:
         """
         if self._queue.finished:
             _log.info("all %d epochs are trained already", self._train.epochs)
-            self._evaluate()
-        while not self._queue.finished:
-            self._train_epoch(display)
-            self._evaluate()
+        self._evaluate_resumed()
+        reason = self._evaluations.reason_to_stop
+        while not (self._queue.finished or reason):
+            self._train_to_checkpoint(display)
+            reason = self._evaluations.reason_to_stop
+        if reason and not self._queue.finished:
+            _log.info("stopping early: %s", reason)
+            self._report.write(stopped_early=reason)
         path = posixpath.join(self._inputs.job_dir, "export")
         task, model = self._inputs.experiment.task, self._inputs.model
         self._ps_calls("exporting the model", lambda: export(task, model, self._store, path))
         _log.info("exported the model to %s", path)
-        self._report.write(status=FINISHED, export=path, **self._counts())
+        self._report.write(export=path)
+        self._evaluations.finish(self._last())
+        self._report.write(status=FINISHED, **self._counts())
 
-    def _coordinate(self, executor: Executor, stall_seconds: float) -> Coordinator:
-        inputs, train = self._inputs, self._train
-        # One GPU or none needs no names: TensorFlow places what it can on the GPU.
-        gpus = [f"/device:GPU:{k}" for k in range(executor.gpus)] if executor.gpus > 1 else [""]
-        task, model = inputs.experiment.task, inputs.model
-        step = Step(task, model, self._store, train.jit_compile, gpus)
-        closures = Closures(
-            inputs.experiment,
-            step,
-            self._store.progress,
-            model.prediction_names,
-            executor.worker_index,
-            locate=inputs.staged.locate,
-        )
-        progress, watch = self._store.progress, self._state.watch
-        return Coordinator(executor, closures, progress, watch, train, stall_seconds)
+    def _last(self) -> Checkpoint:
+        """The last checkpoint, which holds what the parameters are now."""
+        assert self._checkpoint is not None
+        return self._checkpoint
 
-    def _restore(self) -> QueueState:
+    def _evaluate_resumed(self) -> None:
+        """Evaluates the checkpoint of an ended epoch if that was not done, or nothing is left."""
+        resumed = self._checkpoint
+        if resumed is None or resumed.queue.cursor:
+            return
+        if self._queue.finished or not self._evaluations.has(resumed):
+            self._evaluations.update(resumed, has_ended_epoch=True)
+
+    def _restore(self) -> Checkpoint | None:
         self._checkpoints.delete_uncommitted()
         checkpoint = self._checkpoints.latest()
         if checkpoint is None:
-            return QueueState()
+            return None
         self._checkpoints.restore(checkpoint, self._store, identity(self._inputs.data))
-        state = checkpoint.queue
-        _log.info("resuming from %s: %s records trained", checkpoint.path, f"{state.trained:,}")
+        trained = f"{checkpoint.queue.trained:,}"
+        _log.info("resuming from %s: %s records trained", checkpoint.path, trained)
         self._report.write(resumed_from=checkpoint.path, checkpoint=checkpoint.path)
-        return state
+        return checkpoint
 
-    def _train_epoch(self, display: ProgressDisplay) -> None:
-        """Trains the rest of an epoch, with a checkpoint whenever one is due and at its end."""
+    def _train_to_checkpoint(self, display: ProgressDisplay) -> None:
+        """Trains until a checkpoint is due or the epoch ends, saves it and has it evaluated."""
         epoch, epochs = self._queue.epoch, self._train.epochs
         records = self._inputs.data.records
 
@@ -125,22 +126,24 @@ class Training:
             self._state.trained(progress.examples)
             display.show(progress, records, epochs)
 
-        while self._queue.epoch == epoch:
-            pause = self._pause()
-            with self._state.interruption.deferred():
-                self._coordinator.train(self._queue, pause, report)
-                if self._queue.epoch_finished:
-                    self._queue.next_epoch()
-                self._save()
-            self._let_ps_go()
-        display.hide()
-        _log.info(
-            "epoch %d of %d trained: %s records so far, %s examples/s",
-            epoch + 1,
-            epochs,
-            f"{self._queue.trained:,}",
-            f"{self._coordinator.throughput.examples_per_second:,.0f}",
-        )
+        pause = self._pause()
+        with self._state.interruption.deferred():
+            self._coordinator.train(self._queue, pause, report)
+            if self._queue.epoch_finished:
+                self._queue.next_epoch()
+            self._save()
+        self._let_ps_go()
+        has_ended_epoch = self._queue.epoch > epoch
+        if has_ended_epoch:
+            display.hide()
+            _log.info(
+                "epoch %d of %d trained: %s records so far, %s examples/s",
+                epoch + 1,
+                epochs,
+                f"{self._queue.trained:,}",
+                f"{self._coordinator.throughput.examples_per_second:,.0f}",
+            )
+        self._evaluations.update(self._last(), has_ended_epoch)
 
     def _pause(self) -> Callable[[], bool]:
         """A condition that becomes true when a checkpoint is to be saved."""
@@ -154,13 +157,13 @@ class Training:
             self._state.fence.check()
             shard_files.refuse_replaced(data.directory, data.shards)
 
-        checkpoint = self._ps_calls(
+        self._checkpoint = self._ps_calls(
             "saving a checkpoint",
             lambda: self._checkpoints.save(
                 self._store, self._queue.state(), identity(data), may_commit
             ),
         )
-        self._report.write(checkpoint=checkpoint.path, **self._counts())
+        self._report.write(checkpoint=self._checkpoint.path, **self._counts())
 
     def _let_ps_go(self) -> None:
         """Tells the ps that are about to go that all is saved.
@@ -174,23 +177,6 @@ class Training:
         if leaving:
             self._state.leaving = []
             raise LostPsError(f"{', '.join(leaving)} left, after a checkpoint", tuple(leaving))
-
-    def _evaluate(self) -> None:
-        data = self._inputs.eval_data
-        if data is None:
-            return
-        shards = [
-            (RecordSource(data.path_of(shard), shard.compression), shard.records)
-            for shard in data.shards
-            if shard.records
-        ]
-        result = self._coordinator.evaluate(shards)
-        task = self._inputs.experiment.task
-        metrics = {"loss": result.loss, **task_metrics(task, result.labels, result.predictions)}
-        text = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-        _log.info("evaluation after epoch %d: %s", self._queue.epoch, text)
-        self._state.evaluations.append({"epoch": self._queue.epoch, **metrics})
-        self._report.write(metrics=metrics, **self._state.fields())
 
     def _counts(self) -> dict[str, Any]:
         """Fields of the report that change as the run goes on."""

@@ -49,6 +49,28 @@ def test_every_role_gets_its_place_and_its_flags(write, start, tmp_path):
         assert argv == ["--a=1", "b c", log] + ["--progress=lines"] * (at.job == "chief")
 
 
+def test_the_evaluator_is_a_task_but_not_of_the_cluster(write, start, tmp_path):
+    write(
+        """
+        report = json.dumps([os.environ["TF_CONFIG"], sys.argv[-1]])
+        if job != "chief":
+            serve(lambda: report)
+        say(report)
+        say(ask("evaluator", 0))
+        """
+    )
+    launcher = start("--workers=1", "--ps=1", "--evaluator")
+    assert launcher.finish() == 0
+    assert launcher.lines[0].endswith("; an evaluator")
+    reports = [json.loads(line[8:]) for line in launcher.lines if line.startswith("[chief] [")]
+    chief, evaluator = (cluster.decode({"TF_CONFIG": report[0]}) for report in reports)
+    assert (chief.job, evaluator.job) == ("chief", "evaluator")
+    assert chief.spec() == evaluator.spec()
+    assert set(chief.spec()) == {"chief", "worker", "ps"}
+    assert chief.evaluators == evaluator.evaluators != ()
+    assert reports[1][1] == f"--tensorflow_log={tmp_path}/logs/evaluator-0.log"
+
+
 def test_what_is_printed_at_the_start(write, start, tmp_path):
     write("sys.exit(0)")
     launcher = start("--workers=1", "--ps=1")

@@ -134,6 +134,31 @@ def test_the_backoff_doubles_and_without_workers_the_run_ends(write, start_with_
     assert "[chief] got SIGTERM" in launcher.lines
 
 
+@pytest.mark.parametrize(("code", "restarts"), [(3, 1), (2, 0)])
+def test_the_evaluator_is_restarted_where_that_helps_and_never_ends_the_run(
+    write, start, code, restarts
+):
+    write(
+        f"""
+        if job == "evaluator":
+            sys.exit({code})
+        if job != "chief":
+            serve()
+        say("pid", os.getpid())
+        wait()
+        """
+    )
+    launcher = start("--workers=1", "--ps=1", "--evaluator", "--max_restarts=1")
+    ended = f"evaluator 0 ended with exit code {code}"
+    launcher.see(f"{ended} and stays away; the run goes on without it$")
+    [chief] = {line.split()[-1] for line in launcher.lines if line.startswith("[chief] pid")} or {
+        launcher.see(r"\[chief\] pid (\d+)")[1]
+    }
+    os.kill(int(chief), signal.SIGUSR1)
+    assert launcher.finish() == 0
+    assert launcher.text.count("restart 1 of 1 in 1 s") == restarts
+
+
 @pytest.mark.parametrize("job", ["worker", "ps"])
 def test_a_users_mistake_ends_the_run(write, start, job):
     write(

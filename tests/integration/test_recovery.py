@@ -303,14 +303,6 @@ def test_a_taken_port(ports: list[socket.socket], job_dir: pathlib.Path, job: st
     assert [line.startswith(place) for line in program.errors] == [True], program.text
 
 
-def test_an_evaluator_is_refused(ports: list[socket.socket], job_dir: pathlib.Path) -> None:
-    argv = ["--config=configs/smoke.py", f"--job_dir={job_dir}"]
-    with Program(*argv, environ=tf_config(ports, "evaluator")) as program:
-        assert program.finish() == 2, program.text
-    [line] = program.lines
-    assert line.startswith("error: this task is an evaluator, a role that does not exist yet")
-
-
 def test_a_chief_that_never_comes(ports: list[socket.socket], job_dir: pathlib.Path) -> None:
     with serve(ports, "worker", job_dir, "--chief_wait_seconds=2") as program:
         assert program.finish() == 3, program.text

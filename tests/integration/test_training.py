@@ -90,7 +90,11 @@ def assert_complete(done: Done, mode: str, workers: int, ps: int) -> None:
     assert report["seconds"] > 0
     assert report["examples_per_second"] > 0
     assert [e["epoch"] for e in report["evaluations"]] == [1, 2]
-    assert report["evaluations"][-1] == {"epoch": 2, **report["metrics"]}
+    place = {"epoch": 2, "steps": report["steps"]}
+    assert report["evaluations"][-1] == {**place, **report["metrics"]}
+    best = min(report["evaluations"], key=lambda evaluation: evaluation["loss"])
+    assert report["best_evaluation"] == {"metric": "loss", **best}
+    assert (report["stopped_early"], report["export_best"]) == (None, None)
     assert set(report["metrics"]) == {"loss", "auc", "accuracy"}
     assert 0.65 < report["metrics"]["auc"] < report["best_auc"] < 1
     assert 0.7 < report["metrics"]["accuracy"] < 1

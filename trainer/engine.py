@@ -1,0 +1,91 @@
+"""The parameters of a run, and what trains and evaluates them where an executor runs closures."""
+
+import dataclasses
+import time
+
+from tfps.checkpoint import Checkpoint
+from tfps.closures import Closures
+from tfps.coordinator import Coordinator, slots
+from tfps.data.record_source import RecordSource
+from tfps.evaluations import Evaluation
+from tfps.executor import Executor
+from tfps.step import Step
+from tfps.store.parameter_store import ParameterStore
+from tfps.task_metrics import task_metrics
+from tfps.task_watch import TaskWatch
+from trainer.inputs import identity
+from trainer.run_inputs import RunInputs
+
+
+@dataclasses.dataclass(frozen=True)
+class Engine:
+    """A model with its parameters, ready to be trained and evaluated.
+
+    Attributes:
+        inputs: What it was made from.
+        store: The parameters.
+        coordinator: Gives closures to the executor.
+    """
+
+    inputs: RunInputs
+    store: ParameterStore
+    coordinator: Coordinator
+
+    @classmethod
+    def build(
+        cls, inputs: RunInputs, executor: Executor, watch: TaskWatch, stall_seconds: float
+    ) -> "Engine":
+        """Creates the parameters, with their initial values.
+
+        Args:
+            inputs: The run's.
+            executor: Where closures run and parameters lie.
+            watch: Tells which tasks are lost.
+            stall_seconds: Limit for the next batch.
+        """
+        experiment, model = inputs.experiment, inputs.model
+        train = experiment.train
+        store = ParameterStore(
+            model, inputs.rules, executor.devices, train.seed, slots(executor), train.wire_dtype
+        )
+        # One GPU or none needs no names: TensorFlow places what it can on the GPU.
+        gpus = [f"/device:GPU:{k}" for k in range(executor.gpus)] if executor.gpus > 1 else [""]
+        closures = Closures(
+            experiment,
+            Step(experiment.task, model, store, train.jit_compile, gpus),
+            store.progress,
+            model.prediction_names,
+            executor.worker_index,
+            locate=inputs.staged.locate,
+        )
+        coordinator = Coordinator(executor, closures, store.progress, watch, train, stall_seconds)
+        return cls(inputs, store, coordinator)
+
+    def evaluate(self, checkpoint: Checkpoint) -> Evaluation:
+        """Evaluates the parameters on all evaluation shards, every record once.
+
+        Args:
+            checkpoint: The one that holds these parameters.
+
+        Raises:
+            UserError: If a shard or a metric cannot be used.
+            RunError: If a ps is lost or nothing moves any more.
+        """
+        data, began = self.inputs.eval_data, time.monotonic()
+        assert data is not None
+        shards = [
+            (RecordSource(data.path_of(shard), shard.compression), shard.records)
+            for shard in data.shards
+            if shard.records
+        ]
+        result = self.coordinator.evaluate(shards)
+        task = self.inputs.experiment.task
+        return Evaluation(
+            checkpoint=checkpoint.name,
+            steps=checkpoint.steps,
+            epoch=checkpoint.queue.epoch,
+            records=len(next(iter(result.labels.values()))),
+            metrics={"loss": result.loss, **task_metrics(task, result.labels, result.predictions)},
+            seconds=round(time.monotonic() - began, 3),
+            dataset=identity(data),
+        )

@@ -1,0 +1,129 @@
+"""The evaluator's work: it follows a job's checkpoints and evaluates them in its own process."""
+
+import concurrent.futures
+import logging
+import posixpath
+import time
+
+import tensorflow as tf
+
+from tfps.checkpoint import Checkpoint, CheckpointDirectory
+from tfps.errors import RunError
+from tfps.evaluations import Evaluation, Evaluations
+from tfps.executor import LocalExecutor
+from tfps.export import EXPORT_BEST, export
+from tfps.failures import first_line
+from tfps.task_watch import TaskWatch
+from trainer.engine import Engine
+from trainer.inputs import identity
+from trainer.run_inputs import RunInputs
+
+_POLL_SECONDS = 1.0
+_log = logging.getLogger(__name__)
+
+
+class Evaluator:
+    """Evaluates the newest checkpoint whenever there is one that has not been evaluated.
+
+    What it knows lies in `JOB_DIR/evaluations`, so that it may be lost and started again.
+    """
+
+    def __init__(
+        self, inputs: RunInputs, end_of_chief: concurrent.futures.Future, stall_seconds: float
+    ):
+        """Creates the parameters, all in this process.
+
+        Args:
+            inputs: The run's.
+            end_of_chief: Done when the chief will write no more checkpoints; holds the error if
+                the chief never came, or went away without being done.
+            stall_seconds: Limit for the next evaluated shard.
+        """
+        self._inputs = inputs
+        self._end_of_chief = end_of_chief
+        self._engine = Engine.build(inputs, LocalExecutor(), TaskWatch({}), stall_seconds)
+        keep = inputs.experiment.train.keep_checkpoints
+        self._checkpoints = CheckpointDirectory(inputs.job_dir, keep)
+        self._evaluations = Evaluations(inputs.job_dir)
+
+    def run(self) -> None:
+        """Evaluates checkpoints; returns when the chief is done and its last one is evaluated.
+
+        Raises:
+            UserError: If a checkpoint or a shard cannot be used.
+            RunError: If a checkpoint cannot be read, or the chief is gone without being done.
+        """
+        _log.info("following the checkpoints of %s", self._inputs.job_dir)
+        while True:
+            has_ended = self._end_of_chief.done()  # asked before looking for what it wrote last
+            checkpoint = self._next()
+            if checkpoint:
+                self._evaluate(checkpoint)
+            elif has_ended:
+                self._end_of_chief.result()
+                _log.info("the chief is done, and its last checkpoint evaluated")
+                return
+            else:
+                time.sleep(_POLL_SECONDS)
+
+    def _next(self) -> Checkpoint | None:
+        """The newest checkpoint; None if it is evaluated, or there is none."""
+        evaluated = max(self._evaluations.checkpoints(), default="")
+        waiting = [name for name in self._checkpoints.names() if name > evaluated]
+        if not waiting:
+            return None
+        *passed_over, newest = waiting
+        if passed_over:
+            _log.info("passing over %s: %s is newer", ", ".join(passed_over), newest)
+        return self._checkpoints.find(newest)
+
+    def _evaluate(self, checkpoint: Checkpoint) -> None:
+        """Evaluates one checkpoint, and exports it if it is the best so far."""
+        _log.info("evaluating %s", checkpoint.name)
+        if not self._restore(checkpoint):
+            _log.info("%s was deleted before it was read: newer ones replace it", checkpoint.path)
+            return
+        evaluation = self._engine.evaluate(checkpoint)
+        # The export first: what has an evaluation is done with, also after a restart.
+        if self._is_best(evaluation):
+            self._export(evaluation)
+        self._evaluations.write(evaluation)
+        _log.info(
+            "evaluated %s after epoch %d on %s records in %.1f s: %s",
+            checkpoint.name,
+            evaluation.epoch,
+            f"{evaluation.records:,}",
+            evaluation.seconds,
+            evaluation,
+        )
+
+    def _restore(self, checkpoint: Checkpoint) -> bool:
+        """Reads a checkpoint's parameters; False if the chief has deleted it meanwhile."""
+        error = None
+        try:
+            data = identity(self._inputs.data)
+            self._checkpoints.restore(checkpoint, self._engine.store, data)
+        except tf.errors.OpError as caught:
+            error = caught
+        # Read again: the chief deletes the marker first, and what was read by then is whole.
+        if self._checkpoints.find(checkpoint.name) != checkpoint:
+            return False
+        if error:
+            raise RunError(
+                f"checkpoint {checkpoint.path} cannot be read ({first_line(error)}); look whether "
+                "its files are whole and can be read from here, and start the evaluator again"
+            ) from None
+        return True
+
+    def _is_best(self, evaluation: Evaluation) -> bool:
+        others = [
+            x.metrics for x in self._evaluations.all() if x.checkpoint < evaluation.checkpoint
+        ]
+        best = self._inputs.best_metric.best([*others, evaluation.metrics])
+        return best == len(others)
+
+    def _export(self, evaluation: Evaluation) -> None:
+        path = posixpath.join(self._inputs.job_dir, EXPORT_BEST)
+        export(self._inputs.experiment.task, self._inputs.model, self._engine.store, path)
+        name = self._inputs.best_metric.name
+        _log.info("exported %s, the best by %s, to %s", evaluation.checkpoint, name, path)
