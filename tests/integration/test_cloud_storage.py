@@ -91,6 +91,20 @@ def test_train_from_gs_with_a_kill_and_predict_to_gs(cloud):
     check_predictions(2000, report)
 
 
+def test_an_evaluator_follows_checkpoints_on_gs(cloud):
+    dataset(f"{ROOT}/data", records=1000, shards=3)
+    own = ["--workers=1", "--ps=1", "--evaluator", "--"]
+    flags = training(SMOKE, "--set=train.epochs=2", "--set=train.keep_checkpoints=1")
+    said = finish(Program(*own, *flags, module="cloud.local"))
+    assert "the workers do it" not in said
+    report = json.loads(read_text(f"{JOB_DIR}/report.json"))
+    assert report["export_best"] == f"{JOB_DIR}/export_best"
+    last = json.loads(read_text(max(tf.io.gfile.glob(f"{JOB_DIR}/evaluations/*.json"))))
+    assert report["checkpoint"] == f"{JOB_DIR}/checkpoints/{last['checkpoint']}"
+    assert (last["epoch"], last["records"], last["metrics"]) == (2, 1000, report["metrics"])
+    assert tf.io.gfile.exists(f"{JOB_DIR}/export_best/saved_model.pb")
+
+
 def test_a_shard_replaced_during_the_run_ends_it_before_the_next_checkpoint(cloud):
     data = dataset(f"{ROOT}/replaced", records=2000, shards=5)
     path, generation = data.path_of(data.shards[1]), manifest.read(data.directory).shards[1]
