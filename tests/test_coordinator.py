@@ -126,7 +126,8 @@ def test_bad_records_are_named(tmp_path):
     del content[160 * size :]
     assert message_of_a_run() == (
         f"training epoch 1: shard {path}: record 160 (byte {160 * size}) is missing: the manifest "
-        "says the file holds 300 or more; correct the data or make the shard again"
+        "says the file holds 300 or more; it is the first of 140 bad records there; correct the "
+        "data or make the shard again"
     )
 
 

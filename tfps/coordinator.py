@@ -232,12 +232,7 @@ class Coordinator:
             doing,
             source.path,
             lambda: bad_record.find(
-                source.path,
-                source.compression,
-                self._closures.schema,
-                end,
-                source.first,
-                source.offsets[0],
+                source._replace(end=end), self._closures.schema, source.first, end
             ),
         ) from None
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from tfps.data import bad_record
 from tfps.data.bad_record import BadRecord
 from tfps.errors import LostPsError, RunError, UserError
 
@@ -126,8 +127,7 @@ def _first_of(bad_records: Callable[[], Sequence[BadRecord]], path: str) -> str:
         return ""
     if not bad:
         return ""
-    others = f"; it is the first of {len(bad)} bad records there" if len(bad) > 1 else ""
-    return f"{bad[0]}{others}; correct the data or make the shard again"
+    return f"{bad_record.told(bad)}; correct the data or make the shard again"
 
 
 def first_line(error: tf.errors.OpError) -> str:

@@ -5,39 +5,15 @@ import pytest
 import tensorflow as tf
 
 from configs.smoke import Smoke
+from tests.data.numbered_shard import BATCH, COUNT, source_of, write
 from tfps.data import records
 from tfps.data.record_source import RecordSource
-
-COUNT, BATCH, STRIDE = 330, 32, 50
-
-
-def write(path, compression=""):
-    """Records whose first number is their own; returns where they begin."""
-    offsets = []
-    with tf.io.TFRecordWriter(str(path), compression) as writer:
-        for number in range(COUNT):
-            example = tf.train.Example()
-            features = example.features.feature
-            features["numbers"].float_list.value.extend([number, 0, 0, 0])
-            features["token"].int64_list.value.append(number % 20)
-            features["label"].int64_list.value.append(number % 2)
-            writer.write(example.SerializeToString())
-            writer.flush()
-            offsets.append(path.stat().st_size)
-    return [0, *offsets[:-1]]
 
 
 @pytest.fixture(scope="module")
 def shard(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "shard.tfrecord"
     return path, write(path)
-
-
-def source_of(shard, first=0):
-    """The part of the shard's index from a record on."""
-    path, offsets = shard
-    entry = first // STRIDE
-    return RecordSource(str(path), "", tuple(offsets[::STRIDE][entry:]), entry * STRIDE, STRIDE)
 
 
 # In a function, as in a closure; everything that varies is an argument.

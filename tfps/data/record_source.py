@@ -17,6 +17,9 @@ class RecordSource(NamedTuple):
             Compressed files have only that of record 0.
         first: The record of the first offset, scalar int64.
         stride: Records between two offsets, scalar int64.
+        end: The record after the last that is needed, scalar int64; 0 where all are.
+        gaps: Neighbouring records that are passed over, in order, `[n, 3]` int64: the first of
+            them, how many there are, and the byte at which the record behind them begins.
     """
 
     path: Any
@@ -24,18 +27,53 @@ class RecordSource(NamedTuple):
     offsets: Any = (0,)
     first: Any = 0
     stride: Any = 1
+    end: Any = 0
+    gaps: Any = ()
 
     @classmethod
     def signature(cls) -> "RecordSource":
         """What a closure's argument looks like."""
         text, number = tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)
-        return cls(text, text, tf.TensorSpec([None], tf.int64), number, number)
+        offsets, gaps = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None, 3], tf.int64)
+        return cls(text, text, offsets, number, number, number, gaps)
 
     def tensors(self) -> "RecordSource":
         """The same as tensors, to be a closure's argument."""
         return RecordSource(
-            tf.constant(self.path), tf.constant(self.compression), *map(_int64, self[2:])
+            tf.constant(self.path),
+            tf.constant(self.compression),
+            _int64(self.offsets),
+            _int64(self.first),
+            _int64(self.stride),
+            _int64(self.end),
+            tf.reshape(_int64(self.gaps), [-1, 3]),
         )
+
+    def known(self, record: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """The nearest record at or before one of which it is known where it begins.
+
+        Args:
+            record: Number of the record in the shard, from 0, not before `first`; scalar int64.
+
+        Returns:
+            Its number and the byte at which it begins, scalar int64.
+        """
+        offsets, first, stride, record = map(
+            _int64, (self.offsets, self.first, self.stride, record)
+        )
+        entry = tf.minimum((record - first) // stride, tf.size(offsets, tf.int64) - 1)
+        return first + entry * stride, offsets[entry]
+
+    def from_byte(self, offset: tf.Tensor) -> tf.data.Dataset:
+        """The serialized records from the one that begins at a byte on, scalar strings."""
+        # The kernel behind tf.data.TFRecordDataset, which itself has no argument for offsets.
+        variant = tf.raw_ops.TFRecordDatasetV2(
+            filenames=[self.path],
+            compression_type=self.compression,
+            buffer_size=tf.constant(_BUFFER_BYTES, tf.int64),
+            byte_offsets=offset[tf.newaxis],
+        )
+        return tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
 
     def from_record(self, record: Any) -> tf.data.Dataset:
         """The serialized records from one on; nothing is read before the nearest known offset.
@@ -46,24 +84,19 @@ class RecordSource(NamedTuple):
         Returns:
             Dataset of scalar strings.
         """
-        offsets, first, stride, record = map(_int64, (*self[2:], record))
-        entry = tf.minimum((record - first) // stride, tf.size(offsets, tf.int64) - 1)
-        # The kernel behind tf.data.TFRecordDataset, which itself has no argument for offsets.
-        variant = tf.raw_ops.TFRecordDatasetV2(
-            filenames=[self.path],
-            compression_type=self.compression,
-            buffer_size=tf.constant(_BUFFER_BYTES, tf.int64),
-            byte_offsets=offsets[entry][tf.newaxis],
-        )
-        dataset = tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
-        # To rewrite a pipeline TensorFlow serializes it, and forgets this kernel's offsets.
-        options = tf.data.Options()
-        options.experimental_optimization.apply_default_optimizations = False
-        # Nothing is tuned, here or in what is made of it; keeping count for it doubles the cost of
-        # reading a record, and the tuner's thread may miss that its pipeline has ended: the closure
-        # then waits for the next time it wakes, seconds later.
-        options.autotune.enabled = False
-        return dataset.skip(record - first - entry * stride).with_options(options)
+        number, offset = self.known(record)
+        return untouched(self.from_byte(offset).skip(record - number))
+
+
+def untouched(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """A dataset which TensorFlow neither rewrites nor tunes, nor what is made of it."""
+    options = tf.data.Options()
+    # To rewrite a pipeline TensorFlow serializes it, and forgets a file's offsets.
+    options.experimental_optimization.apply_default_optimizations = False
+    # Keeping count for tuning doubles the cost of reading a record, and the tuner's thread may miss
+    # that its pipeline has ended: the closure then waits for the next time it wakes, seconds later.
+    options.autotune.enabled = False
+    return dataset.with_options(options)
 
 
 def _int64(value: Any) -> tf.Tensor:
