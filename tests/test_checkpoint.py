@@ -131,7 +131,7 @@ def test_a_checkpoint_of_something_else_is_refused(manifest, tmp_path, options, 
 
 
 @pytest.mark.parametrize(
-    "content", ["{", "[]", json.dumps({"format": 2}), json.dumps({"format": 1})]
+    "content", ["{", "[]", json.dumps({"format": 3}), json.dumps({"format": 2})]
 )
 def test_a_commit_marker_that_cannot_be_read_is_named(manifest, tmp_path, content):
     directory = CheckpointDirectory(str(tmp_path), keep=1)

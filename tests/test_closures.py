@@ -24,10 +24,10 @@ def train(trainer, slot=0, seed=3, first=0, count=None):
     lease = tf.constant([first, count or records_of_shard - first, seed, slot], tf.int64)
     before = time.time()
     result = trainer.closures.train(source.tensors(), lease).numpy().tolist()
-    *numbers, worker, began, seconds = result
-    assert worker == 0
+    attempts, steps, bad, loss_sum, bad_step, worker, began, seconds = result
+    assert (worker, bad) == (0, 0)
     assert before <= began <= began + seconds <= time.time()
-    return numbers
+    return attempts, steps, loss_sum, bad_step
 
 
 def test_a_lease_is_trained_to_its_last_partial_batch(manifest):
@@ -87,6 +87,17 @@ def test_a_shard_in_several_leases_is_trained_the_same_as_in_one(manifest, shuff
     assert steps == 4
     assert loss_sum_of_parts + loss == pytest.approx(loss_sum, rel=1e-6)
     np.testing.assert_allclose(parts.store.read_table(0), whole.store.read_table(0), atol=1e-6)
+
+
+def test_where_records_may_be_bad_good_ones_are_trained_the_same(manifest):
+    settings = {"batch_size": 16, "shuffle_buffer": 70, "pipeline_depth": 2}
+    plain, tolerant = (Trainer(manifest, max_bad_records=n, **settings) for n in (0, 1))
+    assert train(tolerant) == pytest.approx(train(plain), rel=1e-6)
+    assert tolerant.steps() == plain.steps() == 13
+    assert tolerant.store.staleness.report() == plain.store.staleness.report()
+    np.testing.assert_allclose(tolerant.store.read_table(0), plain.store.read_table(0), atol=1e-6)
+    for ours, theirs in zip(tolerant.store.read_dense(), plain.store.read_dense(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
 def test_batches_pulled_ahead_lack_the_last_updates_and_no_others(manifest):

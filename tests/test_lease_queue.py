@@ -3,6 +3,7 @@ import random
 import numpy as np
 import pytest
 
+from tfps.bad_records import BadRecords
 from tfps.data.manifest import Manifest
 from tfps.data.record_index import RecordIndex
 from tfps.data.shard import Shard
@@ -30,7 +31,7 @@ RECORDS = 6705 + 7 + 300 + 11
 
 
 def queue(epochs=2, state=None, order=ORDER, of=DATA):
-    return LeaseQueue(of, order, epochs, state or QueueState())
+    return LeaseQueue(of, order, epochs, state or QueueState(), BadRecords(of, (), 0))
 
 
 def drain(leases, batches=1000):

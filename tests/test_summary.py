@@ -13,7 +13,7 @@ FIELDS = {
         {"leases": 3, "records": 420, "seconds": 9.0, "idle_seconds": 0.5},
         {"leases": 5, "records": 580, "seconds": 10.0, "idle_seconds": 0.5},
     ],
-    "examples": {"per_epoch": 1000, "trained": 2000, "skipped": 0, "repeated": 5},
+    "examples": {"per_epoch": 1000, "trained": 2000, "skipped": 0, "repeated": 5, "bad": 7},
     "epochs": 2,
     "steps": 40,
     "seconds": 12.4,
@@ -40,7 +40,7 @@ def run(job_dir):
 
 def test_the_summary_says_what_was_trained_how_fast_and_how_well():
     text = "\n".join(lines("job", {**FIELDS, "status": "finished"}))
-    for part in ("2 workers, 3 ps", "2,000 records", "5 repeated", "54,321 examples/s"):
+    for part in ("2 workers, 3 ps", "2,000 records", "5 repeated, 7 bad", "54,321 examples/s"):
         assert part in text
     assert "AUC        0.8100 (the planted signal allows 0.8400)" in text
     assert "worker 1" in text

@@ -5,6 +5,7 @@ import dataclasses
 import tensorflow as tf
 
 from configs.smoke import get_config
+from tfps.bad_records import BadRecords
 from tfps.closures import Closures
 from tfps.coordinator import Coordinator, slots
 from tfps.data.record_source import RecordSource
@@ -43,6 +44,7 @@ class Trainer:
         parts=2,
         seed=0,
         shuffle_buffer=8192,
+        max_bad_records=0,
         watch=None,
         stall_seconds=60,
         locate=None,
@@ -52,7 +54,9 @@ class Trainer:
         self.experiment = dataclasses.replace(
             experiment,
             task=task or experiment.task,
-            data=dataclasses.replace(experiment.data, shuffle_buffer=shuffle_buffer),
+            data=dataclasses.replace(
+                experiment.data, shuffle_buffer=shuffle_buffer, max_bad_records=max_bad_records
+            ),
             train=dataclasses.replace(experiment.train, seed=seed, **train),
         )
         self.manifest = manifest
@@ -90,11 +94,15 @@ class Trainer:
         return self.store.steps()
 
     def queue(self, epochs=1, state=None):
-        order = EpochOrder.of(self.experiment)
-        return LeaseQueue(self.manifest, order, epochs, state or QueueState())
+        order, state = EpochOrder.of(self.experiment), state or QueueState()
+        bad = BadRecords.of(self.experiment, self.manifest, state.bad_records)
+        return LeaseQueue(self.manifest, order, epochs, state, bad)
 
     def shards(self):
         return [
-            (RecordSource(self.manifest.path_of(shard), shard.compression), shard.records)
+            (
+                RecordSource(self.manifest.path_of(shard), shard.compression, end=shard.records),
+                shard.records,
+            )
             for shard in self.manifest.shards
         ]

@@ -1,6 +1,7 @@
 """A task that counts how often each record was trained, in steps that take a set time."""
 
 import dataclasses
+import itertools
 
 import keras
 import numpy as np
@@ -67,17 +68,26 @@ def get_config():
     return Experiment("visits", Visits(), Data(shuffle_buffer=1000), Train(batch_size=100))
 
 
-def write(directory, task, sizes):
-    """Writes records 0, 1, … in shards of the given sizes; returns the manifest."""
-    numbers = iter(range(sum(sizes)))
+def write(directory, task, sizes, spoil=None):
+    """Writes records 0, 1, … in shards of the given sizes; returns the manifest.
+
+    Args:
+        directory: Of the dataset.
+        task: The task.
+        sizes: Records of each shard.
+        spoil: By record, what changes its features.
+    """
+    numbers, spoil = iter(range(sum(sizes))), spoil or {}
     payload = np.zeros(task.payload, np.float32)
     with DatasetWriter(str(directory), "visits", len(sizes), task) as writer:
         for shard, size in enumerate(sizes):
-            for _ in range(size):
+            for number in itertools.islice(numbers, size):
                 example = tf.train.Example()
                 feature = example.features.feature
-                feature["record"].int64_list.value.append(next(numbers))
+                feature["record"].int64_list.value.append(number)
                 feature["payload"].float_list.value.extend(payload)
                 feature["label"].int64_list.value.append(0)
+                if number in spoil:
+                    spoil[number](feature)
                 writer.write(shard, example.SerializeToString())
         return writer.finish()

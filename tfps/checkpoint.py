@@ -18,7 +18,7 @@ from tfps.store.parameter_store import ParameterStore
 from tfps.store.piece import Piece
 
 COMMIT = "commit.json"
-FORMAT = 2
+FORMAT = 3
 _log = logging.getLogger(__name__)
 
 

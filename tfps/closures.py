@@ -6,10 +6,12 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.data import records
+from tfps.data.readable_batches import readable_batches
 from tfps.data.record_source import RecordSource
 from tfps.epoch_order import EpochOrder
 from tfps.experiment import Experiment
-from tfps.step import Batch, Step, batch_records
+from tfps.read_ahead import ReadAhead, ReadBatch
+from tfps.step import Step, batch_records
 from tfps.store.lease_progress import LeaseProgress
 
 State = tuple[Any, ...]
@@ -20,12 +22,14 @@ class Closures:
     """Functions to schedule, each traced once.
 
     Attributes:
-        train: (source, [first, count, seed, slot] int64) -> [attempts, steps, loss_sum, bad_step,
-            worker, began, seconds] float64: one tensor, since each that is fetched costs a call.
-            Trains what is left of a lease, whose progress is in the slot. `steps` are those of the
-            lease, over all attempts; `bad_step` is the first batch of the shard, from 0, whose loss
-            was not finite, or -1; `worker` is the index of the worker, `began` the time on its
-            clock (seconds since 1970) and `seconds` how long the closure ran.
+        train: (source, [first, count, seed, slot] int64) -> [attempts, steps, bad, loss_sum,
+            bad_step, worker, began, seconds] float64: one tensor, since each that is fetched costs
+            a call. Trains what is left of a lease, whose progress is in the slot. `steps` are those
+            of the lease, over all attempts, and `bad` the records of theirs that were in the
+            source's gaps; `bad_step` is the first batch of the shard, from 0, whose loss was not
+            finite, or -1; `worker` is the index of the worker, `began` the time on its clock
+            (seconds since 1970) and `seconds` how long the closure ran. Where there may be bad
+            records, a lease ends before the first batch that cannot be read.
         evaluate: (source, count int64) -> (loss_sum, labels, predictions). Every record of a shard
             once, in order; `loss_sum` is the sum over records of the loss of their batch; labels
             and predictions are dicts by name.
@@ -64,6 +68,7 @@ class Closures:
         self._batch_size = experiment.train.batch_size
         self._pipeline_depth = experiment.train.pipeline_depth
         self._parse_threads = experiment.data.parse_threads
+        self._may_be_bad = experiment.data.max_bad_records > 0
         self._step = step
         self._progress = progress
         source = RecordSource.signature()
@@ -79,32 +84,27 @@ class Closures:
         first, count, seed, slot = tf.unstack(lease)
         begun = first // self._batch_size + self._progress.begin(slot, worker)
         end = -(-(first + count) // self._batch_size)
-        iterator = iter(self._batches(source, seed, begun, end))
-        template = [self._step.pull(*next(iterator)) for _ in range(self._pipeline_depth)]
+        read = self._reader(source, seed, begun, end)
+        # Several steps are only begun with batches of which it is known that they can be read.
+        unpulled = self._unroll if self._may_be_bad else 0
+        ahead = ReadAhead(read, self._step.pull, self._pipeline_depth, unpulled)
 
-        def one(
-            step: tf.Tensor, unrecorded: tf.Tensor, bad_step: tf.Tensor, *ahead: tf.Tensor
-        ) -> State:
-            batches = [*_restored(template, ahead), self._step.pull(*next(iterator))]
-            newest, batch = batches[-1], batches.pop(0)
-            # What the newest pull brought was read after the pushes of the step before.
-            with tf.control_dependencies(newest.arrived()):
-                pushed = tf.identity(unrecorded)
-            self._progress.advance(slot, pushed)
-            loss = tf.cast(self._step.train(batch, tf.stack([seed, step * _DRAWS])), tf.float64)
-            trained = tf.stack([0.0, 1.0, loss * tf.cast(batch_records(batch.labels), tf.float64)])
-            bad = (bad_step < 0) & ~tf.math.is_finite(loss)
-            return step + 1, trained, tf.where(bad, step, bad_step), *_tensors(batches)
+        def one(*state: tf.Tensor) -> State:
+            return self._turn(ahead, seed, slot, state, self._may_be_bad)
 
         def several(*state: tf.Tensor) -> State:
             for _ in range(self._unroll):
-                state = one(*state)
+                state = self._turn(ahead, seed, slot, state, may_be_empty=False)
             return state
 
         def more_than(steps: int) -> Callable[..., tf.Tensor]:
-            return lambda step, _, bad_step, *ahead: (step + steps <= end) & (bad_step < 0)
+            def more(step: tf.Tensor, _: Any, bad_step: tf.Tensor, *held: tf.Tensor) -> tf.Tensor:
+                left = (step + steps <= end) & (bad_step < 0)
+                return left & ahead.follow(held, step, steps) if self._may_be_bad else left
 
-        state = (begun, tf.zeros([3], tf.float64), tf.constant(-1, tf.int64), *_tensors(template))
+            return more
+
+        state = (begun, tf.zeros([4], tf.float64), tf.constant(-1, tf.int64), *ahead.tensors)
         state = tf.while_loop(more_than(self._unroll), several, state)
         _, unrecorded, bad_step, *_ = tf.while_loop(more_than(1), one, state)
         self._progress.advance(slot, unrecorded)
@@ -114,21 +114,46 @@ class Closures:
         numbers = [tf.cast(number, tf.float64) for number in (bad_step, worker)]
         return tf.concat([trained, tf.stack([*numbers, start, seconds])], 0)
 
-    def _batches(
+    def _turn(
+        self, ahead: ReadAhead, seed: tf.Tensor, slot: tf.Tensor, state: State, may_be_empty: bool
+    ) -> State:
+        """One step of a lease: the state of its loop, before and after."""
+        step, unrecorded, bad_step, *held = state
+        due, newest, held = ahead.turn(held)
+        # What the newest pull brought was read after the pushes of the step before.
+        with tf.control_dependencies(newest.batch.arrived()):
+            pushed = tf.identity(unrecorded)
+        self._progress.advance(slot, pushed)
+        records, draw = batch_records(due.labels), tf.stack([seed, step * _DRAWS])
+
+        def train() -> tf.Tensor:
+            return self._step.train(due.batch, draw)
+
+        loss = tf.cond(records > 0, train, lambda: tf.zeros([])) if may_be_empty else train()
+        loss = tf.cast(loss, tf.float64)
+        bad = 0.0 if due.bad is None else tf.cast(due.bad, tf.float64)
+        trained = tf.stack([0.0, 1.0, bad, loss * tf.cast(records, tf.float64)])
+        failed = (bad_step < 0) & ~tf.math.is_finite(loss)
+        return step + 1, trained, tf.where(failed, step, bad_step), *held
+
+    def _reader(
         self, source: RecordSource, seed: tf.Tensor, begun: tf.Tensor, end: tf.Tensor
-    ) -> tf.data.Dataset:
-        """What is left of a lease; behind it, a batch without records for each pulled ahead."""
-        return records.batches(
-            source._replace(path=self._locate(source.path)),
-            self._features,
-            self._labels,
-            self._batch_size,
-            self._block_batches,
-            seed,
-            part=(begun, end),
-            empty=self._pipeline_depth,
-            parse_threads=self._parse_threads,
-        )
+    ) -> Callable[[], ReadBatch]:
+        """Reads what is left of a lease; behind it, batches without records to be pulled ahead."""
+        source = source._replace(path=self._locate(source.path))
+        features, labels, threads = self._features, self._labels, self._parse_threads
+        order = self._batch_size, self._block_batches, seed, (begun, end)
+        if not self._may_be_bad:
+            empty = self._pipeline_depth
+            good = iter(records.batches(source, features, labels, *order, empty, threads))
+            return lambda: ReadBatch(*next(good))
+        readable = iter(readable_batches(source, features, labels, *order, threads))
+
+        def read() -> ReadBatch:
+            number, (bad, features, labels) = next(readable)
+            return ReadBatch(features, labels, number, bad)
+
+        return read
 
     def _evaluate(self, source: RecordSource, count: tf.Tensor) -> tuple[tf.Tensor, ...]:
         total = tf.cast(-(-count // self._batch_size), tf.int32)
@@ -154,18 +179,3 @@ class Closures:
         state = (0, tf.zeros([], tf.float64), labels, predictions)
         _, loss_sum, *arrays = tf.while_loop(lambda step, *_: step < total, one, state)
         return loss_sum, *({name: x.concat() for name, x in some.items()} for some in arrays)
-
-
-def _tensors(batches: Sequence[Batch]) -> list[tf.Tensor]:
-    """The tensors of batches, for a loop to carry; the rest is the same in every turn."""
-    parts = tf.nest.flatten(list(batches), expand_composites=True)
-    # Copied to where the loop is: else those that were pulled would travel twice.
-    return [tf.identity(part) for part in parts if tf.is_tensor(part)]
-
-
-def _restored(template: Sequence[Batch], tensors: Sequence[tf.Tensor]) -> list[Batch]:
-    """Batches like the template's, of the tensors that `_tensors` gave."""
-    remaining = iter(tensors)
-    parts = tf.nest.flatten(list(template), expand_composites=True)
-    parts = [next(remaining) if tf.is_tensor(part) else part for part in parts]
-    return tf.nest.pack_sequence_as(list(template), parts, expand_composites=True)

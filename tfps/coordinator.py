@@ -94,6 +94,7 @@ class Coordinator:
         self._stall_seconds = stall_seconds
         self._in_flight: dict[concurrent.futures.Future, tuple[int, Lease]] = {}
         self._free_slots = list(range(slots(executor)))
+        self._ended_early = [0] * slots(executor)  # closures of the lease in each slot
         self._rows: list[SlotProgress] = []
         self._down: set[str] = set()
         self._loss_of_finished = 0.0
@@ -152,7 +153,7 @@ class Coordinator:
         """Evaluates shards on the workers.
 
         Args:
-            shards: Source and number of records of each shard that has any.
+            shards: Source, with its end, and number of records of each shard that has any.
 
         Raises:
             UserError: If a shard cannot be used.
@@ -172,7 +173,7 @@ class Coordinator:
             )
             for future in done:
                 index = waiting.pop(future)
-                results[index] = self._result(future, "evaluation", *shards[index])
+                results[index] = self._result(future, "evaluation", shards[index][0])
                 last_change = time.monotonic()
             self._refuse_lost_ps()
             self._refuse_stall(time.monotonic() - last_change, "evaluated")
@@ -191,39 +192,44 @@ class Coordinator:
     def _schedule(self, lease: Lease) -> None:
         slot = self._free_slots.pop()
         self._ps_calls("preparing a lease", lambda: self._progress.clear(slot))
+        self._ended_early[slot] = 0
+        self._send(slot, lease)
+
+    def _send(self, slot: int, lease: Lease) -> None:
         numbers = tf.constant([lease.first, lease.records, lease.seed, slot], tf.int64)
         args = (lease.source.tensors(), numbers)
         self._in_flight[self._executor.schedule(self._closures.train, args)] = slot, lease
 
     def _finish(self, future: concurrent.futures.Future, queue: LeaseQueue) -> None:
         slot, lease = self._in_flight.pop(future)
-        doing = f"training epoch {lease.epoch + 1}"
-        result = self._result(future, doing, lease.source, lease.read_end)
-        attempts, steps, loss_sum, bad_step, worker, began, seconds = result
+        result = self._result(future, f"training epoch {lease.epoch + 1}", lease.source)
+        attempts, steps, bad, loss_sum, bad_step, worker, began, seconds = result
         if bad_step >= 0:
             raise RunError(
                 f"the loss is not finite at step {int(bad_step) + 1} of {lease.shard}; lower the "
                 "learning rate, or look for infinite values in the data; the last checkpoint "
                 "holds the parameters from before"
             )
-        lost, records = int(attempts) - 1, self._records(lease, int(steps))
+        if steps * self._batch_size < lease.records:  # the next batch cannot be read
+            self._ended_early[slot] += 1
+            self._send(slot, queue.around_bad_records(lease, int(steps)))
+            return
+        lost = int(attempts) - 1 - self._ended_early[slot]
+        records = lease.records - int(bad)
         if lost:
             _log.info("%s: begun again %d times, done by worker %d", lease, lost, int(worker))
-        else:  # Else it is not known how many of the steps are this closure's.
+        if attempts == 1:  # Else it is not known how many of the steps are this closure's.
             self.lease_length.measured(int(steps), float(seconds))
         self.worker_shares.trained(int(worker), records, float(began), float(seconds))
-        queue.finish(lease, records, min(lost * self._most_unrecorded, records))
+        queue.finish(lease, records, min(lost * self._most_unrecorded, records), int(bad))
         self._loss_of_finished += float(loss_sum)
         self._free_slots.append(slot)
 
-    def _records(self, lease: Lease, steps: int) -> int:
-        """Records of a lease's first batches."""
-        return min(steps * self._batch_size, lease.records)
+    def _trained(self, lease: Lease, row: SlotProgress) -> int:
+        """Records of a lease that are trained."""
+        return min(row.steps * self._batch_size, lease.records) - row.bad
 
-    def _result(
-        self, future: concurrent.futures.Future, doing: str, source: RecordSource, end: int
-    ) -> Any:
-        """A closure's result; `end` is the record after the last that it needed of the source."""
+    def _result(self, future: concurrent.futures.Future, doing: str, source: RecordSource) -> Any:
         error = future.exception()
         if error is None:
             return future.result()
@@ -231,9 +237,7 @@ class Coordinator:
             self._executor.root_error(error),
             doing,
             source.path,
-            lambda: bad_record.find(
-                source._replace(end=end), self._closures.schema, source.first, end
-            ),
+            lambda: bad_record.find(source, self._closures.schema, source.first, source.end),
         ) from None
 
     def _measure(self, queue: LeaseQueue) -> Progress:
@@ -242,7 +246,7 @@ class Coordinator:
             self._rows = self._ps_calls("reading progress", self._progress.read)
             self._tell_lost_workers()
             for slot, lease in self._in_flight.values():
-                examples += self._records(lease, self._rows[slot].steps)
+                examples += self._trained(lease, self._rows[slot])
                 loss += self._rows[slot].loss_sum
         self.throughput.update(examples)
         new_examples, new_loss = examples - self._reported[0], loss - self._reported[1]
@@ -257,7 +261,7 @@ class Coordinator:
             for slot, lease in self._in_flight.values():
                 row = self._rows[slot]
                 if worker.startswith(f"{_worker(row)} "):
-                    done = self._records(lease, row.steps)
+                    done = self._trained(lease, row)
                     _log.warning("%s held %s: it goes on after %d records", worker, lease, done)
         self._down = down
 

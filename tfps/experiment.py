@@ -19,15 +19,18 @@ class Data:
             runs are trained in shuffled order; 0 reads every shard in its own order.
         parse_threads: Batches that a worker parses at the same time. Their order stays the same:
             what is read is decided by the seed alone.
+        max_bad_records: How many bad records of the training data may be passed over; one more ends
+            the run.
     """
 
     train: str = ""
     eval: str = ""
     shuffle_buffer: int = 8192
     parse_threads: int = 1
+    max_bad_records: int = 0
 
     def __post_init__(self) -> None:
-        _refuse_less(self, "data", shuffle_buffer=0, parse_threads=1)
+        _refuse_less(self, "data", shuffle_buffer=0, parse_threads=1, max_bad_records=0)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,10 +11,10 @@ class Lease:
 
     Attributes:
         epoch: Epoch it belongs to, from 0.
-        source: Its shard's file, and where its records begin.
+        source: Its shard's file, where its records begin, and the bad ones known among them; its
+            end is that of the lease's last block, which is read as a whole.
         first: Its first record, counted in the shard; batches begin there.
         records: Number of its records; only the last batch of a shard is not a whole one.
-        read_end: The record after the last that is read for it: the end of its last block.
         seed: Seed of the order within the shard and of random layers.
     """
 
@@ -22,7 +22,6 @@ class Lease:
     source: RecordSource
     first: int
     records: int
-    read_end: int
     seed: int
 
     @property

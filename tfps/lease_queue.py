@@ -4,6 +4,7 @@ import collections
 import dataclasses
 from typing import Any
 
+from tfps.bad_records import BadRecords
 from tfps.data.manifest import Manifest
 from tfps.data.record_source import RecordSource
 from tfps.epoch_order import Chunk, EpochOrder
@@ -27,6 +28,8 @@ class QueueState:
         trained: Records trained since the run began, over all epochs.
         repeated: Records of batches that may have been trained twice.
         order: The order that the cursor counts in; None where an epoch begins.
+        bad: Records that were not trained because they are bad, over all epochs.
+        bad_records: The bad records that are known, as `BadRecords.state` gives them.
     """
 
     epoch: int = 0
@@ -34,6 +37,8 @@ class QueueState:
     trained: int = 0
     repeated: int = 0
     order: EpochOrder | None = None
+    bad: int = 0
+    bad_records: tuple[tuple[Any, ...], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As JSON-ready data."""
@@ -43,7 +48,15 @@ class QueueState:
     def from_json(cls, data: dict[str, Any]) -> "QueueState":
         """From what `to_json` gave."""
         order = EpochOrder(**data["order"]) if data["order"] else None
-        return cls(data["epoch"], data["cursor"], data["trained"], data["repeated"], order)
+        return cls(
+            data["epoch"],
+            data["cursor"],
+            data["trained"],
+            data["repeated"],
+            order,
+            data["bad"],
+            tuple(map(tuple, data["bad_records"])),
+        )
 
 
 class LeaseQueue:
@@ -52,9 +65,19 @@ class LeaseQueue:
     Leases are cut from the head of the epoch's order, as long as whoever takes one asks for: the
     sequence of batches stays the same, and when no lease is being trained, a number says what is
     done.
+
+    Attributes:
+        bad_records: The data's bad records.
     """
 
-    def __init__(self, data: Manifest, order: EpochOrder, epochs: int, state: QueueState):
+    def __init__(
+        self,
+        data: Manifest,
+        order: EpochOrder,
+        epochs: int,
+        state: QueueState,
+        bad_records: BadRecords,
+    ):
         """Starts where a state left off.
 
         Args:
@@ -62,6 +85,7 @@ class LeaseQueue:
             order: The order of its records.
             epochs: Number of epochs.
             state: Where to start.
+            bad_records: The data's bad records.
 
         Raises:
             UserError: If the state is one in the middle of an epoch of another order.
@@ -73,6 +97,8 @@ class LeaseQueue:
         self._epoch = state.epoch
         self._trained = state.trained
         self._repeated = state.repeated
+        self._bad = state.bad
+        self.bad_records = bad_records
         self._doing: set[Lease] = set()
         self._todo: collections.deque[Chunk] = collections.deque()
         self._cursor = 0
@@ -110,9 +136,15 @@ class LeaseQueue:
 
     @property
     def skipped(self) -> int:
-        """Records that were given out and that no lease, done or being trained, has trained."""
+        """Good records that were given out, but trained by no lease, done or being trained."""
         doing = sum(lease.records for lease in self._doing)
-        return self._epoch * self._data.records + self._cursor - doing - self._trained
+        given_out = self._epoch * self._data.records + self._cursor
+        return given_out - doing - self._trained - self._bad
+
+    @property
+    def bad(self) -> int:
+        """Records of all leases done that were not trained because they are bad."""
+        return self._bad
 
     @property
     def repeated(self) -> int:
@@ -138,24 +170,50 @@ class LeaseQueue:
             self._source(chunk.shard, chunk.first, records),
             chunk.first,
             records,
-            self._read_end(chunk.shard, chunk.first + records),
             self._order.shard_seed(self._epoch, chunk.shard),
         )
         self._cursor += records
         self._doing.add(lease)
         return lease
 
-    def finish(self, lease: Lease, trained: int, repeated: int = 0) -> None:
+    def around_bad_records(self, lease: Lease, batches: int) -> Lease:
+        """Looks for the bad records that keep a worker from going on with a lease.
+
+        Args:
+            lease: A lease that is doing.
+            batches: How many of it are trained: the next one could not be read.
+
+        Returns:
+            The lease that takes its place, with these records in the gaps of its source.
+
+        Raises:
+            UserError: If there are more bad records than there may be, or the shard has vanished.
+            RunError: If none is found, or the shard cannot be read.
+        """
+        paths = [self._data.path_of(shard) for shard in self._data.shards]
+        index = paths.index(lease.source.path)
+        size = max(1, self._order.block_batches) * self._order.batch_size
+        first = (lease.first + batches * self._order.batch_size) // size * size
+        end = min(first + size, lease.source.end)
+        self.bad_records.look(index, lease.source, first, end, f"training epoch {lease.epoch + 1}")
+        again = dataclasses.replace(lease, source=self._source(index, lease.first, lease.records))
+        self._doing.remove(lease)
+        self._doing.add(again)
+        return again
+
+    def finish(self, lease: Lease, trained: int, repeated: int = 0, bad: int = 0) -> None:
         """Marks a lease done.
 
         Args:
             lease: A lease that is doing.
             trained: Records of it that were trained.
             repeated: Records of its batches that may have been trained twice.
+            bad: Records of it that were not trained because they are bad.
         """
         self._doing.remove(lease)
         self._trained += trained
         self._repeated += repeated
+        self._bad += bad
 
     def next_epoch(self) -> None:
         """Goes to the next epoch; the current one must be finished."""
@@ -169,7 +227,15 @@ class LeaseQueue:
         if not self.idle:
             raise ValueError(f"{len(self._doing)} leases are being trained")
         order = self._order if self._cursor else None
-        return QueueState(self._epoch, self._cursor, self._trained, self._repeated, order)
+        return QueueState(
+            self._epoch,
+            self._cursor,
+            self._trained,
+            self._repeated,
+            order,
+            self._bad,
+            self.bad_records.state(),
+        )
 
     def _begin_epoch(self, cursor: int) -> None:
         """Fills the todo list with what comes behind the cursor."""
@@ -200,22 +266,20 @@ class LeaseQueue:
             cut = (cut + block // 2) // block * block
         return min(cut * size, end * size, chunk.first + chunk.records) - chunk.first
 
-    def _read_end(self, index: int, end: int) -> int:
-        block = max(1, self._order.block_batches) * self._order.batch_size
-        return min(-(-end // block) * block, self._data.shards[index].records)
-
     def _source(self, index: int, first: int, records: int) -> RecordSource:
-        """A shard's file with the part of its index that a lease needs."""
+        """A shard's file with the part of its index that a lease needs, and the gaps in it."""
         shard = self._data.shards[index]
         path, entries = self._data.path_of(shard), self._data.index.offsets[index]
-        if not len(entries):
-            return RecordSource(path, shard.compression)
-        stride = self._data.index.stride
         block = max(1, self._order.block_batches) * self._order.batch_size
-        begin = first // block * block // stride
-        end = (first + records - 1) // stride + 1
-        offsets = tuple(entries[begin:end].tolist())
-        return RecordSource(path, shard.compression, offsets, begin * stride, stride)
+        read_end = min(-(-(first + records) // block) * block, shard.records)
+        offsets, known, stride = (0,), 0, 1
+        if len(entries):
+            stride = self._data.index.stride
+            begin = first // block * block // stride
+            end = (first + records - 1) // stride + 1
+            offsets, known = tuple(entries[begin:end].tolist()), begin * stride
+        gaps = self.bad_records.gaps(index, known, read_end)
+        return RecordSource(path, shard.compression, offsets, known, stride, read_end, gaps)
 
 
 def _refuse_another_order(state: QueueState, order: EpochOrder) -> None:

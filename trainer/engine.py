@@ -74,7 +74,7 @@ class Engine:
         data, began = self.inputs.eval_data, time.monotonic()
         assert data is not None
         shards = [
-            (RecordSource(data.path_of(shard), shard.compression), shard.records)
+            (RecordSource(data.path_of(shard), shard.compression, end=shard.records), shard.records)
             for shard in data.shards
             if shard.records
         ]

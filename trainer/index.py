@@ -129,7 +129,8 @@ def main() -> None:
             first = scan.damaged[0]
             sys.stdout.write(
                 f"{path}: {len(scan.damaged)} damaged records, the first of them record "
-                f"{first.number} (byte {first.offset}); training will stop there\n"
+                f"{first.number} (byte {first.offset}); training will stop there without "
+                "--max_bad_records\n"
             )
     sys.stdout.write(f"dataset: {made.directory}\n")
 

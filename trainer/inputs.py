@@ -13,20 +13,21 @@ from tfps.errors import UserError
 from tfps.task import Task
 
 
-def read_data(task: Task, directory: str, flag: str) -> Manifest:
+def read_data(task: Task, directory: str, flag: str, may_be_cut: bool = False) -> Manifest:
     """Reads a dataset's manifest and holds it against the task.
 
     Args:
         task: Whose features and label the records must have.
         directory: Of the dataset.
         flag: What named the directory, for messages.
+        may_be_cut: Whether a shard may have fewer bytes than the manifest says.
 
     Raises:
         UserError: If there is no such dataset, it has no records, or others than the task wants.
     """
     if not directory:
         raise UserError(f"{flag} is missing: name the directory that trainer.prepare wrote")
-    manifest = manifests.read(directory, flag)
+    manifest = manifests.read(directory, flag, may_be_cut)
     schema.check(manifest, task, flag)
     if not manifest.records:
         raise UserError(f"{flag}={directory} holds no records")

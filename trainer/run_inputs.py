@@ -82,7 +82,8 @@ class RunInputs:
                 Use("--job_dir", job_dir, writes=True),
             ]
         )
-        data = read_data(task, experiment.data.train, "--train_data")
+        may_be_cut = experiment.data.max_bad_records > 0
+        data = read_data(task, experiment.data.train, "--train_data", may_be_cut)
         eval_data = None
         if experiment.data.eval:
             eval_data = read_data(task, experiment.data.eval, "--eval_data")
@@ -112,7 +113,6 @@ class RunInputs:
 
     def report_fields(self) -> dict[str, Any]:
         """The report's fields at the beginning of a run."""
-        per_epoch = self.data.records
         return {
             "mode": "local" if self.cluster.is_local else "async",
             "config": self.experiment.name,
@@ -124,7 +124,14 @@ class RunInputs:
                 "python": platform.python_version(),
             },
             "batch_size": self.experiment.train.batch_size,
-            "examples": {"per_epoch": per_epoch, "trained": 0, "skipped": 0, "repeated": 0},
+            "examples": {
+                "per_epoch": self.data.records,
+                "trained": 0,
+                "skipped": 0,
+                "repeated": 0,
+                "bad": 0,
+            },
+            "bad_records": [],
             "workers": [],
             "epochs": 0,
             "steps": 0,

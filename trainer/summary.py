@@ -36,7 +36,8 @@ def lines(job_dir: str, fields: dict[str, Any]) -> list[str]:
         (
             "trained",
             f"{examples['trained']:,} records in {fields['epochs']} epochs and {fields['steps']:,} "
-            f"steps; {examples['skipped']} skipped, {examples['repeated']} repeated",
+            f"steps; {examples['skipped']} skipped, {examples['repeated']} repeated, "
+            f"{examples['bad']} bad",
         ),
         (
             "speed",

@@ -39,6 +39,12 @@ flags.DEFINE_enum(
     ["float32", "bfloat16"],
     "Dtype of parameters and gradients between workers and ps (overrides train.wire_dtype).",
 )
+flags.DEFINE_integer(
+    "max_bad_records",
+    None,
+    "Bad training records that may be passed over (overrides data.max_bad_records).",
+    0,
+)
 flags.DEFINE_string("job_dir", None, "Where checkpoints, export and report go; every task's.")
 flags.DEFINE_boolean(
     "dry_run", False, "Prints what lands on which ps, its memory and the wire's bytes; then ends."
@@ -217,6 +223,7 @@ def _experiment() -> "Experiment":
     own = {
         "data.train": _FLAGS.train_data,
         "data.eval": _FLAGS.eval_data,
+        "data.max_bad_records": _FLAGS.max_bad_records,
         "train.pipeline_depth": _FLAGS.pipeline_depth,
         "train.jit_compile": _FLAGS.jit_compile,
         "train.early_stopping": _FLAGS.early_stopping,

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tfps.bad_records import BadRecords
 from tfps.checkpoint import Checkpoint, CheckpointDirectory
 from tfps.coordinator import Progress
 from tfps.data import shard_files
@@ -62,7 +63,8 @@ class Training:
         )
         queue_state = self._checkpoint.queue if self._checkpoint else QueueState()
         order = EpochOrder.of(inputs.experiment)
-        self._queue = LeaseQueue(inputs.data, order, train.epochs, queue_state)
+        bad_records = BadRecords.of(inputs.experiment, inputs.data, queue_state.bad_records)
+        self._queue = LeaseQueue(inputs.data, order, train.epochs, queue_state, bad_records)
         state.recoveries.restored(queue_state.trained)
 
     def run(self, display: ProgressDisplay) -> None:
@@ -186,7 +188,9 @@ class Training:
                 "trained": self._queue.trained,
                 "skipped": self._queue.skipped,
                 "repeated": self._queue.repeated,
+                "bad": self._queue.bad,
             },
+            "bad_records": self._queue.bad_records.report(),
             "workers": self._coordinator.worker_shares.report(),
             "epochs": self._queue.epoch,
             "steps_per_lease": self._coordinator.lease_length.steps,

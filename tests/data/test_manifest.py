@@ -150,6 +150,19 @@ def test_missing_and_cut_shards_are_named(dataset: Manifest) -> None:
     )
 
 
+def test_where_shards_may_be_cut_none_may_be_longer(
+    dataset: Manifest, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, size = Path(dataset.path_of(dataset.shards[1])), dataset.shards[1].bytes
+    path.write_bytes(path.read_bytes()[:-3])
+    read = manifest.read(dataset.directory, may_be_cut=True)
+    assert [shard.records for shard in read.shards] == [shard.records for shard in dataset.shards]
+    assert f"few-00001-of-00003.tfrecord is cut off: it has {size - 3} bytes" in caplog.text
+    path.write_bytes(path.read_bytes() + bytes(4))
+    with pytest.raises(UserError, match=f"00001-of-00003.tfrecord has {size + 1} bytes, but"):
+        manifest.read(dataset.directory, may_be_cut=True)
+
+
 def test_a_dataset_is_not_overwritten_unasked(dataset: Manifest) -> None:
     with pytest.raises(UserError, match=r"already holds a dataset.*--overwrite"):
         DatasetWriter(dataset.directory, "new", 1, TASK)

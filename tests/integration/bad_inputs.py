@@ -268,6 +268,13 @@ CASES = {
             "'numbers', not 4; it is the first of 140 bad records there",
         ),
     ),
+    "more bad records than allowed": Case(
+        lambda place: [*shard_of_another_schema(place), "--max_bad_records=139"],
+        (
+            "record 0 (byte 0) holds 3 values in 'numbers', not 4; it is the first of 140 bad "
+            "records there; 0 were passed over before, and --max_bad_records=139 allows no more",
+        ),
+    ),
     "data of another schema": Case(
         with_flags("--set=task.vocabulary=30"),
         ("'token' has vocabulary_size 20 in the data, but 30 in the config",),

@@ -20,6 +20,7 @@ from absl import flags
 
 from tests.integration.tcp_counters import bytes_to, resident_peak
 from tfps import config, strategy
+from tfps.bad_records import BadRecords
 from tfps.closures import Closures
 from tfps.cluster import decode
 from tfps.coordinator import Coordinator, slots
@@ -128,7 +129,8 @@ def measured(
         train,
         stall_seconds=100,
     )
-    queue = LeaseQueue(data, EpochOrder.of(experiment), 1, QueueState())
+    no_bad_records = BadRecords(data, (), 0)
+    queue = LeaseQueue(data, EpochOrder.of(experiment), 1, QueueState(), no_bad_records)
     coordinator.train(queue, lambda: True, lambda progress: None)
     bytes_before, steps_before = bytes_to(ports), store.steps()
     coordinator.train(queue, lambda: False, lambda progress: None)

@@ -1,35 +1,17 @@
 """What a cluster's leases promise: nothing is left out, nobody waits. Minutes; `make slow`."""
 
-import json
 import pathlib
 import random
-import shutil
 import time
-from typing import Any
 
 import numpy as np
 import pytest
 from cluster_process import Program, local_cluster, read_report
+from visits_of_a_job import flags, trained
 
 from tests import visits
-from tests.training_fixtures import Trainer
-from tfps.checkpoint import CheckpointDirectory
-from tfps.data.manifest import Manifest
-from trainer.inputs import identity
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-
-def flags(data: Manifest, job_dir: pathlib.Path, task: visits.Visits, *more: str) -> list[str]:
-    return [
-        "--config=tests/visits.py",
-        f"--train_data={data.directory}",
-        f"--job_dir={job_dir}",
-        f"--set=task.records={task.records}",
-        f"--set=task.payload={task.payload}",
-        f"--set=task.step_seconds={task.step_seconds}",
-        *more,
-    ]
 
 
 LONG = 600  # seconds that a run may take on a busy machine
@@ -61,7 +43,8 @@ def test_every_record_is_trained_once_per_epoch_whoever_dies(tmp_path: pathlib.P
     report = read_report(job_dir)
     repeated = report["examples"].pop("repeated")
     records = sum(SIZES)
-    assert report["examples"] == {"per_epoch": records, "trained": EPOCHS * records, "skipped": 0}
+    exact = {"per_epoch": records, "trained": EPOCHS * records, "skipped": 0, "bad": 0}
+    assert report["examples"] == exact
 
     after_first, after_all = (trained(data, task, job_dir, epoch) for epoch in (1, 2))
     pairs = np.sum(after_first >= 1) + np.sum(after_all - after_first >= 1)
@@ -78,23 +61,6 @@ def kill_worker(program: Program, worker: int, draw: random.Random) -> None:
     seen = len(program.lines)
     program.tasks()[f"worker {worker}"].kill()
     program.see(rf"\[chief\] .*worker {worker} is back after", seen)
-
-
-def trained(
-    data: Manifest, task: visits.Visits, job_dir: pathlib.Path, epoch: int
-) -> np.ndarray[Any, Any]:
-    """How often each record was trained, from the checkpoint at an epoch's end."""
-    paths = (job_dir / "checkpoints").iterdir()
-    commits = {path: json.loads((path / "commit.json").read_text())["queue"] for path in paths}
-    [path] = [p for p, q in commits.items() if (q["epoch"], q["cursor"]) == (epoch, 0)]
-    alone = job_dir.parent / f"epoch-{epoch}"
-    shutil.copytree(path, alone / "checkpoints" / path.name)
-    directory = CheckpointDirectory(str(alone), keep=1)
-    checkpoint = directory.latest()
-    assert checkpoint is not None
-    store = Trainer(data, task).store
-    directory.restore(checkpoint, store, identity(data))
-    return store.read_table(0)[:, 0]
 
 
 def test_equal_workers_get_equal_shares(tmp_path: pathlib.Path) -> None:

@@ -29,6 +29,7 @@ from datasets_on_disk import UNEVEN, Datasets
 from tfps import metrics
 
 EPOCHS, BATCH = 2, 32  # of the smoke config
+NONE = {"skipped": 0, "repeated": 0, "bad": 0}
 STEPS_PER_EPOCH = sum(math.ceil(records / BATCH) for records in UNEVEN)
 
 
@@ -79,12 +80,9 @@ def assert_complete(done: Done, mode: str, workers: int, ps: int) -> None:
     assert report["cluster"] == {"workers": workers, "ps": ps}
     assert set(report["versions"]) == {"tfps", "tensorflow", "keras", "python"}
     assert report["batch_size"] == BATCH
-    assert report["examples"] == {
-        "per_epoch": sum(UNEVEN),
-        "trained": EPOCHS * sum(UNEVEN),
-        "skipped": 0,
-        "repeated": 0,
-    }
+    trained = EPOCHS * sum(UNEVEN)
+    assert report["examples"] == {"per_epoch": sum(UNEVEN), "trained": trained, **NONE}
+    assert report["bad_records"] == []
     # A step per batch, the last of a shard included however few records it holds.
     assert (report["epochs"], report["steps"]) == (EPOCHS, EPOCHS * STEPS_PER_EPOCH)
     assert report["seconds"] > 0
@@ -235,12 +233,12 @@ def test_more_epochs_go_on_from_the_checkpoint_on_another_cluster(
     with local_cluster(3, 1, flags) as program:
         assert program.finish() == 0, program.text
     report = read_report(tmp_path / "job")
-    assert report["examples"] == {"per_epoch": 151, "trained": 151, "skipped": 0, "repeated": 0}
+    assert report["examples"] == {"per_epoch": 151, "trained": 151, **NONE}
     assert (report["steps"], report["metrics"]) == (6, {})
     checkpoint = report["checkpoint"]
     with local_cluster(1, 2, [*flags, "--set=train.epochs=3"]) as program:
         assert program.finish() == 0, program.text
     report = read_report(tmp_path / "job")
-    assert report["examples"] == {"per_epoch": 151, "trained": 453, "skipped": 0, "repeated": 0}
+    assert report["examples"] == {"per_epoch": 151, "trained": 453, **NONE}
     assert (report["epochs"], report["steps"], report["resumed_from"]) == (3, 18, checkpoint)
     assert "epoch 2 of 3 trained: 302 records so far" in program.text

@@ -115,12 +115,13 @@ def write(manifest: Manifest) -> None:
     _write(posixpath.join(manifest.directory, FILE), text.encode())
 
 
-def read(directory: str, flag: str = "") -> Manifest:
+def read(directory: str, flag: str = "", may_be_cut: bool = False) -> Manifest:
     """Reads a dataset's manifest and looks whether its shards are there.
 
     Args:
         directory: Of the dataset, local or `gs://`.
         flag: What named the directory, for messages; for example `--train_data`.
+        may_be_cut: Whether a shard may have fewer bytes than the manifest says.
 
     Returns:
         The manifest, all its shards present and of their size; on gs:// also of their content,
@@ -134,7 +135,7 @@ def read(directory: str, flag: str = "") -> Manifest:
     try:
         text = _text(directory, where)
         manifest = _decode(text, where, directory)
-        shards = shard_files.checked(directory, manifest.shards, where)
+        shards = shard_files.checked(directory, manifest.shards, where, may_be_cut)
     except tf.errors.OpError as error:
         raise UserError(f"{where} cannot be read: {error.message}") from None
     return dataclasses.replace(manifest, shards=shards)

@@ -5,6 +5,7 @@ whenever an object is written, also with the same content: while it stays, so do
 """
 
 import dataclasses
+import logging
 import posixpath
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,14 +16,19 @@ from tfps.data.shard import Shard
 from tfps.errors import RunError, UserError
 from tfps.storage import cloud_path
 
+_log = logging.getLogger(__name__)
 
-def checked(directory: str, shards: Sequence[Shard], where: str) -> tuple[Shard, ...]:
+
+def checked(
+    directory: str, shards: Sequence[Shard], where: str, may_be_cut: bool = False
+) -> tuple[Shard, ...]:
     """The shards, if their files are what the manifest says.
 
     Args:
         directory: Of the dataset.
         shards: As the manifest lists them.
         where: What named the dataset, for messages.
+        may_be_cut: Whether a file may have fewer bytes than the manifest says.
 
     Returns:
         The shards with the generations that they have now; 0 for local files. A copy of a dataset
@@ -37,6 +43,14 @@ def checked(directory: str, shards: Sequence[Shard], where: str) -> tuple[Shard,
     for shard, seen in zip(shards, found, strict=True):
         if seen is None:
             problems.append(f"shard {shard.file} is missing")
+        elif may_be_cut and seen.bytes < shard.bytes:
+            _log.warning(
+                "%s: shard %s is cut off: it has %d bytes, but the manifest says %d",
+                where,
+                shard.file,
+                seen.bytes,
+                shard.bytes,
+            )
         elif seen.bytes != shard.bytes:
             problems.append(
                 f"shard {shard.file} has {seen.bytes} bytes, but the manifest says {shard.bytes}"

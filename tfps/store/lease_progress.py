@@ -16,12 +16,14 @@ class SlotProgress:
         attempts: How often a worker began it; more than 1 when a worker was lost.
         worker: Index of the worker that began it last; -1 when none has.
         steps: Batches trained.
+        bad: Records of these batches that were left out because they are bad.
         loss_sum: Sum over the records trained of the loss of their batch.
     """
 
     attempts: int
     worker: int
     steps: int
+    bad: int
     loss_sum: float
 
 
@@ -35,24 +37,24 @@ class LeaseProgress:
     def __init__(self, slots: int, device: str):
         self._device = device
         with tf.device(device):
-            self._values = tf.Variable(tf.zeros([slots, 3], tf.float64), trainable=False)
+            self._values = tf.Variable(tf.zeros([slots, 4], tf.float64), trainable=False)
             self._workers = tf.Variable(tf.fill([slots], _NO_WORKER), trainable=False)
 
     def clear(self, slot: int) -> None:
         """Makes a slot ready for a new lease; called by the chief."""
         with tf.device(self._device):
-            self._values.scatter_update(tf.IndexedSlices(tf.zeros([3], tf.float64), slot))
+            self._values.scatter_update(tf.IndexedSlices(tf.zeros([4], tf.float64), slot))
             self._workers.scatter_update(tf.IndexedSlices(_NO_WORKER, slot))
 
     def begin(self, slot: tf.Tensor, worker: tf.Tensor) -> tf.Tensor:
         """Records a worker's attempt; returns the steps already trained, scalar int64."""
         with tf.device(self._device):
             self._workers.scatter_update(tf.IndexedSlices(worker, slot))
-            self._values.scatter_add(tf.IndexedSlices(tf.constant([1, 0, 0], tf.float64), slot))
+            self._values.scatter_add(tf.IndexedSlices(tf.constant([1, 0, 0, 0], tf.float64), slot))
         return tf.cast(self.slot(slot)[1], tf.int64)
 
     def advance(self, slot: tf.Tensor, change: tf.Tensor) -> None:
-        """Adds `[0, steps, loss_sum]`, float64, to a slot; called once those steps are pushed."""
+        """Adds `[0, steps, bad, loss_sum]`, float64, to a slot, once those steps are pushed."""
         # One tensor: each one that travels to a ps costs a message of its own.
         message = tf.concat([[tf.cast(slot, tf.float64)], change], 0)
         with tf.device(self._device):
@@ -60,7 +62,7 @@ class LeaseProgress:
             self._values.scatter_add(tf.IndexedSlices(message[1:], where))
 
     def slot(self, slot: tf.Tensor) -> tf.Tensor:
-        """A slot's `[attempts, steps, loss_sum]`, float64."""
+        """A slot's `[attempts, steps, bad, loss_sum]`, float64."""
         with tf.device(self._device):
             return self._values.sparse_read(slot)
 
@@ -68,6 +70,6 @@ class LeaseProgress:
         """All slots, on the chief."""
         workers, values = self._workers.numpy(), self._values.numpy()
         return [
-            SlotProgress(int(attempts), int(worker), int(steps), float(loss_sum))
-            for worker, (attempts, steps, loss_sum) in zip(workers, values, strict=True)
+            SlotProgress(int(attempts), int(worker), int(steps), int(bad), float(loss_sum))
+            for worker, (attempts, steps, bad, loss_sum) in zip(workers, values, strict=True)
         ]

@@ -1,0 +1,44 @@
+"""Jobs of the task that counts how often each record was trained."""
+
+import json
+import pathlib
+import shutil
+from typing import Any
+
+import numpy as np
+
+from tests import visits
+from tests.training_fixtures import Trainer
+from tfps.checkpoint import CheckpointDirectory
+from tfps.data.manifest import Manifest
+from trainer.inputs import identity
+
+
+def flags(data: Manifest, job_dir: pathlib.Path, task: visits.Visits, *more: str) -> list[str]:
+    """The trainer's."""
+    return [
+        "--config=tests/visits.py",
+        f"--train_data={data.directory}",
+        f"--job_dir={job_dir}",
+        f"--set=task.records={task.records}",
+        f"--set=task.payload={task.payload}",
+        f"--set=task.step_seconds={task.step_seconds}",
+        *more,
+    ]
+
+
+def trained(
+    data: Manifest, task: visits.Visits, job_dir: pathlib.Path, epoch: int
+) -> np.ndarray[Any, Any]:
+    """How often each record was trained, from the checkpoint at an epoch's end."""
+    paths = (job_dir / "checkpoints").iterdir()
+    commits = {path: json.loads((path / "commit.json").read_text())["queue"] for path in paths}
+    [path] = [p for p, q in commits.items() if (q["epoch"], q["cursor"]) == (epoch, 0)]
+    alone = job_dir.parent / f"epoch-{epoch}"
+    shutil.copytree(path, alone / "checkpoints" / path.name)
+    directory = CheckpointDirectory(str(alone), keep=1)
+    checkpoint = directory.latest()
+    assert checkpoint is not None
+    store = Trainer(data, task).store
+    directory.restore(checkpoint, store, identity(data))
+    return store.read_table(0)[:, 0]
