@@ -9,8 +9,9 @@ import threading
 
 import pytest
 
-from tests.training_fixtures import Trainer, dataset
-from tfps.checkpoint import CheckpointDirectory
+from tests.training_fixtures import Trainer, dataset, draft
+from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
+from tfps.checkpoint.retention import Retention
 from tfps.cluster import Cluster
 from tfps.errors import RunError, UserError
 from tfps.evaluations import Evaluations
@@ -35,7 +36,7 @@ class Job:
         self.trainer = Trainer(manifest)
         self.dir = str(directory / "job")
         self.export_best = pathlib.Path(self.dir, "export_best", "saved_model.pb")
-        self.checkpoints = CheckpointDirectory(self.dir, keep=9)
+        self.checkpoints = CheckpointDirectory(self.dir, Retention(9))
         self.saved, self.measured = [], []
         for epoch in (1, 2, 3):
             queue = self.trainer.queue(epoch, QueueState(epoch - 1))
@@ -45,9 +46,8 @@ class Job:
     def save(self, state):
         """Saves what the trainer's parameters are, and evaluates them as a chief does."""
         trainer = self.trainer
-        self.saved.append(
-            self.checkpoints.save(trainer.store, state, identity(trainer.manifest)).name
-        )
+        given = draft(trainer.store, state, identity(trainer.manifest))
+        self.saved.append(self.checkpoints.save(*given).name)
         found = trainer.coordinator.evaluate(trainer.shards())
         metrics = task_metrics(trainer.task, found.labels, found.predictions)
         self.measured.append({"loss": found.loss, **metrics})

@@ -8,8 +8,9 @@ import pytest
 import tensorflow as tf
 
 from configs.smoke import Smoke, get_config
-from tests.training_fixtures import Trainer
-from tfps.checkpoint import CheckpointDirectory
+from tests.training_fixtures import Trainer, draft
+from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
+from tfps.checkpoint.retention import Retention
 from tfps.errors import UserError
 from tfps.lease_queue import QueueState
 from tfps.placement import PROCESS_BYTES, WORKING_BYTES, Placement, check_memory
@@ -183,10 +184,23 @@ def test_neither_a_start_nor_a_save_nor_a_restore_holds_a_table_twice(tmp_path):
     assert table / 2 < start.bytes < table + spare  # some of it may be memory freed before
     leases = trainer.queue()
     trainer.coordinator.train(leases, lambda: False, lambda progress: None)
-    directory = CheckpointDirectory(str(tmp_path), keep=1)
+    directory = CheckpointDirectory(str(tmp_path), Retention(1))
     with Peak() as save:
-        checkpoint = directory.save(trainer.store, QueueState(), {})
+        checkpoint = directory.save(*draft(trainer.store, QueueState(), {}))
     assert save.bytes < spare
     with Peak() as restore:
         directory.restore(checkpoint, trainer.store, {})
     assert restore.bytes < spare
+
+
+def test_a_save_in_the_background_takes_a_second_copy(tmp_path):
+    placed = layout({16: [10_000_000]}, parts=2)
+    waiting, background = Placement.of(placed, 2), Placement.of(placed, 2, in_background=True)
+    for ps in range(2):
+        held = background.held_bytes(ps)
+        assert held == background.snapshot_bytes(ps) > waiting.snapshot_bytes(ps) == 0
+        assert background.needed_bytes(ps) == waiting.needed_bytes(ps) + held
+    limit = waiting.needed_bytes(1)
+    check_memory(placed, 2, limit)
+    with pytest.raises(UserError, match=r"4 ps .*so would train\.checkpoint_in_background=false"):
+        check_memory(placed, 2, limit, in_background=True)

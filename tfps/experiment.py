@@ -43,7 +43,11 @@ class Train:
         seed: Seed of initial values, the order of records and dropout.
         checkpoint_seconds: A checkpoint is saved at the end of every epoch, and in between when
             this many seconds have passed since the last.
-        keep_checkpoints: How many checkpoints stay; older ones are deleted.
+        checkpoint_in_background: Whether training goes on while a checkpoint is written. A ps then
+            needs memory for a second copy of its parameters and slots.
+        keep_checkpoints: So many of the newest checkpoints stay; older ones are deleted.
+        keep_checkpoint_hours: Beside them one checkpoint for every so many hours stays for good; 0
+            for none.
         dense_table_bytes: An `Embedding` whose table has at most so many bytes (4 per value) stays
             part of the dense parameters, which every step pulls and pushes in whole.
         pipeline_depth: Batches for which a worker pulls parameters ahead of the one it trains: the
@@ -63,7 +67,9 @@ class Train:
     epochs: int = 1
     seed: int = 0
     checkpoint_seconds: float = 600.0
+    checkpoint_in_background: bool = True
     keep_checkpoints: int = 3
+    keep_checkpoint_hours: float = 0.0
     dense_table_bytes: int = 0
     pipeline_depth: int = 0
     jit_compile: bool = False
@@ -81,6 +87,10 @@ class Train:
             )
         if self.checkpoint_seconds <= 0:
             raise UserError(f"train.checkpoint_seconds={self.checkpoint_seconds} must be positive")
+        if self.keep_checkpoint_hours < 0:
+            raise UserError(
+                f"train.keep_checkpoint_hours={self.keep_checkpoint_hours} must be 0 or more"
+            )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -50,17 +50,19 @@ class Placement:
         ps: Number of ps.
         workers: Number of workers, whose pulls and pushes take memory while they are under way.
         shares: By ps, then by buffer.
+        in_background: Whether checkpoints are written while training goes on.
     """
 
     ps: int
     workers: int
     shares: tuple[Share, ...]
+    in_background: bool = False
 
     @classmethod
-    def of(cls, layout: StoreLayout, workers: int) -> "Placement":
+    def of(cls, layout: StoreLayout, workers: int, in_background: bool = False) -> "Placement":
         """The placement of a layout's parameters."""
         shares = [share for part in range(layout.parts) for share in _shares(layout, part)]
-        return cls(layout.parts, workers, tuple(shares))
+        return cls(layout.parts, workers, tuple(shares), in_background)
 
     def held_bytes(self, ps: int) -> int:
         """Parameters and slots of one ps."""
@@ -73,9 +75,13 @@ class Placement:
         """
         return _in_flight(self._of(ps), self.workers)
 
+    def snapshot_bytes(self, ps: int) -> int:
+        """What one ps holds once more while a checkpoint is written in the background."""
+        return self.held_bytes(ps) if self.in_background else 0
+
     def needed_bytes(self, ps: int) -> int:
         """Memory that one ps needs at its peak, its process included."""
-        return _needed(self._of(ps), self.workers)
+        return _needed(self._of(ps), self.workers, self.in_background)
 
     def _of(self, ps: int) -> list[Share]:
         return [share for share in self.shares if share.ps == ps]
@@ -87,25 +93,28 @@ class Placement:
         return max(held) * self.ps / sum(held) - 1.0 if sum(held) else 0.0
 
 
-def check_memory(layout: StoreLayout, workers: int, limit: int) -> None:
+def check_memory(
+    layout: StoreLayout, workers: int, limit: int, in_background: bool = False
+) -> None:
     """Refuses a placement that does not fit.
 
     Args:
         layout: The parameters on their number of ps.
         workers: Number of workers.
         limit: Memory of one ps, bytes.
+        in_background: Whether checkpoints are written while training goes on.
 
     Raises:
         UserError: If a ps needs more; it says how much, and how many ps would do.
     """
-    over = _over(layout, workers, limit)
+    over = _over(layout, workers, limit, in_background)
     if over <= 0:
         return
     enough = next(
         (
             parts
             for parts in range(layout.parts + 1, BUCKETS + 1)
-            if _over(layout.over(parts), workers, limit) <= 0
+            if _over(layout.over(parts), workers, limit, in_background) <= 0
         ),
         None,
     )
@@ -116,18 +125,20 @@ def check_memory(layout: StoreLayout, workers: int, limit: int) -> None:
         else f"no number of ps would do, since each needs {process} beside its parameters: give "
         "the ps more memory"
     )
+    if in_background and _over(layout, workers, limit, False) <= 0:
+        mend += "; so would train.checkpoint_in_background=false, with which workers wait for saves"
     raise UserError(
         f"--ps_memory={byte_size.show(limit)}: each of {layout.parts} ps needs up to "
         f"{byte_size.show(limit + over)}, {byte_size.show(over)} too much; {mend}"
     )
 
 
-def _over(layout: StoreLayout, workers: int, limit: int) -> int:
+def _over(layout: StoreLayout, workers: int, limit: int, in_background: bool) -> int:
     """Bytes by which the fullest ps exceeds the limit; negative when it fits.
 
     The fullest is the last: of everything that is cut, its part is rounded up.
     """
-    return _needed(_shares(layout, layout.parts - 1), workers) - limit
+    return _needed(_shares(layout, layout.parts - 1), workers, in_background) - limit
 
 
 def _held(shares: Sequence[Share]) -> int:
@@ -138,8 +149,9 @@ def _in_flight(shares: Sequence[Share], workers: int) -> int:
     return 2 * workers * sum(s.parameter_bytes for s in shares if s.name == "dense")
 
 
-def _needed(shares: Sequence[Share], workers: int) -> int:
-    return _held(shares) + _in_flight(shares, workers) + WORKING_BYTES + PROCESS_BYTES
+def _needed(shares: Sequence[Share], workers: int, in_background: bool) -> int:
+    held = _held(shares) * (2 if in_background else 1)
+    return held + _in_flight(shares, workers) + WORKING_BYTES + PROCESS_BYTES
 
 
 def _shares(layout: StoreLayout, part: int) -> list[Share]:

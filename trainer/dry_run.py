@@ -19,7 +19,9 @@ def lines(inputs: RunInputs) -> list[str]:
     Args:
         inputs: The run's, checked.
     """
-    placement = Placement.of(inputs.layout, max(1, len(inputs.cluster.workers)))
+    workers = max(1, len(inputs.cluster.workers))
+    in_background = inputs.experiment.train.checkpoint_in_background
+    placement = Placement.of(inputs.layout, workers, in_background)
     where = "in this process" if inputs.cluster.is_local else f"on {placement.ps} ps"
     return [
         f"{inputs.experiment.name} {where}",
@@ -51,6 +53,7 @@ def _memory(placement: Placement) -> list[str]:
             f"ps {ps}",
             byte_size.show(placement.held_bytes(ps)),
             byte_size.show(placement.in_flight_bytes(ps)),
+            byte_size.show(placement.snapshot_bytes(ps)),
             byte_size.show(WORKING_BYTES),
             byte_size.show(PROCESS_BYTES),
             byte_size.show(placement.needed_bytes(ps)),
@@ -59,7 +62,9 @@ def _memory(placement: Placement) -> list[str]:
     ]
     held = sum(share.total_bytes for share in placement.shares)
     return [
-        *_aligned(("memory", "holds", "in flight", "working", "process", "needs"), rows),
+        *_aligned(
+            ("memory", "holds", "in flight", "snapshot", "working", "process", "needs"), rows
+        ),
         f"all ps hold {byte_size.show(held)}; the fullest {placement.imbalance:.1%} more than the "
         "mean",
     ]

@@ -3,7 +3,7 @@
 import dataclasses
 import time
 
-from tfps.checkpoint import Checkpoint
+from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.closures import Closures
 from tfps.coordinator import Coordinator, slots
 from tfps.data.record_source import RecordSource

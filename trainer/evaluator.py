@@ -5,14 +5,14 @@ import logging
 import posixpath
 import time
 
-import tensorflow as tf
-
-from tfps.checkpoint import Checkpoint, CheckpointDirectory
-from tfps.errors import RunError
+from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
+from tfps.checkpoint.damage import Damage
+from tfps.checkpoint.retention import Retention
+from tfps.errors import RunError, UserError
 from tfps.evaluations import Evaluation, Evaluations
 from tfps.executor import LocalExecutor
 from tfps.export import EXPORT_BEST, export
-from tfps.failures import first_line
 from tfps.task_watch import TaskWatch
 from trainer.engine import Engine
 from trainer.inputs import identity
@@ -43,7 +43,7 @@ class Evaluator:
         self._end_of_chief = end_of_chief
         self._engine = Engine.build(inputs, LocalExecutor(), TaskWatch({}), stall_seconds)
         keep = inputs.experiment.train.keep_checkpoints
-        self._checkpoints = CheckpointDirectory(inputs.job_dir, keep)
+        self._checkpoints = CheckpointDirectory(inputs.job_dir, Retention(keep))
         self._evaluations = Evaluations(inputs.job_dir)
 
     def run(self) -> None:
@@ -99,20 +99,22 @@ class Evaluator:
 
     def _restore(self, checkpoint: Checkpoint) -> bool:
         """Reads a checkpoint's parameters; False if the chief has deleted it meanwhile."""
-        error = None
+        error: Exception | None = None
         try:
             data = identity(self._inputs.data)
             self._checkpoints.restore(checkpoint, self._engine.store, data)
-        except tf.errors.OpError as caught:
+        except (Damage, RunError, UserError) as caught:
             error = caught
         # Read again: the chief deletes the marker first, and what was read by then is whole.
         if self._checkpoints.find(checkpoint.name) != checkpoint:
             return False
-        if error:
+        if isinstance(error, Damage):
             raise RunError(
-                f"checkpoint {checkpoint.path} cannot be read ({first_line(error)}); look whether "
-                "its files are whole and can be read from here, and start the evaluator again"
+                f"checkpoint {checkpoint.path} cannot be read ({error}); look whether its files "
+                "are whole and can be read from here, and start the evaluator again"
             ) from None
+        if error:
+            raise error
         return True
 
     def _is_best(self, evaluation: Evaluation) -> bool:

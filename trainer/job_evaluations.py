@@ -6,7 +6,7 @@ import time
 
 import tensorflow as tf
 
-from tfps.checkpoint import Checkpoint
+from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.early_stopping import EarlyStopping
 from tfps.errors import UserError
 from tfps.evaluations import Evaluation, Evaluations

@@ -97,7 +97,8 @@ class RunInputs:
         rules = Rules.of(task, model)
         layout = StoreLayout.of(model, rules, max(1, len(cluster.ps)))
         if ps_memory is not None:
-            check_memory(layout, max(1, len(cluster.workers)), ps_memory)
+            workers = max(1, len(cluster.workers))
+            check_memory(layout, workers, ps_memory, train.checkpoint_in_background)
         return cls(
             experiment,
             cluster,
@@ -150,7 +151,10 @@ class RunInputs:
             "recoveries": [],
             "storage_retries": 0,
             "resumed_from": None,
+            "passed_over": {},
+            "restore_seconds": None,
             "checkpoint": None,
+            "checkpoints": {"saved": 0, "bytes": 0, "stopped_seconds": 0.0, "write_seconds": 0.0},
             "export": None,
             "export_best": None,
         }

@@ -6,8 +6,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tfps import byte_size
 from tfps.bad_records import BadRecords
-from tfps.checkpoint import Checkpoint, CheckpointDirectory
+from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
+from tfps.checkpoint.retention import Retention
+from tfps.checkpoint.saver import Saver
 from tfps.coordinator import Progress
 from tfps.data import shard_files
 from tfps.epoch_order import EpochOrder
@@ -42,7 +46,7 @@ class Training:
         """Creates the parameters and restores the newest checkpoint, if there is one.
 
         Raises:
-            UserError: If the checkpoint does not fit.
+            UserError: If the checkpoint does not fit, or every one is damaged.
             LostPsError: If a ps is lost meanwhile.
         """
         train = inputs.experiment.train
@@ -56,7 +60,10 @@ class Training:
             lambda: Engine.build(inputs, executor, state.watch, stall_seconds),
         )
         self._store, self._coordinator = engine.store, engine.coordinator
-        self._checkpoints = CheckpointDirectory(inputs.job_dir, train.keep_checkpoints)
+        keep, hours = train.keep_checkpoints, train.keep_checkpoint_hours
+        retention = Retention(keep, hours, inputs.best_metric)
+        self._checkpoints = CheckpointDirectory(inputs.job_dir, retention)
+        self._saver = self._ps_calls("preparing to save", self._prepare_saver)
         self._checkpoint = self._ps_calls("restoring a checkpoint", self._restore)
         self._evaluations = JobEvaluations(
             engine, state.report, evaluator_wait_seconds, self._checkpoint
@@ -81,9 +88,11 @@ class Training:
             _log.info("all %d epochs are trained already", self._train.epochs)
         self._evaluate_resumed()
         reason = self._evaluations.reason_to_stop
-        while not (self._queue.finished or reason):
-            self._train_to_checkpoint(display)
-            reason = self._evaluations.reason_to_stop
+        with self._saver:
+            while not (self._queue.finished or reason):
+                self._train_to_checkpoint(display)
+                reason = self._evaluations.reason_to_stop
+            self._saver.finish()
         if reason and not self._queue.finished:
             _log.info("stopping early: %s", reason)
             self._report.write(stopped_early=reason)
@@ -108,15 +117,26 @@ class Training:
         if self._queue.finished or not self._evaluations.has(resumed):
             self._evaluations.update(resumed, has_ended_epoch=True)
 
+    def _prepare_saver(self) -> Saver:
+        in_background = self._train.checkpoint_in_background
+        return Saver(self._checkpoints, self._store, self._ps_calls, in_background)
+
     def _restore(self) -> Checkpoint | None:
         self._checkpoints.delete_uncommitted()
-        checkpoint = self._checkpoints.latest()
+        began = time.monotonic()
+        checkpoint, passed_over = self._checkpoints.restore_newest(
+            self._store, identity(self._inputs.data)
+        )
         if checkpoint is None:
             return None
-        self._checkpoints.restore(checkpoint, self._store, identity(self._inputs.data))
         trained = f"{checkpoint.queue.trained:,}"
         _log.info("resuming from %s: %s records trained", checkpoint.path, trained)
-        self._report.write(resumed_from=checkpoint.path, checkpoint=checkpoint.path)
+        self._report.write(
+            resumed_from=checkpoint.path,
+            passed_over=passed_over,
+            restore_seconds=round(time.monotonic() - began, 3),
+            checkpoint=checkpoint.path,
+        )
         return checkpoint
 
     def _train_to_checkpoint(self, display: ProgressDisplay) -> None:
@@ -127,6 +147,7 @@ class Training:
         def report(progress: Progress) -> None:
             self._state.trained(progress.examples)
             display.show(progress, records, epochs)
+            self._saver.poll()
 
         pause = self._pause()
         with self._state.interruption.deferred():
@@ -134,6 +155,8 @@ class Training:
             if self._queue.epoch_finished:
                 self._queue.next_epoch()
             self._save()
+            if self._state.interruption.is_requested or self._state.leaving:
+                self._saver.finish()
         self._let_ps_go()
         has_ended_epoch = self._queue.epoch > epoch
         if has_ended_epoch:
@@ -145,7 +168,10 @@ class Training:
                 f"{self._queue.trained:,}",
                 f"{self._coordinator.throughput.examples_per_second:,.0f}",
             )
-        self._evaluations.update(self._last(), has_ended_epoch)
+        if has_ended_epoch and self._inputs.eval_data and not self._inputs.cluster.evaluators:
+            self._saver.finish()  # the workers evaluate it
+        if self._checkpoint:
+            self._evaluations.update(self._checkpoint, has_ended_epoch)
 
     def _pause(self) -> Callable[[], bool]:
         """A condition that becomes true when a checkpoint is to be saved."""
@@ -153,19 +179,22 @@ class Training:
         return lambda: time.monotonic() > due or self._state.is_asked_to_save()
 
     def _save(self) -> None:
-        data = self._inputs.data
+        """Begins a checkpoint, once the one before it is there."""
+        self._saver.finish()
+        data, counts = self._inputs.data, self._counts()
 
         def may_commit() -> None:
             self._state.fence.check()
             shard_files.refuse_replaced(data.directory, data.shards)
 
-        self._checkpoint = self._ps_calls(
-            "saving a checkpoint",
-            lambda: self._checkpoints.save(
-                self._store, self._queue.state(), identity(data), may_commit
-            ),
-        )
-        self._report.write(checkpoint=self._checkpoint.path, **self._counts())
+        def tell(checkpoint: Checkpoint) -> None:
+            self._checkpoint = checkpoint
+            saves = self._saver.report()
+            self._report.write(checkpoint=checkpoint.path, checkpoints=saves, **counts)
+            _log.info("saved %s: %s", checkpoint.path, byte_size.show(checkpoint.size))
+
+        self._saver.begin(self._queue.state(), identity(data), may_commit, tell)
+        self._saver.poll()
 
     def _let_ps_go(self) -> None:
         """Tells the ps that are about to go that all is saved.

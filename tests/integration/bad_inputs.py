@@ -202,6 +202,13 @@ def checkpoint_of_another_model(place: Place) -> list[str]:
     return place.flags("--set=task.units=16")
 
 
+def every_checkpoint_damaged(place: Place) -> list[str]:
+    shutil.copytree(place.finished_job, place.path / "job")
+    for index in place.path.glob("job/checkpoints/*/parameters.index"):
+        index.unlink()
+    return place.flags()
+
+
 def job_dir_a_file(place: Place) -> list[str]:
     (place.path / "job").write_text("a file")
     return place.flags()
@@ -293,6 +300,10 @@ CASES = {
     "checkpoint of another model": Case(
         checkpoint_of_another_model,
         ("checkpoint {path}/job/checkpoints/", "does not fit this run", "another --job_dir"),
+    ),
+    "every checkpoint damaged": Case(
+        every_checkpoint_damaged,
+        ("every checkpoint in {path}/job/checkpoints is damaged", "parameters.index is missing"),
     ),
     "unsupported optimizer": Case(
         with_config(CONFIG, "--set=task.wrong=optimizer"),

@@ -114,7 +114,7 @@ def test_everything_killed_goes_on_from_the_last_checkpoint(
 def test_a_killed_ps(flags: list[str], job_dir: pathlib.Path, ps: str) -> None:
     """The chief goes back to the last checkpoint in place; no other task is restarted."""
     with local_cluster(2, 2, flags) as program:
-        program.see("epoch 1 of 2 trained")
+        program.see("saved ")
         before = {name: task.pid for name, task in program.tasks().items()}
         program.tasks()[ps].kill()
         program.see(rf"\[chief\] .*{ps}.* was lost.*; waiting up to 600 s for it")
@@ -150,7 +150,7 @@ def test_a_ps_that_stays_away(
         Program(*flags, environ=ps_place) as ps,
         Program(*flags, environ=chief_place) as chief,
     ):
-        chief.see("epoch 1 of 2 trained")
+        chief.see("saved ")
         os.kill(ps.pid, signal.SIGKILL)
         assert chief.finish() == 3, chief.text
     [error] = chief.errors
@@ -208,7 +208,7 @@ def test_sigint_stops_one_process(datasets: Datasets, job_dir: pathlib.Path) -> 
 def test_no_time_to_save(datasets: Datasets, job_dir: pathlib.Path) -> None:
     flags = trainer_flags(datasets.long, job_dir, *SLOW, "--mode=local", "--grace_seconds=0")
     with Program(*flags) as program:
-        program.see("epoch 1 of 2 trained")
+        program.see("saved ")
         os.kill(program.pid, signal.SIGTERM)
         assert program.finish() == 128 + signal.SIGTERM, program.text
     report = read_report(job_dir)

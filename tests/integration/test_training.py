@@ -100,6 +100,9 @@ def assert_complete(done: Done, mode: str, workers: int, ps: int) -> None:
     assert report["failures"] == []
     assert report["resumed_from"] is None
     assert pathlib.Path(report["checkpoint"], "commit.json").is_file()
+    assert report["checkpoints"]["saved"] == EPOCHS
+    assert report["checkpoints"]["bytes"] > 1000
+    assert report["passed_over"] == {}
     assert report["export"] == str(done.job_dir / "export")
     assert pathlib.Path(report["export"], "saved_model.pb").is_file()
 

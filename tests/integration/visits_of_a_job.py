@@ -9,7 +9,8 @@ import numpy as np
 
 from tests import visits
 from tests.training_fixtures import Trainer
-from tfps.checkpoint import CheckpointDirectory
+from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
+from tfps.checkpoint.retention import Retention
 from tfps.data.manifest import Manifest
 from trainer.inputs import identity
 
@@ -36,7 +37,7 @@ def trained(
     [path] = [p for p, q in commits.items() if (q["epoch"], q["cursor"]) == (epoch, 0)]
     alone = job_dir.parent / f"epoch-{epoch}"
     shutil.copytree(path, alone / "checkpoints" / path.name)
-    directory = CheckpointDirectory(str(alone), keep=1)
+    directory = CheckpointDirectory(str(alone), Retention(1))
     checkpoint = directory.latest()
     assert checkpoint is not None
     store = Trainer(data, task).store

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.training_fixtures import train_with
-from tfps.checkpoint import CheckpointDirectory
+from tests.training_fixtures import draft, train_with
+from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
+from tfps.checkpoint.retention import Retention
 from tfps.errors import UserError
 from tfps.feature import Feature
 from tfps.lease_queue import QueueState
@@ -119,8 +120,8 @@ def test_slots_of_every_group_are_restored_onto_another_number_of_ps(tmp_path):
     task = Shopping("RMSprop")
     _, first, step = make(task)
     train(step, 5)
-    directory = CheckpointDirectory(str(tmp_path), keep=1)
-    directory.save(first, QueueState(), DATA)
+    directory = CheckpointDirectory(str(tmp_path), Retention(1))
+    directory.save(*draft(first, QueueState(), DATA))
     _, second, second_step = make(task, parts=3, seed=1)
     directory.restore(directory.latest(), second, DATA)
     before, after = whole(first), whole(second)
@@ -135,8 +136,8 @@ def test_slots_of_every_group_are_restored_onto_another_number_of_ps(tmp_path):
 
 
 def test_a_checkpoint_of_tables_with_another_optimizer_is_refused(tmp_path):
-    directory = CheckpointDirectory(str(tmp_path), keep=1)
-    directory.save(make(Shopping("RMSprop"))[1], QueueState(), DATA)
+    directory = CheckpointDirectory(str(tmp_path), Retention(1))
+    directory.save(*draft(make(Shopping("RMSprop"))[1], QueueState(), DATA))
     with pytest.raises(UserError, match="tables_dim4_1 rule was RmsProp, is Sgd"):
         directory.restore(directory.latest(), make(Shopping())[1], DATA)
 

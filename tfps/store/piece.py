@@ -55,12 +55,9 @@ class Piece:
     def values(self) -> list[tf.Tensor]:
         """The chunks' values, which are parts of the variable's memory and no copies of it.
 
-        To be called under the piece's device. A variable that was written by rows answers a read
-        with a copy, until it is told not to; slices of one dimension share memory with the whole.
+        To be called under the piece's device. Slices of one dimension share memory with the whole.
         """
-        handle = self.variable.handle
-        with tf.control_dependencies([tf.raw_ops.DisableCopyOnRead(resource=handle)]):
-            flat = tf.reshape(self.variable.read_value(), [-1])
+        flat = tf.reshape(self.read(), [-1])
         size = math.prod(self.shape[1:])
         return [
             tf.reshape(
@@ -69,6 +66,16 @@ class Piece:
             )
             for first, count in self.chunks()
         ]
+
+    def read(self) -> tf.Tensor:
+        """The whole run, which is the variable's memory and no copy of it.
+
+        To be called under the piece's device. A variable that was written by rows answers a read
+        with a copy, until it is told not to.
+        """
+        handle = self.variable.handle
+        with tf.control_dependencies([tf.raw_ops.DisableCopyOnRead(resource=handle)]):
+            return self.variable.read_value()
 
     def write(self, first: int, value: tf.Tensor) -> tf.Operation:
         """Overwrites the rows of a chunk in place; to be called under the piece's device."""

@@ -1,0 +1,169 @@
+"""Saves beside training: what they hold, what they cost, how they fail."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from configs.smoke import Smoke
+from tests.training_fixtures import Trainer, dataset
+from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
+from tfps.checkpoint.retention import Retention
+from tfps.checkpoint.saver import Saver
+from tfps.errors import RunError
+from tfps.lease_queue import QueueState
+from tfps.ps_calls import PsCalls
+from tfps.store.piece import CHUNK_BYTES
+from tfps.task_watch import TaskWatch
+
+DATA = {"records": 100}
+PATIENCE = 60.0
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    return dataset(tmp_path_factory.mktemp("data"), records=200, shards=2)
+
+
+@pytest.fixture(scope="module")
+def trainer(manifest):
+    return Trainer(manifest)
+
+
+def values(store):
+    return [piece.variable.numpy() for piece in store.pieces()]
+
+
+def saver_of(directory, store, in_background=True):
+    return Saver(directory, store, PsCalls(TaskWatch({}), PATIENCE), in_background)
+
+
+def train(trainer, epoch):
+    leases = trainer.queue(epochs=epoch + 1, state=QueueState(epoch=epoch))
+    trainer.coordinator.train(leases, lambda: False, lambda progress: None)
+
+
+class Gate:
+    """A save that waits before its commit, as a slow disk would let it."""
+
+    def __init__(self):
+        self.reached, self.opened = threading.Event(), threading.Event()
+
+    def __call__(self):
+        self.reached.set()
+        assert self.opened.wait(PATIENCE)
+
+
+def test_a_save_in_the_background_holds_what_was_there_when_it_began(trainer, tmp_path):
+    train(trainer, 0)
+    directory = CheckpointDirectory(str(tmp_path), Retention(3))
+    committed, gate = [], Gate()
+    with saver_of(directory, trainer.store) as saver:
+        before = values(trainer.store)
+        saver.begin(QueueState(1), DATA, gate, committed.append)
+        train(trainer, 1)
+        assert any(
+            (was != now).any() for was, now in zip(before, values(trainer.store), strict=True)
+        )
+        assert gate.reached.wait(PATIENCE)
+        saver.poll()
+        assert committed == []
+        assert directory.latest() is None
+        gate.opened.set()
+        saver.finish()
+        saver.finish()
+    assert committed == [directory.latest()]
+    assert committed[0].steps < trainer.steps()
+    directory.restore(committed[0], trainer.store, DATA)
+    for was, now in zip(before, values(trainer.store), strict=True):
+        np.testing.assert_array_equal(was, now)
+    report = saver.report()
+    assert (report["saved"], report["bytes"]) == (1, committed[0].size)
+    assert 0 < report["stopped_seconds"] < report["write_seconds"]
+
+
+def test_a_save_that_training_waits_for_is_over_when_it_has_begun(trainer, tmp_path):
+    directory = CheckpointDirectory(str(tmp_path), Retention(3))
+    committed = []
+    with saver_of(directory, trainer.store, in_background=False) as saver:
+        saver.begin(QueueState(), DATA, lambda: None, committed.append)
+        assert directory.latest() is not None
+        saver.poll()
+    assert committed == [directory.latest()]
+    report = saver.report()
+    assert report["stopped_seconds"] >= report["write_seconds"] > 0
+
+
+def refuse():
+    raise RunError("a shard was replaced")
+
+
+def test_an_error_is_raised_by_what_asks_next(trainer, tmp_path):
+    directory = CheckpointDirectory(str(tmp_path), Retention(3))
+    with saver_of(directory, trainer.store) as saver:
+        saver.begin(QueueState(), DATA, refuse, lambda checkpoint: None)
+        with pytest.raises(RunError, match="a shard was replaced"):
+            saver.finish()
+        saver.finish()  # told once
+    assert directory.latest() is None
+
+
+def begin_and_raise(saver, before_commit, after_commit, error):
+    with saver:
+        saver.begin(QueueState(), DATA, before_commit, after_commit)
+        raise error
+
+
+def test_a_run_that_fails_keeps_the_save_under_way(trainer, tmp_path):
+    directory = CheckpointDirectory(str(tmp_path), Retention(3))
+    saver, committed = saver_of(directory, trainer.store), []
+    with pytest.raises(RunError, match="the loss"):
+        begin_and_raise(saver, lambda: None, committed.append, RunError("the loss"))
+    assert committed == [directory.latest()]
+
+
+def test_a_run_that_fails_tells_of_a_save_that_fails_too(trainer, tmp_path, caplog):
+    saver = saver_of(CheckpointDirectory(str(tmp_path), Retention(3)), trainer.store)
+    with pytest.raises(RunError, match="the loss"):
+        begin_and_raise(saver, refuse, print, RunError("the loss"))
+    assert "the checkpoint that was being saved is lost: a shard was replaced" in caplog.text
+
+
+def test_a_run_that_is_stopped_commits_nothing_any_more(trainer, tmp_path):
+    directory = CheckpointDirectory(str(tmp_path), Retention(3))
+    saver, gate = saver_of(directory, trainer.store), Gate()
+    with pytest.raises(KeyboardInterrupt):
+        begin_and_raise(saver, gate, print, KeyboardInterrupt())
+    gate.opened.set()
+    with pytest.raises(RunError, match="the run has ended without it"):
+        saver.finish()
+    assert directory.latest() is None
+
+
+def resident():
+    with open("/proc/self/status") as file:
+        [line] = [line for line in file if line.startswith("VmRSS:")]
+    return int(line.split()[1]) * 1024
+
+
+def test_the_second_copy_is_made_by_the_first_update_and_used_again_by_later_saves(
+    manifest, tmp_path
+):
+    """TensorFlow keeps what is freed for itself: so it shows in that nothing more is taken."""
+    task = Smoke(vocabulary=80_000, dim=256)
+    table = 80_000 * 256 * 3 * 4  # 246 MB with Adam's slots
+    trainer = Trainer(manifest, task=task)
+    train(trainer, 0)
+    directory = CheckpointDirectory(str(tmp_path), Retention(1))
+    with saver_of(directory, trainer.store) as saver:
+        start = resident()
+        for epoch in range(1, 4):
+            gate = Gate()
+            saver.begin(QueueState(epoch), DATA, gate, print)
+            assert gate.reached.wait(PATIENCE)
+            if epoch == 1:
+                assert resident() < start + 3 * CHUNK_BYTES
+            train(trainer, epoch)
+            gate.opened.set()
+            saver.finish()
+            assert resident() < start + table + 3 * CHUNK_BYTES

@@ -1,0 +1,41 @@
+"""A committed checkpoint."""
+
+import dataclasses
+import posixpath
+from typing import Any
+
+from tfps.checkpoint.part_file import PartFile
+from tfps.lease_queue import QueueState
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """What a commit marker says.
+
+    Attributes:
+        path: The checkpoint's directory.
+        steps: Updates of the parameters that it holds.
+        queue: State of the lease queue that belongs to them.
+        dataset: Identity of the training data that the lease state speaks of.
+        signature: What must be equal for the parameters to fit.
+        saved_at: When it was committed, seconds since 1970.
+        files: The files that hold the parameters.
+    """
+
+    path: str
+    steps: int
+    queue: QueueState
+    dataset: dict[str, Any]
+    signature: dict[str, Any]
+    saved_at: float
+    files: tuple[PartFile, ...]
+
+    @property
+    def name(self) -> str:
+        """Its directory's name; names sort in the order of the training."""
+        return posixpath.basename(self.path)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)

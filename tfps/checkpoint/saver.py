@@ -1,0 +1,156 @@
+"""Saves checkpoints, one at a time, while training goes on or not."""
+
+import concurrent.futures
+import logging
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
+from tfps.checkpoint.draft import Draft
+from tfps.checkpoint.piece_writer import PieceWriter
+from tfps.checkpoint.snapshot import Snapshot
+from tfps.errors import RunError
+from tfps.lease_queue import QueueState
+from tfps.ps_calls import PsCalls
+from tfps.store.parameter_store import ParameterStore
+
+_END_SECONDS = 30.0  # that a run which fails waits for the save under way
+_log = logging.getLogger(__name__)
+
+
+class Saver:
+    """Begins a save and hands over its outcome.
+
+    In the background, the ps keep what was there when the save began, and write that while the
+    workers change the parameters. It is a context, at whose end no save is under way.
+    """
+
+    def __init__(
+        self,
+        directory: CheckpointDirectory,
+        store: ParameterStore,
+        ps_calls: PsCalls,
+        in_background: bool,
+    ):
+        """Saves nothing yet.
+
+        Args:
+            directory: Where to save.
+            store: The parameters.
+            ps_calls: How the ps are called.
+            in_background: Whether training may go on as soon as a save has begun, which takes the
+                memory of another copy of the parameters on every ps.
+        """
+        self._directory = directory
+        self._store = store
+        self._ps_calls = ps_calls
+        pieces = store.pieces()
+        self._snapshot = Snapshot(pieces) if in_background else None
+        self._writer = PieceWriter(self._snapshot.pieces if self._snapshot else pieces)
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "save")
+        self._writing: concurrent.futures.Future[Checkpoint] | None = None
+        self._after_commit: Callable[[Checkpoint], None] = lambda checkpoint: None
+        self._is_abandoned = threading.Event()
+        self._saved, self._size = 0, 0
+        self._stopped_seconds, self._write_seconds = 0.0, 0.0
+
+    def poll(self) -> None:
+        """Tells of the save under way if it has come to its end; else does nothing.
+
+        Raises:
+            LostPsError: If a ps is lost.
+            RunError: If it cannot be written.
+        """
+        if self._writing is not None and self._writing.done():
+            self.finish()
+
+    def begin(
+        self,
+        queue: QueueState,
+        dataset: dict[str, Any],
+        before_commit: Callable[[], None],
+        after_commit: Callable[[Checkpoint], None],
+    ) -> None:
+        """Begins to save; the save before it must be finished.
+
+        Returns when the parameters may be changed again.
+
+        Args:
+            queue: State of the leases; no worker may be changing the parameters.
+            dataset: Identity of the training data.
+            before_commit: Called when all but the marker is written, in another thread; may raise
+                to have no checkpoint.
+            after_commit: Called with the checkpoint by what learns of it: `poll`, `finish` or the
+                context's end.
+        """
+        began = time.monotonic()
+        draft = self._ps_calls("preparing to save", lambda: self._draft(queue, dataset))
+        self._after_commit = after_commit
+        self._writing = writing = self._thread.submit(self._write, draft, before_commit)
+        if not self._snapshot:
+            self._ps_calls("saving a checkpoint", lambda: concurrent.futures.wait([writing]))
+        self._stopped_seconds += time.monotonic() - began
+
+    def finish(self) -> None:
+        """Waits for the save under way, if there is one, and tells of it.
+
+        Raises:
+            LostPsError: If a ps is lost.
+            RunError: If it cannot be written, or takes too long.
+        """
+        if self._writing is None:
+            return
+        writing, self._writing = self._writing, None
+        checkpoint = self._ps_calls("saving a checkpoint", writing.result)
+        self._saved, self._size = self._saved + 1, checkpoint.size
+        self._after_commit(checkpoint)
+
+    def report(self) -> dict[str, Any]:
+        """What the saves of this run took, as JSON-ready data."""
+        return {
+            "saved": self._saved,
+            "bytes": self._size,
+            "stopped_seconds": round(self._stopped_seconds, 3),
+            "write_seconds": round(self._write_seconds, 3),
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Lets the save under way come to its end when the run failed; not when it was stopped."""
+        if self._writing is not None and isinstance(error, Exception):
+            concurrent.futures.wait([self._writing], _END_SECONDS)
+            try:
+                self.poll()
+            except Exception as failure:  # the run's own error is what counts
+                _log.warning("the checkpoint that was being saved is lost: %s", failure)
+        self._is_abandoned.set()
+
+    def _draft(self, queue: QueueState, dataset: dict[str, Any]) -> Draft:
+        if self._snapshot:
+            self._snapshot.take()
+        return Draft.of(self._store, queue, dataset)
+
+    def _write(self, draft: Draft, before_commit: Callable[[], None]) -> Checkpoint:
+        def check() -> None:
+            before_commit()
+            if self._is_abandoned.is_set():
+                raise RunError("the run has ended without it")
+
+        began = time.monotonic()
+        try:
+            return self._directory.save(draft, self._writer, check)
+        finally:
+            if self._snapshot:
+                self._snapshot.clear()
+            self._write_seconds += time.monotonic() - began
