@@ -9,7 +9,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from benchmarks import cases, input, models, systems, table
+from benchmarks import cases, checkpoint, input, models, systems, table
 from benchmarks.cases import SWEEPS, SYSTEMS, Case
 from benchmarks.measurement import Failed, Window, measure
 from benchmarks.results import Results, Spread
@@ -57,7 +57,7 @@ def run(module, *args):
     )
 
 
-@pytest.mark.parametrize("module", ["suite", "input", "storage", "peers.start"])
+@pytest.mark.parametrize("module", ["suite", "input", "storage", "checkpoint", "peers.start"])
 def test_a_program_lists_its_flags(module):
     result = run(module, "--help")
     assert result.returncode == 0
@@ -193,6 +193,15 @@ def test_reading_is_a_share_of_a_step():
 
 def test_a_pipeline_is_measured():
     assert 0 < input.cpu_seconds_per_million(tf.data.Dataset.range(600).batch(2), 0.01) < 1e6
+
+
+def test_speed_over_a_save_is_interpolated_between_lines():
+    saves = [(3.5, {"write_seconds": 2.0}), (9.0, {"write_seconds": 5.0})]
+    run = checkpoint.Run([0.0, 2.0, 4.0, 10.0], [0, 200, 300, 900], saves)
+    assert run.trained_at(3.0) == 250
+    assert run.speed(1.0, 3.0) == 75
+    assert run.speed(4.0, 10.0) == 100
+    assert (run.took(0, "write_seconds"), run.took(1, "write_seconds")) == (2.0, 3.0)
 
 
 def test_pictures(path, tmp_path):
