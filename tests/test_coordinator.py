@@ -10,6 +10,7 @@ from tests import visits
 from tests.training_fixtures import Trainer, dataset
 from tfps.data.record_index import RecordIndex
 from tfps.errors import RunError, UserError
+from tfps.reachability import Reachability
 from tfps.task_watch import TaskWatch
 
 
@@ -136,7 +137,11 @@ def test_a_lost_worker_and_a_stall_are_told_with_the_leases_held(tmp_path, caplo
     data = visits.write(tmp_path / "data", task, [10])
     lost = threading.Event()
     addresses = {"worker 0": "host:1"}
-    watch = TaskWatch(addresses, probe=lambda address: not lost.is_set(), interval_seconds=0.05)
+
+    def probe(address):
+        return Reachability.REFUSES if lost.is_set() else Reachability.ANSWERS
+
+    watch = TaskWatch(addresses, probe, interval_seconds=0.05)
     trainer = Trainer(data, task, watch=watch, stall_seconds=1.5)
     # Traces and optimizes the closure: a lease without records.
     trainer.closures.train(trainer.shards()[0][0].tensors(), tf.zeros([4], tf.int64))
@@ -150,7 +155,8 @@ def test_a_lost_worker_and_a_stall_are_told_with_the_leases_held(tmp_path, caplo
         trainer.coordinator.train(trainer.queue(), lambda: False, lose_worker)
     watch.stop()
     lease = f"epoch 1, shard {data.path_of(data.shards[0])}, records 0 to 9"
-    assert f"in flight: {lease} (worker 0); workers not reachable: worker 0" in str(stalled.value)
+    assert f"worker 0 at host:1 has held {lease} for " in str(stalled.value)
+    assert "0 batches trained: its port refused connections for " in str(stalled.value)
     assert f"worker 0 at host:1 held {lease}: it goes on after 0 records" in caplog.messages
 
 

@@ -1,5 +1,6 @@
 """The closures that workers run: train a lease, evaluate a shard."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -88,13 +89,14 @@ class Closures:
         # Several steps are only begun with batches of which it is known that they can be read.
         unpulled = self._unroll if self._may_be_bad else 0
         ahead = ReadAhead(read, self._step.pull, self._pipeline_depth, unpulled)
+        record = functools.partial(self._progress.advance, slot, worker)
 
         def one(*state: tf.Tensor) -> State:
-            return self._turn(ahead, seed, slot, state, self._may_be_bad)
+            return self._turn(ahead, seed, record, state, self._may_be_bad)
 
         def several(*state: tf.Tensor) -> State:
             for _ in range(self._unroll):
-                state = self._turn(ahead, seed, slot, state, may_be_empty=False)
+                state = self._turn(ahead, seed, record, state, may_be_empty=False)
             return state
 
         def more_than(steps: int) -> Callable[..., tf.Tensor]:
@@ -107,7 +109,7 @@ class Closures:
         state = (begun, tf.zeros([4], tf.float64), tf.constant(-1, tf.int64), *ahead.tensors)
         state = tf.while_loop(more_than(self._unroll), several, state)
         _, unrecorded, bad_step, *_ = tf.while_loop(more_than(1), one, state)
-        self._progress.advance(slot, unrecorded)
+        record(unrecorded)
         trained = self._progress.slot(slot)
         with tf.control_dependencies([trained]):
             seconds = tf.timestamp() - start
@@ -115,7 +117,12 @@ class Closures:
         return tf.concat([trained, tf.stack([*numbers, start, seconds])], 0)
 
     def _turn(
-        self, ahead: ReadAhead, seed: tf.Tensor, slot: tf.Tensor, state: State, may_be_empty: bool
+        self,
+        ahead: ReadAhead,
+        seed: tf.Tensor,
+        record: Callable[[tf.Tensor], None],
+        state: State,
+        may_be_empty: bool,
     ) -> State:
         """One step of a lease: the state of its loop, before and after."""
         step, unrecorded, bad_step, *held = state
@@ -123,7 +130,7 @@ class Closures:
         # What the newest pull brought was read after the pushes of the step before.
         with tf.control_dependencies(newest.batch.arrived()):
             pushed = tf.identity(unrecorded)
-        self._progress.advance(slot, pushed)
+        record(pushed)
         records, draw = batch_records(due.labels), tf.stack([seed, step * _DRAWS])
 
         def train() -> tf.Tensor:

@@ -14,6 +14,7 @@ from tfps import failures
 from tfps.closures import Closures
 from tfps.data import bad_record
 from tfps.data.record_source import RecordSource
+from tfps.diagnosis import Diagnosis
 from tfps.errors import RunError
 from tfps.executor import Executor
 from tfps.experiment import Train
@@ -91,6 +92,7 @@ class Coordinator:
         self._batch_size = train.batch_size
         # What a lost worker may have pushed without having recorded it.
         self._most_unrecorded = train.batch_size * (1 + train.pipeline_depth)
+        self._diagnosis = Diagnosis(watch)
         self._stall_seconds = stall_seconds
         self._in_flight: dict[concurrent.futures.Future, tuple[int, Lease]] = {}
         self._free_slots = list(range(slots(executor)))
@@ -146,7 +148,8 @@ class Coordinator:
             report(progress)
             if progress.examples != last_examples:
                 last_examples, last_change = progress.examples, time.monotonic()
-            self._refuse_stall(time.monotonic() - last_change, "trained")
+            without_batch = max(time.monotonic() - last_change, self._diagnosis.longest)
+            self._refuse_stall(without_batch, "batch was trained")
         self.throughput.pause(queue.trained)
 
     def evaluate(self, shards: Sequence[tuple[RecordSource, int]]) -> Evaluated:
@@ -176,7 +179,7 @@ class Coordinator:
                 results[index] = self._result(future, "evaluation", shards[index][0])
                 last_change = time.monotonic()
             self._refuse_lost_ps()
-            self._refuse_stall(time.monotonic() - last_change, "evaluated")
+            self._refuse_stall(time.monotonic() - last_change, "shard was evaluated")
         ordered = [results[index] for index in range(len(shards))]
         records = sum(count for _, count in shards)
         return Evaluated(
@@ -248,6 +251,7 @@ class Coordinator:
             for slot, lease in self._in_flight.values():
                 examples += self._trained(lease, self._rows[slot])
                 loss += self._rows[slot].loss_sum
+        self._diagnosis.note(dict(self._in_flight.values()), self._rows)
         self.throughput.update(examples)
         new_examples, new_loss = examples - self._reported[0], loss - self._reported[1]
         self._reported = examples, loss
@@ -270,17 +274,9 @@ class Coordinator:
         if lost:
             raise failures.lost_ps(", ".join(lost))
 
-    def _refuse_stall(self, seconds: float, done: str) -> None:
-        if seconds < self._stall_seconds:
-            return
-        down = self._watch.down("worker") or ["none"]
-        leases = ", ".join(
-            f"{lease} ({_worker(self._rows[slot])})" for slot, lease in self._in_flight.values()
-        )
-        raise RunError(
-            f"no batch was {done} for {seconds:.0f} s; in flight: {leases or 'evaluation'}; "
-            f"workers not reachable: {', '.join(down)}; look at the workers' logs"
-        )
+    def _refuse_stall(self, seconds: float, what: str) -> None:
+        if seconds >= self._stall_seconds:
+            raise self._diagnosis.stall(what, seconds)
 
 
 def slots(executor: Executor) -> int:

@@ -3,22 +3,26 @@
 import dataclasses
 import logging
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable
 
 import tensorflow as tf
 
-from tfps import report
+from tfps import connections, report
+from tfps.announcement import Announcement
 from tfps.cluster import Cluster
 from tfps.departures import Departures
-from tfps.errors import RunError, UserError
-from tfps.task_watch import PROBE_SECONDS, is_reachable
+from tfps.errors import RunError
+from tfps.own_port import port_error, refuse_taken_port
+from tfps.reachability import Reachability
+from tfps.server_identity import ServerIdentity
+from tfps.task_watch import PROBE_SECONDS
 
 # A running closure keeps one thread waiting; with a single one nothing would move.
 _LEAST_DEFAULT_THREADS = 4
 _LEAVE_POLL_SECONDS = 0.5
+_ANNOUNCE_SECONDS = 30.0  # for this process's own server to answer on a busy machine
 _log = logging.getLogger(__name__)
 
 
@@ -64,6 +68,9 @@ def serve(
         departures.withdraw(_short_name(cluster))
     server = _start(cluster, options)
     _log.info("%s serves at %s", cluster.name, server.target.removeprefix("grpc://"))
+    _announce(cluster, job_dir)
+    if cluster.job == "worker":  # the chief does not see what is lost between a worker and a ps
+        connections.start_keep_alive(cluster.ps)
     chief = cluster.chief[0]
     wait_for_end_of_chief(chief, lambda: is_done(job_dir), options, asked_to_end)
     if asked_to_end.is_set():
@@ -93,19 +100,21 @@ def wait_for_end_of_chief(
     began = last_seen = time.monotonic()
     seen = False
     while not asked_to_end.wait(PROBE_SECONDS):
-        if is_reachable(chief):
+        reachability = Reachability.of(chief)
+        if reachability.answers:
             seen, last_seen = True, time.monotonic()
         elif seen and is_done():
             return
         elif seen and time.monotonic() - last_seen > options.chief_lost_seconds:
             raise RunError(
                 f"the chief at {chief} has been away for {options.chief_lost_seconds:.0f} s "
-                "without being done; start every task again to go on from the last checkpoint"
+                f"without being done ({reachability.value}); start every task again to go on from "
+                "the last checkpoint"
             )
         elif not seen and time.monotonic() - began > options.chief_wait_seconds:
             raise RunError(
-                f"the chief did not appear at {chief} within {options.chief_wait_seconds:.0f} s; "
-                "look whether it runs and whether its address in TF_CONFIG can be reached from here"
+                f"the chief did not appear at {chief} within {options.chief_wait_seconds:.0f} s "
+                f"({reachability.value}); {reachability.what_to_do}"
             )
 
 
@@ -127,12 +136,12 @@ def _serve_on(cluster: Cluster, departures: Departures, seconds: float) -> None:
     """
     ps = _short_name(cluster) if cluster.job == "ps" else None
     deadline = time.monotonic() + seconds
-    if not is_reachable(cluster.chief[0]):
+    if not Reachability.of(cluster.chief[0]).answers:
         return
     _log.info("%s was asked to end: it serves up to %.0f s more", cluster.name, seconds)
     if ps:
         departures.announce(ps)
-    while time.monotonic() < deadline and is_reachable(cluster.chief[0]):
+    while time.monotonic() < deadline and Reachability.of(cluster.chief[0]).answers:
         if ps and not departures.is_announced(ps):
             return
         time.sleep(_LEAVE_POLL_SECONDS)
@@ -143,7 +152,7 @@ def _short_name(cluster: Cluster) -> str:
 
 
 def _start(cluster: Cluster, options: ServerOptions) -> tf.distribute.Server:
-    _refuse_taken_port(cluster)
+    refuse_taken_port(cluster)
     config = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=options.intra_op_threads,
         inter_op_parallelism_threads=options.inter_op_threads or _default_threads(),
@@ -160,27 +169,19 @@ def _start(cluster: Cluster, options: ServerOptions) -> tf.distribute.Server:
             config=config,
         )
     except tf.errors.UnknownError as error:
-        raise _port_error(cluster, error.message) from None
+        raise port_error(cluster, error.message) from None
+
+
+def _announce(cluster: Cluster, job_dir: str) -> None:
+    """Says in the job_dir what serves here, for the chief to compare."""
+    port = cluster.address.rsplit(":", 1)[1]
+    identity = ServerIdentity.ask(f"localhost:{port}", _ANNOUNCE_SECONDS)
+    if identity is None:
+        _log.warning("%s does not answer itself: the chief will see no versions", cluster.name)
+    else:
+        Announcement.own(cluster, identity.incarnation).write(job_dir, identity.task)
 
 
 def _default_threads() -> int:
     """Operations at once: one per core, as TensorFlow does, but enough on a small machine too."""
     return max(_LEAST_DEFAULT_THREADS, len(os.sched_getaffinity(0)))
-
-
-def _refuse_taken_port(cluster: Cluster) -> None:
-    """Asks the system before TensorFlow does, whose own message hides what is wrong."""
-    port = int(cluster.address.rsplit(":", 1)[1])
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
-        except OSError as error:
-            raise _port_error(cluster, error.strerror or str(error)) from None
-
-
-def _port_error(cluster: Cluster, reason: str) -> UserError:
-    return UserError(
-        f"{cluster.name} cannot serve at {cluster.address}: {reason}; free the port, or give this "
-        "task another one in TF_CONFIG"
-    )

@@ -1,52 +1,17 @@
-"""Watches from the chief whether the other tasks' ports accept connections."""
+"""Watches from the chief whether the other tasks' servers answer."""
 
 import dataclasses
 import logging
-import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
 
-from tfps.errors import UserError
+from tfps.reachability import Reachability
 
 PROBE_SECONDS = 1.0
 LOST_SECONDS = 3.0
-_CONNECT_SECONDS = 2.0
+SILENT_SECONDS = 10.0
 _log = logging.getLogger(__name__)
-
-
-def is_reachable(address: str) -> bool:
-    """Whether something accepts a TCP connection at `host:port`."""
-    host, port = address.rsplit(":", 1)
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
-    except OSError:
-        return False
-    return True
-
-
-def wait_until_reachable(addresses: Mapping[str, str], limit_seconds: float) -> None:
-    """Waits until every task accepts connections.
-
-    Args:
-        addresses: `host:port` by task name, such as "worker 0".
-        limit_seconds: How long to wait for all of them together.
-
-    Raises:
-        UserError: If some do not in time; names each with its address.
-    """
-    deadline = time.monotonic() + limit_seconds
-    missing = dict(addresses)
-    while missing:
-        missing = {task: address for task, address in missing.items() if not is_reachable(address)}
-        if missing and time.monotonic() > deadline:
-            tasks = ", ".join(f"{task} at {address}" for task, address in missing.items())
-            raise UserError(
-                f"not reachable after {limit_seconds:.0f} s: {tasks}; start them, or correct their "
-                "addresses in TF_CONFIG, or allow more time with --connect_seconds"
-            )
-        if missing:
-            time.sleep(0.2)
 
 
 @dataclasses.dataclass
@@ -57,7 +22,7 @@ class Failure:
         task: Its name, such as "worker 0".
         what: What was seen.
         when: Seconds since the epoch at which it was seen.
-        back_after: Seconds until it accepted connections again; None while it has not.
+        back_after: Seconds until it answered again; None while it has not.
     """
 
     task: str
@@ -66,59 +31,139 @@ class Failure:
     back_after: float | None = None
 
 
+@dataclasses.dataclass
+class Absence:
+    """A task that does not answer now.
+
+    Attributes:
+        task: Its name and address, as "ps 1 at host:port".
+        reachability: What was seen last.
+        since: When it was first asked in vain, on the monotonic clock.
+        probes: How often it was asked in vain.
+        failure: The entry in the list of failures.
+        is_told: Whether its loss was logged.
+    """
+
+    task: str
+    reachability: Reachability
+    since: float
+    probes: int
+    failure: Failure
+    is_told: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """How long it has not answered."""
+        return time.monotonic() - self.since
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether that is so long that it does not count as a delay."""
+        limit = LOST_SECONDS if self.reachability is Reachability.REFUSES else SILENT_SECONDS
+        # More than one probe: this process itself may have been stopped during the first.
+        return self.probes > 1 and self.seconds >= limit
+
+
 class TaskWatch:
-    """A thread that probes every task and keeps the list of failures."""
+    """Threads, one per task, that probe the tasks and keep the list of failures.
+
+    A task that refuses connections is lost soon: its process has ended. One that does not answer
+    may only be slow; after `SILENT_SECONDS` it is lost too.
+    """
 
     def __init__(
         self,
         addresses: Mapping[str, str],
-        probe: Callable[[str], bool] = is_reachable,
+        probe: Callable[[str], Reachability] = Reachability.of,
         interval_seconds: float = PROBE_SECONDS,
+        hang_up: Callable[[str], None] = lambda address: None,
     ):
+        """Prepares it.
+
+        Args:
+            addresses: `host:port` by task name, such as "worker 1".
+            probe: Asks an address.
+            interval_seconds: Between two probes of a task.
+            hang_up: Called with the address of a task that is lost and does not refuse
+                connections, after every probe.
+        """
         self.failures: list[Failure] = []
         self._addresses = addresses
         self._probe = probe
         self._interval = interval_seconds
-        self._down: dict[str, Failure] = {}
+        self._hang_up = hang_up
+        self._absences: dict[str, Absence] = {}
+        self._has_begun = False
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="task-watch", daemon=True)
 
     def start(self) -> None:
         """Begins to probe, unless it has begun."""
-        if not self._thread.is_alive():
-            self._thread.start()
+        if self._has_begun:
+            return
+        self._has_begun = True
+        for task in self._addresses:
+            threading.Thread(target=self._watch, args=(task,), name=task, daemon=True).start()
 
     def stop(self) -> None:
-        """Ends the thread; tasks that go down from now on are no failures."""
+        """Lets the threads end; tasks that go down from now on are no failures."""
         self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
+
+    def place(self, task: str) -> str:
+        """A task's name with its address, as "ps 1 at host:port", if it has one."""
+        return f"{task} at {self._addresses[task]}" if task in self._addresses else task
+
+    def absence(self, task: str) -> Absence | None:
+        """Since when a task does not answer; None when it does."""
+        return self._absences.get(task)
+
+    def absences(self) -> list[Absence]:
+        """All tasks that do not answer now."""
+        return list(self._absences.values())
 
     def down(self, job: str) -> list[str]:
-        """Tasks of a job that are not reachable now, as "ps 1 at host:port"."""
-        return [f"{t} at {self._addresses[t]}" for t in list(self._down) if t.startswith(job)]
+        """Tasks of a job that do not answer now, as "ps 1 at host:port"."""
+        return [absence.task for absence in self._of(job)]
 
     def lost(self, job: str) -> list[str]:
-        """Tasks of a job that have not been reachable for `LOST_SECONDS`, in the same form."""
-        since = time.time() - LOST_SECONDS
-        return [
-            f"{task} at {self._addresses[task]}"
-            for task, failure in list(self._down.items())
-            if task.startswith(job) and failure.when < since
-        ]
+        """Tasks of a job that are lost, in the same form.
 
-    def _run(self) -> None:
+        That is, they have refused connections for `LOST_SECONDS`, or been silent for
+        `SILENT_SECONDS`.
+        """
+        return [absence.task for absence in self._of(job) if absence.is_lost]
+
+    def _of(self, job: str) -> list[Absence]:
+        return [each for each in self.absences() if each.failure.task.startswith(f"{job} ")]
+
+    def _watch(self, task: str) -> None:
         while not self._stop.wait(self._interval):
-            for task, address in self._addresses.items():
-                self._note(task, self._probe(address))
+            since, when = time.monotonic(), time.time()
+            seen = self._probe(self._addresses[task])
+            if self._stop.is_set():
+                return
+            absence = self._absences.get(task)
+            if seen is Reachability.ANSWERS:
+                self._note_answer(task)
+            elif absence is None:
+                failure = Failure(task, seen.value, when)
+                self._absences[task] = Absence(self.place(task), seen, since, 1, failure)
+                self.failures.append(failure)
+                is_certain = seen is Reachability.REFUSES
+                says = "%s is lost: %s" if is_certain else "%s may be lost: %s"
+                _log.warning(says, self.place(task), seen.value)
+            else:
+                absence.reachability = seen
+                absence.probes += 1
+                if seen is not Reachability.REFUSES and absence.is_lost:
+                    self._hang_up(self._addresses[task])
+                    self._tell_once(absence)
 
-    def _note(self, task: str, reachable: bool) -> None:
-        failure = self._down.get(task)
-        if failure is None and not reachable:
-            self._down[task] = Failure(task, "its port refused connections", time.time())
-            self.failures.append(self._down[task])
-            _log.warning("%s at %s is lost", task, self._addresses[task])
-        elif failure is not None and reachable:
-            failure.back_after = time.time() - failure.when
-            del self._down[task]
-            _log.info("%s is back after %.1f s", task, failure.back_after)
+    def _note_answer(self, task: str) -> None:
+        if absence := self._absences.pop(task, None):
+            absence.failure.back_after = absence.seconds
+            _log.info("%s is back after %.1f s", task, absence.seconds)
+
+    def _tell_once(self, absence: Absence) -> None:
+        if not absence.is_told:
+            _log.warning("%s is lost: it did not answer for %.0f s", absence.task, absence.seconds)
+        absence.is_told = True

@@ -1,7 +1,6 @@
 """What `--dry_run` prints: where the parameters of a run would lie, and what it would send."""
 
 import itertools
-from collections.abc import Sequence
 
 from tfps import byte_size
 from tfps.data import records
@@ -9,8 +8,10 @@ from tfps.data.record_source import RecordSource
 from tfps.placement import PROCESS_BYTES, WORKING_BYTES, Placement
 from tfps.wire_bytes import WireBytes
 from trainer.run_inputs import RunInputs
+from trainer.text_table import text_table
 
 _BATCHES = 8  # from which the distinct rows of a step are counted
+_MEMORY = ("memory", "holds", "in flight", "snapshot", "working", "process", "needs")
 
 
 def lines(inputs: RunInputs) -> list[str]:
@@ -26,7 +27,7 @@ def lines(inputs: RunInputs) -> list[str]:
     return [
         f"{inputs.experiment.name} {where}",
         "",
-        *_aligned(
+        *text_table(
             ("ps", "holds", "rows", "parameters", "slots", "share"),
             [
                 (
@@ -39,6 +40,7 @@ def lines(inputs: RunInputs) -> list[str]:
                 )
                 for share in placement.shares
             ],
+            right=range(1, 6),
         ),
         "",
         *_memory(placement),
@@ -62,9 +64,7 @@ def _memory(placement: Placement) -> list[str]:
     ]
     held = sum(share.total_bytes for share in placement.shares)
     return [
-        *_aligned(
-            ("memory", "holds", "in flight", "snapshot", "working", "process", "needs"), rows
-        ),
+        *text_table(_MEMORY, rows, right=range(1, len(_MEMORY))),
         f"all ps hold {byte_size.show(held)}; the fullest {placement.imbalance:.1%} more than the "
         "mean",
     ]
@@ -86,15 +86,3 @@ def _wire(inputs: RunInputs) -> str:
         f"{found.dense_bytes / found.examples:,.0f} for dense parameters "
         f"(the first {found.steps} batches of {path})"
     )
-
-
-def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table whose first column is aligned left and whose others are aligned right."""
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if index == 0 else cell.rjust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in (header, *rows)
-    ]

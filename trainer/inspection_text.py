@@ -6,6 +6,7 @@ from typing import Any
 from tfps.data.manifest import Manifest
 from tfps.data.shard import Shard
 from trainer.shard_scan import ShardScan
+from trainer.text_table import text_table
 
 _KINDS = {"int64_list": "int64", "float_list": "float32", "bytes_list": "string"}
 _SHOWN_SHARDS = 40
@@ -38,7 +39,7 @@ def schema(dataset: Manifest) -> list[str]:
             ids = f"ids from 0 to {size - 1:,}" if size else ""
             shape = ", ".join("any" if n is None else str(n) for n in held["shape"])
             rows.append((role, held["name"], held["dtype"], f"[{shape}]" if shape else "", ids))
-    return ["", *_table(("", "name", "dtype", "shape", "vocabulary"), rows)]
+    return ["", *text_table(("", "name", "dtype", "shape", "vocabulary"), rows)]
 
 
 def schema_of(sample: Sequence[Any]) -> list[str]:
@@ -62,7 +63,7 @@ def schema_of(sample: Sequence[Any]) -> list[str]:
         share = "" if len(found) == len(sample) else f"{len(found) / len(sample):.1%} of records"
         rows.append((name, " or ".join(dtypes), values, share))
     title = f"what the first {_count(len(sample), 'record')} hold"
-    return ["", title, *_table(("name", "dtype", "values", ""), rows)] if sample else []
+    return ["", title, *text_table(("name", "dtype", "values", ""), rows)] if sample else []
 
 
 def shard_table(scans: Sequence[ShardScan]) -> list[str]:
@@ -85,7 +86,7 @@ def shard_table(scans: Sequence[ShardScan]) -> list[str]:
     # Damaged shards are what one looks for: they come first when not all are shown.
     shown = sorted(rows, key=lambda row: row[-1] == "good")[:_SHOWN_SHARDS] if more > 0 else rows
     header = ("shard", "records", "size", "compression", "crc32c", "records are")
-    lines = _table(header, shown, right=(1, 2))
+    lines = text_table(header, shown, right=(1, 2))
     return [*lines, f"… and {_count(more, 'shard')} more"] if more > 0 else lines
 
 
@@ -122,18 +123,3 @@ def _size(size: int) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def _table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()
-) -> list[str]:
-    """Columns as wide as their widest cell."""
-    widths = [max(len(row[n]) for row in (header, *rows)) for n in range(len(header))]
-    lines = []
-    for row in (header, *rows):
-        cells = [
-            cell.rjust(width) if n in right else cell.ljust(width)
-            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfps import failures, strategy
 from tfps.cluster import Cluster
+from tfps.connection_guard import ConnectionGuard
 from tfps.departures import Departures
 from tfps.errors import LostPsError
 from tfps.executor import Executor, LocalExecutor
@@ -63,10 +64,11 @@ def run(
     fence = Fence(inputs.job_dir)
     report = Report(inputs.job_dir, fence, **inputs.report_fields())
     report.write()
-    watch = TaskWatch({} if cluster.is_local else strategy.peers(cluster))
+    peers = {} if cluster.is_local else strategy.peers(cluster)
+    watch, guard = TaskWatch(peers), ConnectionGuard(peers)
     state = ChiefState(watch, report, fence, interruption, Departures(inputs.job_dir))
     try:
-        while lost := _train(inputs, options, state, display):
+        while lost := _train(inputs, options, state, guard, display):
             display.hide()
             _recover(lost, cluster, options, state)
     except Interrupted:
@@ -79,18 +81,24 @@ def run(
         raise
     finally:
         watch.stop()
+        guard.stop()
 
 
 def _train(
-    inputs: RunInputs, options: RunOptions, state: ChiefState, display: ProgressDisplay
+    inputs: RunInputs,
+    options: RunOptions,
+    state: ChiefState,
+    guard: ConnectionGuard,
+    display: ProgressDisplay,
 ) -> LostPsError | None:
     """Connects and trains to the end, unless a ps is lost before.
 
     What this connection held of the ps, variables above all, is given up when this returns.
     """
     try:
-        executor = _connect(inputs.cluster, options.connect_seconds)
+        executor = _connect(inputs.cluster, inputs.job_dir, options.connect_seconds)
         state.watch.start()
+        guard.start()
         limits = options.stall_seconds, options.evaluator_wait_seconds
         Training(inputs, executor, state, *limits).run(display)
     except LostPsError as lost:
@@ -114,11 +122,11 @@ def _recover(lost: LostPsError, cluster: Cluster, options: RunOptions, state: Ch
     strategy.wait_for_ps(cluster, lost.leaving, state.watch, options.ps_wait_seconds)
 
 
-def _connect(cluster: Cluster, limit_seconds: float) -> Executor:
+def _connect(cluster: Cluster, job_dir: str, limit_seconds: float) -> Executor:
     if cluster.is_local:
         return LocalExecutor()
     workers, ps = len(cluster.workers), len(cluster.ps)
     _log.info("waiting for %d workers and %d ps", workers, ps)
-    executor = strategy.connect(cluster, limit_seconds)
+    executor = strategy.connect(cluster, job_dir, limit_seconds)
     _log.info("connected to %d workers and %d ps", workers, ps)
     return executor

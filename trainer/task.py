@@ -19,7 +19,7 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 from absl import flags
 
 from tfps.cluster import Cluster, decode
-from tfps.errors import EXIT_OK, UserError
+from tfps.errors import EXIT_OK, EXIT_RUN, UserError
 from trainer import entry, terminal
 from trainer.progress_display import ProgressDisplay
 
@@ -48,6 +48,9 @@ flags.DEFINE_integer(
 flags.DEFINE_string("job_dir", None, "Where checkpoints, export and report go; every task's.")
 flags.DEFINE_boolean(
     "dry_run", False, "Prints what lands on which ps, its memory and the wire's bytes; then ends."
+)
+flags.DEFINE_boolean(
+    "preflight", False, "Chief: prints which tasks answer and can take part; then ends."
 )
 flags.DEFINE_string(
     "ps_memory", None, "Memory of one ps, e.g. 16GiB; a run that needs more is refused."
@@ -174,7 +177,7 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay) -> int:
     _set_up_tensorflow()
     # Loaded here: the environment above must be set before TensorFlow is.
     from tfps import byte_size
-    from trainer import dry_run
+    from trainer import dry_run, preflight
     from trainer.interruption import Interrupted, Interruption
     from trainer.run import RunOptions, run
     from trainer.run_inputs import RunInputs
@@ -191,10 +194,16 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay) -> int:
         inputs = RunInputs.check(experiment, cluster, _FLAGS.job_dir, memory)
         print("\n".join(dry_run.lines(inputs)))  # noqa: T201 (what the flag is for)
         return EXIT_OK
+    if _FLAGS.preflight:
+        inputs = RunInputs.check(experiment, cluster, _FLAGS.job_dir, memory)
+        preflight.check_machine(inputs)
+        is_ready = preflight.show_tasks(inputs, _FLAGS.connect_seconds)
+        return EXIT_OK if is_ready else EXIT_RUN
     interruption = Interruption(_FLAGS.grace_seconds)
     try:
         interruption.install()
         inputs = RunInputs.check(experiment, cluster, _FLAGS.job_dir, memory, _FLAGS.cache_dir)
+        preflight.check_machine(inputs)
         if cluster.is_local:
             _start_staging()
         run(inputs, options, interruption, display)

@@ -48,7 +48,7 @@ def get_config():
 """
 
 
-UNREACHABLE = {"chief": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"], "ps": ["UNSERVED"]}
+UNREACHABLE = {"chief": ["127.0.0.1:20001"], "worker": ["127.0.0.1:2"], "ps": ["UNSERVED"]}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -357,7 +357,10 @@ CASES = {
     ),
     "ps not reachable": Case(
         with_flags("--connect_seconds=2"),
-        ("not reachable after 2 s", "ps 0 at {unserved}"),
+        (
+            "ps 0 at {unserved}: its port refused connections (start it, ",
+            " for 2 s (--connect_seconds)",
+        ),
         {"TF_CONFIG": tf_config(UNREACHABLE)},
     ),
 }

@@ -66,7 +66,7 @@ def main() -> None:
         dtype: WireBytes.of(model, layout, dtype, batches(experiment, data))
         for dtype in ("float32", "bfloat16")
     }
-    executor = strategy.connect(cluster, 60)
+    executor = strategy.connect(cluster, _FLAGS.job_dir, 60)
     found = {
         dtype: {
             "limit": limit.dense_bytes + limit.table_bytes,

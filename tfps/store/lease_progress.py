@@ -53,13 +53,20 @@ class LeaseProgress:
             self._values.scatter_add(tf.IndexedSlices(tf.constant([1, 0, 0, 0], tf.float64), slot))
         return tf.cast(self.slot(slot)[1], tf.int64)
 
-    def advance(self, slot: tf.Tensor, change: tf.Tensor) -> None:
-        """Adds `[0, steps, bad, loss_sum]`, float64, to a slot, once those steps are pushed."""
+    def advance(self, slot: tf.Tensor, worker: tf.Tensor, change: tf.Tensor) -> None:
+        """Adds `[0, steps, bad, loss_sum]`, float64, to a slot, once those steps are pushed.
+
+        It does nothing for a worker whose lease another has begun since: one that was stopped for a
+        while, and taken for dead, may go on with it until it notices.
+        """
         # One tensor: each one that travels to a ps costs a message of its own.
-        message = tf.concat([[tf.cast(slot, tf.float64)], change], 0)
+        numbers = tf.cast(tf.stack([slot, worker]), tf.float64)
+        message = tf.concat([numbers, change], 0)
         with tf.device(self._device):
             where = tf.cast(message[0], tf.int64)
-            self._values.scatter_add(tf.IndexedSlices(message[1:], where))
+            is_its = tf.equal(self._workers.sparse_read(where), tf.cast(message[1], tf.int64))
+            change = tf.where(is_its, message[2:], tf.zeros([4], tf.float64))
+            self._values.scatter_add(tf.IndexedSlices(change, where))
 
     def slot(self, slot: tf.Tensor) -> tf.Tensor:
         """A slot's `[attempts, steps, bad, loss_sum]`, float64."""

@@ -1,0 +1,51 @@
+"""Asks a task whether it answers, for a platform that restarts one that does not.
+
+    python -m cloud.probe              # this task, as TF_CONFIG has it
+    python -m cloud.probe HOST:PORT    # any task
+
+It ends with 0 if the task's server answers, else with 3 and what was seen: a container's liveness
+probe. A stopped or frozen process, which keeps its port, is found like one that has ended.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from tfps.cluster import decode
+from tfps.errors import EXIT_OK, EXIT_RUN, UserError
+from tfps.reachability import Reachability
+
+
+def main(argv: Sequence[str]) -> int:
+    """Asks a task.
+
+    Args:
+        argv: Program name, and the address if it is not that of TF_CONFIG.
+
+    Returns:
+        0 if it answers, 2 for a wrong address, 3 if it does not answer.
+    """
+    try:
+        address = _address(argv[1:])
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - an entry point's message
+        return error.exit_code
+    seen = Reachability.of(address)
+    if seen is Reachability.ANSWERS:
+        return EXIT_OK
+    print(f"error: {address}: {seen.value}; {seen.what_to_do}", file=sys.stderr)  # noqa: T201
+    return EXIT_RUN
+
+
+def _address(arguments: Sequence[str]) -> str:
+    if not arguments:
+        # Its own name may not resolve in its own container.
+        return f"localhost:{decode(os.environ).address.rsplit(':', 1)[1]}"
+    host, colon, port = arguments[0].rpartition(":")
+    if len(arguments) > 1 or not (host and colon and port.isdecimal() and int(port) < 1 << 16):
+        raise UserError(f"{' '.join(arguments)!r} is no address; write one as host:port")
+    return arguments[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,376 @@
+"""Ways to hang: each ends with a diagnosis that names the right task, soon after its limit."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import time
+from collections.abc import Callable
+
+import pytest
+from black_hole import BlackHole
+from cluster_process import Program, read_report, trainer_flags
+from datasets_on_disk import Datasets
+from separate_tasks import SeparateTasks
+
+from tests import peers
+from tests.peers import Peer
+
+SLOW_TRAINING = ("--set=train.batch_size=8", "--set=task.dim=2")  # an epoch lasts seconds
+RECORDS, EPOCHS = 12_000, 4
+LATE_SECONDS = 10  # after the limit, at most
+CONNECT, STALL, SILENT, PS_WAIT, CHIEF = 4, 30, 10, 4, 4
+CONNECT_LIMIT = f"--connect_seconds={CONNECT}"
+STALL_LIMIT = f"--stall_seconds={STALL}"
+PS_LIMIT = f"--ps_wait_seconds={PS_WAIT}"
+SILENCE = "it accepted connections but did not answer"
+
+
+@dataclasses.dataclass(frozen=True)
+class Hang:
+    """A fault and what must be said of it.
+
+    Attributes:
+        fault: Starts tasks, has the fault happen, and returns the task that must end.
+        limit: After the fault, seconds.
+        message: Parts of the error; `{worker 0}` stands for the task's address.
+        code: Exit code.
+        workers: Number of workers.
+    """
+
+    fault: Callable[[SeparateTasks], Program]
+    limit: float
+    message: tuple[str, ...]
+    code: int = 3
+    workers: int = 1
+
+
+def connecting(tasks: SeparateTasks, **sees: str) -> Program:
+    """A chief that waits for its tasks."""
+    named = {task.replace("_", " "): address for task, address in sees.items()}
+    chief = tasks.start("chief 0", CONNECT_LIMIT, sees=named)
+    chief.see(r"waiting for \d workers and \d ps")
+    tasks.fault()
+    return chief
+
+
+def training(tasks: SeparateTasks, *flags: str, sees: dict[str, str] | None = None) -> Program:
+    """A chief in the middle of its second epoch, with all the other tasks there."""
+    chief = tasks.start(
+        "chief 0", STALL_LIMIT, PS_LIMIT, "--set=train.epochs=20", *flags, sees=sees
+    )
+    chief.see(r"epoch 1 of \d+ trained")
+    time.sleep(1)
+    return chief
+
+
+def never_started(missing: str) -> Callable[[SeparateTasks], Program]:
+    def fault(tasks: SeparateTasks) -> Program:
+        for task in tasks.addresses:
+            if task not in ("chief 0", missing):
+                tasks.serve(task)
+        return connecting(tasks)
+
+    return fault
+
+
+def elsewhere(**sees: str) -> Callable[[SeparateTasks], Program]:
+    """The chief has another address than the others have."""
+
+    def fault(tasks: SeparateTasks) -> Program:
+        tasks.serve("ps 0")
+        tasks.serve("worker 0")
+        return connecting(tasks, **sees)
+
+    return fault
+
+
+def other_program(task: str, act: Callable) -> Callable[[SeparateTasks], Program]:
+    def fault(tasks: SeparateTasks) -> Program:
+        peer = tasks.enter(Peer(act, tasks.addresses[task]))
+        assert isinstance(peer, Peer)
+        for other in tasks.addresses:
+            if other not in ("chief 0", task):
+                tasks.serve(other)
+        return connecting(tasks)
+
+    return fault
+
+
+def stopped_before(task: str) -> Callable[[SeparateTasks], Program]:
+    def fault(tasks: SeparateTasks) -> Program:
+        servers = {name: tasks.serve(name) for name in ("ps 0", "worker 0")}
+        tasks.stop(servers[task])
+        return connecting(tasks)
+
+    return fault
+
+
+def swapped(tasks: SeparateTasks) -> Program:
+    for task in ("ps 0", "worker 0", "worker 1"):
+        tasks.serve(task)
+    first, second = tasks.addresses["worker 0"], tasks.addresses["worker 1"]
+    return connecting(tasks, worker_0=second, worker_1=first)
+
+
+def larger_cluster(tasks: SeparateTasks) -> Program:
+    tasks.serve("ps 0")
+    tasks.serve("worker 0", sees={"worker 1": "127.0.0.1:20001"})
+    return connecting(tasks)
+
+
+def other_version(tasks: SeparateTasks) -> Program:
+    tasks.serve("ps 0")
+    tasks.serve("worker 0")
+    path = tasks.job_dir / "tasks" / "worker-0.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "tensorflow": "2.9.1"}))
+    return connecting(tasks)
+
+
+def stopped_in_training(task: str) -> Callable[[SeparateTasks], Program]:
+    def fault(tasks: SeparateTasks) -> Program:
+        servers = {name: tasks.serve(name) for name in ("ps 0", "worker 0")}
+        chief = training(tasks)
+        tasks.stop(servers[task])
+        return chief
+
+    return fault
+
+
+def black_hole_in_training(task: str) -> Callable[[SeparateTasks], Program]:
+    def fault(tasks: SeparateTasks) -> Program:
+        hole = tasks.enter(BlackHole(tasks.addresses[task]))
+        assert isinstance(hole, BlackHole)
+        sees = {task: hole.address}
+        for name in ("ps 0", "worker 0"):
+            tasks.serve(name, sees={} if name == task else sees)
+        chief = training(tasks, sees=sees)
+        hole.swallow()
+        tasks.fault()
+        tasks.addresses[task] = hole.address
+        return chief
+
+    return fault
+
+
+def stopped_in_evaluation(tasks: SeparateTasks) -> Program:
+    tasks.serve("ps 0")
+    worker = tasks.serve("worker 0")
+    eval_data = f"--eval_data={tasks.job_dir.parent / 'data'}"
+    chief = tasks.start("chief 0", STALL_LIMIT, "--set=train.epochs=1", eval_data)
+    chief.see("epoch 1 of 1 trained")
+    tasks.stop(worker)
+    return chief
+
+
+def hanging_storage(tasks: SeparateTasks) -> Program:
+    """Shards become pipes into which nobody writes."""
+    tasks.serve("ps 0")
+    tasks.serve("worker 0")
+    chief = training(tasks)
+    for shard in (tasks.job_dir.parent / "data").glob("*.tfrecord"):
+        shard.unlink()
+        os.mkfifo(shard)
+    tasks.fault()
+    return chief
+
+
+def no_chief(task: str) -> Callable[[SeparateTasks], Program]:
+    def fault(tasks: SeparateTasks) -> Program:
+        server = tasks.serve(task, f"--chief_wait_seconds={CHIEF}")
+        tasks.fault()
+        return server
+
+    return fault
+
+
+def other_program_for_chief(tasks: SeparateTasks) -> Program:
+    tasks.enter(Peer(peers.speak_http1, tasks.addresses["chief 0"]))
+    return no_chief("worker 0")(tasks)
+
+
+def stopped_chief(task: str) -> Callable[[SeparateTasks], Program]:
+    def fault(tasks: SeparateTasks) -> Program:
+        flag = f"--chief_lost_seconds={CHIEF}"
+        servers = {name: tasks.serve(name, flag) for name in ("ps 0", "worker 0")}
+        tasks.stop(training(tasks))
+        return servers[task]
+
+    return fault
+
+
+REFUSED = "its port refused connections (start it, or look in its log why it ended"
+HANGS = {
+    "a worker that was never started": Hang(
+        never_started("worker 0"), CONNECT, (f"worker 0 at {{worker 0}}: {REFUSED}",), 2
+    ),
+    "a ps that was never started": Hang(
+        never_started("ps 0"), CONNECT, (f"ps 0 at {{ps 0}}: {REFUSED}",), 2
+    ),
+    "a worker at another port": Hang(
+        elsewhere(worker_0="127.0.0.1:20001"),
+        CONNECT,
+        (f"worker 0 at 127.0.0.1:20001: {REFUSED}",),
+        2,
+    ),
+    "a ps whose host's name does not resolve": Hang(
+        elsewhere(ps_0="no-such-host.invalid:4000"),
+        CONNECT,
+        ("ps 0 at no-such-host.invalid:4000: its host's name did not resolve (correct its host",),
+        2,
+    ),
+    "a socket that accepts and says nothing": Hang(
+        other_program("worker 0", peers.stay_silent),
+        CONNECT,
+        (f"worker 0 at {{worker 0}}: {SILENCE} (if its process was stopped",),
+        2,
+    ),
+    "a web server at a ps's address": Hang(
+        other_program("ps 0", peers.speak_http1),
+        CONNECT,
+        ("ps 0 at {ps 0}: what answered at its address was no TensorFlow server (end the program",),
+        2,
+    ),
+    "a worker stopped before the chief came": Hang(
+        stopped_before("worker 0"), CONNECT, (f"worker 0 at {{worker 0}}: {SILENCE}",), 2
+    ),
+    "a ps stopped before the chief came": Hang(
+        stopped_before("ps 0"), CONNECT, (f"ps 0 at {{ps 0}}: {SILENCE}",), 2
+    ),
+    "workers in another order": Hang(
+        swapped,
+        CONNECT,
+        (
+            "worker 0 at {worker 1}: it says it is worker 1; give all tasks the same cluster",
+            "worker 1 at {worker 0}: it says it is worker 0",
+        ),
+        2,
+        workers=2,
+    ),
+    "a worker of a larger cluster": Hang(
+        larger_cluster,
+        CONNECT,
+        ("worker 0 at {worker 0}: its TF_CONFIG has 1 chief, 1 ps, 2 worker, the chief's",),
+        2,
+    ),
+    "a worker with another TensorFlow": Hang(
+        other_version, CONNECT, ("worker 0 at {worker 0}: it runs TensorFlow 2.9.1, the chief",), 2
+    ),
+    "the only worker stopped in training": Hang(
+        stopped_in_training("worker 0"),
+        STALL,
+        ("no batch was trained for ", "worker 0 at {worker 0} has held epoch ", SILENCE),
+    ),
+    "a ps stopped in training": Hang(
+        stopped_in_training("ps 0"),
+        SILENT + PS_WAIT,
+        (f"ps 0 at {{ps 0}} did not come back within 4 s (ps 0: {SILENCE}, if its process",),
+    ),
+    "lost packets before the only worker": Hang(
+        black_hole_in_training("worker 0"),
+        STALL,
+        ("no batch was trained for ", "worker 0 at {worker 0} has held epoch ", SILENCE),
+    ),
+    "lost packets before a ps": Hang(
+        black_hole_in_training("ps 0"),
+        SILENT + PS_WAIT,
+        (f"ps 0 at {{ps 0}} did not come back within 4 s (ps 0: {SILENCE}, if its process",),
+    ),
+    "the only worker stopped in evaluation": Hang(
+        stopped_in_evaluation,
+        STALL,
+        ("no shard was evaluated for ", f"worker 0 at {{worker 0}}: {SILENCE}"),
+    ),
+    "storage that does not answer": Hang(
+        hanging_storage,
+        STALL,
+        (
+            "no batch was trained for ",
+            "worker 0 at {worker 0} has held epoch ",
+            "it answers (look in its log, and whether it can read the shard and reach every ps)",
+        ),
+    ),
+    "a worker whose chief never starts": Hang(
+        no_chief("worker 0"),
+        CHIEF,
+        ("the chief did not appear at {chief 0} within 4 s (its port refused connections)",),
+    ),
+    "a ps whose chief never starts": Hang(
+        no_chief("ps 0"), CHIEF, ("the chief did not appear at {chief 0} within 4 s",)
+    ),
+    "a worker that finds another program in its chief's place": Hang(
+        other_program_for_chief,
+        CHIEF,
+        ("did not appear at {chief 0}", "was no TensorFlow server); end the program that has its"),
+    ),
+    "a worker whose chief is stopped": Hang(
+        stopped_chief("worker 0"),
+        CHIEF,
+        (f"the chief at {{chief 0}} has been away for 4 s without being done ({SILENCE})",),
+    ),
+    "a ps whose chief is stopped": Hang(
+        stopped_chief("ps 0"), CHIEF, ("the chief at {chief 0} has been away for 4 s", SILENCE)
+    ),
+}
+QUICK = (
+    "a worker whose chief never starts",
+    "a worker with another TensorFlow",
+    "a socket that accepts and says nothing",
+)
+
+
+@pytest.fixture(name="start")
+def start_fixture(datasets: Datasets, tmp_path: pathlib.Path) -> Callable[[int], SeparateTasks]:
+    def start(workers: int) -> SeparateTasks:
+        data = tmp_path / "data"
+        data.mkdir()
+        for file in datasets.long.iterdir():
+            (data / file.name).write_bytes(file.read_bytes())
+        flags = trainer_flags(data, tmp_path / "job", *SLOW_TRAINING)
+        return SeparateTasks(flags, tmp_path / "job", workers)
+
+    return start
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in HANGS]
+)
+def test_a_hang_ends_with_a_diagnosis(start: Callable[[int], SeparateTasks], name: str) -> None:
+    hang = HANGS[name]
+    with start(hang.workers) as tasks:
+        ends = hang.fault(tasks)
+        addresses = dict(tasks.addresses)
+        code = ends.finish()
+        took = time.monotonic() - tasks.faulted
+    assert code == hang.code, ends.text
+    assert len(ends.errors) == 1, ends.text
+    [error] = ends.errors
+    for part in hang.message:
+        for task, address in addresses.items():
+            part = part.replace(f"{{{task}}}", address)
+        assert part in error
+    assert took < hang.limit + LATE_SECONDS, f"{took:.1f} s: {error}"
+
+
+@pytest.mark.slow
+def test_a_stopped_worker_is_as_good_as_a_dead_one(
+    start: Callable[[int], SeparateTasks],
+) -> None:
+    """Its lease goes to the other worker; when it is continued, it joins again."""
+    with start(2) as tasks, contextlib.ExitStack():
+        tasks.serve("ps 0")
+        tasks.serve("worker 0")
+        stopped = tasks.serve("worker 1")
+        chief = training(tasks, f"--set=train.epochs={EPOCHS}")
+        tasks.stop(stopped)
+        chief.see(r"worker 1 at .* held epoch \d, shard .*: it goes on after \d+ records")
+        chief.see(r"worker 1 at .* is lost: it did not answer for 1\d s")
+        assert chief.finish() == 0, chief.text
+    report = read_report(tasks.job_dir)
+    assert report["examples"]["trained"] == EPOCHS * RECORDS
+    assert report["examples"]["skipped"] == 0
+    [failure] = report["failures"]
+    assert (failure["task"], failure["what"]) == ("worker 1", SILENCE)
+    assert re.search(r"worker 1 at .* may be lost", chief.text)

@@ -1,0 +1,88 @@
+"""What may listen at a task's address: real sockets that answer, or do not."""
+
+import contextlib
+import socket
+import threading
+
+_SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+_PING_SIZE = 17
+_PREFACE_SIZE = 24
+
+
+class Peer:
+    """A listening socket and a thread that serves it; a context manager.
+
+    Attributes:
+        address: Its `host:port`.
+        asked: Set when somebody has connected.
+    """
+
+    def __init__(self, act, address="127.0.0.1:0"):
+        """Listens; `act` gets each connection, which is closed unless it returns True."""
+        self._act = act
+        host, port = address.split(":")
+        self._listener = socket.create_server((host, int(port)))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.asked = threading.Event()
+        self._open = []
+        self._thread = threading.Thread(target=self._serve)
+
+    def close(self):
+        """Refuses connections from now on."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listener.close()
+        for connection in self._open:
+            connection.close()
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def _serve(self):
+        while True:
+            try:
+                connection = self._listener.accept()[0]
+            except OSError:
+                return
+            self.asked.set()
+            connection.settimeout(10)
+            with contextlib.suppress(OSError):
+                if self._act(connection):
+                    self._open.append(connection)
+                    continue
+            connection.close()
+
+
+def answer(connection):
+    """Acts as a gRPC server does when it is pinged."""
+    with connection.makefile("rb") as stream:
+        connection.sendall(_SETTINGS)
+        stream.read(_PREFACE_SIZE + len(_SETTINGS))
+        ping = stream.read(_PING_SIZE)
+        connection.sendall(ping[:4] + b"\x01" + ping[5:])
+
+
+def stay_silent(connection):
+    """Accepts, and says nothing."""
+    return True
+
+
+def speak_http1(connection):
+    """Acts as a web server that has never heard of HTTP/2."""
+    connection.recv(100)
+    connection.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+
+
+def hang_up(connection):
+    """Closes the connection at once."""
+
+
+def refusing_address():
+    """An address at which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"

@@ -1,0 +1,88 @@
+import contextlib
+import json
+import socket
+import threading
+
+import psutil
+import pytest
+import tensorflow as tf
+
+from tests import peers
+from tests.peers import Peer
+from tfps.connection_breaker import ConnectionBreaker
+from tfps.connection_guard import ConnectionGuard
+from tfps.task_watch import SILENT_SECONDS
+
+WAIT = 20
+
+
+def connected(address):
+    host, port = address.split(":")
+    return socket.create_connection((host, int(port)), WAIT)
+
+
+def was_broken(connection, hang_up):
+    """Hangs up until the connection has ended: its copy may still be on the way."""
+    for _ in range(400):
+        hang_up()
+        with contextlib.suppress(TimeoutError):
+            return connection.recv(1) == b""
+    return False
+
+
+def test_what_is_done_to_a_copy_is_done_to_the_connection():
+    breaker = ConnectionBreaker()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    thread = threading.Thread(target=breaker.follow, args=(theirs,))
+    thread.start()
+    with Peer(peers.stay_silent) as peer, ours, theirs, contextlib.ExitStack() as stack:
+        first, gone, other = (stack.enter_context(connected(peer.address)) for _ in range(3))
+        for name, address, connection in (
+            ("1", "a", first),
+            ("2", "a", gone),
+            ("3", "b", other),
+        ):
+            socket.send_fds(ours, [json.dumps([address, name]).encode()], [connection.fileno()])
+        ours.send(json.dumps(["", "2"]).encode())
+        first.settimeout(0.05)
+        assert was_broken(first, lambda: breaker.hang_up("a"))
+        for still_open in (gone, other):
+            still_open.settimeout(0.1)
+            with pytest.raises(TimeoutError):
+                still_open.recv(1)
+        assert was_broken(other, lambda: breaker.hang_up("b"))
+        ours.shutdown(socket.SHUT_WR)
+        thread.join(WAIT)
+        assert not thread.is_alive()
+
+
+def test_the_process_ends_with_the_guard_and_without_tasks_there_is_none():
+    before = psutil.Process().children()
+    ConnectionGuard({}).start()
+    assert psutil.Process().children() == before
+    guard = ConnectionGuard({"ps 0": peers.refusing_address()})
+    guard.start()
+    [process] = set(psutil.Process().children()) - set(before)
+    assert "tfps.connection_breaker" in process.cmdline()
+    guard.stop()
+    assert not process.is_running()
+
+
+@pytest.mark.slow
+def test_connections_to_a_silent_task_break_others_stay():
+    server = tf.distribute.Server.create_local_server()
+    good = server.target.removeprefix("grpc://")
+    with (
+        Peer(peers.stay_silent) as silent,
+        connected(silent.address) as broken,
+        connected(good) as whole,
+    ):
+        guard = ConnectionGuard({"worker 0": silent.address, "worker 1": good})
+        guard.start()
+        broken.settimeout(SILENT_SECONDS + WAIT)
+        assert broken.recv(1) == b""
+        guard.stop()
+        assert whole.recv(1000)  # the server's preface, which it sends at once
+        whole.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            whole.recv(1)

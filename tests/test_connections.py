@@ -1,0 +1,60 @@
+import contextlib
+import socket
+
+import pytest
+
+from tests import peers
+from tests.peers import Peer
+from tfps.connections import connections_to, keep_alive
+from tfps.http2 import Http2Connection
+
+
+@pytest.fixture(params=[socket.AF_INET, socket.AF_INET6], ids=["IPv4", "IPv6"])
+def pair(request):
+    """A connection to a listener, as a client that uses either family makes it."""
+    host = "::ffff:127.0.0.1" if request.param == socket.AF_INET6 else "127.0.0.1"
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        port = listener.getsockname()[1]
+        client = stack.enter_context(socket.socket(request.param))
+        client.settimeout(5)
+        client.connect((host, port))
+        yield client, stack.enter_context(listener.accept()[0]), f"localhost:{port}"
+
+
+def test_connections_are_found_by_their_peer(pair):
+    client, server, address = pair
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        unused = f"127.0.0.1:{other.getsockname()[1]}"
+        found = connections_to([unused, "no-such-host.invalid:1", address])
+        [(place, connection)] = [(place, each.getsockname()) for place, each in found]
+    assert (place, connection) == (address, client.getsockname())
+    back = f"127.0.0.1:{client.getsockname()[1]}"  # the same connection, from its other end
+    assert [each.getsockname() for _, each in connections_to([back])] == [server.getsockname()]
+    server.sendall(b"x")  # the handles are closed, the connection is not
+    assert client.recv(1) == b"x"
+
+
+def test_those_that_ask_for_a_sign_of_life_are_left_out():
+    with Peer(peers.stay_silent) as peer:
+        with Http2Connection(peer.address, 5):
+            assert list(connections_to([peer.address])) == []
+        assert Http2Connection.open_descriptors == set()
+
+
+def test_keep_alive_lets_the_kernel_find_lost_packets(pair):
+    client, server, address = pair
+    for _, connection in connections_to([address]):
+        keep_alive(connection)
+    options = {
+        name: client.getsockopt(socket.IPPROTO_TCP, getattr(socket, name))
+        for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
+    }
+    assert client.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert options == {
+        "TCP_KEEPIDLE": 10,
+        "TCP_KEEPINTVL": 5,
+        "TCP_KEEPCNT": 3,
+        "TCP_USER_TIMEOUT": 25_000,
+    }
+    assert server.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0

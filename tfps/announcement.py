@@ -1,0 +1,87 @@
+"""What a server says of itself in the job_dir, since it cannot be asked for it."""
+
+import dataclasses
+import importlib.metadata
+import json
+import logging
+import os
+import platform
+import posixpath
+import socket
+import time
+
+import tensorflow as tf
+
+import tfps
+from tfps.cluster import Cluster
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Announcement:
+    """`JOB_DIR/tasks/JOB-INDEX.json`: what runs a worker or a ps, written when it serves.
+
+    Attributes:
+        incarnation: The number that its server gave itself; a file whose number is not that of the
+            server which answers is of an earlier one.
+        tensorflow: Version.
+        keras: Version.
+        tfps: Version.
+        python: Version.
+        tasks: Number of tasks by job, as this task's TF_CONFIG has them.
+        host: Name of its machine.
+        process: Its process id.
+        since: When it was written, UTC.
+    """
+
+    incarnation: int
+    tensorflow: str
+    keras: str
+    tfps: str
+    python: str
+    tasks: dict[str, int]
+    host: str
+    process: int
+    since: str
+
+    @classmethod
+    def own(cls, cluster: Cluster, incarnation: int) -> "Announcement":
+        """That of this process."""
+        return cls(
+            incarnation=incarnation,
+            tensorflow=tf.__version__,
+            keras=importlib.metadata.version("keras"),
+            tfps=tfps.__version__,
+            python=platform.python_version(),
+            tasks={job: len(addresses) for job, addresses in cluster.spec().items()},
+            host=socket.gethostname(),
+            process=os.getpid(),
+            since=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        )
+
+    @classmethod
+    def read(cls, job_dir: str, task: str) -> "Announcement | None":
+        """That of a task, such as "worker 0"; None when there is none that can be read."""
+        try:
+            with tf.io.gfile.GFile(_path(job_dir, task)) as file:
+                return cls(**json.load(file))
+        except (tf.errors.OpError, ValueError, TypeError):
+            return None
+
+    def write(self, job_dir: str, task: str) -> None:
+        """Writes it in one piece; a job_dir that cannot be written is only warned of."""
+        path = _path(job_dir, task)
+        temporary = f"{path}.{self.incarnation}"
+        text = json.dumps(dataclasses.asdict(self), indent=1) + "\n"
+        try:
+            tf.io.gfile.makedirs(posixpath.dirname(path))
+            with tf.io.gfile.GFile(temporary, "w") as file:
+                file.write(text)
+            tf.io.gfile.rename(temporary, path, overwrite=True)
+        except tf.errors.OpError as error:
+            _log.warning("%s cannot be written, so the chief sees no versions: %s", path, error)
+
+
+def _path(job_dir: str, task: str) -> str:
+    return posixpath.join(job_dir, "tasks", f"{task.replace(' ', '-')}.json")
