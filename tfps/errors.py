@@ -29,8 +29,10 @@ class RunError(Exception):
 class LostPsError(RunError):
     """A ps went away with its share of the parameters; the last checkpoint brings them back.
 
+    So it does when a connection breaks before there are parameters.
+
     Attributes:
-        leaving: Addresses of ps that said they would go, after the parameters were saved.
+        leaving: Names of ps that said they would go, after the parameters were saved.
     """
 
     def __init__(self, message: str, leaving: tuple[str, ...] = ()):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 
 from tfps.cluster import Cluster
-from tfps.errors import RunError, UserError
+from tfps.errors import LostPsError, RunError, UserError
 from tfps.executor import ClusterExecutor
 from tfps.failures import first_line
 from tfps.own_port import port_error
@@ -34,7 +34,8 @@ def connect(cluster: Cluster, job_dir: str, limit_seconds: float) -> ClusterExec
     Raises:
         UserError: If a task does not answer in time or cannot take part, or the chief's own port is
             taken.
-        RunError: If a task is lost while it is being connected to.
+        LostPsError: If a task, of whatever job, is lost while it is being connected to.
+        RunError: If connecting takes too long.
     """
     deadline = time.monotonic() + limit_seconds
     unfit = [found for found in check(cluster, job_dir, limit_seconds) if not found.is_fit]
@@ -50,9 +51,10 @@ def connect(cluster: Cluster, job_dir: str, limit_seconds: float) -> ClusterExec
     try:
         coordinator = connecting.result(seconds)
     except TimeoutError:
-        raise _not_connected(cluster, job_dir, f"not connected after {seconds:.0f} s") from None
+        seen = _not_connected(cluster, job_dir, f"not connected after {seconds:.0f} s")
+        raise RunError(seen) from None
     except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
-        raise _not_connected(cluster, job_dir, first_line(error)) from None
+        raise LostPsError(_not_connected(cluster, job_dir, first_line(error))) from None
     thread.shutdown()
     return ClusterExecutor(coordinator, len(cluster.workers), len(cluster.ps))
 
@@ -136,10 +138,8 @@ def _coordinator(cluster: Cluster) -> tf.distribute.coordinator.ClusterCoordinat
     return tf.distribute.coordinator.ClusterCoordinator(strategy)
 
 
-def _not_connected(cluster: Cluster, job_dir: str, seen: str) -> RunError:
-    """The error of a connection that did not come about although all tasks had answered."""
+def _not_connected(cluster: Cluster, job_dir: str, seen: str) -> str:
+    """What to say of a connection that did not come about although all tasks had answered."""
     unfit = [str(found) for found in check(cluster, job_dir, 0.0) if not found.is_fit]
-    return RunError(
-        f"the chief cannot connect to its tasks ({seen}): "
-        + ("; ".join(unfit) or "every task answers; look in their logs")
-    )
+    told = "; ".join(unfit) or "every task answers; look in their logs"
+    return f"the chief cannot connect to its tasks ({seen}): {told}"

@@ -102,9 +102,8 @@ def _train(
         limits = options.stall_seconds, options.evaluator_wait_seconds
         Training(inputs, executor, state, *limits).run(display)
     except LostPsError as lost:
-        return LostPsError(
-            str(lost), lost.leaving
-        )  # without a traceback, which holds the variables
+        # Without its traceback, which holds the variables.
+        return LostPsError(str(lost), lost.leaving)
     except tf.errors.OpError as error:
         # The chief's own calls of a ps, to save or to read progress, fail with TensorFlow's error.
         if found := failures.lost_ps_behind(error):
