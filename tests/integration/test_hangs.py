@@ -1,6 +1,5 @@
 """Ways to hang: each ends with a diagnosis that names the right task, soon after its limit."""
 
-import contextlib
 import dataclasses
 import json
 import os
