@@ -78,6 +78,14 @@ def test_a_good_shard_is_read_as_ever(shard, block_batches):
     assert read(source_of(shard, 128), block_batches, (6, 9)) == [*whole[6:9], NONE]
 
 
+def test_features_need_no_vocabulary(shard):
+    numbers, part = FEATURES[:1], (tf.constant(0, tf.int64), tf.constant(1, tf.int64))
+    source = source_of(shard)._replace(end=BATCH).tensors()
+    batches = readable_batches(source, numbers, (), BATCH, 0, part[0], part)
+    [(number, (_, held, _))] = batches.take(1)
+    assert (number, held["numbers"].shape) == (0, (BATCH, 4))
+
+
 def of_another_type(features):
     features["numbers"].int64_list.value.append(1)
 

@@ -49,13 +49,14 @@ def readable_batches(
     in_block = max(1, block_batches)
     size, block = in_block * batch_size, first // in_block
 
-    def place(block: tf.Tensor, serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        count = tf.minimum(source.end - block * size, size)
+    def place(number: tf.Tensor, serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        record = number * size
+        count = tf.minimum(source.end - record, size)
         # Fails where the file ends too early, which TensorFlow takes for its end.
-        both = tf.reshape(serialized, [count]), gaps.are_good(source, block * size, count)
+        both = tf.reshape(serialized, [count]), gaps.are_good(source, record, count)
         if not block_batches:
             return both
-        seeds = tf.stack([seed, block])
+        seeds = tf.stack([seed, number])
         shuffled = [tf.random.experimental.stateless_shuffle(values, seeds) for values in both]
         return shuffled[0], shuffled[1]
 
@@ -98,4 +99,4 @@ def _are_inside(
         checked.append((tf.stack([ids[feature] for feature in scalars], 1), limits))
     # As unsigned numbers, ids below 0 are large ones.
     inside = [tf.bitcast(some, tf.uint64) < tf.cast(limit, tf.uint64) for some, limit in checked]
-    return tf.reduce_all(tf.stack([tf.reduce_all(each) for each in inside]))
+    return tf.reduce_all(tf.stack([tf.constant(True), *map(tf.reduce_all, inside)]))
