@@ -64,6 +64,8 @@ def test_every_good_record_is_trained_once_per_epoch(data, shuffle_buffer, pipel
     assert np.sum(visited == 2) == COUNT - len(BAD)
     assert counted(leases) == (2 * (COUNT - len(BAD)), 2 * len(BAD), 0, 0)
     assert seen[-1].examples == leases.trained
+    [share] = trainer.coordinator.worker_shares.report()
+    assert share["records"] == leases.trained
     if not shuffle_buffer:  # batches without a good record change nothing
         assert trainer.steps() == 2 * (23 + 6 + 1)
 

@@ -215,6 +215,7 @@ class Coordinator:
             )
         if steps * self._batch_size < lease.records:  # the next batch cannot be read
             self._ended_early[slot] += 1
+            self.worker_shares.trained(int(worker), 0, float(began), float(seconds), leases=0)
             self._send(slot, queue.around_bad_records(lease, int(steps)))
             return
         lost = int(attempts) - 1 - self._ended_early[slot]

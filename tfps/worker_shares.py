@@ -29,17 +29,20 @@ class WorkerShares:
         for share in self._shares:
             share.ended = None
 
-    def trained(self, worker: int, records: int, began: float, seconds: float) -> None:
-        """Notes a lease that is done.
+    def trained(
+        self, worker: int, records: int, began: float, seconds: float, leases: int = 1
+    ) -> None:
+        """Notes a closure that has ended.
 
         Args:
-            worker: Index of the worker that ended it.
-            records: Of the lease.
-            began: When its closure began, on the worker's clock.
-            seconds: How long that ran.
+            worker: Index of the worker that ran it.
+            records: Of the lease that is done with it.
+            began: When the closure began, on the worker's clock.
+            seconds: How long it ran.
+            leases: How many are done with it: 0 or 1.
         """
         share = self._shares[worker]
-        share.leases += 1
+        share.leases += leases
         share.records += records
         share.seconds += seconds
         if share.ended is not None:
