@@ -61,6 +61,7 @@ def exact(repeated: int = 0) -> dict[str, int]:
     return {"per_epoch": RECORDS, **counts}
 
 
+@pytest.mark.slow
 def test_a_cluster_passes_over_exactly_the_bad_records(tmp_path: pathlib.Path) -> None:
     task = visits.Visits(records=RECORDS)
     data, job_dir = spoilt_data(tmp_path / "data", task), tmp_path / "job"

