@@ -90,5 +90,6 @@ def tasks(process: int, root: str) -> dict[str, int]:
     for child in psutil.Process(process).children(recursive=True):
         config = child.environ().get("TF_CONFIG")
         task = json.loads(config)["task"] if config else {"type": "other", "index": child.pid}
-        found[f"{task['type']}-{task['index']}"] = child.pid
+        # What a task itself started has its environment, and comes after it.
+        found.setdefault(f"{task['type']}-{task['index']}", child.pid)
     return found
