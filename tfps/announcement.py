@@ -13,6 +13,7 @@ import time
 import tensorflow as tf
 
 import tfps
+from tfps import whole_file
 from tfps.cluster import Cluster
 
 _log = logging.getLogger(__name__)
@@ -72,13 +73,10 @@ class Announcement:
     def write(self, job_dir: str, task: str) -> None:
         """Writes it in one piece; a job_dir that cannot be written is only warned of."""
         path = _path(job_dir, task)
-        temporary = f"{path}.{self.incarnation}"
         text = json.dumps(dataclasses.asdict(self), indent=1) + "\n"
         try:
             tf.io.gfile.makedirs(posixpath.dirname(path))
-            with tf.io.gfile.GFile(temporary, "w") as file:
-                file.write(text)
-            tf.io.gfile.rename(temporary, path, overwrite=True)
+            whole_file.write(path, text, str(self.incarnation))
         except tf.errors.OpError as error:
             _log.warning("%s cannot be written, so the chief sees no versions: %s", path, error)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfps import whole_file
 from tfps.errors import UserError
 
 FORMAT = 1
@@ -53,11 +54,8 @@ class Evaluations:
     def write(self, evaluation: Evaluation) -> None:
         """Adds an evaluation, in place of one of the same checkpoint."""
         tf.io.gfile.makedirs(self._path)
-        path = self._file(evaluation.checkpoint)
-        with tf.io.gfile.GFile(f"{path}.tmp", "w") as file:
-            data = {"format": FORMAT, **dataclasses.asdict(evaluation)}
-            file.write(json.dumps(data, indent=1) + "\n")
-        tf.io.gfile.rename(f"{path}.tmp", path, overwrite=True)
+        data = {"format": FORMAT, **dataclasses.asdict(evaluation)}
+        whole_file.write(self._file(evaluation.checkpoint), json.dumps(data, indent=1) + "\n")
         self._known[evaluation.checkpoint] = evaluation
 
     def checkpoints(self) -> list[str]:

@@ -9,6 +9,7 @@ import uuid
 
 import tensorflow as tf
 
+from tfps import whole_file
 from tfps.errors import RunError
 
 FILE = "chief.json"
@@ -35,10 +36,7 @@ class Fence:
             "process": os.getpid(),
             "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
-        temporary = f"{self._path}.{self._token}"
-        with tf.io.gfile.GFile(temporary, "w") as file:
-            file.write(json.dumps(holder, indent=1) + "\n")
-        tf.io.gfile.rename(temporary, self._path, overwrite=True)
+        whole_file.write(self._path, json.dumps(holder, indent=1) + "\n", self._token)
 
     def check(self) -> None:
         """Does nothing while the job_dir is this chief's.

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfps import whole_file
 from tfps.errors import UserError
 from tfps.fence import Fence
 
@@ -30,10 +31,7 @@ class Report:
         """
         self._fence.check()
         self._fields.update(fields)
-        temporary = f"{self._path}.tmp"
-        with tf.io.gfile.GFile(temporary, "w") as file:
-            file.write(json.dumps(self._fields, indent=1) + "\n")
-        tf.io.gfile.rename(temporary, self._path, overwrite=True)
+        whole_file.write(self._path, json.dumps(self._fields, indent=1) + "\n")
 
 
 def read(job_dir: str) -> dict[str, Any] | None:

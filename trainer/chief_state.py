@@ -28,7 +28,7 @@ class ChiefState:
         departures: Which ps are about to go.
         recoveries: From lost ps.
         began: When the run did, on the monotonic clock.
-        leaving: Ps that were about to go when `look` last looked.
+        leaving: Ps that were about to go when the files were last looked at.
     """
 
     watch: TaskWatch

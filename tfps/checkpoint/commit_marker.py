@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfps import whole_file
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.damage import Damage
 from tfps.checkpoint.part_file import PartFile
@@ -41,9 +42,7 @@ def write(checkpoint: Checkpoint) -> None:
         "files": [dataclasses.asdict(file) for file in checkpoint.files],
     }
     marker = posixpath.join(checkpoint.path, NAME)
-    with tf.io.gfile.GFile(marker + ".tmp", "w") as file:
-        file.write(json.dumps({**fields, _CHECKSUM: _checksum(fields)}, indent=1))
-    tf.io.gfile.rename(marker + ".tmp", marker, overwrite=True)
+    whole_file.write(marker, json.dumps({**fields, _CHECKSUM: _checksum(fields)}, indent=1))
 
 
 def read(directory: str) -> Checkpoint:

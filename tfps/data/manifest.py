@@ -36,6 +36,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfps import whole_file
 from tfps.data import checksum, record_index, shard_files
 from tfps.data.record_index import RecordIndex
 from tfps.data.shard import COMPRESSIONS, Shard
@@ -110,9 +111,9 @@ def write(manifest: Manifest) -> None:
         "best_auc": manifest.best_auc,
         "origin": manifest.origin,
     }
-    _write(posixpath.join(manifest.directory, index_file), index)
+    whole_file.write(posixpath.join(manifest.directory, index_file), index, "partial")
     text = json.dumps(content, indent=2) + "\n"
-    _write(posixpath.join(manifest.directory, FILE), text.encode())
+    whole_file.write(posixpath.join(manifest.directory, FILE), text, "partial")
 
 
 def read(directory: str, flag: str = "", may_be_cut: bool = False) -> Manifest:
@@ -178,13 +179,6 @@ def verify(manifest: Manifest, shard: Shard) -> None:
             f"{path} is corrupt: its crc32c is {found}, but the manifest says {shard.crc32c}; "
             f"copy it again or {_MEND}"
         )
-
-
-def _write(path: str, content: bytes) -> None:
-    """Writes a file that appears under its name once it is whole."""
-    with tf.io.gfile.GFile(f"{path}.partial", "wb") as file:
-        file.write(content)
-    tf.io.gfile.rename(f"{path}.partial", path, overwrite=True)
 
 
 def _text(directory: str, where: str) -> str:
