@@ -20,6 +20,7 @@ from absl import flags
 
 from tfps.cluster import Cluster, decode
 from tfps.errors import EXIT_OK, EXIT_RUN, UserError
+from tfps.storage import settings
 from trainer import entry, terminal
 from trainer.progress_display import ProgressDisplay
 
@@ -120,6 +121,8 @@ def main() -> int:
     display = terminal.start_logging(_FLAGS.progress, _FLAGS.progress_seconds)
     if cluster.job == "ps" or (cluster.job == "chief" and not cluster.is_local):
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # they hold and coordinate; workers compute
+    if cluster.job == "worker" or cluster.is_local:
+        settings.keep_blocks()
     if cluster.job == "chief" or _FLAGS.dry_run:
         return _run_chief(cluster, display)
     return _run_evaluator(cluster) if cluster.job == "evaluator" else _run_server(cluster)
