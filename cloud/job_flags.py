@@ -34,8 +34,8 @@ _MACHINE = {
     "memory": "memory of a task, e.g. 16GiB",
     "disk_gb": "GB of disk of a task",
     "disk_type": "disk type, e.g. pd-ssd",
+    "accelerator": "GPU and how many, e.g. NVIDIA_L4:1, or none",
 }
-_WITH_GPUS = ("worker", "evaluator")
 
 
 def define(values: flags.FlagValues) -> None:
@@ -63,8 +63,6 @@ def define(values: flags.FlagValues) -> None:
         string(name, f"Every role's {text}.")
         for job in JOBS:
             string(f"{job}_{name}", f"The {job}'s {text}.")
-    for job in _WITH_GPUS:
-        string(f"{job}_accelerator", f"The {job}'s GPU and how many, e.g. NVIDIA_L4:1; or none.")
 
 
 def build(values: flags.FlagValues, arguments: Sequence[str]) -> JobSpec:
@@ -106,14 +104,11 @@ def _roles(values: flags.FlagValues, base: dict[str, Role]) -> tuple[Role, ...]:
         if count:
             old = base.get(job, Role(job))
             roles.append(dataclasses.replace(old, replicas=count, **changes))
-        elif own := [name for name in _own_flags(job) if values[name].value is not None]:
-            raise UserError(f"--{own[0]}: the job has no {job}; leave the flag out, or add a {job}")
+        elif own := [name for name in _MACHINE if values[f"{job}_{name}"].value is not None]:
+            raise UserError(
+                f"--{job}_{own[0]}: the job has no {job}; leave the flag out, or add a {job}"
+            )
     return tuple(roles)
-
-
-def _own_flags(job: str) -> list[str]:
-    names = (*_MACHINE, "accelerator") if job in _WITH_GPUS else tuple(_MACHINE)
-    return [f"{job}_{name}" for name in names]
 
 
 def _machine(values: flags.FlagValues, job: str) -> dict[str, Any]:
@@ -129,10 +124,10 @@ def _machine(values: flags.FlagValues, job: str) -> dict[str, Any]:
             found["memory_bytes"] = byte_size.parse(text, flag)
         elif name in ("cpus", "disk_gb"):
             found[name] = _positive(flag, text)
+        elif name == "accelerator":
+            found |= _accelerator(flag, text)
         else:
             found[name] = text
-    if job in _WITH_GPUS and (text := values[f"{job}_accelerator"].value) is not None:
-        found |= _accelerator(f"--{job}_accelerator", text)
     return found
 
 

@@ -54,8 +54,3 @@ class Role:
                 f"{self.job}: accelerator={self.accelerator!r}, accelerators={self.accelerators}; "
                 f"give both, as in --{self.job}_accelerator=NVIDIA_L4:1, or neither"
             )
-        if self.accelerator and self.job in ("chief", "ps"):
-            raise UserError(
-                f"{self.job}: accelerator={self.accelerator}, but tfps computes nothing on a GPU "
-                f"of a {self.job}; give the GPUs to the workers"
-            )

@@ -76,7 +76,6 @@ def test_a_job_that_cannot_be(changes, message):
         ({"cpus": -1}, "worker: cpus=-1 must be 0 or more"),
         ({"accelerator": "NVIDIA_L4"}, "give both, as in --worker_accelerator=NVIDIA_L4:1"),
         ({"accelerators": 1}, "give both"),
-        ({"job": "ps", "accelerator": "NVIDIA_L4", "accelerators": 1}, "give the GPUs to the work"),
     ],
 )
 def test_a_role_that_cannot_be(changes, message):
