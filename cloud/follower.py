@@ -19,12 +19,12 @@ class Patience:
     Attributes:
         limit_seconds: For the whole job.
         poll_seconds: Between two looks.
-        last_lines_seconds: How long after the end lines may still come in.
+        last_looks: Further looks for lines after the end, since they come in late.
     """
 
     limit_seconds: float
     poll_seconds: float = 10.0
-    last_lines_seconds: float = 20.0
+    last_looks: int = 2
 
 
 class Follower:
@@ -78,18 +78,13 @@ class Follower:
         except KeyboardInterrupt:
             self._say(f"{job} goes on; {_mends(job, again)}")
             raise
-        self._show_last_lines(job)
+        for _ in range(self._patience.last_looks if self._has_lines else 0):
+            time.sleep(self._patience.poll_seconds)
+            self._show_lines(job)
         if not status.is_success:
             reason = status.message or f"see `python -m cloud.submit describe {job} {again}`"
             raise RunError(f"{job}: {state}: {reason}")
         return EXIT_OK
-
-    def _show_last_lines(self, job: str) -> None:
-        """Lines reach the platform's collection some time after they were written."""
-        waits = max(1, round(self._patience.last_lines_seconds / self._patience.poll_seconds))
-        for _ in range(waits if self._has_lines else 0):
-            time.sleep(self._patience.poll_seconds)
-            self._show_lines(job)
 
     def _show_lines(self, job: str) -> None:
         if not self._has_lines:

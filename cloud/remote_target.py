@@ -11,22 +11,20 @@ from tfps.errors import EXIT_OK
 
 
 class RemoteTarget(Target):
-    """A target with a sender, which does all that follows the rendering.
+    """A target with a sender, which does all that follows the rendering."""
 
-    Attributes:
-        again: Flags with which this program reaches the same place again.
-    """
-
-    again: str
-
-    def __init__(self, wait_seconds: float, poll_seconds: float):
+    def __init__(self, patience: Patience):
         """Sets the limits of following a job.
 
         Args:
-            wait_seconds: How long to follow it at most.
-            poll_seconds: Between two looks at it.
+            patience: How long, and how often, to look.
         """
-        self._patience = Patience(wait_seconds, poll_seconds)
+        self._patience = patience
+
+    @property
+    @abc.abstractmethod
+    def again(self) -> str:
+        """Flags with which this program reaches the same place again."""
 
     @abc.abstractmethod
     def sender(self) -> Sender:
@@ -36,8 +34,8 @@ class RemoteTarget(Target):
             UserError: If its client is not installed, or there are no credentials.
         """
 
-    def check(self, spec: JobSpec) -> None:
-        """Asks the platform what `render` cannot know; called before the job is sent.
+    def stage(self, spec: JobSpec) -> None:
+        """Checks and uploads what the job needs on the platform; called before it is sent.
 
         Args:
             spec: The job.
@@ -50,7 +48,7 @@ class RemoteTarget(Target):
         """Sends the job, once; says how to follow it, or follows it."""
         rendered = self.render(spec)
         sender = self.sender()
-        self.check(spec)
+        self.stage(spec)
         job = sender.send(rendered)
         _say(f"submitted {job}")
         if wait:

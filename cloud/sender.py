@@ -15,7 +15,7 @@ class Sender(Protocol):
     """
 
     def send(self, documents: Sequence[Document]) -> str:
-        """Makes one job, even if requests have to be repeated; returns the platform's name of it."""
+        """Makes one job, even if requests are repeated; returns the platform's name of it."""
 
     def status(self, job: str) -> JobStatus:
         """What the platform says of a job."""

@@ -21,27 +21,31 @@ from tfps.errors import RunError, UserError
 # client of its platform.
 _TARGETS = {
     "local": "cloud.local_target",
+    "vertex": "cloud.vertex.target",
 }
 _VERBS = ("submit", "follow", "cancel", "describe", "list")
-_FLAGS = flags.FlagValues()
 
 
-def _define_flags() -> None:
-    flags.DEFINE_enum("target", None, list(_TARGETS), "Platform.", flag_values=_FLAGS)
+def _defined() -> flags.FlagValues:
+    """All flags; an own set, since absl.logging has a --log_dir too."""
+    values = flags.FlagValues()
+    form = documents.FORMATS[0]
+    flags.DEFINE_enum("target", None, list(_TARGETS), "Platform.", flag_values=values)
     flags.DEFINE_boolean(
-        "dry_run", False, "Prints the requests; sends nothing.", flag_values=_FLAGS
+        "dry_run", False, "Prints the requests; sends nothing.", flag_values=values
     )
-    flags.DEFINE_enum(
-        "format", documents.FORMATS[0], documents.FORMATS, "Of --dry_run.", flag_values=_FLAGS
-    )
-    flags.DEFINE_boolean("wait", False, "Follows the job to its end.", flag_values=_FLAGS)
-    flags.DEFINE_boolean("help", False, "Show this help.", short_name="h", flag_values=_FLAGS)
-    job_flags.define(_FLAGS)
+    flags.DEFINE_enum("format", form, documents.FORMATS, "Of --dry_run.", flag_values=values)
+    flags.DEFINE_boolean("wait", False, "Follows the job to its end.", flag_values=values)
+    for name, default, text in (
+        ("wait_seconds", 8 * 24 * 3600.0, "How long to follow a job at most."),
+        ("poll_seconds", 10.0, "Between two looks at a job that is followed."),
+    ):
+        flags.DEFINE_float(name, default, text, lower_bound=0.0, flag_values=values)
+    flags.DEFINE_boolean("help", False, "Show this help.", short_name="h", flag_values=values)
+    job_flags.define(values)
     for module in _TARGETS.values():
-        importlib.import_module(module).define_flags(_FLAGS)
-
-
-_define_flags()
+        importlib.import_module(module).define_flags(values)
+    return values
 
 
 def main(argv: Sequence[str]) -> int:
@@ -55,14 +59,15 @@ def main(argv: Sequence[str]) -> int:
         the job ended with.
     """
     try:
-        own, arguments = _split(argv)
-        if _FLAGS.help:
-            print(f"{__doc__}\n{_FLAGS.get_help()}")  # noqa: T201 - asked for
+        values = _defined()
+        own, arguments = _split(argv, values)
+        if values.help:
+            print(f"{__doc__}\n{values.get_help()}")  # noqa: T201 - asked for
             return 0
-        verb, job = _verb(own, arguments)
-        target = _target()
+        verb, job = _verb(own, arguments, values)
+        target = _target(values)
         if verb == "submit":
-            return _submit(target, arguments)
+            return _submit(target, arguments, values)
         return int(getattr(target, verb)(*job))
     except (UserError, RunError) as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - an entry point's message
@@ -71,19 +76,21 @@ def main(argv: Sequence[str]) -> int:
         return 130
 
 
-def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+def _split(argv: Sequence[str], values: flags.FlagValues) -> tuple[list[str], list[str]]:
     """Parses the flags; returns what else stands before `--`, and what after."""
     place = argv.index("--") if "--" in argv else len(argv)
-    _FLAGS.set_gnu_getopt(True)  # flags may stand behind the verb
+    values.set_gnu_getopt(True)  # flags may stand behind the verb
     try:
-        own = _FLAGS(list(argv[:place]))[1:]
+        own = values(list(argv[:place]))[1:]
     except flags.Error as error:
         message = " ".join(str(error).split())
         raise UserError(f"{message}; `python -m cloud.submit --help` lists the flags") from None
     return own, list(argv[place + 1 :])
 
 
-def _verb(own: Sequence[str], arguments: Sequence[str]) -> tuple[str, list[str]]:
+def _verb(
+    own: Sequence[str], arguments: Sequence[str], values: flags.FlagValues
+) -> tuple[str, list[str]]:
     """The verb and the job that it is about."""
     verb, *job = own or ["submit"]
     if verb not in _VERBS:
@@ -94,29 +101,29 @@ def _verb(own: Sequence[str], arguments: Sequence[str]) -> tuple[str, list[str]]
     if len(job) != (verb not in ("submit", "list")):
         form = verb if verb in ("submit", "list") else f"{verb} JOB"
         raise UserError(f"{' '.join(own)!r}: write it as `python -m cloud.submit {form} …`")
-    if verb != "submit" and (arguments or _FLAGS.dry_run):
-        what = "--dry_run" if _FLAGS.dry_run else "arguments of tasks"
+    if verb != "submit" and (arguments or values.dry_run):
+        what = "--dry_run" if values.dry_run else "arguments of tasks"
         raise UserError(f"{verb} takes no {what}; leave them out")
     return verb, job
 
 
-def _target() -> Target:
-    if _FLAGS.target is None:
+def _target(values: flags.FlagValues) -> Target:
+    if values.target is None:
         raise UserError(f"--target is missing; give one of {', '.join(_TARGETS)}")
-    by_module = _FLAGS.flags_by_module_dict()
+    by_module = values.flags_by_module_dict()
     for name, module in _TARGETS.items():
         for flag in by_module.get(module, ()):
-            if flag.present and name != _FLAGS.target:
-                raise UserError(f"--{flag.name} is of --target={name}, not {_FLAGS.target}")
-    found: Target = importlib.import_module(_TARGETS[_FLAGS.target]).from_flags(_FLAGS)
+            if flag.present and name != values.target:
+                raise UserError(f"--{flag.name} is of --target={name}, not {values.target}")
+    found: Target = importlib.import_module(_TARGETS[values.target]).from_flags(values)
     return found
 
 
-def _submit(target: Target, arguments: Sequence[str]) -> int:
-    spec = target.prepare(job_flags.build(_FLAGS, arguments))
-    if not _FLAGS.dry_run:
-        return target.submit(spec, _FLAGS.wait)
-    print(documents.text(target.render(spec), _FLAGS.format), end="")  # noqa: T201 - asked for
+def _submit(target: Target, arguments: Sequence[str], values: flags.FlagValues) -> int:
+    spec = target.prepare(job_flags.build(values, arguments))
+    if not values.dry_run:
+        return target.submit(spec, values.wait)
+    print(documents.text(target.render(spec), values.format), end="")  # noqa: T201 - asked for
     return 0
 
 
