@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := runs/demo
 
-.PHONY: help install demo test census slow chaos lint types format clean
+.PHONY: help install demo test census slow chaos golden lint types format clean
 
 help:
 	@echo "make demo       install, then train a DLRM on a local cluster, from data to predictions"
@@ -12,6 +12,7 @@ help:
 	@echo "make census     the census job on the real data, faults included: CENSUS=DIR"
 	@echo "make slow       the tests that take longer: killed tasks, gs://, how leases spread"
 	@echo "make chaos      random faults to the tasks of RUNS=100 jobs, each must complete"
+	@echo "make golden     render the kept requests to platforms anew, show what has changed"
 	@echo "make format     let ruff rewrite the code's layout"
 	@echo "make clean      remove what the verbs above made, .venv included"
 
@@ -56,6 +57,9 @@ slow: install
 RUNS := 100
 chaos: install
 	TFPS_CHAOS_RUNS=$(RUNS) $(BIN)/pytest -s tests/integration/test_chaos.py
+
+golden: install
+	$(BIN)/python -m tests.golden
 
 format: install
 	$(BIN)/ruff format .

@@ -77,7 +77,8 @@ def _import(path: str, where: str) -> tuple[ModuleType, str]:
 def _installed() -> str:
     spec = importlib.util.find_spec(_PACKAGE)
     locations = list(spec.submodule_search_locations or ()) if spec else []
-    names = [f"{_PACKAGE}/{module.name}.py" for module in pkgutil.iter_modules(locations)]
+    modules = [each.name for each in pkgutil.iter_modules(locations) if not each.ispkg]
+    names = [f"{_PACKAGE}/{name}.py" for name in modules]
     return f"installed configs: {', '.join(sorted(names)) or 'none'}"
 
 
