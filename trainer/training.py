@@ -1,7 +1,6 @@
 """The chief's outer loop: train to the next checkpoint, save, evaluate; export at the end."""
 
 import logging
-import posixpath
 import time
 from collections.abc import Callable
 from typing import Any
@@ -96,7 +95,7 @@ class Training:
         if reason and not self._queue.finished:
             _log.info("stopping early: %s", reason)
             self._report.write(stopped_early=reason)
-        path = posixpath.join(self._inputs.job_dir, "export")
+        path = self._inputs.export
         task, model = self._inputs.experiment.task, self._inputs.model
         self._ps_calls("exporting the model", lambda: export(task, model, self._store, path))
         _log.info("exported the model to %s", path)
