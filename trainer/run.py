@@ -3,6 +3,7 @@
 import dataclasses
 import gc
 import logging
+import os
 
 import tensorflow as tf
 
@@ -20,6 +21,7 @@ from trainer.interruption import Interrupted, Interruption
 from trainer.progress_display import ProgressDisplay
 from trainer.run_inputs import RunInputs
 from trainer.training import Training
+from trainer.trial import Trial
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +68,8 @@ def run(
     report.write()
     peers = {} if cluster.is_local else strategy.peers(cluster)
     watch, guard = TaskWatch(peers), ConnectionGuard(peers)
-    state = ChiefState(watch, report, fence, interruption, Departures(inputs.job_dir))
+    departures, trial = Departures(inputs.job_dir), Trial.of(os.environ)
+    state = ChiefState(watch, report, fence, interruption, departures, trial)
     try:
         while lost := _train(inputs, options, state, guard, display):
             display.hide()

@@ -20,7 +20,7 @@ from absl import flags
 
 from tfps.cluster import Cluster, decode
 from tfps.errors import EXIT_OK, EXIT_RUN, UserError
-from trainer import entry, terminal
+from trainer import entry, field_flags, terminal
 from trainer.job_paths import JobPaths
 from trainer.platform import Platform
 from trainer.progress_display import ProgressDisplay
@@ -314,4 +314,4 @@ def _start_staging() -> None:
 
 
 if __name__ == "__main__":
-    entry.run(main, has_lasting_threads=True)
+    entry.run(main, has_lasting_threads=True, rewritten=field_flags.expand)

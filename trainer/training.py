@@ -65,7 +65,7 @@ class Training:
         self._saver = self._ps_calls("preparing to save", self._prepare_saver)
         self._checkpoint = self._ps_calls("restoring a checkpoint", self._restore)
         self._evaluations = JobEvaluations(
-            engine, state.report, evaluator_wait_seconds, self._checkpoint
+            engine, state.report, evaluator_wait_seconds, self._checkpoint, state.trial
         )
         queue_state = self._checkpoint.queue if self._checkpoint else QueueState()
         order = EpochOrder.of(inputs.experiment)
