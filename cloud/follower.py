@@ -5,6 +5,7 @@ import os
 import sys
 import time
 
+from cloud.job_status import JobStatus
 from cloud.relay import Relay
 from cloud.sender import Sender
 from tfps.errors import EXIT_OK, RunError, UserError
@@ -58,33 +59,40 @@ class Follower:
             RunError: If the job ends otherwise, or the limit is over.
             KeyboardInterrupt: If the user has enough; the job goes on.
         """
-        deadline = time.monotonic() + self._patience.limit_seconds
-        state = ""
         try:
-            while True:
-                status = self._sender.status(job)
-                if status.state != state:
-                    state = status.state
-                    self._say(f"{status.title}: {state}")
-                self._show_lines(job)
-                if status.has_ended:
-                    break
-                if time.monotonic() >= deadline:
-                    raise RunError(
-                        f"{job} is {state} after {self._patience.limit_seconds:g} s "
-                        f"(--wait_seconds) and goes on; {_mends(job, again)}"
-                    )
-                time.sleep(self._patience.poll_seconds)
+            status = self._watch(job)
         except KeyboardInterrupt:
             self._say(f"{job} goes on; {_mends(job, again)}")
             raise
+        except RunError as error:
+            raise RunError(f"{error}; the job goes on; {_mends(job, again)}") from None
+        if not status.is_success:
+            reason = status.message or f"see `python -m cloud.submit describe {job} {again}`"
+            raise RunError(f"{job}: {status.state}: {reason}")
+        return EXIT_OK
+
+    def _watch(self, job: str) -> JobStatus:
+        """Shows states and lines until the job has ended; returns its last state."""
+        deadline = time.monotonic() + self._patience.limit_seconds
+        state = ""
+        while True:
+            status = self._sender.status(job)
+            if status.state != state:
+                state = status.state
+                self._say(f"{status.title}: {state}")
+            self._show_lines(job)
+            if status.has_ended:
+                break
+            if time.monotonic() >= deadline:
+                limit = f"{self._patience.limit_seconds:g} s (--wait_seconds)"
+                raise RunError(f"{job} is {state} after {limit}")
+            if self._relay.is_broken:
+                raise RunError("the output is closed")
+            time.sleep(self._patience.poll_seconds)
         for _ in range(self._patience.last_looks if self._has_lines else 0):
             time.sleep(self._patience.poll_seconds)
             self._show_lines(job)
-        if not status.is_success:
-            reason = status.message or f"see `python -m cloud.submit describe {job} {again}`"
-            raise RunError(f"{job}: {state}: {reason}")
-        return EXIT_OK
+        return status
 
     def _show_lines(self, job: str) -> None:
         if not self._has_lines:

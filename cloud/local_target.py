@@ -50,7 +50,9 @@ def define_flags(values: flags.FlagValues) -> None:
         "Faults to inject, such as kill:worker:*@30s,stop:ps:0@60s+10s,term:chief@9s.",
         flag_values=values,
     )
-    flags.DEFINE_integer("chaos_seed", 0, "Seed of what --chaos leaves open.", flag_values=values)
+    flags.DEFINE_integer(
+        "chaos_seed", 0, "Seed of what --chaos leaves open.", lower_bound=0, flag_values=values
+    )
     flags.DEFINE_string(
         "log_dir",
         None,

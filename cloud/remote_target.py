@@ -49,7 +49,11 @@ class RemoteTarget(Target):
         rendered = self.render(spec)
         sender = self.sender()
         self.stage(spec)
-        job = sender.send(rendered)
+        try:
+            job = sender.send(rendered)
+        except KeyboardInterrupt:
+            _say("interrupted while the job was sent: look with the verb list whether it exists")
+            raise
         _say(f"submitted {job}")
         if wait:
             return self._follow(sender, job)

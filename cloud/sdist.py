@@ -11,6 +11,7 @@ import sys
 import tarfile
 import tempfile
 
+from cloud import extras
 from tfps.errors import UserError
 
 _BUILD_SECONDS = 300
@@ -40,6 +41,7 @@ class Sdist:
         """
         if not pathlib.Path(directory, "pyproject.toml").is_file():
             raise UserError(f"--package={directory}: there is no pyproject.toml; name a project")
+        extras.load("build", "vertex")
         with tempfile.TemporaryDirectory() as out:
             command = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", out]
             try:

@@ -11,7 +11,7 @@ from cloud.target import Document
 from cloud.vertex.logs import Logs
 from cloud.vertex.rest import Rest
 from cloud.vertex.settings import VertexSettings
-from tfps.errors import UserError
+from tfps.errors import RunError, UserError
 
 LABEL = "tfps-submission"  # of every job that this program has made; its value names the request
 KINDS = ("customJobs", "hyperparameterTuningJobs")
@@ -48,7 +48,12 @@ class VertexJobs:
         def find() -> dict[str, Any] | None:
             return next(self._all(kind, f"labels.{LABEL}={submission}"), None)
 
-        made = self._rest.create(f"{self._parent}/{kind}", labelled, find)
+        try:
+            made = self._rest.create(f"{self._parent}/{kind}", labelled, find)
+        except RunError as error:
+            raise RunError(
+                f"{error}; the job may exist all the same: look with the verb list"
+            ) from None
         return str(made["name"])
 
     def status(self, job: str) -> JobStatus:

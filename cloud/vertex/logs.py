@@ -9,6 +9,7 @@ from cloud.vertex.rest import Rest
 from tfps.cluster import JOBS
 
 _PAGE = 1000
+_SECONDS = len("2026-11-21T10:00:00")  # of a time stamp, what comes before parts of a second
 # Entries may come in later than younger ones; so far back is looked again.
 _LATE = datetime.timedelta(seconds=60)
 
@@ -41,9 +42,13 @@ class Logs:
             if name in self._told:
                 continue
             self._told[name] = stamp
-            self._newest = max(self._newest, stamp)
+            self._newest = max(self._newest, stamp[:_SECONDS])
             yield _task(entry), _text(entry)
-        self._told = {name: stamp for name, stamp in self._told.items() if stamp >= since}
+        self._told = {
+            name: stamp
+            for name, stamp in self._told.items()
+            if stamp[:_SECONDS] >= since[:_SECONDS]
+        }
 
     def _page(self, since: str, token: str) -> dict[str, Any]:
         body = {
@@ -56,8 +61,8 @@ class Logs:
 
 
 def _earlier(stamp: str) -> str:
-    """The point in time `_LATE` before one in RFC 3339."""
-    second = datetime.datetime.strptime(stamp[:19], "%Y-%m-%dT%H:%M:%S")
+    """The point in time `_LATE` before a whole second."""
+    second = datetime.datetime.strptime(stamp, "%Y-%m-%dT%H:%M:%S")
     return (second - _LATE).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -7,7 +7,7 @@ Google adds a machine type, add a line here.
 import re
 
 # Machine types that come with GPUs, and with none other.
-_BUILT_IN: dict[str, tuple[str, int]] = {
+BUILT_IN: dict[str, tuple[str, int]] = {
     "a2-highgpu-1g": ("NVIDIA_TESLA_A100", 1),
     "a2-highgpu-2g": ("NVIDIA_TESLA_A100", 2),
     "a2-highgpu-4g": ("NVIDIA_TESLA_A100", 4),
@@ -39,12 +39,12 @@ _BUILT_IN: dict[str, tuple[str, int]] = {
     "g4-standard-384": ("NVIDIA_RTX_PRO_6000", 8),
 }
 # GPUs that are added to an n1 machine: numbers of them by the least number of its vCPUs.
-_ADDED: dict[str, dict[int, tuple[int, ...]]] = {
+ADDED: dict[str, dict[int, tuple[int, ...]]] = {
     "NVIDIA_TESLA_P4": {0: (1, 2, 4), 32: (2, 4), 64: (4,)},
     "NVIDIA_TESLA_T4": {0: (1, 2, 4), 32: (2, 4), 64: (4,)},
     "NVIDIA_TESLA_V100": {0: (1, 2, 4, 8), 16: (2, 4, 8), 32: (4, 8), 64: (8,)},
 }
-_FAMILIES_WITH_GPUS = sorted({name.partition("-")[0] for name in _BUILT_IN})
+_FAMILIES_WITH_GPUS = sorted({name.partition("-")[0] for name in BUILT_IN})
 _MACHINE = r"([a-z][a-z0-9]*)-[a-z]+-(\d+)g?"
 
 
@@ -62,23 +62,23 @@ def mismatch(machine: str, accelerator: str, count: int) -> str:
     parts = re.fullmatch(_MACHINE, machine)
     if not parts:
         return f"{machine} is no machine type; write one such as n2-standard-8"
-    if machine in _BUILT_IN:
-        own = _BUILT_IN[machine]
+    if machine in BUILT_IN:
+        own = BUILT_IN[machine]
         wrong = "" if own == (accelerator, count) else f"{machine} has {own[0]}:{own[1]}"
         return f"{wrong}, not {_show(accelerator, count)}" if wrong else ""
     if parts[1] in _FAMILIES_WITH_GPUS:
-        known = [name for name in _BUILT_IN if name.startswith(f"{parts[1]}-")]
+        known = [name for name in BUILT_IN if name.startswith(f"{parts[1]}-")]
         return f"{machine} is not known; machine types of its family are {', '.join(known)}"
     if not accelerator:
         return ""
-    if accelerator not in _ADDED:
-        homes = [name for name, own in _BUILT_IN.items() if own[0] == accelerator]
-        known = sorted({own[0] for own in _BUILT_IN.values()} | set(_ADDED))
+    if accelerator not in ADDED:
+        homes = [name for name, own in BUILT_IN.items() if own[0] == accelerator]
+        known = sorted({own[0] for own in BUILT_IN.values()} | set(ADDED))
         mend = f"it comes with {', '.join(homes)}" if homes else f"GPUs are {', '.join(known)}"
         return f"{machine} cannot have a {accelerator}; {mend}"
     if parts[1] != "n1":
         return f"{machine} cannot have a {accelerator}; only n1 machines can"
-    by_cpus = _ADDED[accelerator]
+    by_cpus = ADDED[accelerator]
     counts = by_cpus[max(least for least in by_cpus if least <= int(parts[2]))]
     if count not in counts:
         numbers = " or ".join(map(str, counts))

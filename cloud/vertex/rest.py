@@ -29,14 +29,22 @@ class Rest:
     after a wait that doubles each time, or as long as the answer says.
     """
 
-    def __init__(self, session: Any):
+    def __init__(
+        self,
+        session: Any,
+        broken: tuple[type[Exception], ...],
+        expired: tuple[type[Exception], ...] = (),
+    ):
         """Uses a session of `requests`.
 
         Args:
             session: Adds the credentials; see `connect`.
+            broken: What it raises when there is no answer.
+            expired: What it raises when the credentials are not valid any more.
         """
         self._session = session
-        self._requests = extras.load("requests", _EXTRA)
+        self._broken = broken
+        self._expired = expired
 
     @classmethod
     def connect(cls, endpoint: str, project: str) -> "Rest":
@@ -52,7 +60,7 @@ class Rest:
         requests = extras.load("requests", _EXTRA)
         if endpoint:
             check_endpoint(endpoint)
-            return cls(requests.Session())
+            return cls(requests.Session(), (requests.RequestException,))
         auth = extras.load("google.auth", _EXTRA)
         transport = extras.load("google.auth.transport.requests", _EXTRA)
         try:
@@ -63,7 +71,9 @@ class Rest:
                 "login`, set GOOGLE_APPLICATION_CREDENTIALS to a service account's key file, or "
                 "give --dry_run"
             ) from None
-        return cls(transport.AuthorizedSession(credentials))
+        broken = (requests.RequestException, auth.exceptions.TransportError)
+        expired = (auth.exceptions.RefreshError,)
+        return cls(transport.AuthorizedSession(credentials), broken, expired)
 
     def get(self, url: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
         """What is at an address."""
@@ -118,7 +128,9 @@ class Rest:
             reason, asked_wait = "", 0.0
             try:
                 answer = self._session.request(method, url, json=body, timeout=_TIMEOUT)
-            except self._requests.RequestException as error:
+            except self._expired as error:
+                raise _refusal(401, " ".join(str(error).split())) from None
+            except self._broken as error:
                 reason = type(error).__name__
             else:
                 if answer.status_code < 400:
@@ -132,7 +144,6 @@ class Rest:
                 raise RunError(
                     f"{urllib.parse.urlsplit(url).netloc} has not answered for "
                     f"{_TRIES_SECONDS:g} s ({reason}); try again later"
-                    + ("; look with the verb list whether the job exists" if find else "")
                 )
             time.sleep(pause)
             wait *= 2
@@ -155,8 +166,16 @@ def check_endpoint(endpoint: str) -> None:
 
 
 def _decoded(answer: Any) -> dict[str, Any]:
-    found = answer.json() if answer.content else {}
-    return found if isinstance(found, dict) else {}
+    try:
+        found = json.loads(answer.text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise RunError(
+            f"{urllib.parse.urlsplit(answer.url).netloc} answered with something else than JSON, "
+            "perhaps a proxy did; look at https_proxy"
+        )
+    return found
 
 
 def _message(answer: Any) -> str:
@@ -174,7 +193,7 @@ def _seconds(text: str) -> float:
 
 def _refusal(status: int, message: str) -> UserError:
     mends = {
-        400: "correct the job",
+        400: "correct what was asked for",
         401: "get new credentials with `gcloud auth application-default login`",
         403: "grant the account roles/aiplatform.user (and roles/logging.viewer for the tasks' "
         "output) in --project, and enable the API aiplatform.googleapis.com there",

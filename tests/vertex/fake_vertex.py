@@ -27,8 +27,8 @@ class FakeVertex(ThreadingHTTPServer):
         states: States that a new job goes through, one further at each look at it.
         error: Message of a job that ends FAILED.
         faults: For each kind of request (create, get, list, cancel, logs) what goes wrong with the
-            next ones: a status; or "lost", where the request has its effect and the connection
-            breaks before the answer.
+            next ones: a status; "lost", where the request has its effect and the connection
+            breaks before the answer; or "page", an answer for people.
         entries: Log entries of every job: task_name and text.
         page_size: Items in one page of any answer.
         counts: Requests by kind.
@@ -105,7 +105,11 @@ class FakeVertex(ThreadingHTTPServer):
     def logged(self, body):
         self.queries.append(body)
         since = re.search(r'timestamp>="([^"]+)"', body["filter"])
-        shown = [entry for entry in self.entries if not since or entry["timestamp"] >= since[1]]
+        shown = [
+            entry
+            for entry in self.entries
+            if not since or entry["timestamp"] >= since[1].rstrip("Z")
+        ]
         shown.sort(key=lambda entry: entry["timestamp"])
         return self.page("entries", shown, body.get("pageToken", ""))
 
@@ -149,7 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self.connection.close()
             return
-        self._send(status, found)
+        self._send(status, "<html>" if fault == "page" else found)
 
     do_POST = do_GET  # noqa: N815
 

@@ -1,7 +1,9 @@
 """Jobs that Vertex AI would refuse, or that would waste what they cost: nothing is sent."""
 
 import pytest
+from google.cloud.aiplatform_v1.types import AcceleratorType
 
+from cloud.vertex import machines
 from tests.vertex.conftest import ARGUMENTS, CLUSTER, IMAGE, PLACE
 
 GPU = ("--worker_machine=g2-standard-8", "--worker_accelerator=NVIDIA_L4:1")
@@ -139,3 +141,8 @@ def test_a_mounted_bucket_is_named_by_its_own_name(submit):
     _, out, _ = submit(*PLACE, *CLUSTER, "--dry_run", "--", *arguments)
     assert "outputUriPrefix: gs://bucket/run\n" in out
     assert IMAGE in out
+
+
+def test_every_gpu_of_the_table_is_one_of_vertex():
+    own = {accelerator for accelerator, _ in machines.BUILT_IN.values()} | set(machines.ADDED)
+    assert own <= set(AcceleratorType.__members__)

@@ -12,7 +12,9 @@ import yaml
 
 from cloud.vertex import rest
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
+from tests.local_cloud.settings import Fault
 from tests.vertex.conftest import ARGUMENTS, CLUSTER, PLACE
+from tfps.errors import UserError
 
 ROOT = pathlib.Path(__file__).parents[2]
 JOB = (*CLUSTER, "--", *ARGUMENTS)
@@ -61,7 +63,9 @@ def test_a_request_is_given_up_in_the_end(cloud, vertex, vertex_submit, monkeypa
     vertex.faults["create"] = [503] * 100
     code, out, err = vertex_submit(*JOB)
     assert (code, out) == (3, "")
-    assert "has not answered for 0.3 s (503 the test wants 503); try again later; look with" in err
+    assert (
+        "has not answered for 0.3 s (503 the test wants 503); try again later; the job may" in err
+    )
     assert err.count("\n") == 1
 
 
@@ -102,6 +106,7 @@ def test_waiting_shows_states_and_lines_of_every_task(cloud, vertex, vertex_subm
 
 def test_late_lines_are_shown_once(cloud, vertex, vertex_submit):
     vertex.states = ("RUNNING",)
+    vertex.write("workerpool0-0", "old", 40)  # as far back as is looked again
     vertex.write("workerpool0-0", "first", 100)
 
     def write():
@@ -117,7 +122,7 @@ def test_late_lines_are_shown_once(cloud, vertex, vertex_submit):
     writer.join()
     assert code == 0
     shown = [line for line in out.splitlines() if line.startswith(("[chief]", "[worker"))]
-    assert shown == ["[chief] first", "[worker 0] late", "[chief] second"]
+    assert shown == ["[chief] old", "[chief] first", "[worker 0] late", "[chief] second"]
 
 
 def test_a_failed_job_tells_why(cloud, vertex, vertex_submit):
@@ -145,11 +150,20 @@ def test_a_job_is_followed_without_the_right_to_read_its_lines(cloud, vertex, ve
     assert vertex.counts["logs"] == 1
 
 
+def test_an_outage_leaves_the_job(cloud, vertex, vertex_submit, monkeypatch):
+    monkeypatch.setattr(rest, "_TRIES_SECONDS", 0.2)
+    vertex.faults["get"] = [503] * 100
+    code, _, err = vertex_submit("--wait", *JOB)
+    assert code == 3
+    assert "has not answered for 0.2 s" in err
+    assert f"the job goes on; follow it with `python -m cloud.submit follow {NAME}" in err
+
+
 def test_waiting_has_a_limit(cloud, vertex, vertex_submit):
     vertex.states = ("QUEUED",)
     code, _, err = vertex_submit("--wait", "--wait_seconds=0.1", *JOB)
     assert code == 3
-    assert f"{NAME} is QUEUED after 0.1 s (--wait_seconds) and goes on; follow it with" in err
+    assert f"{NAME} is QUEUED after 0.1 s (--wait_seconds); the job goes on; follow it with" in err
 
 
 def test_an_interrupt_leaves_the_job(cloud, vertex):
@@ -192,6 +206,21 @@ def test_google_gets_the_accounts_token_and_a_stand_in_does_not(cloud, vertex):
         session = rest.Rest.connect(endpoint, "my-project")
         session.post(f"{vertex.endpoint}/v2/entries:list", {"filter": ""})
         assert vertex.headers["Authorization"] == token
+
+
+def test_expired_credentials_are_told(cloud, vertex):
+    cloud.set(faults=(Fault("401", ("token",), fraction=1.0),))
+    session = rest.Rest.connect("", "my-project")
+    with pytest.raises(UserError, match=r"refuses \(401\): .*; get new credentials with `gcloud"):
+        session.post(f"{vertex.endpoint}/v2/entries:list", {"filter": ""})
+    assert vertex.counts == {}
+
+
+def test_an_answer_of_somebody_else_is_told(vertex, vertex_submit):
+    vertex.faults["list"] = ["page"]
+    code, _, err = vertex_submit("list")
+    assert code == 3
+    assert "answered with something else than JSON, perhaps a proxy did" in err
 
 
 @pytest.mark.parametrize(
