@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfps.data import records
 from tfps.data.readable_batches import readable_batches
-from tfps.data.record_source import RecordSource
+from tfps.data.record_source import RecordSource, untouched
 from tfps.epoch_order import EpochOrder
 from tfps.experiment import Experiment
 from tfps.read_ahead import ReadAhead, ReadBatch
@@ -31,6 +31,9 @@ class Closures:
             finite, or -1; `worker` is the index of the worker, `began` the time on its clock
             (seconds since 1970) and `seconds` how long the closure ran. Where there may be bad
             records, a lease ends before the first batch that cannot be read.
+        open: (source, first int64) -> records read, int64. Fetches the beginning of a lease, from
+            its first record on, so that the worker's client of storage holds it already when the
+            lease is trained. What goes wrong is left to the lease itself.
         evaluate: (source, count int64) -> (loss_sum, labels, predictions). Every record of a shard
             once, in order; `loss_sum` is the sum over records of the loss of their batch; labels
             and predictions are dicts by name.
@@ -75,6 +78,9 @@ class Closures:
         source = RecordSource.signature()
         self.train = tf.function(
             self._train, input_signature=[source, tf.TensorSpec([4], tf.int64)], autograph=False
+        )
+        self.open = tf.function(
+            self._open, input_signature=[source, tf.TensorSpec([], tf.int64)], autograph=False
         )
         self.evaluate = tf.function(
             self._evaluate, input_signature=[source, tf.TensorSpec([], tf.int64)], autograph=False
@@ -161,6 +167,15 @@ class Closures:
             return ReadBatch(features, labels, number, bad)
 
         return read
+
+    def _open(self, source: RecordSource, first: tf.Tensor) -> tf.Tensor:
+        source = source._replace(path=self._locate(source.path))
+        block = max(1, self._block_batches) * self._batch_size
+        _, offset = source.known(first // block * block)
+        # A failure uses up the number, so that it comes once.
+        numbered = tf.data.Dataset.zip((tf.data.Dataset.range(1), source.from_byte(offset)))
+        read = untouched(numbered).ignore_errors()
+        return read.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1)
 
     def _evaluate(self, source: RecordSource, count: tf.Tensor) -> tuple[tf.Tensor, ...]:
         total = tf.cast(-(-count // self._batch_size), tf.int32)

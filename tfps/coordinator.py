@@ -21,6 +21,7 @@ from tfps.experiment import Train
 from tfps.lease import Lease
 from tfps.lease_length import LeaseLength
 from tfps.lease_queue import LeaseQueue
+from tfps.lease_warmer import LeaseWarmer
 from tfps.ps_calls import PsCalls
 from tfps.store.lease_progress import LeaseProgress, SlotProgress
 from tfps.task_watch import TaskWatch
@@ -93,6 +94,7 @@ class Coordinator:
         # What a lost worker may have pushed without having recorded it.
         self._most_unrecorded = train.batch_size * (1 + train.pipeline_depth)
         self._diagnosis = Diagnosis(watch)
+        self._warmer = LeaseWarmer(executor, closures, train.batch_size)
         self._stall_seconds = stall_seconds
         self._in_flight: dict[concurrent.futures.Future, tuple[int, Lease]] = {}
         self._free_slots = list(range(slots(executor)))
@@ -249,6 +251,9 @@ class Coordinator:
         if self._in_flight:
             self._rows = self._ps_calls("reading progress", self._progress.read)
             self._tell_lost_workers()
+            self._warmer.update(
+                dict(self._in_flight.values()), self._rows, self.lease_length.step_seconds
+            )
             for slot, lease in self._in_flight.values():
                 examples += self._trained(lease, self._rows[slot])
                 loss += self._rows[slot].loss_sum

@@ -3,6 +3,7 @@
 import concurrent.futures
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -27,8 +28,11 @@ class Executor(Protocol):
     def worker_index(self) -> tf.Tensor:
         """In a closure, the index of the worker that runs it, scalar int64."""
 
-    def schedule(self, closure: Callable, args: Sequence[Any]) -> concurrent.futures.Future:
+    def schedule(self, closure: Callable, args: Sequence[Any]) -> Future:
         """Queues a closure; its result, as NumPy values, or its error arrives in the future."""
+
+    def run_on(self, worker: int, function: Callable, args: Sequence[Any]) -> Future:
+        """Calls a traced function on a worker at once, beside the closure that runs there."""
 
     def root_error(self, error: BaseException) -> BaseException:
         """The error behind a future's error; one cancelled for another's failure knows not."""
@@ -43,14 +47,19 @@ class LocalExecutor:
     def __init__(self) -> None:
         self.gpus = len(tf.config.list_logical_devices("GPU"))
         self._pool = concurrent.futures.ThreadPoolExecutor(1, "closure")
+        self._beside = concurrent.futures.ThreadPoolExecutor(1, "beside")
 
     def worker_index(self) -> tf.Tensor:
         """See `Executor`."""
         return tf.constant(0, tf.int64)
 
-    def schedule(self, closure: Callable, args: Sequence[Any]) -> concurrent.futures.Future:
+    def schedule(self, closure: Callable, args: Sequence[Any]) -> Future:
         """See `Executor`."""
         return self._pool.submit(lambda: _to_numpy(closure(*args)))
+
+    def run_on(self, worker: int, function: Callable, args: Sequence[Any]) -> Future:
+        """See `Executor`."""
+        return self._beside.submit(lambda: _to_numpy(function(*args)))
 
     def root_error(self, error: BaseException) -> BaseException:
         """See `Executor`."""
@@ -73,14 +82,24 @@ class ClusterExecutor:
         self.gpus = min(_gpus_of(worker) for worker in range(workers))
         self._coordinator = coordinator
         self._pool = concurrent.futures.ThreadPoolExecutor(4 * workers + 4, "fetch")
+        self._beside = concurrent.futures.ThreadPoolExecutor(workers, "beside")
 
     def worker_index(self) -> tf.Tensor:
         """See `Executor`."""
         return tf.distribute.coordinator.experimental_get_current_worker_index()
 
-    def schedule(self, closure: Callable, args: Sequence[Any]) -> concurrent.futures.Future:
+    def schedule(self, closure: Callable, args: Sequence[Any]) -> Future:
         """See `Executor`."""
         return self._pool.submit(_fetch, self._coordinator.schedule(closure, args=tuple(args)))
+
+    def run_on(self, worker: int, function: Callable, args: Sequence[Any]) -> Future:
+        """See `Executor`."""
+
+        def call() -> Any:
+            with tf.device(f"/job:worker/replica:0/task:{worker}/device:CPU:0"):
+                return _to_numpy(function(*args))
+
+        return self._beside.submit(call)
 
     def root_error(self, error: BaseException) -> BaseException:
         """See `Executor`."""

@@ -27,6 +27,11 @@ class LeaseLength:
         self._step_seconds: float | None = None
 
     @property
+    def step_seconds(self) -> float | None:
+        """How long a step takes; None while none was measured."""
+        return self._step_seconds
+
+    @property
     def steps(self) -> int:
         """Steps that take as long as a lease should."""
         return self._within(self._target_seconds, _FIRST_STEPS)

@@ -20,6 +20,7 @@ from absl import flags
 
 from tfps.cluster import Cluster, decode
 from tfps.errors import EXIT_OK, EXIT_RUN, UserError
+from tfps.storage import settings
 from trainer import entry, field_flags, terminal
 from trainer.job_paths import JobPaths
 from trainer.platform import Platform
@@ -126,6 +127,8 @@ def main() -> int:
         _log.info("running as %s", Platform.of(os.environ).role(cluster))
     if cluster.job == "ps" or (cluster.job == "chief" and not cluster.is_local):
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # they hold and coordinate; workers compute
+    if cluster.job == "worker" or cluster.is_local:
+        settings.keep_blocks()
     if cluster.job == "chief" or _FLAGS.dry_run:
         return _run_chief(cluster, display, paths.export)
     return _run_evaluator(cluster) if cluster.job == "evaluator" else _run_server(cluster)

@@ -20,3 +20,12 @@ def test_a_read_without_an_answer_ends_before_a_run_is_taken_for_stalled():
     delays = [min(0.25 * 2**retry, 16.0) for retry in range(settings.RETRIES)]
     seconds = (settings.RETRIES + 1) * settings.IDLE_SECONDS + sum(delays)
     assert 170 < seconds < 200  # as docs/storage.md says; --stall_seconds is 600
+
+
+def test_blocks_are_kept_where_the_environment_says_nothing_else(monkeypatch):
+    monkeypatch.delenv("GCS_READ_CACHE_MAX_SIZE_MB", raising=False)
+    settings.keep_blocks()
+    assert os.environ["GCS_READ_CACHE_MAX_SIZE_MB"] == "32"
+    monkeypatch.setenv("GCS_READ_CACHE_MAX_SIZE_MB", "0")
+    settings.keep_blocks()
+    assert os.environ["GCS_READ_CACHE_MAX_SIZE_MB"] == "0"
