@@ -67,13 +67,14 @@ def _earlier(stamp: str) -> str:
 
 
 def _task(entry: dict[str, Any]) -> str:
-    """The task for people: workerpool1-0 is worker 0."""
+    """The task for people: workerpool1-0 is worker 0, in a trial trial 7 worker 0."""
     name = str(entry.get("resource", {}).get("labels", {}).get("task_name", "service"))
-    match = re.fullmatch(r"workerpool([0-3])-(\d+)", name)
-    if not match:
-        return name
-    job = JOBS[int(match[1])]
-    return job if job == "chief" else f"{job} {match[2]}"
+    if match := re.fullmatch(r"workerpool([0-3])-(\d+)", name):
+        job = JOBS[int(match[1])]
+        name = job if job == "chief" else f"{job} {match[2]}"
+    labels = entry.get("labels", {})
+    trial = labels.get("trial_id") or labels.get("ml.googleapis.com/trial_id")
+    return f"trial {trial} {name}" if trial else name
 
 
 def _text(entry: dict[str, Any]) -> str:

@@ -19,6 +19,7 @@ from cloud.vertex.study import Study
 from cloud.vertex.tuning_job import tuning_job
 from tfps import python_config
 from tfps.errors import UserError
+from tfps.storage import cloud_path
 
 _TEXTS = {
     "project": "Id of the project, which is billed.",
@@ -126,8 +127,10 @@ class VertexTarget(RemoteTarget):
         checks.check(spec, self._settings)
         if self._study is None:
             return (custom_job(spec, self._settings),)
-        if not spec.job_dir:
-            raise UserError("--tune needs --job_dir, below which each trial has its directory")
+        if not cloud_path.is_cloud(spec.job_dir):
+            raise UserError(
+                "--tune needs --job_dir=gs://BUCKET/PATH, below which each trial has its own"
+            )
         return (tuning_job(spec, self._settings, self._study),)
 
     def sender(self) -> VertexJobs:

@@ -5,7 +5,7 @@ import pytest
 from cloud.vertex.parameter import Parameter
 from cloud.vertex.study import Study
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
-from tests.vertex.conftest import ARGUMENTS, CLUSTER
+from tests.vertex.conftest import ARGUMENTS, CLUSTER, PLACE
 from tfps.errors import UserError
 
 RATE = Parameter.between("task.rate", 0.1, 1.0)
@@ -58,13 +58,27 @@ def test_a_parameter_that_cannot_be(make, message):
     assert message in str(caught.value)
 
 
+def test_trials_have_directories_of_their_own(submit, tmp_path):
+    (tmp_path / "study.py").write_text(FILE)
+    flags = (*PLACE, *CLUSTER, f"--tune={tmp_path}/study.py", "--dry_run", "--")
+    for job_dir in ("/gcs/bucket/run", ""):
+        module = "trainer.task" if job_dir else "my.task"
+        arguments = (*ARGUMENTS[:1], *([f"--job_dir={job_dir}"] if job_dir else []))
+        code, out, err = submit(f"--module={module}", *flags, *arguments)
+        assert (code, out) == (2, "")
+        assert "--tune needs --job_dir=gs://BUCKET/PATH, below which each trial has its own" in err
+
+
 def test_a_study_is_sent_once_and_followed(cloud, vertex, vertex_submit, tmp_path):
     (tmp_path / "study.py").write_text(FILE)
     vertex.faults["create"] = ["lost"]
+    label = "ml.googleapis.com/trial_id"
+    vertex.write("workerpool1-0", "learning", 1, labels={label: "2"})
     flags = (*CLUSTER, f"--tune={tmp_path}/study.py", "--wait", "--", *ARGUMENTS)
     code, out, _ = vertex_submit(*flags)
     assert code == 0
     assert "[submit] smoke: SUCCEEDED" in out
+    assert "[trial 2 worker 0] learning" in out
     job = vertex.created
     assert "/hyperparameterTuningJobs/" in job.name
     assert (job.max_trial_count, job.parallel_trial_count, job.max_failed_trial_count) == (6, 2, 1)
