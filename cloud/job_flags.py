@@ -159,6 +159,6 @@ def _pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
 
 
 def _default_name(arguments: Sequence[str]) -> str:
-    """The stem of the config, which a name may lack; JobSpec checks it as any other."""
-    config = flag_value("config", arguments)
-    return pathlib.PurePath(config).stem.rpartition(".")[2].lower().replace("_", "-") or "tfps"
+    """The last part of the config's name; JobSpec checks it as any other."""
+    file = pathlib.PurePath(flag_value("config", arguments)).name
+    return file.removesuffix(".py").rpartition(".")[2].lower().replace("_", "-") or "tfps"

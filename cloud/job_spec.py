@@ -117,7 +117,7 @@ def _check_arguments(spec: JobSpec) -> None:
             f"--module={spec.module}: there is no such module to run with `python -m`; write a "
             "dotted name such as trainer.task"
         )
-    if spec.module == "trainer.task":
+    if spec.module == "trainer.task" and not spec.argument("flagfile"):  # which may have them
         for name in ("config", "job_dir"):
             if not spec.argument(name):
                 raise UserError(f"the tasks' arguments have no --{name}: add it after --")

@@ -31,6 +31,15 @@ def test_without_flags_a_job_is_one_process():
     assert build() == JobSpec("my-model", tuple(ARGUMENTS), (Role("chief"),))
 
 
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [("configs/my_model.py", "my-model"), ("configs.my_model", "my-model"), ("mine.py", "mine")],
+)
+def test_a_job_is_named_by_its_config(config, name):
+    assert build(arguments=[f"--config={config}", "--job_dir=x"]).name == name
+    assert build("--module=my.task", arguments=["--x"]).name == "tfps"
+
+
 def test_a_flag_of_a_role_comes_before_everybodys():
     spec = build(
         *("--workers=3", "--ps=2", "--evaluator", "--machine=n2-standard-8", "--memory=16GiB"),

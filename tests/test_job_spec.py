@@ -14,6 +14,7 @@ def test_what_a_job_says_of_itself():
     assert (SPEC.tasks, SPEC.job_dir) == (5, "gs://b/run")
     assert SPEC.role("worker") == Role("worker", 2)
     assert SPEC.replicas("ps") == 1
+    assert dataclasses.replace(SPEC, arguments=("--flagfile=flags.txt",)).job_dir == ""
     alone = dataclasses.replace(SPEC, roles=(Role("chief"),))
     assert (alone.role("ps"), alone.replicas("ps"), alone.tasks) == (None, 0, 1)
 

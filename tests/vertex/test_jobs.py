@@ -186,7 +186,7 @@ def test_an_interrupt_leaves_the_job(cloud, vertex):
 
 
 def test_jobs_are_listed_described_followed_and_ended(cloud, vertex, vertex_submit):
-    vertex.states = ("RUNNING",)
+    vertex.states, vertex.page_size = ("RUNNING",), 1
     for name in ("first", "second", "third"):
         assert vertex_submit(f"--name={name}", *JOB)[0] == 0
     vertex.jobs[NAME].labels.clear()  # as one that somebody else has made
