@@ -60,7 +60,9 @@ class Rest:
         requests = extras.load("requests", _EXTRA)
         if endpoint:
             check_endpoint(endpoint)
-            return cls(requests.Session(), (requests.RequestException,))
+            session = requests.Session()
+            session.trust_env = False  # neither a proxy nor ~/.netrc
+            return cls(session, (requests.RequestException,))
         auth = extras.load("google.auth", _EXTRA)
         transport = extras.load("google.auth.transport.requests", _EXTRA)
         try:

@@ -208,6 +208,13 @@ def test_google_gets_the_accounts_token_and_a_stand_in_does_not(cloud, vertex):
         assert vertex.headers["Authorization"] == token
 
 
+def test_a_stand_in_is_not_reached_through_a_proxy(vertex, vertex_submit, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    assert vertex_submit("list")[0] == 0
+    assert vertex.counts == {"list": 2}
+
+
 def test_expired_credentials_are_told(cloud, vertex):
     cloud.set(faults=(Fault("401", ("token",), fraction=1.0),))
     session = rest.Rest.connect("", "my-project")
