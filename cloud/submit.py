@@ -22,6 +22,8 @@ from tfps.errors import RunError, UserError
 _TARGETS = {
     "local": "cloud.local_target",
     "vertex": "cloud.vertex.target",
+    "jobset": "cloud.kubernetes.target",
+    "tfjob": "cloud.kubernetes.target",
 }
 _VERBS = ("submit", "follow", "cancel", "describe", "list")
 
@@ -43,7 +45,7 @@ def _defined() -> flags.FlagValues:
         flags.DEFINE_float(name, default, text, lower_bound=0.0, flag_values=values)
     flags.DEFINE_boolean("help", False, "Show this help.", short_name="h", flag_values=values)
     job_flags.define(values)
-    for module in _TARGETS.values():
+    for module in dict.fromkeys(_TARGETS.values()):
         importlib.import_module(module).define_flags(values)
     return values
 
@@ -113,7 +115,7 @@ def _target(values: flags.FlagValues) -> Target:
     by_module = values.flags_by_module_dict()
     for name, module in _TARGETS.items():
         for flag in by_module.get(module, ()):
-            if flag.present and name != values.target:
+            if flag.present and module != _TARGETS[values.target]:
                 raise UserError(f"--{flag.name} is of --target={name}, not {values.target}")
     found: Target = importlib.import_module(_TARGETS[values.target]).from_flags(values)
     return found
