@@ -24,6 +24,7 @@ _TARGETS = {
     "vertex": "cloud.vertex.target",
     "jobset": "cloud.kubernetes.target",
     "tfjob": "cloud.kubernetes.target",
+    "slurm": "cloud.slurm.target",
 }
 _VERBS = ("submit", "follow", "cancel", "describe", "list")
 

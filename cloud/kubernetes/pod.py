@@ -1,11 +1,11 @@
 """The pod of one task, which is the same for every kind of job on Kubernetes."""
 
 import dataclasses
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cloud.grace import grace_seconds
 from cloud.job_spec import JobSpec
 from cloud.role import Role
 from tfps.errors import UserError
@@ -17,7 +17,6 @@ MANAGED_BY = {"app.kubernetes.io/managed-by": "tfps"}
 
 _USER = 1000  # of the image that `make image` builds
 _SCRATCH = "/tmp"  # noqa: S108 - of the container, on a volume of its own
-_GRACE_SECONDS = 25.0  # of trainer.task, unless the arguments say otherwise
 _END_SECONDS = 15  # for a task to end after its grace
 _GPU = "nvidia.com/gpu"
 _GKE_GPU = "cloud.google.com/gke-accelerator"
@@ -85,7 +84,7 @@ def check(spec: JobSpec, target: str) -> None:
                 f"{role.job}: accelerator={role.accelerator}, but the {role.job} of a cluster "
                 "computes nothing on a GPU; give GPUs to the workers with --worker_accelerator"
             )
-    _grace_seconds(spec)
+    grace_seconds(spec)
 
 
 def template(
@@ -107,7 +106,7 @@ def template(
         "enableServiceLinks": False,
         # The task is then not process 1, which the kernel shields from SIGTERM by default.
         "shareProcessNamespace": True,
-        "terminationGracePeriodSeconds": _grace_seconds(spec) + _END_SECONDS,
+        "terminationGracePeriodSeconds": grace_seconds(spec) + _END_SECONDS,
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": _USER,
@@ -221,13 +220,6 @@ def _tolerations(spec: JobSpec, role: Role) -> list[dict[str, str]]:
             {"key": _GKE_SPOT, "operator": "Equal", "value": "true", "effect": "NoSchedule"}
         )
     return tolerations
-
-
-def _grace_seconds(spec: JobSpec) -> int:
-    text = spec.argument("grace_seconds") or str(_GRACE_SECONDS)
-    if not re.fullmatch(r"\d{1,6}(\.\d+)?", text):
-        raise UserError(f"--grace_seconds={text} is no number of seconds; write one such as 25")
-    return math.ceil(float(text))
 
 
 def _quantity(number: int) -> str:

@@ -62,7 +62,7 @@ def from_flags(values: flags.FlagValues) -> "KubernetesTarget":
         volumes=tuple(Volume.parse(text) for text in values.volume),
         applies=values.apply,
         # Pods' logs can be read as soon as they are written.
-        patience=Patience(values.wait_seconds, values.poll_seconds, values.poll_seconds),
+        patience=Patience(values.wait_seconds, values.poll_seconds, last_looks=1),
     )
 
 

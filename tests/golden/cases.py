@@ -34,11 +34,32 @@ _VERTEX = (
 )
 _PACKAGE = (*_VERTEX, "--package=gs://bucket/staging/packages/0123/tfps-0.1.0.tar.gz")
 _LOCAL = ("--target=local", "--log_dir=/runs/criteo/logs")
+_KUBERNETES = ("--namespace=training", "--image=registry.example.com/tfps:1")
+_PODS = ("--workers=4", "--ps=2", "--cpus=6", "--memory=24GiB", "--ps_memory=100GiB")
+_POD_KINDS = {
+    **_KINDS,
+    "gpu": ("--worker_accelerator=nvidia-l4:1", "--service_account=trainer"),
+    "evaluator": ("--evaluator", "--evaluator_memory=120GiB", "--ps_disk_gb=200"),
+    "volume": ("--volume=datasets:/data", "--volume=jobs:/jobs", "--restarts=5"),
+}
+_SLURM = ("--target=slurm", "--partition=training", "--account=ads", "--nodes=4")
+_SLURM_KINDS = {
+    "cpu": ("--timeout_seconds=86400",),
+    "gpu": ("--worker_accelerator=a100:2", "--machine=epyc"),
+    "spot": ("--partition=preemptible", "--qos=low", "--label=team=ads", "--env=TZ=UTC"),
+    "evaluator": ("--evaluator", "--evaluator_memory=120GiB", "--ps_disk_gb=200"),
+}
 
 # Flags by the name of the file that keeps the requests.
 CASES = {
     **{f"local-{kind}": (*_LOCAL, *_CLUSTER, *flags) for kind, flags in _KINDS.items()},
     **{f"vertex-{kind}": (*_VERTEX, *_CLUSTER, *flags) for kind, flags in _KINDS.items()},
+    **{
+        f"{target}-{kind}": (f"--target={target}", *_KUBERNETES, *_PODS, *flags)
+        for target in ("jobset", "tfjob")
+        for kind, flags in _POD_KINDS.items()
+    },
+    **{f"slurm-{kind}": (*_SLURM, *_PODS, *flags) for kind, flags in _SLURM_KINDS.items()},
     "vertex-tuning": (*_VERTEX, *_CLUSTER, "--tune=configs/studies/criteo.py"),
     "vertex-package": (*_PACKAGE, *_CLUSTER),
     "vertex-alone": (*_VERTEX, "--machine=n2-standard-16"),
