@@ -11,7 +11,7 @@ from tfps.errors import RunError, UserError
 
 _EXTRA = "kubernetes"
 _REQUEST_SECONDS = (10.0, 60.0)  # to connect, and for the answer
-_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0)  # between tries, if the server does not say
+_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0)  # between tries, if the server does not say
 _LONGEST_WAIT = 60.0
 _TRANSIENT = (429, 500, 502, 503, 504)
 _IN_POD = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"

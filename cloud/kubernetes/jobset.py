@@ -7,7 +7,8 @@ from typing import Any
 from cloud.job_spec import JobSpec
 from cloud.kubernetes import pod
 from cloud.kubernetes.kind import JOBSET
-from cloud.kubernetes.pod import CONTAINER, MANAGED_BY, PORT, Volume
+from cloud.kubernetes.pod import CONTAINER, MANAGED_BY, PORT
+from cloud.kubernetes.volume import Volume
 from cloud.role import Role
 from tfps.cluster import TF_CONFIG
 from tfps.errors import EXIT_BUG, EXIT_RUN, EXIT_USER

@@ -1,12 +1,11 @@
 """The pod of one task, which is the same for every kind of job on Kubernetes."""
 
-import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cloud.grace import grace_seconds
 from cloud.job_spec import JobSpec
+from cloud.kubernetes.volume import SCRATCH, Volume
 from cloud.role import Role
 from tfps.errors import UserError
 
@@ -16,7 +15,6 @@ PORT_NAME = "tfjob-port"
 MANAGED_BY = {"app.kubernetes.io/managed-by": "tfps"}
 
 _USER = 1000  # of the image that `make image` builds
-_SCRATCH = "/tmp"  # noqa: S108 - of the container, on a volume of its own
 _END_SECONDS = 15  # for a task to end after its grace
 _GPU = "nvidia.com/gpu"
 _GKE_GPU = "cloud.google.com/gke-accelerator"
@@ -24,34 +22,6 @@ _GKE_SPOT = "cloud.google.com/gke-spot"
 _PREEMPTIBLE = ("worker", "evaluator")  # those whose loss costs nothing that was trained
 _SERVERS = ("worker", "ps")
 _UNITS = {"Gi": 1 << 30, "Mi": 1 << 20, "Ki": 1 << 10}
-
-
-@dataclasses.dataclass(frozen=True)
-class Volume:
-    """A persistent volume claim that every task mounts.
-
-    Attributes:
-        claim: Name of the claim, which more than one node must be able to mount.
-        path: Where.
-    """
-
-    claim: str
-    path: str
-
-    @classmethod
-    def parse(cls, text: str) -> "Volume":
-        """Reads CLAIM:/PATH.
-
-        Raises:
-            UserError: If it is anything else.
-        """
-        match = re.fullmatch(r"(?P<claim>[a-z0-9]([a-z0-9.-]*[a-z0-9])?):(?P<path>/[^:]+)", text)
-        if not match or match["path"].rstrip("/") in ("", _SCRATCH):
-            raise UserError(
-                f"--volume={text}: write CLAIM:/PATH, a persistent volume claim and where to "
-                f"mount it, which may not be / or {_SCRATCH}"
-            )
-        return cls(match["claim"], match["path"])
 
 
 def check(spec: JobSpec, target: str) -> None:
@@ -136,9 +106,9 @@ def template(
 def _container(
     spec: JobSpec, role: Role, volumes: Sequence[Volume], environment: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    own = {"HOME": _SCRATCH, "PYTHONUNBUFFERED": "1"} | dict(spec.environment)
+    own = {"HOME": SCRATCH, "PYTHONUNBUFFERED": "1"} | dict(spec.environment)
     env = [{"name": name, "value": _literal(value)} for name, value in own.items()]
-    mounts = [{"name": "scratch", "mountPath": _SCRATCH}]
+    mounts = [{"name": "scratch", "mountPath": SCRATCH}]
     mounts += [{"name": f"volume-{i}", "mountPath": each.path} for i, each in enumerate(volumes)]
     container: dict[str, Any] = {
         "name": CONTAINER,

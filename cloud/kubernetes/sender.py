@@ -43,7 +43,7 @@ class KubernetesSender:
         self._create_policy(name, policy, submission)
         try:
             made = self._create_job(name, job, submission)
-        except BaseException:
+        except UserError:  # after any other error the job may be there
             self._delete_policy(name)
             raise
         self._tie(name, made)

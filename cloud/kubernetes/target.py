@@ -13,9 +13,9 @@ from cloud.kubernetes.cluster import KubernetesCluster
 from cloud.kubernetes.jobset import jobset
 from cloud.kubernetes.kind import JOBSET, TFJOB, KubernetesKind
 from cloud.kubernetes.network_policy import network_policy
-from cloud.kubernetes.pod import Volume
 from cloud.kubernetes.sender import KubernetesSender
 from cloud.kubernetes.tfjob import tfjob
+from cloud.kubernetes.volume import Volume
 from cloud.remote_target import RemoteTarget
 from cloud.target import Document
 from tfps.errors import EXIT_OK, UserError

@@ -6,7 +6,8 @@ from typing import Any
 from cloud.job_spec import JobSpec
 from cloud.kubernetes import pod
 from cloud.kubernetes.kind import TFJOB
-from cloud.kubernetes.pod import MANAGED_BY, Volume
+from cloud.kubernetes.pod import MANAGED_BY
+from cloud.kubernetes.volume import Volume
 from tfps.errors import UserError
 
 _TYPES = {"chief": "Chief", "worker": "Worker", "ps": "PS", "evaluator": "Evaluator"}

@@ -10,6 +10,7 @@ from cloud.job_spec import JobSpec
 from cloud.role import Role
 from cloud.slurm import placement, task
 from cloud.slurm.placement import Placement
+from cloud.slurm.sender import MARK
 from tfps.cluster import JOBS
 from tfps.errors import UserError
 
@@ -27,7 +28,8 @@ run=$(mktemp -d)
 # start JOB TASKS OPTION…: the tasks of one role, each on the node where the others look for it.
 start() {{
   {python} -m cloud.slurm.task nodes "$1" > "$run/$1" || exit 2
-  SLURM_HOSTFILE="$run/$1" srun --distribution=arbitrary --ntasks="$2" --overlap --cpu-bind=none \\
+  SLURM_HOSTFILE="$run/$1" srun --distribution=arbitrary --ntasks="$2" \\
+    --nodes="$(sort --unique "$run/$1" | wc --lines)" --overlap --cpu-bind=none --mpi=none \\
     --kill-on-bad-exit=0 --no-kill --wait=0 --open-mode=append "${{@:3}}" \\
     {python} -m cloud.slurm.task run "$1" {command} &
 }}
@@ -164,8 +166,7 @@ def _options(spec: JobSpec, allocation: Allocation, placed: Placement) -> Iterat
     for name in ("partition", "account", "qos"):
         if value := getattr(allocation, name):
             yield f"{name}={shlex.quote(value)}"
-    if spec.labels:
-        yield "comment=" + ",".join(f"{key}={value}" for key, value in spec.labels.items())
+    yield "comment=" + ",".join([MARK, *(f"{key}={value}" for key, value in spec.labels.items())])
     if spec.timeout_seconds:
         yield f"time={math.ceil(spec.timeout_seconds / 60)}"
     yield "requeue"

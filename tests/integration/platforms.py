@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tfps.cluster import JOBS
-
 _POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 _PORT = ":2222"
 
@@ -52,37 +50,6 @@ def tfjob(manifest: Mapping[str, Any]) -> Iterator[Replica]:
             config = {"cluster": cluster, "task": task, "environment": "cloud"}
             own = {**_POD, "TF_CONFIG": json.dumps(config)}
             yield _container(f"{kind.lower()} {index}", role["template"], {}, own)
-
-
-def vertex(job: Mapping[str, Any]) -> Iterator[Replica]:
-    """A CustomJob's: the evaluator is in CLUSTER_SPEC alone."""
-    pools = job["jobSpec"]["workerPoolSpecs"]
-    hosts = {
-        f"workerpool{number}": [
-            f"training-workerpool{number}-ab-{i}{_PORT}" for i in range(int(pool["replicaCount"]))
-        ]
-        for number, pool in enumerate(pools)
-    }
-    cluster = {name: hosts[f"workerpool{number}"] for number, name in enumerate(JOBS[:3])}
-    output = job["jobSpec"]["baseOutputDirectory"]["outputUriPrefix"]
-    common = {
-        "CLOUD_ML_PROJECT_ID": "123456",
-        "CLOUD_ML_JOB_ID": "42",
-        "AIP_MODEL_DIR": f"{output}/model/",
-        "AIP_CHECKPOINT_DIR": f"{output}/checkpoints/",
-        "AIP_TENSORBOARD_LOG_DIR": f"{output}/logs/",
-    }
-    for number, pool in enumerate(pools):
-        container = pool["containerSpec"]
-        for index in range(int(pool["replicaCount"])):
-            task = {"type": JOBS[number], "index": index, "cloud": f"ab-{index}"}
-            config = {"cluster": cluster, "environment": "cloud", "job": {}, "task": task}
-            pooled = {"type": f"workerpool{number}", "index": index}
-            spec = {"cluster": hosts, "environment": "cloud", "task": pooled, "job": "{}"}
-            own = {each["name"]: each["value"] for each in container.get("env", ())}
-            own |= {"TF_CONFIG": json.dumps(config), "CLUSTER_SPEC": json.dumps(spec)}
-            argv = [*container["command"], *container["args"]]
-            yield Replica(f"{JOBS[number]} {index}", argv, common | own)
 
 
 def _container(

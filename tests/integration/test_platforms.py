@@ -2,7 +2,7 @@
 
 Each request is rendered by `cloud.submit`; each replica's command is started as a process with the
 environment that the platform is documented to give it, its addresses on this machine. The bucket
-is a directory.
+is a directory. For Vertex AI see test_vertex_training.py.
 """
 
 import contextlib
@@ -27,25 +27,19 @@ from cloud.ports import Ports
 
 JOB = ("--workers=2", "--ps=1", "--evaluator", "--machine=n2-standard-8", "--image=r/tfps:1")
 PLATFORMS = {
-    "jobset": (platforms.jobset, (), "Kubernetes (JobSet)", "export"),
-    "tfjob": (platforms.tfjob, (), "Kubernetes (TFJob)", "export"),
-    "vertex": (
-        platforms.vertex,
-        ("--project=my-project", "--region=us-central1"),
-        "Vertex AI",
-        "model",
-    ),
+    "jobset": (platforms.jobset, "Kubernetes (JobSet)"),
+    "tfjob": (platforms.tfjob, "Kubernetes (TFJob)"),
 }
 ADDRESS = re.compile(r"[a-z0-9.-]+:2222\b")
 
 
-def rendered(target: str, flags: tuple[str, ...]) -> dict[str, Any]:
+def rendered(target: str) -> dict[str, Any]:
     """The request that makes the job."""
     arguments = ["--config=configs/smoke.py", "--train_data=gs://bucket/train"]
     arguments += ["--eval_data=gs://bucket/eval", "--job_dir=gs://bucket/run"]
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        argv = ["submit", f"--target={target}", *JOB, *flags, "--dry_run", "--", *arguments]
+        argv = ["submit", f"--target={target}", *JOB, "--dry_run", "--", *arguments]
         assert submit.main(argv) == 0
     *_, job = yaml.safe_load_all(printed.getvalue())
     return job
@@ -88,16 +82,15 @@ def started(
     [
         "jobset",
         pytest.param("tfjob", marks=pytest.mark.slow),
-        pytest.param("vertex", marks=pytest.mark.slow),
     ],
 )
 def test_a_rendered_job_trains(target: str, datasets: Datasets, tmp_path: pathlib.Path) -> None:
     replicas_of: Callable[[dict[str, Any]], Iterator[Replica]]
-    replicas_of, flags, platform, export = PLATFORMS[target]
+    replicas_of, platform = PLATFORMS[target]
     (tmp_path / "bucket").mkdir()
     for name, data in (("train", datasets.two_shards), ("eval", datasets.eval)):
         (tmp_path / "bucket" / name).symlink_to(data)
-    replicas = list(replicas_of(rendered(target, flags)))
+    replicas = list(replicas_of(rendered(target)))
     assert len(replicas) == 5
     with started(replicas, tmp_path) as processes:
         codes = {name: process.wait(2 * PATIENCE) for name, process in processes.items()}
@@ -112,7 +105,7 @@ def test_a_rendered_job_trains(target: str, datasets: Datasets, tmp_path: pathli
     assert (report["status"], report["cluster"]) == ("finished", {"workers": 2, "ps": 1})
     assert report["examples"]["trained"] == 2 * 151
     assert report["examples"]["skipped"] == 0
-    assert report["export"] == str(run / export)
-    assert (run / export / "saved_model.pb").exists()
+    assert report["export"] == str(run / "export")
+    assert (run / "export" / "saved_model.pb").exists()
     assert report["evaluations"][-1]["epoch"] == 2
     assert "the workers do it" not in logs["chief 0"]

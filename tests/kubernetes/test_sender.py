@@ -208,6 +208,33 @@ def test_what_is_not_there(cluster, capfd, verb, flags, message):
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--image="], "needs --image"),
+        (["--package=."], "takes no --package"),
+        (["--ps_accelerator=nvidia-l4:1"], "the ps of a cluster computes nothing on a GPU"),
+        (["--worker_accelerator=nvidia-l4"], "write the GPU and how many"),
+        (["--volume=data"], "write CLAIM:/PATH"),
+        (["--name=Upper"], "--name=Upper: write 1 to 40 lowercase letters"),
+        (["--label=Team=ads"], "--label=Team=ads"),
+        (["--env=TF_CONFIG={}"], "the platform sets TF_CONFIG"),
+        (["--ps=0"], "the job has workers but no ps"),
+        (["--memory=much"], "--memory=much"),
+        (["--partition=gpu"], "--partition is of --target=slurm, not jobset"),
+        (["--project=my-project"], "--project is of --target=vertex, not jobset"),
+        (["--restarts=-1"], "--restarts=-1"),
+    ],
+)
+def test_wrong_jobs_send_nothing(cluster, capfd, flags, message):
+    assert send(*flags) == 2
+    out, error = capfd.readouterr()
+    assert (out, error.count("\n")) == ("", 1)
+    assert error.startswith("error: ")
+    assert message in error
+    assert cluster.requests == []
+
+
 def test_without_apply_nothing_is_sent(cluster, capfd):
     assert run("submit", *JOB, *TASKS) == 0
     assert capfd.readouterr().out.startswith("apiVersion: networking.k8s.io/v1\n")

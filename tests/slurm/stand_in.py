@@ -29,10 +29,16 @@ def scontrol(arguments: list[str]) -> int:
         assert arguments[2] == os.environ["SLURM_JOB_NODELIST"] == "node[1-2]"
         print("\n".join(NODES))
         return 0
-    if arguments == ["requeue", os.environ["SLURM_JOB_ID"]]:
+    if arguments == ["show", "job", "4711"]:
+        state = pathlib.Path("state").read_text()
+        print(f"JobId=4711 JobName=criteo\n   JobState={state} ExitCode=0:0")
+        print(f"   SubmitTime=2026-11-21T10:00:00\n   WorkDir={pathlib.Path.cwd()}")
+        return 0
+    if arguments == ["requeue", os.environ.get("SLURM_JOB_ID")]:
         pathlib.Path("requeued").touch()
         return 0
-    return 2
+    print("slurm_load_jobs error: Invalid job id specified", file=sys.stderr)
+    return 1
 
 
 def srun(arguments: list[str]) -> int:
@@ -40,6 +46,8 @@ def srun(arguments: list[str]) -> int:
     parser.add_argument("--ntasks", type=int, required=True)
     parser.add_argument("--distribution", choices=["arbitrary"], required=True)
     parser.add_argument("--kill-on-bad-exit", choices=["0"], required=True)
+    parser.add_argument("--mpi", choices=["none"], required=True)
+    parser.add_argument("--nodes", type=int, required=True)
     parser.add_argument("--wait", choices=["0"], required=True)
     parser.add_argument("--cpu-bind", choices=["none"], required=True)
     parser.add_argument("--open-mode", choices=["append"], required=True)
@@ -52,7 +60,7 @@ def srun(arguments: list[str]) -> int:
     place = next(i for i, each in enumerate(arguments) if not each.startswith("--"))
     options = parser.parse_args(arguments[:place])
     hosts = pathlib.Path(os.environ["SLURM_HOSTFILE"]).read_text().split()
-    assert len(hosts) == options.ntasks
+    assert (len(hosts), len(set(hosts))) == (options.ntasks, options.nodes)
     tasks = [_start(arguments[place:], options.output, i, host) for i, host in enumerate(hosts)]
 
     def pass_on(number: int, _: object) -> None:
@@ -83,11 +91,14 @@ def sbatch(arguments: list[str]) -> int:
     """Keeps the script and numbers the job."""
     assert arguments[0] == "--parsable"
     pathlib.Path("submitted").write_text(sys.stdin.read())
+    pathlib.Path("state").write_text("COMPLETED")
     print("4711;cluster")
     return 0
 
 
 def scancel(arguments: list[str]) -> int:
+    if arguments == ["4711"]:
+        return 0
     print(
         f"scancel: error: Kill job error on job id {arguments[0]}: Invalid job id", file=sys.stderr
     )
@@ -95,8 +106,10 @@ def scancel(arguments: list[str]) -> int:
 
 
 def squeue(arguments: list[str]) -> int:
-    assert arguments[0] == "--me"
-    print("JOBID STATE NAME SUBMIT_TIME NODELIST(REASON)")
+    assert arguments[:2] == ["--me", "--noheader"]
+    assert arguments[-1] == "--format=%i|%T|%V|%j|%k"
+    print("4711|RUNNING|2026-11-21T10:00:00|criteo|managed-by=tfps,team=ads")
+    print("4710|PENDING|2026-11-21T09:00:00|other|(null)")
     return 0
 
 

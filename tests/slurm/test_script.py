@@ -90,6 +90,7 @@ def test_nodes_are_asked_for():
         "partition": "gpu",
         "account": "a",
         "qos": "q",
+        "comment": "managed-by=tfps",
         "time": "61",
         "requeue": "",
         "no-kill": "",
