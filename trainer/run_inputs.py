@@ -2,6 +2,7 @@
 
 import dataclasses
 import platform
+import posixpath
 from typing import Any
 
 import keras
@@ -32,6 +33,7 @@ class RunInputs:
         experiment: What to train.
         cluster: On which tasks.
         job_dir: Where to write.
+        export: Where the exported model goes.
         data: The training data.
         eval_data: The evaluation data, None for no evaluation.
         model: The task's model without its parameters.
@@ -44,6 +46,7 @@ class RunInputs:
     experiment: Experiment
     cluster: Cluster
     job_dir: str
+    export: str
     data: Manifest
     eval_data: Manifest | None
     model: StatelessModel
@@ -60,6 +63,7 @@ class RunInputs:
         job_dir: str,
         ps_memory: int | None,
         cache_dir: str = "",
+        export: str = "",
     ) -> "RunInputs":
         """Gathers the inputs of a run.
 
@@ -69,6 +73,7 @@ class RunInputs:
             job_dir: Where to write.
             ps_memory: Memory of one ps, bytes; None leaves it unchecked.
             cache_dir: Where workers keep copies of shards; empty for none.
+            export: Where the exported model goes; empty for JOB_DIR/export.
 
         Raises:
             UserError: If the data, the model, an optimizer or the job_dir cannot be used, or the
@@ -103,6 +108,7 @@ class RunInputs:
             experiment,
             cluster,
             job_dir,
+            export or posixpath.join(job_dir, "export"),
             data,
             eval_data,
             model,

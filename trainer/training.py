@@ -1,7 +1,6 @@
 """The chief's outer loop: train to the next checkpoint, save, evaluate; export at the end."""
 
 import logging
-import posixpath
 import time
 from collections.abc import Callable
 from typing import Any
@@ -66,7 +65,7 @@ class Training:
         self._saver = self._ps_calls("preparing to save", self._prepare_saver)
         self._checkpoint = self._ps_calls("restoring a checkpoint", self._restore)
         self._evaluations = JobEvaluations(
-            engine, state.report, evaluator_wait_seconds, self._checkpoint
+            engine, state.report, evaluator_wait_seconds, self._checkpoint, state.trial
         )
         queue_state = self._checkpoint.queue if self._checkpoint else QueueState()
         order = EpochOrder.of(inputs.experiment)
@@ -96,7 +95,7 @@ class Training:
         if reason and not self._queue.finished:
             _log.info("stopping early: %s", reason)
             self._report.write(stopped_early=reason)
-        path = posixpath.join(self._inputs.job_dir, "export")
+        path = self._inputs.export
         task, model = self._inputs.experiment.task, self._inputs.model
         self._ps_calls("exporting the model", lambda: export(task, model, self._store, path))
         _log.info("exported the model to %s", path)
