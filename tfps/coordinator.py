@@ -2,9 +2,11 @@
 
 import concurrent.futures
 import dataclasses
+import itertools
 import logging
+import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -109,6 +111,7 @@ class Coordinator:
         queue: LeaseQueue,
         pause: Callable[[], bool],
         report: Callable[[Progress], None],
+        due: float = math.inf,
     ) -> None:
         """Trains leases until the epoch is finished or a pause is asked for.
 
@@ -119,6 +122,7 @@ class Coordinator:
             pause: Asked before each lease but the first is given out; True lets those in flight
                 finish and ends the training.
             report: Called several times a second.
+            due: When, on the monotonic clock, `pause` will be true if not before.
 
         Raises:
             UserError: If a shard cannot be used.
@@ -134,7 +138,7 @@ class Coordinator:
             while (
                 self._free_slots
                 and not (has_begun and pause())
-                and (lease := queue.take(self._steps_of_next(queue)))
+                and (lease := queue.take(self._steps_of_next(queue, due)))
             ):
                 self._schedule(lease)
                 has_begun = True
@@ -170,7 +174,8 @@ class Coordinator:
         todo = iter(enumerate(shards))
         last_change = time.monotonic()
         while len(results) < len(shards):
-            for index, (source, count) in _some(todo, slots(self._executor) - len(waiting)):
+            free = slots(self._executor) - len(waiting)
+            for index, (source, count) in itertools.islice(todo, free):
                 args = (source.tensors(), tf.constant(count, tf.int64))
                 waiting[self._executor.schedule(self._closures.evaluate, args)] = index
             done, _ = concurrent.futures.wait(
@@ -190,9 +195,9 @@ class Coordinator:
             _joined([predictions for _, _, predictions in ordered]),
         )
 
-    def _steps_of_next(self, queue: LeaseQueue) -> int:
-        left = -(-queue.left // self._batch_size)
-        return self.lease_length.within(left, self._executor.workers)
+    def _steps_of_next(self, queue: LeaseQueue, due: float) -> int:
+        left, seconds = -(-queue.left // self._batch_size), due - time.monotonic()
+        return self.lease_length.within(left, self._executor.workers, seconds)
 
     def _schedule(self, lease: Lease) -> None:
         slot = self._free_slots.pop()
@@ -296,11 +301,3 @@ def _worker(row: SlotProgress) -> str:
 
 def _joined(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def _some(items: Iterator, count: int) -> Iterator:
-    for _ in range(count):
-        item = next(items, None)
-        if item is None:
-            return
-        yield item

@@ -3,7 +3,6 @@
 import logging
 import posixpath
 import time
-from collections.abc import Callable
 from typing import Any
 
 from tfps import byte_size
@@ -149,9 +148,13 @@ class Training:
             display.show(progress, records, epochs)
             self._saver.poll()
 
-        pause = self._pause()
+        due = time.monotonic() + self._train.checkpoint_seconds
+
+        def pause() -> bool:
+            return time.monotonic() > due or self._state.is_asked_to_save()
+
         with self._state.interruption.deferred():
-            self._coordinator.train(self._queue, pause, report)
+            self._coordinator.train(self._queue, pause, report, due)
             if self._queue.epoch_finished:
                 self._queue.next_epoch()
             self._save()
@@ -172,11 +175,6 @@ class Training:
             self._saver.finish()  # the workers evaluate it
         if self._checkpoint:
             self._evaluations.update(self._checkpoint, has_ended_epoch)
-
-    def _pause(self) -> Callable[[], bool]:
-        """A condition that becomes true when a checkpoint is to be saved."""
-        due = time.monotonic() + self._train.checkpoint_seconds
-        return lambda: time.monotonic() > due or self._state.is_asked_to_save()
 
     def _save(self) -> None:
         """Begins a checkpoint, once the one before it is there."""
