@@ -159,6 +159,7 @@ def watch(
         *(*started_as.command, f"--set=task.dim={_DIM}", "--set=train.keep_checkpoints=1"),
         f"--set=train.checkpoint_seconds={checkpoint_seconds}",
         f"--set=train.checkpoint_in_background={in_background}",
+        "--set=train.largest_increment=0",
     ]
     run, log = Run(), job_dir.with_suffix(".log")
     with (

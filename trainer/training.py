@@ -117,8 +117,13 @@ class Training:
             self._evaluations.update(resumed, has_ended_epoch=True)
 
     def _prepare_saver(self) -> Saver:
-        in_background = self._train.checkpoint_in_background
-        return Saver(self._checkpoints, self._store, self._ps_calls, in_background)
+        return Saver(
+            self._checkpoints,
+            self._store,
+            self._ps_calls,
+            self._train.checkpoint_in_background,
+            self._train.largest_increment,
+        )
 
     def _restore(self) -> Checkpoint | None:
         self._checkpoints.delete_uncommitted()
@@ -128,6 +133,7 @@ class Training:
         )
         if checkpoint is None:
             return None
+        self._saver.go_on_from(checkpoint)
         trained = f"{checkpoint.queue.trained:,}"
         _log.info("resuming from %s: %s records trained", checkpoint.path, trained)
         self._report.write(
@@ -189,9 +195,12 @@ class Training:
             self._checkpoint = checkpoint
             saves = self._saver.report()
             self._report.write(checkpoint=checkpoint.path, checkpoints=saves, **counts)
-            _log.info("saved %s: %s", checkpoint.path, byte_size.show(checkpoint.size))
+            of = f", what was touched since {checkpoint.base.name}" if checkpoint.increment else ""
+            _log.info("saved %s: %s%s", checkpoint.path, byte_size.show(checkpoint.size), of)
 
-        self._saver.begin(self._queue.state(), identity(data), may_commit, tell)
+        # The last one stands alone: it is what people copy.
+        is_last = self._queue.finished
+        self._saver.begin(self._queue.state(), identity(data), may_commit, tell, is_last)
         self._saver.poll()
 
     def _let_ps_go(self) -> None:
