@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tfps import failures
@@ -18,6 +17,7 @@ from tfps.data import bad_record
 from tfps.data.record_source import RecordSource
 from tfps.diagnosis import Diagnosis
 from tfps.errors import RunError
+from tfps.evaluated import Evaluated
 from tfps.executor import Executor
 from tfps.experiment import Train
 from tfps.lease import Lease
@@ -49,21 +49,6 @@ class Progress:
     examples: int
     examples_per_second: float
     loss: float | None
-
-
-@dataclasses.dataclass(frozen=True)
-class Evaluated:
-    """What the workers computed on evaluation shards, every record once.
-
-    Attributes:
-        loss: Mean over the records.
-        labels: `[records, ...]` by name.
-        predictions: `[records, ...]` float32 by name.
-    """
-
-    loss: float
-    labels: dict[str, np.ndarray]
-    predictions: dict[str, np.ndarray]
 
 
 class Coordinator:
@@ -188,12 +173,7 @@ class Coordinator:
             self._refuse_lost_ps()
             self._refuse_stall(time.monotonic() - last_change, "shard was evaluated")
         ordered = [results[index] for index in range(len(shards))]
-        records = sum(count for _, count in shards)
-        return Evaluated(
-            float(sum(loss for loss, _, _ in ordered)) / records,
-            _joined([labels for _, labels, _ in ordered]),
-            _joined([predictions for _, _, predictions in ordered]),
-        )
+        return Evaluated.of(ordered, sum(count for _, count in shards))
 
     def _steps_of_next(self, queue: LeaseQueue, due: float) -> int:
         left, seconds = -(-queue.left // self._batch_size), due - time.monotonic()
@@ -297,7 +277,3 @@ def slots(executor: Executor) -> int:
 
 def _worker(row: SlotProgress) -> str:
     return "waiting" if row.worker < 0 else f"worker {row.worker}"
-
-
-def _joined(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
