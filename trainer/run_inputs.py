@@ -161,7 +161,13 @@ class RunInputs:
             "passed_over": {},
             "restore_seconds": None,
             "checkpoint": None,
-            "checkpoints": {"saved": 0, "bytes": 0, "stopped_seconds": 0.0, "write_seconds": 0.0},
+            "checkpoints": {
+                "saved": 0,
+                "increments": 0,
+                "bytes": 0,
+                "stopped_seconds": 0.0,
+                "write_seconds": 0.0,
+            },
             "export": None,
             "export_best": None,
         }

@@ -1,5 +1,6 @@
 """A group of tables on the ps, with their slots."""
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from tfps.store.initial_rows import draw_rows
 from tfps.store.mutex import Mutex
 from tfps.store.partition import Partition
 from tfps.store.piece import CHUNK_BYTES, Piece
+from tfps.store.touched_rows import TouchedRows
 from tfps.store.update_rule import UpdateRule
 from tfps.store.wire import EXACT, Wire
 
@@ -85,6 +87,13 @@ class TableGroup:
             {},
         )
         self._mutexes = [Mutex(layout.name, device) for device in devices]
+        self._touched: list[TouchedRows | None] = [None] * len(devices)
+        if layout.tracks_touched(len(rule.slots)):
+            bounds = map(layout.bounds, range(layout.parts))
+            self._touched = [
+                TouchedRows(end - first, device)
+                for (first, end), device in zip(bounds, devices, strict=True)
+            ]
         for part, device in enumerate(devices):
             with tf.device(device):
                 draw_rows(layout, part, seed, functools.partial(self._begin, part))
@@ -158,7 +167,10 @@ class TableGroup:
 
     def pieces(self) -> list[Piece]:
         """What a checkpoint holds of the group."""
-        return self._rows.pieces()
+        return [
+            dataclasses.replace(piece, touched=touched, lines=self._lines)
+            for piece, touched in zip(self._rows.pieces(), self._touched, strict=True)
+        ]
 
     def _gather(self, part: int, rows: tf.Tensor) -> tf.Tensor:
         """Rows `[u, dim]` of a part, without their slots."""
@@ -185,7 +197,8 @@ class TableGroup:
 
     def _update(self, part: int, rows: tf.Tensor, sent: tf.Tensor, step: tf.Tensor) -> None:
         """Applies a gradient, as it was sent, to rows of a part; under the device of its ps."""
-        gradient, line = self._wire.receive(sent), self._line(tf.identity(rows))
+        gradient, rows = self._wire.receive(sent), tf.identity(rows)
+        line = self._line(rows)
         lock = self._mutexes[part].lock([gradient, line])
         with tf.control_dependencies([lock]):
             lines = [line, *(line + k for k in range(1, self._lines))]
@@ -199,6 +212,9 @@ class TableGroup:
             )
             for each, new in zip(lines, changed, strict=True)
         ]
+        if touched := self._touched[part]:
+            # Before the mutex is free: a worker that waits for the push waits for nothing else.
+            writes = [touched.mark(rows, writes)]
         self._mutexes[part].release(lock, writes)
 
     def _zeros(self, part: int) -> tf.Tensor:
