@@ -2,7 +2,7 @@ from tfps.worker_shares import WorkerShares
 
 
 def test_leases_count_for_the_worker_that_ended_them():
-    shares = WorkerShares(3)
+    shares = WorkerShares(range(3))
     shares.begin()
     shares.trained(2, records=100, began=10.0, seconds=5.0)
     shares.trained(0, records=30, began=10.0, seconds=1.0)
@@ -15,7 +15,7 @@ def test_leases_count_for_the_worker_that_ended_them():
 
 
 def test_nobody_is_idle_while_training_pauses():
-    shares = WorkerShares(1)
+    shares = WorkerShares([0])
     shares.begin()
     shares.trained(0, records=1, began=0.0, seconds=1.0)
     shares.begin()

@@ -192,7 +192,7 @@ class Coordinator:
 
     def _steps_of_next(self, queue: LeaseQueue) -> int:
         left = -(-queue.left // self._batch_size)
-        return self.lease_length.within(left, self._executor.workers)
+        return self.lease_length.within(left, len(self._executor.workers))
 
     def _schedule(self, lease: Lease) -> None:
         slot = self._free_slots.pop()
@@ -287,7 +287,7 @@ class Coordinator:
 
 def slots(executor: Executor) -> int:
     """Closures that may be in flight: one running and one waiting per worker."""
-    return 2 * executor.workers
+    return 2 * len(executor.workers)
 
 
 def _worker(row: SlotProgress) -> str:

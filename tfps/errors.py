@@ -38,3 +38,7 @@ class LostPsError(RunError):
     def __init__(self, message: str, leaving: tuple[str, ...] = ()):
         super().__init__(message)
         self.leaving = leaving
+
+
+class WorkersChangedError(Exception):
+    """The run is to go on with other workers, from the last checkpoint, in a new process."""

@@ -17,12 +17,12 @@ class Executor(Protocol):
 
     Attributes:
         devices: Where parameters live, one device per ps.
-        workers: Closures that run at the same time.
+        workers: Indices of the workers; so many closures run at the same time.
         gpus: GPUs that every worker has.
     """
 
     devices: Sequence[str]
-    workers: int
+    workers: Sequence[int]
     gpus: int
 
     def worker_index(self) -> tf.Tensor:
@@ -42,7 +42,7 @@ class LocalExecutor:
     """One process: closures run one after the other, parameters are in its memory."""
 
     devices: Sequence[str] = ("/device:CPU:0",)
-    workers = 1
+    workers: Sequence[int] = (0,)
 
     def __init__(self) -> None:
         self.gpus = len(tf.config.list_logical_devices("GPU"))
@@ -73,20 +73,31 @@ class ClusterExecutor:
     """
 
     def __init__(
-        self, coordinator: tf.distribute.coordinator.ClusterCoordinator, workers: int, ps: int
+        self,
+        coordinator: tf.distribute.coordinator.ClusterCoordinator,
+        workers: Sequence[int],
+        ps: int,
     ):
+        """Prepares it.
+
+        Args:
+            coordinator: Of the cluster.
+            workers: For each of its workers, the worker's index in the job.
+            ps: Number of ps.
+        """
         self.devices: Sequence[str] = [
             f"/job:ps/replica:0/task:{k}/device:CPU:0" for k in range(ps)
         ]
         self.workers = workers
-        self.gpus = min(_gpus_of(worker) for worker in range(workers))
+        self.gpus = min(_gpus_of(place) for place in range(len(workers)))
         self._coordinator = coordinator
-        self._pool = concurrent.futures.ThreadPoolExecutor(4 * workers + 4, "fetch")
-        self._beside = concurrent.futures.ThreadPoolExecutor(workers, "beside")
+        self._pool = concurrent.futures.ThreadPoolExecutor(4 * len(workers) + 4, "fetch")
+        self._beside = concurrent.futures.ThreadPoolExecutor(len(workers), "beside")
 
     def worker_index(self) -> tf.Tensor:
         """See `Executor`."""
-        return tf.distribute.coordinator.experimental_get_current_worker_index()
+        place = tf.distribute.coordinator.experimental_get_current_worker_index()
+        return tf.gather(tf.constant(self.workers, tf.int64), place)
 
     def schedule(self, closure: Callable, args: Sequence[Any]) -> Future:
         """See `Executor`."""
@@ -94,9 +105,10 @@ class ClusterExecutor:
 
     def run_on(self, worker: int, function: Callable, args: Sequence[Any]) -> Future:
         """See `Executor`."""
+        place = self.workers.index(worker)
 
         def call() -> Any:
-            with tf.device(f"/job:worker/replica:0/task:{worker}/device:CPU:0"):
+            with tf.device(f"/job:worker/replica:0/task:{place}/device:CPU:0"):
                 return _to_numpy(function(*args))
 
         return self._beside.submit(call)
@@ -112,9 +124,9 @@ class ClusterExecutor:
         return error
 
 
-def _gpus_of(worker: int) -> int:
+def _gpus_of(place: int) -> int:
     devices = tf.config.list_logical_devices("GPU")
-    return sum(f"/job:worker/replica:0/task:{worker}/" in device.name for device in devices)
+    return sum(f"/job:worker/replica:0/task:{place}/" in device.name for device in devices)
 
 
 def _fetch(remote: tf.distribute.coordinator.RemoteValue) -> Any:

@@ -1,62 +1,17 @@
-"""Connects the chief to its cluster."""
+"""How the chief sees the tasks of its cluster before it is connected to them."""
 
 import concurrent.futures
 import time
 from collections.abc import Mapping, Sequence
 
-import tensorflow as tf
-
 from tfps.cluster import Cluster
-from tfps.errors import LostPsError, RunError, UserError
-from tfps.executor import ClusterExecutor
-from tfps.failures import first_line
-from tfps.own_port import port_error
+from tfps.errors import RunError
 from tfps.reachability import Reachability
 from tfps.task_check import TaskCheck, check_tasks
 from tfps.task_watch import TaskWatch
 
 _POLL_SECONDS = 0.2
 _LEAVE_SECONDS = 30.0  # a ps that was let go ends within
-_LEAST_SECONDS = 20.0  # to connect to tasks that have just answered
-
-
-def connect(cluster: Cluster, job_dir: str, limit_seconds: float) -> ClusterExecutor:
-    """Waits for every worker and ps, then makes this process their coordinator.
-
-    Args:
-        cluster: The cluster, as its chief sees it.
-        job_dir: Where the tasks announce themselves.
-        limit_seconds: How long to wait for the tasks to answer.
-
-    Returns:
-        Where to schedule closures.
-
-    Raises:
-        UserError: If a task does not answer in time or cannot take part, or the chief's own port is
-            taken.
-        LostPsError: If a task, of whatever job, is lost while it is being connected to.
-        RunError: If connecting takes too long.
-    """
-    deadline = time.monotonic() + limit_seconds
-    unfit = [found for found in check(cluster, job_dir, limit_seconds) if not found.is_fit]
-    if unfit:
-        raise UserError(
-            f"not all tasks can be used: {'; '.join(map(str, unfit))}; tasks that do not answer "
-            f"are waited for {limit_seconds:.0f} s (--connect_seconds)"
-        )
-    seconds = max(_LEAST_SECONDS, deadline - time.monotonic())
-    # In a thread of its own: TensorFlow tries again for ever, or waits for a task without a limit.
-    thread = concurrent.futures.ThreadPoolExecutor(1, "connect")
-    connecting = thread.submit(_coordinator, cluster)
-    try:
-        coordinator = connecting.result(seconds)
-    except TimeoutError:
-        seen = _not_connected(cluster, job_dir, f"not connected after {seconds:.0f} s")
-        raise RunError(seen) from None
-    except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
-        raise LostPsError(_not_connected(cluster, job_dir, first_line(error))) from None
-    thread.shutdown()
-    return ClusterExecutor(coordinator, len(cluster.workers), len(cluster.ps))
 
 
 def check(cluster: Cluster, job_dir: str, limit_seconds: float) -> list[TaskCheck]:
@@ -67,8 +22,12 @@ def check(cluster: Cluster, job_dir: str, limit_seconds: float) -> list[TaskChec
         job_dir: Where the tasks announce themselves.
         limit_seconds: How long to wait for those that do not answer yet.
     """
-    tasks = {job: len(addresses) for job, addresses in cluster.spec().items()}
-    return check_tasks(peers(cluster), tasks, job_dir, limit_seconds)
+    return check_tasks(peers(cluster), tasks(cluster), job_dir, limit_seconds)
+
+
+def tasks(cluster: Cluster) -> dict[str, int]:
+    """Number of tasks by job."""
+    return {job: len(addresses) for job, addresses in cluster.spec().items()}
 
 
 def peers(cluster: Cluster) -> dict[str, str]:
@@ -122,24 +81,3 @@ def _away(addresses: Mapping[str, str], watch: TaskWatch) -> dict[str, Reachabil
     absences = {ps: watch.absence(ps) for ps in addresses}
     still = {ps: absence.reachability for ps, absence in absences.items() if absence}
     return {ps: each for ps, each in seen.items() if not each.answers} or still
-
-
-def _coordinator(cluster: Cluster) -> tf.distribute.coordinator.ClusterCoordinator:
-    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec(cluster.spec()),
-        task_type=cluster.job,
-        task_id=cluster.index,
-        rpc_layer="grpc",
-    )
-    try:
-        strategy = tf.distribute.ParameterServerStrategy(resolver)
-    except tf.errors.UnknownError as error:
-        raise port_error(cluster, error.message) from None
-    return tf.distribute.coordinator.ClusterCoordinator(strategy)
-
-
-def _not_connected(cluster: Cluster, job_dir: str, seen: str) -> str:
-    """What to say of a connection that did not come about although all tasks had answered."""
-    unfit = [str(found) for found in check(cluster, job_dir, 0.0) if not found.is_fit]
-    told = "; ".join(unfit) or "every task answers; look in their logs"
-    return f"the chief cannot connect to its tasks ({seen}): {told}"

@@ -4,7 +4,7 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from tfps.reachability import Reachability
 
@@ -93,15 +93,17 @@ class TaskWatch:
         self._interval = interval_seconds
         self._hang_up = hang_up
         self._absences: dict[str, Absence] = {}
-        self._has_begun = False
+        self._probed: set[str] = set()
         self._stop = threading.Event()
 
-    def start(self) -> None:
-        """Begins to probe, unless it has begun."""
-        if self._has_begun:
-            return
-        self._has_begun = True
-        for task in self._addresses:
+    def start(self, without: Collection[str] = ()) -> None:
+        """Begins to probe the tasks that it does not probe yet.
+
+        Args:
+            without: Names of tasks to leave alone.
+        """
+        for task in self._addresses.keys() - self._probed - set(without):
+            self._probed.add(task)
             threading.Thread(target=self._watch, args=(task,), name=task, daemon=True).start()
 
     def stop(self) -> None:

@@ -1,6 +1,7 @@
 """Which worker trained how much."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -16,13 +17,13 @@ class _Share:
 class WorkerShares:
     """Counts by worker, told by the closures as they end."""
 
-    def __init__(self, workers: int):
+    def __init__(self, workers: Sequence[int]):
         """Starts at 0.
 
         Args:
-            workers: Number of workers.
+            workers: Their indices.
         """
-        self._shares = [_Share() for _ in range(workers)]
+        self._shares = [_Share() for _ in range(1 + max(workers))]
 
     def begin(self) -> None:
         """Training begins, or goes on after a pause, which no worker is to be blamed for."""

@@ -5,6 +5,7 @@ import logging
 import time
 from typing import Any
 
+from tfps.connector import Connector
 from tfps.departures import Departures
 from tfps.fence import Fence
 from tfps.recoveries import Recoveries
@@ -22,6 +23,8 @@ class ChiefState:
     """The part of a run that no lost ps takes away.
 
     Attributes:
+        connector: Connects the chief to its tasks.
+        worker_wait_seconds: Time for a lost worker to be back.
         watch: Knows which tasks can be reached.
         report: Of the run.
         fence: Whether this chief is still the one that counts.
@@ -31,8 +34,11 @@ class ChiefState:
         recoveries: From lost ps.
         began: When the run did, on the monotonic clock.
         leaving: Ps that were about to go when the files were last looked at.
+        change_of_workers: Why the run should go on with other workers, if it should.
     """
 
+    connector: Connector
+    worker_wait_seconds: float
     watch: TaskWatch
     report: Report
     fence: Fence
@@ -42,10 +48,11 @@ class ChiefState:
     recoveries: Recoveries = dataclasses.field(default_factory=Recoveries)
     began: float = dataclasses.field(default_factory=time.monotonic)
     leaving: list[str] = dataclasses.field(default_factory=list)
+    change_of_workers: str = ""
     _looked: float = 0.0
 
     def is_asked_to_save(self) -> bool:
-        """Whether a signal has arrived or a ps is about to go.
+        """Whether a signal has arrived, a ps is about to go, or a worker comes or is given up.
 
         Raises:
             SupersededError: If the job_dir is another chief's by now.
@@ -55,7 +62,8 @@ class ChiefState:
             self._looked = now
             self.fence.check()
             self.leaving = self.departures.announced()
-        return self.interruption.is_requested or bool(self.leaving)
+            self.change_of_workers = self._arrivals() or self._overdue()
+        return self.interruption.is_requested or bool(self.leaving or self.change_of_workers)
 
     def trained(self, examples: int) -> None:
         """Notes how many records are trained by now."""
@@ -69,4 +77,25 @@ class ChiefState:
             "seconds": round(time.monotonic() - self.began, 3),
             "failures": [dataclasses.asdict(failure) for failure in self.watch.failures],
             "recoveries": self.recoveries.report(),
+            "left_out": list(self.connector.left_out),
         }
+
+    def _arrivals(self) -> str:
+        arrived = self.connector.arrivals()
+        return f"{', '.join(arrived)} can join" if arrived else ""
+
+    def _overdue(self) -> str:
+        """Which lost workers are to be left out."""
+        overdue = [
+            absence
+            for absence in self.watch.absences()
+            if absence.seconds > self.worker_wait_seconds
+            and absence.failure.task.startswith("worker ")
+            and absence.failure.task not in self.connector.left_out
+        ]
+        if not overdue or not self.connector.can_do_without(
+            [each.failure.task for each in overdue]
+        ):
+            return ""
+        names = ", ".join(each.task for each in overdue)
+        return f"{names} did not come back within {self.worker_wait_seconds:.0f} s"

@@ -10,9 +10,9 @@ import tensorflow as tf
 from tfps import failures, strategy
 from tfps.cluster import Cluster
 from tfps.connection_guard import ConnectionGuard
+from tfps.connector import Connector
 from tfps.departures import Departures
-from tfps.errors import LostPsError
-from tfps.executor import Executor, LocalExecutor
+from tfps.errors import LostPsError, WorkersChangedError
 from tfps.fence import Fence, SupersededError
 from tfps.report import FAILED, INTERRUPTED, Report
 from tfps.task_watch import TaskWatch
@@ -32,15 +32,21 @@ class RunOptions:
 
     Attributes:
         connect_seconds: For workers and ps to be reachable.
+        min_workers: So many must be, 0 for all; the others join later.
+        worker_wait_seconds: For a lost worker to be back before it is left out.
+        again: Whether this process has started anew, to go on with other workers.
         ps_wait_seconds: For a lost ps to be back.
         stall_seconds: For the next batch, anywhere in the cluster.
         evaluator_wait_seconds: For the evaluator, if there is one, to evaluate the last checkpoint.
     """
 
     connect_seconds: float = 120.0
+    min_workers: int = 0
+    worker_wait_seconds: float = 600.0
     ps_wait_seconds: float = 600.0
     stall_seconds: float = 600.0
     evaluator_wait_seconds: float = 600.0
+    again: bool = False
 
 
 def run(
@@ -61,6 +67,7 @@ def run(
         UserError: If what is found on the way cannot be used.
         RunError: If the run cannot go on.
         Interrupted: When a signal asks to stop.
+        WorkersChangedError: If this process should start anew, to go on with other workers.
     """
     cluster = inputs.cluster
     fence = Fence(inputs.job_dir)
@@ -68,8 +75,19 @@ def run(
     report.write()
     peers = {} if cluster.is_local else strategy.peers(cluster)
     watch, guard = TaskWatch(peers), ConnectionGuard(peers)
-    departures, trial = Departures(inputs.job_dir), Trial.of(os.environ)
-    state = ChiefState(watch, report, fence, interruption, departures, trial)
+    connector = Connector(
+        cluster, inputs.job_dir, options.connect_seconds, options.min_workers, options.again
+    )
+    state = ChiefState(
+        connector,
+        options.worker_wait_seconds,
+        watch,
+        report,
+        fence,
+        interruption,
+        Departures(inputs.job_dir),
+        Trial.of(os.environ),
+    )
     try:
         while lost := _train(inputs, options, state, guard, display):
             display.hide()
@@ -78,6 +96,10 @@ def run(
         report.write(status=INTERRUPTED, **state.fields())
         raise
     except SupersededError:
+        raise
+    except WorkersChangedError:
+        display.hide()
+        report.write(**state.fields())
         raise
     except Exception as error:
         report.write(status=FAILED, error=str(error), **state.fields())
@@ -99,8 +121,8 @@ def _train(
     What this connection held of the ps, variables above all, is given up when this returns.
     """
     try:
-        executor = _connect(inputs.cluster, inputs.job_dir, options.connect_seconds)
-        state.watch.start()
+        executor = state.connector.connect()
+        state.watch.start(without=state.connector.left_out)
         guard.start()
         limits = options.stall_seconds, options.evaluator_wait_seconds
         Training(inputs, executor, state, *limits).run(display)
@@ -122,13 +144,3 @@ def _recover(lost: LostPsError, cluster: Cluster, options: RunOptions, state: Ch
     _log.warning("%s; waiting up to %.0f s for it", lost, options.ps_wait_seconds)
     state.report.write(**state.fields())
     strategy.wait_for_ps(cluster, lost.leaving, state.watch, options.ps_wait_seconds)
-
-
-def _connect(cluster: Cluster, job_dir: str, limit_seconds: float) -> Executor:
-    if cluster.is_local:
-        return LocalExecutor()
-    workers, ps = len(cluster.workers), len(cluster.ps)
-    _log.info("waiting for %d workers and %d ps", workers, ps)
-    executor = strategy.connect(cluster, job_dir, limit_seconds)
-    _log.info("connected to %d workers and %d ps", workers, ps)
-    return executor

@@ -155,6 +155,7 @@ class RunInputs:
             "best_auc": self.eval_data.best_auc if self.eval_data else None,
             "failures": [],
             "recoveries": [],
+            "left_out": [],
             "storage_retries": 0,
             "resumed_from": None,
             "passed_over": {},

@@ -19,7 +19,7 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 from absl import flags
 
 from tfps.cluster import Cluster, decode
-from tfps.errors import EXIT_OK, EXIT_RUN, UserError
+from tfps.errors import EXIT_OK, EXIT_RUN, UserError, WorkersChangedError
 from tfps.storage import settings
 from trainer import entry, field_flags, terminal
 from trainer.job_paths import JobPaths
@@ -88,6 +88,19 @@ flags.DEFINE_integer(
     0,
 )
 flags.DEFINE_float("connect_seconds", 120.0, "Chief: limit for all tasks to be reachable.", 0.0)
+flags.DEFINE_integer(
+    "min_workers",
+    0,
+    "Chief: when --connect_seconds are over so many workers are enough, the others join later; 0 "
+    "needs all.",
+    0,
+)
+flags.DEFINE_float(
+    "worker_wait_seconds",
+    600.0,
+    "Chief: a worker that is lost for so long is left out until it answers again.",
+    0.0,
+)
 flags.DEFINE_float("ps_wait_seconds", 600.0, "Chief: limit for a lost ps's return.", 0.0)
 flags.DEFINE_float("stall_seconds", 600.0, "Chief: limit for the next trained batch.", 1.0)
 flags.DEFINE_float(
@@ -155,6 +168,11 @@ def _check_flags(cluster: Cluster) -> None:
             "--inter_op_threads=1: a task of a cluster needs 2 or more, since one waits while a "
             "closure runs; give 0 for one per core, but no less than 4"
         )
+    if _FLAGS.min_workers > max(1, len(cluster.workers)):
+        raise UserError(
+            f"--min_workers={_FLAGS.min_workers}, but TF_CONFIG names {len(cluster.workers)} "
+            "workers; ask for no more than there are"
+        )
     if _FLAGS.mode == "local" and not cluster.is_local:
         raise UserError("--mode=local, but TF_CONFIG names a cluster; unset one of them")
     if cluster.workers and not cluster.ps:
@@ -185,7 +203,7 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, export: str) -> int:
     _set_up_tensorflow()
     # Loaded here: the environment above must be set before TensorFlow is.
     from tfps import byte_size
-    from trainer import dry_run, preflight
+    from trainer import dry_run, preflight, restart
     from trainer.interruption import Interrupted, Interruption
     from trainer.run import RunOptions, run
     from trainer.run_inputs import RunInputs
@@ -193,9 +211,12 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, export: str) -> int:
     experiment = _experiment()
     options = RunOptions(
         _FLAGS.connect_seconds,
+        _FLAGS.min_workers,
+        _FLAGS.worker_wait_seconds,
         _FLAGS.ps_wait_seconds,
         _FLAGS.stall_seconds,
         _FLAGS.evaluator_wait_seconds,
+        again=restart.has_started_anew(),
     )
     memory = byte_size.parse(_FLAGS.ps_memory, "--ps_memory") if _FLAGS.ps_memory else None
     if _FLAGS.dry_run:
@@ -221,6 +242,9 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, export: str) -> int:
         name = signal.Signals(interrupted.signal).name
         _log.warning("stopped by %s; the same command goes on from the last checkpoint", name)
         return 128 + interrupted.signal
+    except WorkersChangedError as changed:
+        _log.info("%s: the chief starts anew, from the last checkpoint", changed)
+        restart.start_anew()
     return EXIT_OK
 
 

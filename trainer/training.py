@@ -14,7 +14,7 @@ from tfps.checkpoint.saver import Saver
 from tfps.coordinator import Progress
 from tfps.data import shard_files
 from tfps.epoch_order import EpochOrder
-from tfps.errors import LostPsError
+from tfps.errors import LostPsError, WorkersChangedError
 from tfps.executor import Executor
 from tfps.export import export
 from tfps.lease_queue import LeaseQueue, QueueState
@@ -154,9 +154,11 @@ class Training:
             if self._queue.epoch_finished:
                 self._queue.next_epoch()
             self._save()
-            if self._state.interruption.is_requested or self._state.leaving:
+            state = self._state
+            if state.interruption.is_requested or state.leaving or state.change_of_workers:
                 self._saver.finish()
         self._let_ps_go()
+        self._let_workers_change()
         has_ended_epoch = self._queue.epoch > epoch
         if has_ended_epoch:
             display.hide()
@@ -207,6 +209,16 @@ class Training:
         if leaving:
             self._state.leaving = []
             raise LostPsError(f"{', '.join(leaving)} left, after a checkpoint", tuple(leaving))
+
+    def _let_workers_change(self) -> None:
+        """Ends this connection if there are other workers to go on with.
+
+        Raises:
+            WorkersChangedError: If there are.
+        """
+        reason, self._state.change_of_workers = self._state.change_of_workers, ""
+        if reason and not self._queue.finished:
+            raise WorkersChangedError(reason)
 
     def _counts(self) -> dict[str, Any]:
         """Fields of the report that change as the run goes on."""

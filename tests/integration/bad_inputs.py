@@ -355,6 +355,11 @@ CASES = {
         ("TF_CONFIG names 1 workers but no ps",),
         {"TF_CONFIG": tf_config({"chief": ["h:1"], "worker": ["h:2"]})},
     ),
+    "more workers needed than there are": Case(
+        with_flags("--min_workers=2"),
+        ("--min_workers=2, but TF_CONFIG names 1 workers; ask for no more",),
+        {"TF_CONFIG": tf_config(UNREACHABLE)},
+    ),
     "ps not reachable": Case(
         with_flags("--connect_seconds=2"),
         (

@@ -19,10 +19,11 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 from absl import flags
 
 from tests.integration.tcp_counters import bytes_to, resident_peak
-from tfps import config, strategy
+from tfps import config
 from tfps.bad_records import BadRecords
 from tfps.closures import Closures
 from tfps.cluster import decode
+from tfps.connector import Connector
 from tfps.coordinator import Coordinator, slots
 from tfps.data import manifest, records
 from tfps.data.manifest import Manifest
@@ -66,7 +67,7 @@ def main() -> None:
         dtype: WireBytes.of(model, layout, dtype, batches(experiment, data))
         for dtype in ("float32", "bfloat16")
     }
-    executor = strategy.connect(cluster, _FLAGS.job_dir, 60)
+    executor = Connector(cluster, _FLAGS.job_dir, 60, min_workers=0, again=False).connect()
     found = {
         dtype: {
             "limit": limit.dense_bytes + limit.table_bytes,

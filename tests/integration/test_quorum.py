@@ -1,0 +1,50 @@
+"""A run that begins without some of its workers, loses others, and takes them all in."""
+
+import os
+import pathlib
+import signal
+
+import pytest
+from cluster_process import read_report, trainer_flags
+from datasets_on_disk import Datasets
+from separate_tasks import SeparateTasks
+
+SLOW = ("--set=train.batch_size=8", "--set=task.dim=2", "--set=train.epochs=1000")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_workers_join_and_are_left_out(datasets: Datasets, tmp_path: pathlib.Path) -> None:
+    job_dir = tmp_path / "job"
+    flags = trainer_flags(datasets.long, job_dir, *SLOW)
+    with SeparateTasks(flags, job_dir, workers=3, ps=1) as tasks:
+        tasks.serve("ps 0")
+        last = tasks.serve("worker 2")
+        own = ("--min_workers=1", "--connect_seconds=3", "--worker_wait_seconds=4")
+        chief = tasks.start("chief 0", *own)
+        for away in (0, 1):
+            chief.see(rf"left out until it answers: worker {away} at .*refused connections")
+        chief.see("connected to 1 workers and 1 ps")
+        tasks.serve("worker 0")
+        chief.see("worker 0 can join: the chief starts anew")
+        chief.see("left out until it answers: worker 1 ")
+        chief.see("connected to 2 workers and 1 ps")
+        chief.see(r"resuming from .*: \S+ records trained")
+        chief.see("epoch .* trained")
+        os.kill(last.pid, signal.SIGKILL)
+        chief.see("worker 2 at .* did not come back within 4 s: the chief starts anew")
+        chief.see("connected to 1 workers and 1 ps")
+        tasks.serve("worker 1")
+        tasks.serve("worker 2")
+        chief.see("connected to 3 workers and 1 ps")
+        chief.see("epoch .* trained")
+        assert read_report(job_dir)["left_out"] == []
+        chief.terminate()
+        assert chief.finish() == 128 + signal.SIGTERM, chief.text
+    report = read_report(job_dir)
+    examples = report["examples"]
+    assert (report["status"], examples["skipped"]) == ("interrupted", 0)
+    # Worker 2 was lost with what it held and what waited for it.
+    assert 0 <= examples["repeated"] <= 4 * 8
+    assert all(share["leases"] for share in report["workers"]), report["workers"]
+    assert chief.errors == []
