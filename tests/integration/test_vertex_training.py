@@ -32,6 +32,7 @@ def get_study():
         trials=2,
     )
 """
+LONG = 200  # seconds that a whole job may take on a busy machine
 POOLS = ("chief", "worker", "ps", "evaluator")
 
 
@@ -112,7 +113,7 @@ def test_a_custom_job_trains_to_the_end(cloud, data):
         ]
         assert [job for job, _ in tasks] == ["chief", "worker", "worker", "ps", "evaluator"]
         (_, chief), (_, worker), *_ = tasks
-        assert chief.finish() == 0, chief.text
+        assert chief.finish(LONG) == 0, chief.text
         for job, task in tasks[1:]:  # Vertex AI would kill them; they end by themselves
             assert task.finish() == 0, f"{job}: {task.text}"
     assert "running as chief on Vertex AI" in chief.text
@@ -134,7 +135,7 @@ def test_a_trial_trains_with_its_settings_and_reports(cloud, data, tmp_path):
     trial = {"CLOUD_ML_TRIAL_ID": "7", "CLOUD_ML_HP_METRIC_FILE": str(metrics)}
     settings = ("--task.learning_rate=0.02", "--train.batch_size", "16.0")
     with Program(*arguments, *settings, environ=environ | trial) as program:
-        assert program.finish() == 0, program.text
+        assert program.finish(LONG) == 0, program.text
     report = read_json(f"{output}/report.json")
     assert (report["batch_size"], report["examples"]["skipped"]) == (16, 0)
     assert report["best_evaluation"]["metric"] == "auc"

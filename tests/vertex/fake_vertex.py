@@ -28,7 +28,8 @@ class FakeVertex(ThreadingHTTPServer):
         error: Message of a job that ends FAILED.
         faults: For each kind of request (create, get, list, cancel, logs) what goes wrong with the
             next ones: a status; "lost", where the request has its effect and the connection
-            breaks before the answer; or "page", an answer for people.
+            breaks before the answer; "page", an answer for people; or "late", an answer that does
+            not come before `released` is set.
         entries: Log entries of every job: task_name and text.
         page_size: Items in one page of any answer.
         counts: Requests by kind.
@@ -50,6 +51,7 @@ class FakeVertex(ThreadingHTTPServer):
         self.queries = []
         self.headers = {}
         self.lock = threading.Lock()
+        self.released = threading.Event()
         self._thread = threading.Thread(target=self.serve_forever, args=(0.02,))
 
     @property
@@ -149,7 +151,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send(fault, _error(fault))
                 return
             status, found = answer(body)
-        if fault == "lost":
+        if fault == "late":
+            self.server.released.wait(60)
+        if fault in ("lost", "late"):
             self.close_connection = True
             self.connection.close()
             return

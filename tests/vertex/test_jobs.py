@@ -166,16 +166,21 @@ def test_waiting_has_a_limit(cloud, vertex, vertex_submit):
     assert f"{NAME} is QUEUED after 0.1 s (--wait_seconds); the job goes on; follow it with" in err
 
 
-def test_an_interrupt_leaves_the_job(cloud, vertex):
-    vertex.states = ("RUNNING",)
+def start(vertex):
+    """Runs the program in a process of its own, which can be interrupted."""
     flags = (*PLACE, f"--vertex_endpoint={vertex.endpoint}", "--poll_seconds=0.05", "--wait")
-    with subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-m", "cloud.submit", *flags, *JOB],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    ) as program:
+    )
+
+
+def test_an_interrupt_leaves_the_job(cloud, vertex):
+    vertex.states = ("RUNNING",)
+    with start(vertex) as program:
         while program.stdout.readline() != "[submit] smoke: RUNNING\n":
             assert program.poll() is None
         program.send_signal(signal.SIGINT)
@@ -183,6 +188,19 @@ def test_an_interrupt_leaves_the_job(cloud, vertex):
     assert (program.returncode, err) == (130, "")
     assert f"[submit] {NAME} goes on; follow it with `python -m cloud.submit follow {NAME}" in out
     assert vertex.counts["cancel"] == 0
+
+
+def test_an_interrupt_while_a_job_is_sent_says_what_is_not_known(cloud, vertex):
+    vertex.faults["create"] = ["late"]
+    with start(vertex) as program:
+        while not vertex.jobs:
+            assert program.poll() is None
+            time.sleep(0.01)
+        program.send_signal(signal.SIGINT)
+        out, err = program.communicate(timeout=60)
+        vertex.released.set()
+    assert (program.returncode, err) == (130, "")
+    assert out == "interrupted while the job was sent: look with the verb list whether it exists\n"
 
 
 def test_jobs_are_listed_described_followed_and_ended(cloud, vertex, vertex_submit):
