@@ -24,6 +24,12 @@ ROOT = "gs://bucket/flow"
 JOB_DIR = f"{ROOT}/job"
 
 
+@pytest.fixture(autouse=True)
+def empty_root(cloud):
+    if tf.io.gfile.isdir(ROOT):
+        tf.io.gfile.rmtree(ROOT)
+
+
 def finish(program):
     with program:
         assert program.finish() == 0, program.text
@@ -141,8 +147,6 @@ def test_a_connection_that_stalls_for_good_ends_the_run(cloud):
 
 @pytest.mark.timeout(900)
 def test_the_whole_census_flow_on_gs(cloud):
-    if tf.io.gfile.isdir(ROOT):
-        tf.io.gfile.rmtree(ROOT)
     prepare(32_561, 7)
     flags = training(CENSUS, "--set=train.epochs=2", "--set=train.batch_size=100")
     flags.append("--set=train.checkpoint_seconds=3")
