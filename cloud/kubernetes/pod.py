@@ -11,9 +11,9 @@ from tfps.errors import UserError
 
 CONTAINER = "tensorflow"  # the training operator looks for it by this name
 PORT = 2222
-PORT_NAME = "tfjob-port"
 MANAGED_BY = {"app.kubernetes.io/managed-by": "tfps"}
 
+_PORT_NAME = "tfjob-port"  # which the training operator looks for
 _USER = 1000  # of the image that `make image` builds
 _END_SECONDS = 15  # for a task to end after its grace
 _GPU = "nvidia.com/gpu"
@@ -125,7 +125,7 @@ def _container(
         "volumeMounts": mounts,
     }
     if role.job != "evaluator" and spec.tasks > 1:
-        container["ports"] = [{"name": PORT_NAME, "containerPort": PORT}]
+        container["ports"] = [{"name": _PORT_NAME, "containerPort": PORT}]
     if role.job in _SERVERS:
         container |= _probes()
     return container

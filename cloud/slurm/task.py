@@ -85,8 +85,7 @@ class _Task:
         self._is_ending = False
 
     def run(self) -> int:
-        # Slurm signals every process of a step, so the task has got the signal itself. A second
-        # one would cut short what it does before it ends.
+        # Slurm signals every process of a step, so the task has got the signal itself.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._end)
         wait = 1

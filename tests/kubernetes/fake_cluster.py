@@ -142,8 +142,10 @@ class FakeCluster:
         return [pod for pod in self.pods if pod["metadata"]["labels"].get(label) == value]
 
     def _log(self, pod: str, asked: dict[str, str]) -> tuple[int, Any]:
-        assert (asked["container"], asked["timestamps"]) == ("tensorflow", "True")
-        lines = self.logs.get((pod, asked.get("previous") == "True"))
+        # The client writes True or true, by its version; Kubernetes takes both.
+        if (asked.get("container"), asked.get("timestamps", "").lower()) != ("tensorflow", "true"):
+            return 422, _status(422, f"unexpected query {asked}")
+        lines = self.logs.get((pod, asked.get("previous", "").lower() == "true"))
         if lines is None:
             return 400, _status(400, "the container is waiting to start")
         return 200, "".join(f"{line}\n" for line in lines)

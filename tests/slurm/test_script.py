@@ -218,8 +218,7 @@ def test_the_job_ends_with_its_chief(tmp_path):
     assert not (tmp_path / "requeued").exists()
 
 
-def test_before_the_time_is_over_the_chief_saves_and_the_job_is_queued_again(tmp_path):
-    chief = """
+SAVES = """
     got = []
     signal.signal(signal.SIGTERM, lambda *_: got.append(1))
     say("trains")
@@ -228,8 +227,21 @@ def test_before_the_time_is_over_the_chief_saves_and_the_job_is_queued_again(tmp
     time.sleep(0.5)
     say("saved", len(got))
     sys.exit(143)
-    """
-    batch = Batch(tmp_path, SERVE + chief)
+"""
+
+
+def test_a_job_that_is_cancelled_saves_and_is_not_queued_again(tmp_path):
+    batch = Batch(tmp_path, SERVE + SAVES)
+    batch.see("chief 0 trains")
+    os.killpg(batch.process.pid, signal.SIGTERM)  # as scancel: the script and every srun
+    code, text = batch.finish()
+    assert code == 143
+    assert "chief 0 saved 1\n" in text
+    assert not (tmp_path / "requeued").exists()
+
+
+def test_before_the_time_is_over_the_chief_saves_and_the_job_is_queued_again(tmp_path):
+    batch = Batch(tmp_path, SERVE + SAVES)
     batch.see("chief 0 trains")
     batch.process.send_signal(signal.SIGUSR1)
     code, text = batch.finish()
