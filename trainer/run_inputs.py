@@ -14,6 +14,7 @@ from tfps.data.manifest import Manifest
 from tfps.data.staged_shards import StagedShards
 from tfps.errors import UserError
 from tfps.experiment import Experiment
+from tfps.mode import Mode
 from tfps.model import StatelessModel
 from tfps.placement import check_memory
 from tfps.storage import preflight
@@ -31,6 +32,7 @@ class RunInputs:
     Attributes:
         experiment: What to train.
         cluster: On which tasks.
+        mode: How the workers' updates come together.
         job_dir: Where to write.
         data: The training data.
         eval_data: The evaluation data, None for no evaluation.
@@ -43,6 +45,7 @@ class RunInputs:
 
     experiment: Experiment
     cluster: Cluster
+    mode: Mode
     job_dir: str
     data: Manifest
     eval_data: Manifest | None
@@ -71,10 +74,10 @@ class RunInputs:
             cache_dir: Where workers keep copies of shards; empty for none.
 
         Raises:
-            UserError: If the data, the model, an optimizer or the job_dir cannot be used, or the
-                parameters do not fit the ps.
+            UserError: If the mode, the data, the model, an optimizer or the job_dir cannot be used,
+                or the parameters do not fit the ps.
         """
-        task = experiment.task
+        task, mode = experiment.task, experiment.mode.on(cluster)
         preflight.check(
             [
                 Use("--train_data", experiment.data.train),
@@ -102,6 +105,7 @@ class RunInputs:
         return cls(
             experiment,
             cluster,
+            mode,
             job_dir,
             data,
             eval_data,
@@ -115,7 +119,7 @@ class RunInputs:
     def report_fields(self) -> dict[str, Any]:
         """The report's fields at the beginning of a run."""
         return {
-            "mode": "local" if self.cluster.is_local else "async",
+            "mode": self.mode.name,
             "config": self.experiment.name,
             "cluster": {"workers": len(self.cluster.workers), "ps": len(self.cluster.ps)},
             "versions": {

@@ -59,8 +59,15 @@ flags.DEFINE_string(
 flags.DEFINE_enum(
     "mode",
     None,
-    ["async", "local"],
-    "async needs a cluster, local none; default: as TF_CONFIG says.",
+    ["async", "sync", "local"],
+    "How the workers' updates come together; default: async in a cluster, local without "
+    "(overrides mode.name).",
+)
+flags.DEFINE_integer(
+    "backup_workers", None, "Workers a round does not wait for (overrides mode.backup_workers).", 0
+)
+flags.DEFINE_float(
+    "round_seconds", None, "A round's limit for a lost worker (overrides mode.round_seconds).", 0.0
 )
 flags.DEFINE_integer(
     "intra_op_threads", 0, "Threads within one operation; 0: TensorFlow's choice.", 0
@@ -153,11 +160,6 @@ def _check_flags(cluster: Cluster) -> None:
             "this task is the evaluator of a job without workers and ps, which evaluates in its "
             "one process: leave the evaluator out of the job"
         )
-    if _FLAGS.mode == "async" and cluster.is_local:
-        raise UserError(
-            "--mode=async needs a cluster, but TF_CONFIG names none; use --mode=local, or start a "
-            "local cluster with python -m cloud.local"
-        )
     if _FLAGS.inter_op_threads == 1 and not cluster.is_local:
         raise UserError(
             "--inter_op_threads=1: a task of a cluster needs 2 or more, since one waits while a "
@@ -168,8 +170,6 @@ def _check_flags(cluster: Cluster) -> None:
             f"--min_workers={_FLAGS.min_workers}, but TF_CONFIG names {len(cluster.workers)} "
             "workers; ask for no more than there are"
         )
-    if _FLAGS.mode == "local" and not cluster.is_local:
-        raise UserError("--mode=local, but TF_CONFIG names a cluster; unset one of them")
     if cluster.workers and not cluster.ps:
         raise UserError(
             f"TF_CONFIG names {len(cluster.workers)} workers but no ps; training without ps "
@@ -260,6 +260,9 @@ def _experiment() -> "Experiment":
         "data.train": _FLAGS.train_data,
         "data.eval": _FLAGS.eval_data,
         "data.max_bad_records": _FLAGS.max_bad_records,
+        "mode.name": _FLAGS.mode,
+        "mode.backup_workers": _FLAGS.backup_workers,
+        "mode.round_seconds": _FLAGS.round_seconds,
         "train.pipeline_depth": _FLAGS.pipeline_depth,
         "train.jit_compile": _FLAGS.jit_compile,
         "train.early_stopping": _FLAGS.early_stopping,

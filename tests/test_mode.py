@@ -1,0 +1,41 @@
+import pytest
+
+from tfps.cluster import Cluster
+from tfps.errors import UserError
+from tfps.mode import Mode
+
+TWO_WORKERS = Cluster(("c:1",), ("a:1", "b:1"), ("p:1",))
+
+
+def test_without_a_name_the_cluster_decides():
+    assert Mode().on(TWO_WORKERS).name == "async"
+    assert Mode().on(Cluster()).name == "local"
+    assert Mode("sync", backup_workers=1).on(TWO_WORKERS).backup_workers == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "cluster", "message"),
+    [
+        (Mode("async"), Cluster(), "--mode=async needs a cluster, but TF_CONFIG names none"),
+        (Mode("sync"), Cluster(), "--mode=sync needs a cluster, but TF_CONFIG names none"),
+        (Mode("local"), TWO_WORKERS, "--mode=local, but TF_CONFIG names a cluster"),
+        (Mode("async", backup_workers=1), TWO_WORKERS, "only --mode=sync has workers"),
+        (Mode("sync", backup_workers=2), TWO_WORKERS, "--backup_workers=2 of 2 workers"),
+    ],
+)
+def test_what_does_not_suit_a_cluster_is_refused(mode, cluster, message):
+    with pytest.raises(UserError, match=message):
+        mode.on(cluster)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"name": "sink"}, "mode.name=sink must be one of async, "),
+        ({"backup_workers": -1}, "mode.backup_workers=-1 must be 0 or more"),
+        ({"round_seconds": 0.0}, "mode.round_seconds=0.0 must be positive"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings, message):
+    with pytest.raises(UserError, match=message):
+        Mode(**settings)

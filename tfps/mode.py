@@ -1,0 +1,61 @@
+"""How the updates of a job's workers come together."""
+
+import dataclasses
+
+from tfps.cluster import Cluster
+from tfps.errors import UserError
+
+ASYNC, SYNC, LOCAL = "async", "sync", "local"
+MODES = (ASYNC, SYNC, LOCAL)
+
+
+@dataclasses.dataclass(frozen=True)
+class Mode:
+    """A mode with its settings.
+
+    Attributes:
+        name: `async`: every worker's gradients are applied as they come. `sync`: those of all
+            workers are averaged and applied once, in rounds. `local`: one process without a
+            cluster. Empty: `async` in a cluster, else `local`.
+        backup_workers: In `sync`, so many of the workers are not waited for: a round closes with
+            the gradients of the first of the others.
+        round_seconds: In `sync`, how long a round waits for a worker that is lost.
+    """
+
+    name: str = ""
+    backup_workers: int = 0
+    round_seconds: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.name and self.name not in MODES:
+            raise UserError(f"mode.name={self.name} must be one of {', '.join(MODES)}")
+        if self.backup_workers < 0:
+            raise UserError(f"mode.backup_workers={self.backup_workers} must be 0 or more")
+        if self.round_seconds <= 0:
+            raise UserError(f"mode.round_seconds={self.round_seconds} must be positive")
+
+    def on(self, cluster: Cluster) -> "Mode":
+        """The mode of a run on a cluster, always with a name.
+
+        Raises:
+            UserError: If the cluster, or a setting, does not suit the mode.
+        """
+        mode = dataclasses.replace(self, name=self.name or (LOCAL if cluster.is_local else ASYNC))
+        if mode.name != LOCAL and cluster.is_local:
+            raise UserError(
+                f"--mode={mode.name} needs a cluster, but TF_CONFIG names none; use --mode=local, "
+                "or start a local cluster with python -m cloud.local"
+            )
+        if mode.name == LOCAL and not cluster.is_local:
+            raise UserError("--mode=local, but TF_CONFIG names a cluster; unset one of them")
+        if mode.backup_workers and mode.name != SYNC:
+            raise UserError(
+                f"--backup_workers={mode.backup_workers}: only --mode=sync has workers that are "
+                f"not waited for, not {mode.name}; leave it out"
+            )
+        if mode.backup_workers >= max(1, len(cluster.workers)):
+            raise UserError(
+                f"--backup_workers={mode.backup_workers} of {len(cluster.workers)} workers: a "
+                "round needs one that is waited for; have fewer backup workers"
+            )
+        return mode
