@@ -17,6 +17,7 @@ from tfps.lease_queue import LeaseQueue, QueueState
 from tfps.model import StatelessModel
 from tfps.step import Step
 from tfps.store.parameter_store import ParameterStore
+from tfps.store.rounds import Rounds
 from tfps.store.rules import Rules
 from tfps.task_watch import TaskWatch
 from trainer.generate import generate
@@ -55,6 +56,8 @@ class Trainer:
         watch=None,
         stall_seconds=60,
         locate=None,
+        mode=None,
+        members=0,
         **train,
     ):
         experiment = get_config()
@@ -65,6 +68,7 @@ class Trainer:
                 experiment.data, shuffle_buffer=shuffle_buffer, max_bad_records=max_bad_records
             ),
             train=dataclasses.replace(experiment.train, seed=seed, **train),
+            mode=mode or experiment.mode,
         )
         self.manifest = manifest
         self.task = self.experiment.task
@@ -74,8 +78,10 @@ class Trainer:
         rules = Rules.of(self.task, self.model)
         settings = self.experiment.train
         self.store = ParameterStore(
-            self.model, rules, devices, seed, slots(executor), settings.wire_dtype
+            self.model, rules, devices, seed, members or slots(executor), settings.wire_dtype
         )
+        backups = self.experiment.mode.backup_workers
+        self.rounds = Rounds(self.store, members, backups) if members else None
         self.step = Step(self.task, self.model, self.store, settings.jit_compile)
         # Unrolled less than in a run: tracing is most of what a test costs.
         self.closures = Closures(
@@ -84,6 +90,7 @@ class Trainer:
             self.store.progress,
             self.model.prediction_names,
             executor.worker_index,
+            self.rounds,
             unroll=2,
             locate=locate or (lambda path: path),
         )

@@ -12,8 +12,10 @@ from tfps.data.record_source import RecordSource, untouched
 from tfps.epoch_order import EpochOrder
 from tfps.experiment import Experiment
 from tfps.read_ahead import ReadAhead, ReadBatch
+from tfps.round_training import RoundTraining
 from tfps.step import Step, batch_records
 from tfps.store.lease_progress import LeaseProgress
+from tfps.store.rounds import Rounds
 
 State = tuple[Any, ...]
 _DRAWS = 1 << 32  # numbers that the random draws of a step may use up
@@ -47,6 +49,7 @@ class Closures:
         progress: LeaseProgress,
         prediction_names: Sequence[str],
         worker_index: Callable[[], tf.Tensor],
+        rounds: Rounds | None = None,
         unroll: int = 10,
         locate: Callable[[tf.Tensor], tf.Tensor] = lambda path: path,
     ):
@@ -58,6 +61,7 @@ class Closures:
             progress: Where a lease's progress is kept.
             prediction_names: Names of the task's predictions.
             worker_index: Called in a closure, gives the index of the worker that runs it.
+            rounds: Takes the gradients of every batch; None where each is applied by itself.
             unroll: Steps in one turn of a loop; each turn costs messages to every ps.
             locate: Gives the path from which a worker reads a shard.
         """
@@ -75,9 +79,15 @@ class Closures:
         self._may_be_bad = experiment.data.max_bad_records > 0
         self._step = step
         self._progress = progress
+        may_repeat = experiment.mode.backup_workers > 0
+        # Batches without records that may be read behind a lease.
+        self._read_behind = 1 if rounds and may_repeat else self._pipeline_depth
+        self._in_rounds = RoundTraining(step, rounds, unroll, may_repeat) if rounds else None
         source = RecordSource.signature()
         self.train = tf.function(
-            self._train, input_signature=[source, tf.TensorSpec([4], tf.int64)], autograph=False
+            self._train_in_rounds if rounds else self._train,
+            input_signature=[source, tf.TensorSpec([4], tf.int64)],
+            autograph=False,
         )
         self.open = tf.function(
             self._open, input_signature=[source, tf.TensorSpec([], tf.int64)], autograph=False
@@ -116,6 +126,28 @@ class Closures:
         state = tf.while_loop(more_than(self._unroll), several, state)
         _, unrecorded, bad_step, *_ = tf.while_loop(more_than(1), one, state)
         record(unrecorded)
+        return self._result(slot, bad_step, worker, start)
+
+    def _train_in_rounds(self, source: RecordSource, lease: tf.Tensor) -> tf.Tensor:
+        assert self._in_rounds is not None
+        start, worker = tf.timestamp(), self._worker_index()
+        first, count, seed, slot = tf.unstack(lease)
+        token, steps = self._in_rounds.begin(slot, worker)
+        begun = first // self._batch_size + steps
+        end = -(-(first + count) // self._batch_size)
+        read = self._reader(source, seed, begun, end)
+
+        def draw(step: tf.Tensor) -> tf.Tensor:
+            return tf.stack([seed, step * _DRAWS])
+
+        token, bad_step = self._in_rounds.train(token, read, begun, end, draw)
+        with tf.control_dependencies([token]):
+            return self._result(slot, bad_step, worker, start)
+
+    def _result(
+        self, slot: tf.Tensor, bad_step: tf.Tensor, worker: tf.Tensor, start: tf.Tensor
+    ) -> tf.Tensor:
+        """What the closure returns that has trained a lease."""
         trained = self._progress.slot(slot)
         with tf.control_dependencies([trained]):
             seconds = tf.timestamp() - start
@@ -157,7 +189,7 @@ class Closures:
         features, labels, threads = self._features, self._labels, self._parse_threads
         order = self._batch_size, self._block_batches, seed, (begun, end)
         if not self._may_be_bad:
-            empty = self._pipeline_depth
+            empty = self._read_behind
             good = iter(records.batches(source, features, labels, *order, empty, threads))
             return lambda: ReadBatch(*next(good))
         readable = iter(readable_batches(source, features, labels, *order, threads))

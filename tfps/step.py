@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfps.model import Features, Labels, StatelessModel
 from tfps.named_predictions import named_predictions
+from tfps.store.gradients import Gradients
 from tfps.store.parameter_store import ParameterStore, Pulled
 from tfps.task import Task
 
@@ -61,22 +62,23 @@ class Step:
         self._devices = devices
         # Traced once, however many steps a closure is unrolled into.
         self._compute = tf.function(
-            self._gradients, jit_compile=jit_compile or None, autograph=False
+            self._computed, jit_compile=jit_compile or None, autograph=False
         )
 
-    def pull(self, features: Features, labels: Labels) -> Batch:
+    def pull(self, features: Features, labels: Labels, after: Sequence[tf.Tensor] = ()) -> Batch:
         """Fetches what a batch needs to be trained.
 
         Args:
             features: By name, `[batch, *shape]`.
             labels: By name, `[batch, *shape]`.
+            after: What each ps waits for before it reads.
         """
         lookups = [
             lookup
             for part, _ in self._parts(features, labels)
             for lookup in self._model.lookups(part, training=True)
         ]
-        return Batch(features, labels, self._store.pull(lookups))
+        return Batch(features, labels, self._store.pull(lookups, after))
 
     def train(self, batch: Batch, seed: tf.Tensor) -> tf.Tensor:
         """Computes a batch's gradients, on all devices, and pushes them once.
@@ -87,6 +89,20 @@ class Step:
 
         Returns:
             The loss (scalar float32, the model's own losses included).
+        """
+        loss, gradients = self.gradients(batch, seed)
+        self._store.push(*gradients)
+        return loss
+
+    def gradients(self, batch: Batch, seed: tf.Tensor) -> tuple[tf.Tensor, Gradients]:
+        """Computes a batch's gradients, on all devices.
+
+        Args:
+            batch: What `pull` returned.
+            seed: `[2]` int64, from which random layers draw.
+
+        Returns:
+            The loss, as `train` does, and the gradients.
         """
         pulled = batch.pulled
         rows = self._store.rows(pulled)
@@ -103,8 +119,7 @@ class Step:
                     )
                 )
         loss, dense, rows, state = _mean(results, [batch_records(labels) for _, labels in parts])
-        self._store.push(pulled, dense, self._store.by_group(pulled, rows), state)
-        return loss
+        return loss, Gradients(pulled, dense, self._store.by_group(pulled, rows), state)
 
     def predict(self, features: Features, labels: Labels) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Evaluates one batch without changing anything.
@@ -137,7 +152,7 @@ class Step:
             for first, end in itertools.pairwise(bounds)
         ]
 
-    def _gradients(
+    def _computed(
         self,
         parameters: tuple[list[tf.Tensor], list[tf.Tensor]],
         state: list[tf.Tensor],

@@ -9,8 +9,12 @@ from tfps.coordinator import Coordinator, slots
 from tfps.data.record_source import RecordSource
 from tfps.evaluations import Evaluation
 from tfps.executor import Executor
+from tfps.mode import SYNC
+from tfps.ps_calls import PsCalls
+from tfps.round_members import RoundMembers
 from tfps.step import Step
 from tfps.store.parameter_store import ParameterStore
+from tfps.store.rounds import Rounds
 from tfps.task_metrics import task_metrics
 from tfps.task_watch import TaskWatch
 from trainer.inputs import identity
@@ -25,11 +29,13 @@ class Engine:
         inputs: What it was made from.
         store: The parameters.
         coordinator: Gives closures to the executor.
+        members: For whom rounds wait; None where there are no rounds.
     """
 
     inputs: RunInputs
     store: ParameterStore
     coordinator: Coordinator
+    members: RoundMembers | None
 
     @classmethod
     def build(
@@ -45,9 +51,12 @@ class Engine:
         """
         experiment, model = inputs.experiment, inputs.model
         train = experiment.train
+        in_rounds = inputs.mode.name == SYNC and inputs.cluster.job == "chief"
+        leases = slots(executor, in_rounds)
         store = ParameterStore(
-            model, inputs.rules, executor.devices, train.seed, slots(executor), train.wire_dtype
+            model, inputs.rules, executor.devices, train.seed, leases, train.wire_dtype
         )
+        rounds = Rounds(store, leases, inputs.mode.backup_workers) if in_rounds else None
         # One GPU or none needs no names: TensorFlow places what it can on the GPU.
         gpus = [f"/device:GPU:{k}" for k in range(executor.gpus)] if executor.gpus > 1 else [""]
         closures = Closures(
@@ -56,10 +65,22 @@ class Engine:
             store.progress,
             model.prediction_names,
             executor.worker_index,
+            rounds,
             locate=inputs.staged.locate,
         )
-        coordinator = Coordinator(executor, closures, store.progress, watch, train, stall_seconds)
-        return cls(inputs, store, coordinator)
+        members = None
+        if rounds:
+            ps_calls, limit = PsCalls(watch, stall_seconds), inputs.mode.round_seconds
+            members = RoundMembers(rounds, watch, ps_calls, limit)
+        coordinator = Coordinator(
+            executor, closures, store.progress, watch, train, stall_seconds, members
+        )
+        return cls(inputs, store, coordinator, members)
+
+    def stop(self) -> None:
+        """Ends what goes on beside the closures."""
+        if self.members:
+            self.members.stop()
 
     def evaluate(self, checkpoint: Checkpoint) -> Evaluation:
         """Evaluates the parameters on all evaluation shards, every record once.

@@ -15,6 +15,7 @@ from tfps.data.staged_shards import StagedShards
 from tfps.errors import UserError
 from tfps.experiment import Experiment
 from tfps.mode import Mode
+from tfps.mode_suitability import refuse_unsuitable
 from tfps.model import StatelessModel
 from tfps.placement import check_memory
 from tfps.storage import preflight
@@ -98,6 +99,7 @@ class RunInputs:
         check_metrics(task, model.prediction_names)
         best_metric = BestMetric.of(train.best_metric, metric_names(task))
         rules = Rules.of(task, model)
+        refuse_unsuitable(mode, experiment, model, rules)
         layout = StoreLayout.of(model, rules, max(1, len(cluster.ps)))
         if ps_memory is not None:
             workers = max(1, len(cluster.workers))
@@ -141,6 +143,7 @@ class RunInputs:
             "epochs": 0,
             "steps": 0,
             "staleness": {"mean": 0.0, "histogram": []},
+            "rounds": None,
             "steps_per_lease": 0,
             "pipeline_depth": self.experiment.train.pipeline_depth,
             "loss_scale": None,

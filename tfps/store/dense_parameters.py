@@ -63,11 +63,15 @@ class DenseParameters:
         if self._decays or not rule.fused:
             self._mutexes = [Mutex("dense", device) for device in devices]
 
-    def pull(self) -> list[tf.Tensor]:
-        """Every dense variable's value."""
+    def pull(self, after: Sequence[tf.Tensor] = ()) -> list[tf.Tensor]:
+        """Every dense variable's value.
+
+        Args:
+            after: What each ps waits for before it reads.
+        """
         parts = []
         for device, variable in zip(self._devices, self._buffer.parts, strict=True):
-            with tf.device(device):
+            with tf.device(device), tf.control_dependencies(after):
                 parts.append(self._wire.send(variable.read_value()))
         received = [self._wire.receive(part) for part in parts]
         return self.layout.unflatten(self.layout.join(received))
@@ -79,15 +83,34 @@ class DenseParameters:
             gradients: One per variable, of its shape.
             steps: For every ps, the number of updates before this one, scalar int64 on that ps.
         """
-        flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
-        for part, gradient in enumerate(self.layout.cut(flat)):
-            sent = self._wire.send(gradient)
+        for part, sent in enumerate(self.send(gradients)):
             with tf.device(self._devices[part]):
-                received = self._wire.receive(sent)
-                if self._mutexes:
-                    self._change_locked(part, received, steps[part])
-                else:
-                    self._rule.dense(self._buffer.update(part, received, steps[part]))
+                self.apply(part, sent, steps[part])
+
+    def send(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """The variables' gradients as they travel, `[n]` for each ps.
+
+        Args:
+            gradients: One per variable, of its shape.
+        """
+        flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
+        return [self._wire.send(gradient) for gradient in self.layout.cut(flat)]
+
+    def apply(self, part: int, sent: tf.Tensor, step: tf.Tensor) -> list[tf.Operation]:
+        """Applies a gradient to a part; under the device of its ps.
+
+        Args:
+            part: Index of the ps.
+            sent: What `send` gave for it, or any gradient of that shape.
+            step: Number of updates before this one, scalar int64 on that ps.
+
+        Returns:
+            The operations that write.
+        """
+        received = self._wire.receive(sent)
+        if self._mutexes:
+            return self._change_locked(part, received, step)
+        return self._rule.dense(self._buffer.update(part, received, step))
 
     def read(self) -> list[np.ndarray]:
         """Every dense variable's value as the ps hold it, on the chief."""
@@ -98,7 +121,7 @@ class DenseParameters:
         """What a checkpoint holds of the dense parameters."""
         return self._buffer.pieces()
 
-    def _change_locked(self, part: int, gradient: tf.Tensor, step: tf.Tensor) -> None:
+    def _change_locked(self, part: int, gradient: tf.Tensor, step: tf.Tensor) -> list[tf.Operation]:
         update = self._buffer.update(part, gradient, step)
         lock = self._mutexes[part].lock([gradient])
         with tf.control_dependencies([lock]):
@@ -106,6 +129,7 @@ class DenseParameters:
         with tf.control_dependencies([lock, *writes]):
             writes = self._rule.dense(update)
         self._mutexes[part].release(lock, writes)
+        return writes
 
     def _decay(self, part: int, update: Update) -> tf.Operation:
         value = update.variable.read_value()

@@ -68,6 +68,11 @@ class LeaseProgress:
             change = tf.where(is_its, message[2:], tf.zeros([4], tf.float64))
             self._values.scatter_add(tf.IndexedSlices(change, where))
 
+    def add(self, changes: tf.Tensor) -> tf.Operation:
+        """Adds to all slots, on the ps: `[slots, 4]` float64, as `advance` adds to one."""
+        with tf.device(self._device):
+            return self._values.assign_add(changes, read_value=False)
+
     def slot(self, slot: tf.Tensor) -> tf.Tensor:
         """A slot's `[attempts, steps, bad, loss_sum]`, float64."""
         with tf.device(self._device):

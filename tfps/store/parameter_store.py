@@ -46,6 +46,10 @@ class ParameterStore:
 
     Attributes:
         layout: Where everything lies.
+        devices: One per ps.
+        dense: The dense parameters.
+        groups: The tables.
+        wire: How values travel.
         progress: How far each lease in flight has come.
         staleness: How stale the updates were, since this process began.
         loss_scale: The loss scale, None when the loss is not scaled.
@@ -72,18 +76,18 @@ class ParameterStore:
                 travels as it is.
         """
         self._model = model
-        self._devices = list(devices)
+        self.devices = list(devices)
         self._rules = rules
         self.layout = StoreLayout.of(model, rules, len(devices))
-        wire = Wire(wire_dtype)
-        self._dense = DenseParameters(
+        self.wire = wire = Wire(wire_dtype)
+        self.dense = DenseParameters(
             self.layout.dense, devices, rules.dense, model.initial_dense, rules.dense_decays, wire
         )
-        self._groups = [
+        self.groups = [
             TableGroup(group.layout, devices, group.rule, group.decays, seed, wire)
             for group in self.layout.groups
         ]
-        self._clipping = GradientClipping(rules.dense, self._groups)
+        self._clipping = GradientClipping(rules.dense, self.groups)
         self._iterations = []
         for device in devices:
             with tf.device(device):
@@ -95,18 +99,23 @@ class ParameterStore:
         scaling = model.loss_scaling
         self.loss_scale = LossScale(scaling, devices[0]) if scaling else None
 
-    def pull(self, lookups: list[Lookup]) -> Pulled:
-        """Fetches the dense parameters, the state and the rows that the lookups ask for."""
-        dense, state = self._dense.pull(), []
+    def pull(self, lookups: list[Lookup], after: Sequence[tf.Tensor] = ()) -> Pulled:
+        """Fetches the dense parameters, the state and the rows that the lookups ask for.
+
+        Args:
+            lookups: The lookups, in the model's order.
+            after: What each ps waits for before it reads.
+        """
+        dense, state = self.dense.pull(after), []
         if self._model.state:
-            with tf.device(self._devices[-1]):
+            with tf.device(self.devices[-1]), tf.control_dependencies(after):
                 flat = self._state.read_value()
             state = self.layout.state.unflatten(flat)
         pulled = [
-            group.pull(self._ids(group, self._of_group(index, lookups)))
-            for index, group in enumerate(self._groups)
+            group.pull(self._ids(group, self._of_group(index, lookups)), after)
+            for index, group in enumerate(self.groups)
         ]
-        with tf.device(self._devices[0]):
+        with tf.device(self.devices[0]):
             version = self._iterations[0].read_value()
         scale = self.loss_scale.pull() if self.loss_scale else None
         return Pulled(dense, state, pulled, lookups, version, scale)
@@ -125,7 +134,7 @@ class ParameterStore:
     def by_group(self, pulled: Pulled, rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Joins what `rows` cut: for each group, values of all its lookups, `[n, dim]`."""
         joined = []
-        for index, group in enumerate(self._groups):
+        for index, group in enumerate(self.groups):
             pieces = [
                 tf.reshape(values, [-1, group.layout.dim])
                 for values, lookup in zip(rows, pulled.lookups, strict=True)
@@ -162,11 +171,29 @@ class ParameterStore:
             self.loss_scale.update(pulled.loss_scale, finite)
         else:
             self._apply(pulled, dense_gradients, embedded_gradients)
+        change = self.change_of_state(pulled, state)
+        if change is not None:
+            self.add_to_state(change)
+
+    def change_of_state(self, pulled: Pulled, state: Sequence[tf.Tensor]) -> tf.Tensor | None:
+        """What a batch changes of the state, `[n]`; None where it leaves it alone."""
         both = list(zip(state, pulled.state, strict=True))
-        if any(new is not old for new, old in both):
-            change = tf.concat([tf.reshape(new - old, [-1]) for new, old in both], 0)
-            with tf.device(self._devices[-1]):
-                self._state.assign_add(change, read_value=False)
+        if all(new is old for new, old in both):
+            return None
+        return tf.concat([tf.reshape(new - old, [-1]) for new, old in both], 0)
+
+    def add_to_state(self, change: tf.Tensor) -> tf.Operation:
+        """Adds a change `[n]` to the state, on the last ps."""
+        with tf.device(self.devices[-1]):
+            return self._state.assign_add(change, read_value=False)
+
+    def count_update(self) -> list[tf.Tensor]:
+        """Counts one update on every ps; returns the number before it, on each."""
+        before = []
+        for device, variable in zip(self.devices, self._iterations, strict=True):
+            with tf.device(device):
+                before.append(variable.assign_add(1) - 1)
+        return before
 
     def steps(self) -> int:
         """Number of updates so far, over all workers; on the chief."""
@@ -174,19 +201,19 @@ class ParameterStore:
 
     def pieces(self) -> list[Piece]:
         """What a checkpoint holds, lease progress left out."""
-        pieces = self._dense.pieces()
-        for group in self._groups:
+        pieces = self.dense.pieces()
+        for group in self.groups:
             pieces += group.pieces()
         total = self.layout.state.total
         if total:
-            pieces.append(Piece("state", (total,), 0, total, self._devices[-1], self._state))
+            pieces.append(Piece("state", (total,), 0, total, self.devices[-1], self._state))
         if self.loss_scale:
             pieces.append(self.loss_scale.piece())
         return pieces
 
     def set_steps(self, steps: int) -> None:
         """Sets the number of updates on every ps, after a restore."""
-        for device, variable in zip(self._devices, self._iterations, strict=True):
+        for device, variable in zip(self.devices, self._iterations, strict=True):
             with tf.device(device):
                 variable.assign(steps)
 
@@ -197,13 +224,13 @@ class ParameterStore:
             "state": {v.path: list(v.shape) for v in self._model.state},
             "tables": {t.name: [t.rows, t.dim] for t in self._model.tables},
             "dense_optimizer": self._rules.dense.signature(),
-            **{group.layout.name: group.signature() for group in self._groups},
+            **{group.layout.name: group.signature() for group in self.groups},
             "loss": {"scaled": bool(self.loss_scale)},
         }
 
     def read_dense(self) -> list[np.ndarray]:
         """Values of the model's dense variables, on the chief."""
-        return self._dense.read()
+        return self.dense.read()
 
     def read_state(self) -> list[np.ndarray]:
         """Values of the model's state variables, on the chief."""
@@ -212,7 +239,7 @@ class ParameterStore:
     def read_table(self, table: int) -> np.ndarray:
         """A whole table in the order of its ids, `[rows, dim]`, on the chief."""
         group, index = self.layout.group_of[table]
-        return self._groups[group].read_table(index)
+        return self.groups[group].read_table(index)
 
     def _of_group(self, index: int, lookups: list[Lookup]) -> list[Lookup]:
         return [lookup for lookup in lookups if self.layout.group_of[lookup.table][0] == index]
@@ -249,21 +276,13 @@ class ParameterStore:
         summed = [
             group.sum_by_row(rows, gradient)
             for group, rows, gradient in zip(
-                self._groups, pulled.groups, embedded_gradients, strict=True
+                self.groups, pulled.groups, embedded_gradients, strict=True
             )
         ]
         dense_gradients, summed = self._clipping.clip(dense_gradients, summed, pulled.groups)
-        steps = self._count_update()
+        steps = self.count_update()
         self.staleness.count(pulled.version, steps[0])
         if dense_gradients:
-            self._dense.push(dense_gradients, steps)
-        for group, rows, gradient in zip(self._groups, pulled.groups, summed, strict=True):
+            self.dense.push(dense_gradients, steps)
+        for group, rows, gradient in zip(self.groups, pulled.groups, summed, strict=True):
             group.push(rows, gradient, steps)
-
-    def _count_update(self) -> list[tf.Tensor]:
-        """Counts one update on every ps; returns the number before it, on each."""
-        before = []
-        for device, variable in zip(self._devices, self._iterations, strict=True):
-            with tf.device(device):
-                before.append(variable.assign_add(1) - 1)
-        return before

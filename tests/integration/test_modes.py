@@ -1,0 +1,47 @@
+"""Each mode on a real cluster whose workers are killed: every record is trained all the same."""
+
+import pathlib
+from typing import Any
+
+from cluster_process import Program, local_cluster, read_report
+from visits_of_a_job import flags, trained
+
+from tests import visits
+
+BATCH = 50
+SIZES = (1000, 450, 1, 1549)
+RECORDS = sum(SIZES)
+
+
+def run_and_kill(
+    tmp_path: pathlib.Path, mode: str, *more: str, kills: int = 1, workers: int = 2
+) -> dict[str, Any]:
+    """Trains an epoch, during which workers are killed; returns the report."""
+    task = visits.Visits(records=RECORDS, step_seconds=0.3)
+    data = visits.write(tmp_path / "data", task, SIZES)
+    job_dir = tmp_path / "job"
+    settings = (f"--mode={mode}", f"--set=train.batch_size={BATCH}", "--set=train.epochs=1", *more)
+    with local_cluster(workers, 2, flags(data, job_dir, task, *settings)) as program:
+        for kill in range(kills):
+            kill_worker(program, kill % workers)
+        assert program.finish() == 0, program.text
+    report = read_report(job_dir)
+    counts = {name: report["examples"][name] for name in ("trained", "skipped", "bad")}
+    assert counts == {"trained": RECORDS, "skipped": 0, "bad": 0}
+    assert (trained(data, task, job_dir, 1) > 0).all()
+    return report
+
+
+def kill_worker(program: Program, worker: int) -> None:
+    """Kills a worker that trains; returns when it is back."""
+    seen = len(program.lines)
+    program.see(r"\[chief\] .* of 3,000 records")
+    program.tasks()[f"worker {worker}"].kill()
+    program.see(rf"\[chief\] .*worker {worker} is back after", seen)
+
+
+def test_rounds_go_on_when_a_worker_is_killed(tmp_path: pathlib.Path) -> None:
+    report = run_and_kill(tmp_path, "sync", "--round_seconds=1", "--progress_seconds=1")
+    assert report["examples"]["repeated"] == 0
+    assert report["rounds"]["closed"] == report["steps"]
+    assert report["staleness"]["mean"] == 0.0
