@@ -13,6 +13,16 @@ def test_without_a_name_the_cluster_decides():
     assert Mode("sync", backup_workers=1).on(TWO_WORKERS).backup_workers == 1
 
 
+def test_bounded_by_nothing_is_run_as_sync_and_says_so(caplog):
+    caplog.set_level("INFO")
+    assert Mode("bounded").on(TWO_WORKERS).name == "bounded"
+    assert not caplog.messages
+    assert Mode("bounded", max_staleness=0).on(TWO_WORKERS).name == "sync"
+    assert caplog.messages == [
+        "--mode=bounded with --max_staleness=0 is --mode=sync, and runs as such"
+    ]
+
+
 @pytest.mark.parametrize(
     ("mode", "cluster", "message"),
     [
@@ -33,6 +43,7 @@ def test_what_does_not_suit_a_cluster_is_refused(mode, cluster, message):
     [
         ({"name": "sink"}, "mode.name=sink must be one of async, "),
         ({"backup_workers": -1}, "mode.backup_workers=-1 must be 0 or more"),
+        ({"max_staleness": -1}, "mode.max_staleness=-1 must be 0 or more"),
         ({"round_seconds": 0.0}, "mode.round_seconds=0.0 must be positive"),
     ],
 )

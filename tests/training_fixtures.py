@@ -14,8 +14,10 @@ from tfps.data.record_source import RecordSource
 from tfps.epoch_order import EpochOrder
 from tfps.executor import LocalExecutor
 from tfps.lease_queue import LeaseQueue, QueueState
+from tfps.mode import BOUNDED
 from tfps.model import StatelessModel
 from tfps.step import Step
+from tfps.store.clocks import Clocks
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.rounds import Rounds
 from tfps.store.rules import Rules
@@ -80,8 +82,7 @@ class Trainer:
         self.store = ParameterStore(
             self.model, rules, devices, seed, members or slots(executor), settings.wire_dtype
         )
-        backups = self.experiment.mode.backup_workers
-        self.rounds = Rounds(self.store, members, backups) if members else None
+        self.barrier = self._barrier(members) if members else None
         self.step = Step(self.task, self.model, self.store, settings.jit_compile)
         # Unrolled less than in a run: tracing is most of what a test costs.
         self.closures = Closures(
@@ -90,7 +91,7 @@ class Trainer:
             self.store.progress,
             self.model.prediction_names,
             executor.worker_index,
-            self.rounds,
+            self.barrier,
             unroll=2,
             locate=locate or (lambda path: path),
         )
@@ -103,6 +104,12 @@ class Trainer:
             settings,
             stall_seconds,
         )
+
+    def _barrier(self, members):
+        mode = self.experiment.mode
+        if mode.name == BOUNDED:
+            return Clocks(self.store, members, mode.max_staleness)
+        return Rounds(self.store, members, mode.backup_workers)
 
     def steps(self):
         return self.store.steps()

@@ -6,16 +6,16 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfps.barrier_training import BarrierTraining
 from tfps.data import records
 from tfps.data.readable_batches import readable_batches
 from tfps.data.record_source import RecordSource, untouched
 from tfps.epoch_order import EpochOrder
 from tfps.experiment import Experiment
 from tfps.read_ahead import ReadAhead, ReadBatch
-from tfps.round_training import RoundTraining
 from tfps.step import Step, batch_records
+from tfps.store.barrier import Barrier
 from tfps.store.lease_progress import LeaseProgress
-from tfps.store.rounds import Rounds
 
 State = tuple[Any, ...]
 _DRAWS = 1 << 32  # numbers that the random draws of a step may use up
@@ -49,7 +49,7 @@ class Closures:
         progress: LeaseProgress,
         prediction_names: Sequence[str],
         worker_index: Callable[[], tf.Tensor],
-        rounds: Rounds | None = None,
+        barrier: Barrier | None = None,
         unroll: int = 10,
         locate: Callable[[tf.Tensor], tf.Tensor] = lambda path: path,
     ):
@@ -61,7 +61,7 @@ class Closures:
             progress: Where a lease's progress is kept.
             prediction_names: Names of the task's predictions.
             worker_index: Called in a closure, gives the index of the worker that runs it.
-            rounds: Takes the gradients of every batch; None where each is applied by itself.
+            barrier: Where workers wait for each other; None where nobody does.
             unroll: Steps in one turn of a loop; each turn costs messages to every ps.
             locate: Gives the path from which a worker reads a shard.
         """
@@ -81,11 +81,11 @@ class Closures:
         self._progress = progress
         may_repeat = experiment.mode.backup_workers > 0
         # Batches without records that may be read behind a lease.
-        self._read_behind = 1 if rounds and may_repeat else self._pipeline_depth
-        self._in_rounds = RoundTraining(step, rounds, unroll, may_repeat) if rounds else None
+        self._read_behind = 1 if barrier and may_repeat else self._pipeline_depth
+        self._at_barrier = BarrierTraining(step, barrier, unroll, may_repeat) if barrier else None
         source = RecordSource.signature()
         self.train = tf.function(
-            self._train_in_rounds if rounds else self._train,
+            self._train_at_barrier if barrier else self._train,
             input_signature=[source, tf.TensorSpec([4], tf.int64)],
             autograph=False,
         )
@@ -128,11 +128,11 @@ class Closures:
         record(unrecorded)
         return self._result(slot, bad_step, worker, start)
 
-    def _train_in_rounds(self, source: RecordSource, lease: tf.Tensor) -> tf.Tensor:
-        assert self._in_rounds is not None
+    def _train_at_barrier(self, source: RecordSource, lease: tf.Tensor) -> tf.Tensor:
+        assert self._at_barrier is not None
         start, worker = tf.timestamp(), self._worker_index()
         first, count, seed, slot = tf.unstack(lease)
-        token, steps = self._in_rounds.begin(slot, worker)
+        token, steps = self._at_barrier.begin(slot, worker)
         begun = first // self._batch_size + steps
         end = -(-(first + count) // self._batch_size)
         read = self._reader(source, seed, begun, end)
@@ -140,7 +140,7 @@ class Closures:
         def draw(step: tf.Tensor) -> tf.Tensor:
             return tf.stack([seed, step * _DRAWS])
 
-        token, bad_step = self._in_rounds.train(token, read, begun, end, draw)
+        token, bad_step = self._at_barrier.train(token, read, begun, end, draw)
         with tf.control_dependencies([token]):
             return self._result(slot, bad_step, worker, start)
 

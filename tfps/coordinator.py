@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps import failures
+from tfps.barrier_members import BarrierMembers
 from tfps.closures import Closures
 from tfps.data import bad_record
 from tfps.data.record_source import RecordSource
@@ -25,7 +26,6 @@ from tfps.lease_queue import LeaseQueue
 from tfps.lease_warmer import LeaseWarmer
 from tfps.progress import Progress
 from tfps.ps_calls import PsCalls
-from tfps.round_members import RoundMembers
 from tfps.store.lease_progress import LeaseProgress, SlotProgress
 from tfps.task_watch import TaskWatch
 from tfps.throughput import Throughput
@@ -52,7 +52,7 @@ class Coordinator:
         watch: TaskWatch,
         train: Train,
         stall_seconds: float,
-        members: RoundMembers | None = None,
+        members: BarrierMembers | None = None,
     ):
         self.throughput = Throughput()
         self.lease_length = LeaseLength()
@@ -64,8 +64,9 @@ class Coordinator:
         self._watch = watch
         self._ps_calls = PsCalls(watch, stall_seconds)
         self._batch_size = train.batch_size
-        # What a lost worker may have pushed without having recorded it; a round records it itself.
-        self._most_unrecorded = 0 if members else train.batch_size * (1 + train.pipeline_depth)
+        # What a lost worker may have pushed without having recorded it.
+        is_exact = bool(members and members.is_exact)
+        self._most_unrecorded = 0 if is_exact else train.batch_size * (1 + train.pipeline_depth)
         self._diagnosis = Diagnosis(watch)
         self._warmer = LeaseWarmer(executor, closures, train.batch_size)
         self._stall_seconds = stall_seconds
@@ -269,13 +270,13 @@ class Coordinator:
             raise self._diagnosis.stall(what, seconds)
 
 
-def slots(executor: Executor, in_rounds: bool = False) -> int:
+def slots(executor: Executor, at_barrier: bool = False) -> int:
     """Closures that may be in flight.
 
-    One running and one waiting per worker; in rounds none waits, since the others would wait for it
-    while it does.
+    One running and one waiting per worker; none waits where workers wait for each other, since
+    they would wait for it, too.
     """
-    return executor.workers if in_rounds else 2 * executor.workers
+    return executor.workers if at_barrier else 2 * executor.workers
 
 
 def _worker(row: SlotProgress) -> str:

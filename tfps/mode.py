@@ -1,12 +1,14 @@
 """How the updates of a job's workers come together."""
 
 import dataclasses
+import logging
 
 from tfps.cluster import Cluster
 from tfps.errors import UserError
 
-ASYNC, SYNC, LOCAL = "async", "sync", "local"
-MODES = (ASYNC, SYNC, LOCAL)
+ASYNC, SYNC, BOUNDED, LOCAL = "async", "sync", "bounded", "local"
+MODES = (ASYNC, SYNC, BOUNDED, LOCAL)
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,15 +17,18 @@ class Mode:
 
     Attributes:
         name: `async`: every worker's gradients are applied as they come. `sync`: those of all
-            workers are averaged and applied once, in rounds. `local`: one process without a
+            workers are averaged and applied once, in rounds. `bounded`: as `async`, but a worker
+            that is too many steps ahead of the slowest waits. `local`: one process without a
             cluster. Empty: `async` in a cluster, else `local`.
         backup_workers: In `sync`, so many of the workers are not waited for: a round closes with
             the gradients of the first of the others.
-        round_seconds: In `sync`, how long a round waits for a worker that is lost.
+        max_staleness: In `bounded`, how many steps a worker may be ahead of the slowest.
+        round_seconds: In `sync` and `bounded`, how long others wait for a worker that is lost.
     """
 
     name: str = ""
     backup_workers: int = 0
+    max_staleness: int = 4
     round_seconds: float = 10.0
 
     def __post_init__(self) -> None:
@@ -31,6 +36,8 @@ class Mode:
             raise UserError(f"mode.name={self.name} must be one of {', '.join(MODES)}")
         if self.backup_workers < 0:
             raise UserError(f"mode.backup_workers={self.backup_workers} must be 0 or more")
+        if self.max_staleness < 0:
+            raise UserError(f"mode.max_staleness={self.max_staleness} must be 0 or more")
         if self.round_seconds <= 0:
             raise UserError(f"mode.round_seconds={self.round_seconds} must be positive")
 
@@ -58,4 +65,12 @@ class Mode:
                 f"--backup_workers={mode.backup_workers} of {len(cluster.workers)} workers: a "
                 "round needs one that is waited for; have fewer backup workers"
             )
+        if mode.name == BOUNDED and not mode.max_staleness:
+            _log.info("--mode=bounded with --max_staleness=0 is --mode=sync, and runs as such")
+            return dataclasses.replace(mode, name=SYNC)
         return mode
+
+    @property
+    def waits(self) -> bool:
+        """Whether workers wait for each other."""
+        return self.name in (SYNC, BOUNDED)

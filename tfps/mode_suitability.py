@@ -21,7 +21,7 @@ def refuse_unsuitable(
     Raises:
         UserError: If there is one.
     """
-    if mode.name != SYNC:
+    if not mode.waits:
         return
     depth, bad = experiment.train.pipeline_depth, experiment.data.max_bad_records
     if depth:
@@ -34,6 +34,8 @@ def refuse_unsuitable(
             f"--mode={mode.name} cannot pass over bad records, but data.max_bad_records={bad}; set "
             "it to 0 and correct the data, or use --mode=async"
         )
+    if mode.name != SYNC:
+        return
     clip = next((rule.clip for rule in (rules.dense, *rules.tables) if rule.clip), "")
     if clip:
         raise UserError(

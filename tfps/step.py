@@ -9,7 +9,8 @@ import tensorflow as tf
 from tfps.model import Features, Labels, StatelessModel
 from tfps.named_predictions import named_predictions
 from tfps.store.gradients import Gradients
-from tfps.store.parameter_store import ParameterStore, Pulled
+from tfps.store.parameter_store import ParameterStore
+from tfps.store.pulled import Pulled
 from tfps.task import Task
 
 

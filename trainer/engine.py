@@ -3,6 +3,7 @@
 import dataclasses
 import time
 
+from tfps.barrier_members import BarrierMembers
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.closures import Closures
 from tfps.coordinator import Coordinator, slots
@@ -11,8 +12,9 @@ from tfps.evaluations import Evaluation
 from tfps.executor import Executor
 from tfps.mode import SYNC
 from tfps.ps_calls import PsCalls
-from tfps.round_members import RoundMembers
 from tfps.step import Step
+from tfps.store.barrier import Barrier
+from tfps.store.clocks import Clocks
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.rounds import Rounds
 from tfps.task_metrics import task_metrics
@@ -29,13 +31,13 @@ class Engine:
         inputs: What it was made from.
         store: The parameters.
         coordinator: Gives closures to the executor.
-        members: For whom rounds wait; None where there are no rounds.
+        members: Whom workers wait for; None where nobody waits.
     """
 
     inputs: RunInputs
     store: ParameterStore
     coordinator: Coordinator
-    members: RoundMembers | None
+    members: BarrierMembers | None
 
     @classmethod
     def build(
@@ -51,12 +53,17 @@ class Engine:
         """
         experiment, model = inputs.experiment, inputs.model
         train = experiment.train
-        in_rounds = inputs.mode.name == SYNC and inputs.cluster.job == "chief"
-        leases = slots(executor, in_rounds)
+        mode = inputs.mode
+        waits = mode.waits and inputs.cluster.job == "chief"
+        leases = slots(executor, waits)
         store = ParameterStore(
             model, inputs.rules, executor.devices, train.seed, leases, train.wire_dtype
         )
-        rounds = Rounds(store, leases, inputs.mode.backup_workers) if in_rounds else None
+        barrier: Barrier | None = None
+        if waits and mode.name == SYNC:
+            barrier = Rounds(store, leases, mode.backup_workers)
+        elif waits:
+            barrier = Clocks(store, leases, mode.max_staleness)
         # One GPU or none needs no names: TensorFlow places what it can on the GPU.
         gpus = [f"/device:GPU:{k}" for k in range(executor.gpus)] if executor.gpus > 1 else [""]
         closures = Closures(
@@ -65,13 +72,13 @@ class Engine:
             store.progress,
             model.prediction_names,
             executor.worker_index,
-            rounds,
+            barrier,
             locate=inputs.staged.locate,
         )
         members = None
-        if rounds:
-            ps_calls, limit = PsCalls(watch, stall_seconds), inputs.mode.round_seconds
-            members = RoundMembers(rounds, watch, ps_calls, limit)
+        if barrier:
+            ps_calls = PsCalls(watch, stall_seconds)
+            members = BarrierMembers(barrier, watch, ps_calls, mode.round_seconds)
         coordinator = Coordinator(
             executor, closures, store.progress, watch, train, stall_seconds, members
         )

@@ -59,15 +59,21 @@ flags.DEFINE_string(
 flags.DEFINE_enum(
     "mode",
     None,
-    ["async", "sync", "local"],
+    ["async", "sync", "bounded", "local"],
     "How the workers' updates come together; default: async in a cluster, local without "
     "(overrides mode.name).",
 )
 flags.DEFINE_integer(
     "backup_workers", None, "Workers a round does not wait for (overrides mode.backup_workers).", 0
 )
+flags.DEFINE_integer(
+    "max_staleness",
+    None,
+    "Steps a worker may be ahead of the slowest (overrides mode.max_staleness).",
+    0,
+)
 flags.DEFINE_float(
-    "round_seconds", None, "A round's limit for a lost worker (overrides mode.round_seconds).", 0.0
+    "round_seconds", None, "Limit of a wait for a lost worker (overrides mode.round_seconds).", 0.0
 )
 flags.DEFINE_integer(
     "intra_op_threads", 0, "Threads within one operation; 0: TensorFlow's choice.", 0
@@ -262,6 +268,7 @@ def _experiment() -> "Experiment":
         "data.max_bad_records": _FLAGS.max_bad_records,
         "mode.name": _FLAGS.mode,
         "mode.backup_workers": _FLAGS.backup_workers,
+        "mode.max_staleness": _FLAGS.max_staleness,
         "mode.round_seconds": _FLAGS.round_seconds,
         "train.pipeline_depth": _FLAGS.pipeline_depth,
         "train.jit_compile": _FLAGS.jit_compile,

@@ -3,6 +3,7 @@
 import pathlib
 from typing import Any
 
+import pytest
 from cluster_process import Program, local_cluster, read_report
 from visits_of_a_job import flags, trained
 
@@ -45,3 +46,18 @@ def test_rounds_go_on_when_a_worker_is_killed(tmp_path: pathlib.Path) -> None:
     assert report["examples"]["repeated"] == 0
     assert report["rounds"]["closed"] == report["steps"]
     assert report["staleness"]["mean"] == 0.0
+
+
+@pytest.mark.slow
+def test_bounded_staleness_goes_on_when_a_worker_is_killed(tmp_path: pathlib.Path) -> None:
+    more = ("--max_staleness=2", "--round_seconds=1", "--progress_seconds=1")
+    report = run_and_kill(tmp_path, "bounded", *more)
+    assert report["examples"]["repeated"] <= BATCH
+    assert report["rounds"] is None
+
+
+@pytest.mark.slow
+def test_rounds_with_a_backup_go_on_when_workers_are_killed(tmp_path: pathlib.Path) -> None:
+    more = ("--backup_workers=1", "--round_seconds=1", "--progress_seconds=1")
+    report = run_and_kill(tmp_path, "sync", *more, kills=2, workers=3)
+    assert report["examples"]["repeated"] == 0

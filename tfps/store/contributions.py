@@ -104,15 +104,12 @@ class Contributions:
         Returns:
             The operations that write.
         """
-        store, writes = self._store, []
-        mean = self._mean(part, decision)
-        for gradient in mean.dense:
-            writes += store.dense.apply(part, gradient, step)
-        for group, sent in zip(store.groups, mean.groups, strict=True):
+        mean, groups = self._mean(part, decision), []
+        for sent in mean.groups:
             distinct, row = tf.unique(sent.rows)
-            summed = sum_rows(sent.gradient, row, tf.size(distinct))
-            writes += group.apply(part, SentRows(distinct, summed), step)
-        writes += [store.add_to_state(change) for change in mean.state]
+            groups.append(SentRows(distinct, sum_rows(sent.gradient, row, tf.size(distinct))))
+        writes = self._store.apply(part, mean.dense, groups, step)
+        writes += [self._store.add_to_state(change) for change in mean.state]
         return writes
 
     def _mean(self, part: int, decision: Decision) -> _Sent:

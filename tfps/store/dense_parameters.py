@@ -76,17 +76,6 @@ class DenseParameters:
         received = [self._wire.receive(part) for part in parts]
         return self.layout.unflatten(self.layout.join(received))
 
-    def push(self, gradients: Sequence[tf.Tensor], steps: Sequence[tf.Tensor]) -> None:
-        """Applies the variables' gradients.
-
-        Args:
-            gradients: One per variable, of its shape.
-            steps: For every ps, the number of updates before this one, scalar int64 on that ps.
-        """
-        for part, sent in enumerate(self.send(gradients)):
-            with tf.device(self._devices[part]):
-                self.apply(part, sent, steps[part])
-
     def send(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """The variables' gradients as they travel, `[n]` for each ps.
 

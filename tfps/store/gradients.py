@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfps.store.parameter_store import Pulled
+from tfps.store.pulled import Pulled
 
 
 class Gradients(NamedTuple):

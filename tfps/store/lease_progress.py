@@ -73,6 +73,12 @@ class LeaseProgress:
         with tf.device(self._device):
             return self._values.assign_add(changes, read_value=False)
 
+    def add_to(self, slot: tf.Tensor, change: tf.Tensor) -> tf.Operation:
+        """Adds `[4]` float64 to a slot, on the ps."""
+        with tf.device(self._device):
+            handle, where = self._values.handle, tf.cast(slot, tf.int64)
+            return tf.raw_ops.ResourceScatterAdd(resource=handle, indices=where, updates=change)
+
     def slot(self, slot: tf.Tensor) -> tf.Tensor:
         """A slot's `[attempts, steps, bad, loss_sum]`, float64."""
         with tf.device(self._device):

@@ -1,44 +1,24 @@
 """All parameters of a model, on the ps."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfps.model import Lookup, StatelessModel
-from tfps.outside_ids import refuse_outside
 from tfps.store.dense_parameters import DenseParameters
 from tfps.store.gradient_clipping import GradientClipping
+from tfps.store.group_ids import ids_in_group
 from tfps.store.lease_progress import LeaseProgress
 from tfps.store.loss_scale import LossScale
 from tfps.store.piece import Piece
+from tfps.store.pulled import Pulled
 from tfps.store.rules import Rules
 from tfps.store.staleness import Staleness
 from tfps.store.store_layout import StoreLayout
-from tfps.store.table_group import PulledRows, TableGroup
+from tfps.store.table_group import SentRows, TableGroup
 from tfps.store.wire import Wire
-
-
-class Pulled(NamedTuple):
-    """What one batch needs of the parameters.
-
-    Attributes:
-        dense: Every dense variable.
-        state: Every state variable.
-        groups: The distinct rows by group.
-        lookups: The lookups, in the model's order.
-        version: Number of updates before the pull, scalar int64 on the first ps.
-        loss_scale: What to multiply the loss by and divide the gradients by, scalar float32; None
-            for nothing.
-    """
-
-    dense: list[tf.Tensor]
-    state: list[tf.Tensor]
-    groups: list[PulledRows]
-    lookups: list[Lookup]
-    version: tf.Tensor
-    loss_scale: tf.Tensor | None
 
 
 class ParameterStore:
@@ -112,8 +92,7 @@ class ParameterStore:
                 flat = self._state.read_value()
             state = self.layout.state.unflatten(flat)
         pulled = [
-            group.pull(self._ids(group, self._of_group(index, lookups)), after)
-            for index, group in enumerate(self.groups)
+            group.pull(self._ids(index, lookups), after) for index, group in enumerate(self.groups)
         ]
         with tf.device(self.devices[0]):
             version = self._iterations[0].read_value()
@@ -149,7 +128,7 @@ class ParameterStore:
         dense_gradients: Sequence[tf.Tensor],
         embedded_gradients: Sequence[tf.Tensor],
         state: Sequence[tf.Tensor],
-    ) -> None:
+    ) -> list[tf.Tensor | tf.Operation]:
         """Applies one batch's gradients, and adds its change of the state.
 
         Where the loss is scaled, gradients that are not all finite are not applied.
@@ -160,20 +139,27 @@ class ParameterStore:
             embedded_gradients: One per group, `[n, dim]`: what `by_group` returned.
             state: New values of the state; what changed since the pull is added, so that concurrent
                 workers' changes add up.
+
+        Returns:
+            What is there once all is applied.
         """
+        applied: list[tf.Tensor | tf.Operation] = []
         if self.loss_scale and pulled.loss_scale is not None:
             finite = self.loss_scale.all_finite([*dense_gradients, *embedded_gradients])
-            tf.cond(
-                finite,
-                lambda: self._apply(pulled, dense_gradients, embedded_gradients),
-                lambda: None,
-            )
+
+            def apply() -> tf.Tensor:
+                writes = self._apply(pulled, dense_gradients, embedded_gradients)
+                with tf.control_dependencies(writes):
+                    return tf.constant(True)
+
+            applied.append(tf.cond(finite, apply, lambda: tf.constant(False)))
             self.loss_scale.update(pulled.loss_scale, finite)
         else:
-            self._apply(pulled, dense_gradients, embedded_gradients)
+            applied += self._apply(pulled, dense_gradients, embedded_gradients)
         change = self.change_of_state(pulled, state)
         if change is not None:
-            self.add_to_state(change)
+            applied.append(self.add_to_state(change))
+        return applied
 
     def change_of_state(self, pulled: Pulled, state: Sequence[tf.Tensor]) -> tf.Tensor | None:
         """What a batch changes of the state, `[n]`; None where it leaves it alone."""
@@ -187,13 +173,39 @@ class ParameterStore:
         with tf.device(self.devices[-1]):
             return self._state.assign_add(change, read_value=False)
 
-    def count_update(self) -> list[tf.Tensor]:
-        """Counts one update on every ps; returns the number before it, on each."""
-        before = []
-        for device, variable in zip(self.devices, self._iterations, strict=True):
-            with tf.device(device):
-                before.append(variable.assign_add(1) - 1)
-        return before
+    def count_update(self, part: int, after: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Counts one update on a ps; under its device.
+
+        Args:
+            part: Index of the ps.
+            after: What must be there before.
+
+        Returns:
+            The number of updates before it, scalar int64.
+        """
+        with tf.control_dependencies(after):
+            return self._iterations[part].assign_add(1) - 1
+
+    def apply(
+        self, part: int, dense: Sequence[tf.Tensor], groups: Sequence[SentRows], step: tf.Tensor
+    ) -> list[tf.Operation]:
+        """Applies what one ps was sent; under its device.
+
+        Args:
+            part: Index of the ps.
+            dense: What `DenseParameters.send` gave for it; empty for a model without any.
+            groups: What `TableGroup.send` gave for it, by group.
+            step: What `count_update` returned.
+
+        Returns:
+            The operations that write.
+        """
+        writes = []
+        for gradient in dense:
+            writes += self.dense.apply(part, gradient, step)
+        for group, sent in zip(self.groups, groups, strict=True):
+            writes += group.apply(part, sent, step)
+        return writes
 
     def steps(self) -> int:
         """Number of updates so far, over all workers; on the chief."""
@@ -244,22 +256,11 @@ class ParameterStore:
     def _of_group(self, index: int, lookups: list[Lookup]) -> list[Lookup]:
         return [lookup for lookup in lookups if self.layout.group_of[lookup.table][0] == index]
 
-    def _ids(self, group: TableGroup, lookups: list[Lookup]) -> tf.Tensor:
-        """The ids in the group of everything the lookups ask for, `[n]`."""
-        if not lookups:  # tables that this pass of the model does not use
-            return tf.zeros([0], group.layout.id_dtype)
-        members = [self.layout.group_of[lookup.table][1] for lookup in lookups]
-        names = [group.layout.tables[member].name for member in members]
-        limits = [group.layout.tables[member].rows for member in members]
-        offsets = [group.layout.offsets[member] for member in members]
-        ids = [tf.reshape(tf.cast(lookup.ids, tf.int64), [-1]) for lookup in lookups]
-        sizes = tf.stack([tf.size(part) for part in ids])
-        joined = tf.concat(ids, 0)
-        which = tf.repeat(tf.range(len(lookups)), sizes)
-        moved = joined + tf.gather(tf.constant(offsets, tf.int64), which)
-        rows = tf.gather(tf.constant(limits, tf.int64), which)
-        moved += refuse_outside(joined, rows, lambda bad: tf.gather(names, which[bad]))
-        return tf.cast(moved, group.layout.id_dtype)
+    def _ids(self, index: int, lookups: list[Lookup]) -> tf.Tensor:
+        """The ids in a group of everything that lookups ask of it, `[n]`."""
+        mine = self._of_group(index, lookups)
+        members = [self.layout.group_of[lookup.table][1] for lookup in mine]
+        return ids_in_group(self.groups[index].layout, members, [lookup.ids for lookup in mine])
 
     def _shaped(self, rows: tf.Tensor, lookup: Lookup) -> tf.Tensor:
         shape, dim = lookup.ids.shape, self._model.tables[lookup.table].dim
@@ -272,7 +273,7 @@ class ParameterStore:
         pulled: Pulled,
         dense_gradients: Sequence[tf.Tensor],
         embedded_gradients: Sequence[tf.Tensor],
-    ) -> None:
+    ) -> list[tf.Operation]:
         summed = [
             group.sum_by_row(rows, gradient)
             for group, rows, gradient in zip(
@@ -280,9 +281,19 @@ class ParameterStore:
             )
         ]
         dense_gradients, summed = self._clipping.clip(dense_gradients, summed, pulled.groups)
-        steps = self.count_update()
-        self.staleness.count(pulled.version, steps[0])
-        if dense_gradients:
-            self.dense.push(dense_gradients, steps)
-        for group, rows, gradient in zip(self.groups, pulled.groups, summed, strict=True):
-            group.push(rows, gradient, steps)
+        dense = self.dense.send(dense_gradients) if dense_gradients else []
+        groups = [
+            group.send(rows, gradient)
+            for group, rows, gradient in zip(self.groups, pulled.groups, summed, strict=True)
+        ]
+        writes = []
+        for part, device in enumerate(self.devices):
+            with tf.device(device):
+                # An update counts once its gradients are there.
+                sent = dense[part : part + 1], [rows[part] for rows in groups]
+                mine, rows_of = tf.nest.map_structure(tf.identity, sent)
+                step = self.count_update(part, tf.nest.flatten((mine, rows_of)))
+                if not part:
+                    self.staleness.count(pulled.version, step)
+                writes += self.apply(part, mine, rows_of, step)
+        return writes

@@ -132,18 +132,6 @@ class TableGroup:
         """
         return sum_rows(gradient, pulled.inverse, tf.size(pulled.ids))
 
-    def push(self, pulled: PulledRows, gradient: tf.Tensor, steps: Sequence[tf.Tensor]) -> None:
-        """Applies the gradient of what was pulled.
-
-        Args:
-            pulled: What `pull` returned.
-            gradient: One row per distinct row, `[u, dim]`.
-            steps: For every ps, the number of updates before this one, scalar int64 on that ps.
-        """
-        for part, sent in enumerate(self.send(pulled, gradient)):
-            with tf.device(self._devices[part]):
-                self.apply(part, sent, steps[part])
-
     def send(self, pulled: PulledRows, gradient: tf.Tensor) -> list[SentRows]:
         """The gradient of what was pulled as it travels, for each ps.
 

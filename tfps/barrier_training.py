@@ -1,4 +1,4 @@
-"""How a worker trains a lease in rounds."""
+"""How a worker trains a lease where workers wait for each other."""
 
 import functools
 from collections.abc import Callable
@@ -10,36 +10,36 @@ from tfps.model import Features, Labels
 from tfps.read_ahead import ReadBatch
 from tfps.step import Step, batch_records
 from tfps.store import token as tokens
-from tfps.store.rounds import Rounds
+from tfps.store.barrier import Barrier
 
 # Step, token, first batch whose loss was not finite or -1, features and labels of the batch held.
 State = tuple[tf.Tensor, tf.Tensor, tf.Tensor, Any]
 
 
-class RoundTraining:
-    """Trains a lease batch by batch: pull, compute, contribute, wait for the round to close.
+class BarrierTraining:
+    """Trains a lease batch by batch: pull, compute, contribute, wait for leave to go on.
 
     Where a round does not wait for everybody, a batch whose contribution came too late is trained
     again with the parameters of the next round.
     """
 
-    def __init__(self, step: Step, rounds: Rounds, unroll: int, may_repeat: bool):
+    def __init__(self, step: Step, barrier: Barrier, unroll: int, may_repeat: bool):
         """Prepares it.
 
         Args:
             step: Computes a batch's gradients.
-            rounds: Takes them.
+            barrier: Takes them, and says when to go on.
             unroll: Steps in one turn of a loop.
             may_repeat: Whether a contribution may come too late.
         """
         self._step = step
-        self._rounds = rounds
+        self._barrier = barrier
         self._unroll = unroll
         self._may_repeat = may_repeat
 
     def begin(self, member: tf.Tensor, worker: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Takes a member's place in the rounds: its first token, and its lease's steps so far."""
-        return self._rounds.begin(member, worker)
+        """Takes a member's place: its first token, and its lease's steps so far."""
+        return self._barrier.begin(member, worker)
 
     def train(
         self,
@@ -90,7 +90,7 @@ class RoundTraining:
         bad_step: tf.Tensor,
         held: Any,
     ) -> State:
-        """One round: the state of the loop, before and after."""
+        """One step: the state of the loop, before and after."""
         if self._may_repeat:
             is_taken = token[tokens.TAKEN] > 0
             held = tf.cond(is_taken, lambda: _records(read()), lambda: held)
@@ -99,7 +99,7 @@ class RoundTraining:
         loss, gradients = self._step.gradients(batch, draw(step))
         records, loss = batch_records(labels), tf.cast(loss, tf.float64)
         trained = tf.stack([0.0, 1.0, 0.0, loss * tf.cast(records, tf.float64)])
-        token = self._rounds.contribute(token, gradients, records, trained)
+        token = self._barrier.contribute(token, gradients, records, trained)
         failed = (bad_step < 0) & ~tf.math.is_finite(loss)
         bad_step = tf.where(failed, step, bad_step)
         return step + (token[tokens.TAKEN] if self._may_repeat else 1), token, bad_step, held

@@ -1,4 +1,4 @@
-"""Where rounds are, for the chief to see."""
+"""Where the members of a barrier are, for the chief to see."""
 
 import enum
 from typing import NamedTuple
@@ -13,7 +13,7 @@ class Standing(enum.IntEnum):
     LATE = 3  # what it computes is for a round that has closed without it
 
 
-class RoundStatus(NamedTuple):
+class BarrierStatus(NamedTuple):
     """Where the rounds are.
 
     Attributes:

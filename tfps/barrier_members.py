@@ -1,4 +1,4 @@
-"""The chief's part in rounds: for whom they wait."""
+"""The chief's part where workers wait for each other: for whom they do."""
 
 import logging
 import threading
@@ -6,55 +6,61 @@ import time
 from collections.abc import Collection, Sequence
 
 from tfps.ps_calls import PsCalls
+from tfps.store.barrier import Barrier
+from tfps.store.barrier_status import BarrierStatus, Standing
 from tfps.store.lease_progress import SlotProgress
-from tfps.store.round_status import RoundStatus, Standing
-from tfps.store.rounds import Rounds
 from tfps.task_watch import TaskWatch
 
 _log = logging.getLogger(__name__)
 
 
-class RoundMembers:
-    """Starts and ends the keeper of the rounds, and tells it who is to be waited for.
+class BarrierMembers:
+    """Starts and ends the keeper of a barrier, and tells it who is to be waited for.
 
     A member, which is a slot of leases, is waited for while it has a lease, and from one lease to
-    the next. The member of a lost worker is waited for until `round_seconds` have passed without a
-    round; it is back when its lease goes on with another worker.
+    the next. The member of a lost worker is waited for until nobody has come further for
+    `round_seconds`; it is back when its lease goes on with another worker.
+
+    Attributes:
+        is_exact: Whether a lost worker leaves nothing behind that is not recorded.
     """
 
-    def __init__(self, rounds: Rounds, watch: TaskWatch, ps_calls: PsCalls, round_seconds: float):
+    def __init__(self, barrier: Barrier, watch: TaskWatch, ps_calls: PsCalls, round_seconds: float):
         """Prepares it.
 
         Args:
-            rounds: What it keeps.
+            barrier: What it keeps.
             watch: Knows which workers are lost.
             ps_calls: Makes the chief's calls of the ps.
-            round_seconds: How long a round waits for a worker that is lost.
+            round_seconds: How long others wait for a worker that is lost.
         """
-        self._rounds = rounds
+        self.is_exact = barrier.is_exact
+        self._barrier = barrier
         self._watch = watch
         self._ps_calls = ps_calls
         self._round_seconds = round_seconds
         self._working: frozenset[int] = frozenset()
-        self._status = RoundStatus(0, 0, [])
+        self._status = BarrierStatus(0, 0, [])
         self._since = time.monotonic()
         self._has_begun = False
         self._error: Exception | None = None
 
-    def report(self) -> dict[str, int]:
-        """Rounds that have closed, and contributions that came too late, as JSON-ready data."""
-        status = self._rounds.status()
+    def report(self) -> dict[str, int] | None:
+        """Rounds that have closed, and contributions that came too late; None without rounds."""
+        if not self.is_exact:
+            return None
+        status = self._barrier.status()
         return {"closed": status.round, "dropped": status.dropped}
 
     def work_for(self, slots: Collection[int]) -> None:
-        """Has rounds wait for these slots and no others; before their closures are scheduled."""
+        """Has others wait for these slots and no more; before their closures are scheduled."""
         now = frozenset(slots)
         before, self._working = self._working, now
         if now and not self._has_begun:
             self._has_begun = True
             self._begin()
         if now != before:
-            self._ps_calls("telling whom rounds wait for", lambda: self._tell(before, now))
+            self._ps_calls("telling whom to wait for", lambda: self._tell(before, now))
 
     def poll(self, rows: Sequence[SlotProgress]) -> list[int]:
         """Gives up waiting for whom it makes no sense to.
@@ -63,14 +69,14 @@ class RoundMembers:
             rows: Progress of the leases, by slot.
 
         Returns:
-            The slots that the open round still waits for.
+            The slots that others still wait for.
 
         Raises:
             Exception: What ended the keeper, if it has ended.
         """
         if self._error:
             raise self._error
-        status = self._ps_calls("reading where the rounds are", self._rounds.status)
+        status = self._ps_calls("reading who waits for whom", self._barrier.status)
         now = time.monotonic()
         if status.round != self._status.round:
             self._since = now
@@ -82,12 +88,11 @@ class RoundMembers:
         if now - self._since >= self._round_seconds:
             lost += [k for k in awaited if f"worker {rows[k].worker}" in down]
         if lost:
-            self._ps_calls("telling whom rounds wait for", lambda: self._rounds.leave(lost))
+            self._ps_calls("telling whom to wait for", lambda: self._barrier.leave(lost))
         for slot in lost:
             if rows[slot].worker >= 0:
                 _log.warning(
-                    "round %d closes without worker %d, which is lost, until its lease goes on",
-                    status.round,
+                    "others go on without worker %d, which is lost, until its lease goes on",
                     rows[slot].worker,
                 )
         return [slot for slot in awaited if slot not in lost]
@@ -95,11 +100,11 @@ class RoundMembers:
     def stop(self) -> None:
         """Ends the keeper, if its ps can be reached; does not wait for it."""
         if self._has_begun:
-            threading.Thread(target=self._stop, name="end-of-rounds", daemon=True).start()
+            threading.Thread(target=self._stop, name="end-of-barrier", daemon=True).start()
 
     def _begin(self) -> None:
-        # Traced now: while workers wait for a round, no function can be registered with them.
-        keep = self._rounds.keep.get_concrete_function()
+        # Traced now: while workers wait for each other, no function can be registered with them.
+        keep = self._barrier.keep.get_concrete_function()
 
         def run() -> None:
             try:
@@ -107,14 +112,14 @@ class RoundMembers:
             except Exception as error:  # for the chief's thread to raise
                 self._error = error
 
-        threading.Thread(target=run, name="rounds", daemon=True).start()
+        threading.Thread(target=run, name="barrier", daemon=True).start()
 
     def _tell(self, before: frozenset[int], now: frozenset[int]) -> None:
-        self._rounds.leave(sorted(before - now))
-        self._rounds.expect(sorted(now - before))
+        self._barrier.leave(sorted(before - now))
+        self._barrier.expect(sorted(now - before))
 
     def _stop(self) -> None:
         try:
-            self._rounds.stop()
+            self._barrier.stop()
         except Exception as error:  # with its ps, the keeper is gone
-            _log.debug("the keeper of rounds cannot be reached: %s", error)
+            _log.debug("the keeper cannot be reached: %s", error)
