@@ -30,6 +30,7 @@ def test_bounded_by_nothing_is_run_as_sync_and_says_so(caplog):
         (Mode("sync"), Cluster(), "--mode=sync needs a cluster, but TF_CONFIG names none"),
         (Mode("local"), TWO_WORKERS, "--mode=local, but TF_CONFIG names a cluster"),
         (Mode("async", backup_workers=1), TWO_WORKERS, "only --mode=sync has workers"),
+        (Mode("sync", staleness_power=1.0), TWO_WORKERS, "only --mode=async has learning rates"),
         (Mode("sync", backup_workers=2), TWO_WORKERS, "--backup_workers=2 of 2 workers"),
     ],
 )
@@ -44,6 +45,7 @@ def test_what_does_not_suit_a_cluster_is_refused(mode, cluster, message):
         ({"name": "sink"}, "mode.name=sink must be one of async, "),
         ({"backup_workers": -1}, "mode.backup_workers=-1 must be 0 or more"),
         ({"max_staleness": -1}, "mode.max_staleness=-1 must be 0 or more"),
+        ({"staleness_power": -0.5}, "mode.staleness_power=-0.5 must be 0 or more"),
         ({"round_seconds": 0.0}, "mode.round_seconds=0.0 must be positive"),
     ],
 )

@@ -18,6 +18,12 @@ class Clipped(Smoke):
 
 
 @dataclasses.dataclass(frozen=True)
+class FollowTheLeader(Smoke):
+    def optimizer(self):
+        return keras.optimizers.Ftrl()
+
+
+@dataclasses.dataclass(frozen=True)
 class Half(Smoke):
     def build_model(self):
         keras.config.set_dtype_policy("mixed_float16")
@@ -54,3 +60,10 @@ def test_what_rounds_have_no_way_for_is_refused(case):
     with pytest.raises(UserError, match=message):
         check(Mode("sync"), **settings)
     check(Mode("sync"))
+
+
+def test_a_learning_rate_by_staleness_is_refused_where_there_is_one_for_all_gradients():
+    check(Mode("async"), FollowTheLeader())
+    check(Mode("async", staleness_power=1.0))
+    with pytest.raises(UserError, match="Ftrl makes a parameter anew"):
+        check(Mode("async", staleness_power=1.0), FollowTheLeader())

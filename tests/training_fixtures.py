@@ -80,7 +80,13 @@ class Trainer:
         rules = Rules.of(self.task, self.model)
         settings = self.experiment.train
         self.store = ParameterStore(
-            self.model, rules, devices, seed, members or slots(executor), settings.wire_dtype
+            self.model,
+            rules,
+            devices,
+            seed,
+            members or slots(executor),
+            settings.wire_dtype,
+            self.experiment.mode.staleness_power,
         )
         self.barrier = self._barrier(members) if members else None
         self.step = Step(self.task, self.model, self.store, settings.jit_compile)

@@ -23,12 +23,15 @@ class Mode:
         backup_workers: In `sync`, so many of the workers are not waited for: a round closes with
             the gradients of the first of the others.
         max_staleness: In `bounded`, how many steps a worker may be ahead of the slowest.
+        staleness_power: In `async`, an update of staleness s has (1 + s)^-power times the learning
+            rate (1: Zhang et al., IJCAI 2016; any: Xie et al., 2019); 0 leaves it alone.
         round_seconds: In `sync` and `bounded`, how long others wait for a worker that is lost.
     """
 
     name: str = ""
     backup_workers: int = 0
     max_staleness: int = 4
+    staleness_power: float = 0.0
     round_seconds: float = 10.0
 
     def __post_init__(self) -> None:
@@ -38,6 +41,8 @@ class Mode:
             raise UserError(f"mode.backup_workers={self.backup_workers} must be 0 or more")
         if self.max_staleness < 0:
             raise UserError(f"mode.max_staleness={self.max_staleness} must be 0 or more")
+        if self.staleness_power < 0:
+            raise UserError(f"mode.staleness_power={self.staleness_power} must be 0 or more")
         if self.round_seconds <= 0:
             raise UserError(f"mode.round_seconds={self.round_seconds} must be positive")
 
@@ -59,6 +64,11 @@ class Mode:
             raise UserError(
                 f"--backup_workers={mode.backup_workers}: only --mode=sync has workers that are "
                 f"not waited for, not {mode.name}; leave it out"
+            )
+        if mode.staleness_power and mode.name != ASYNC:
+            raise UserError(
+                f"--staleness_power={mode.staleness_power}: only --mode=async has learning rates "
+                f"by staleness, not {mode.name}; leave it out"
             )
         if mode.backup_workers >= max(1, len(cluster.workers)):
             raise UserError(

@@ -4,6 +4,7 @@ from tfps.errors import UserError
 from tfps.experiment import Experiment
 from tfps.mode import SYNC, Mode
 from tfps.model import StatelessModel
+from tfps.store.ftrl import Ftrl
 from tfps.store.rules import Rules
 
 
@@ -21,6 +22,12 @@ def refuse_unsuitable(
     Raises:
         UserError: If there is one.
     """
+    if mode.staleness_power and any(isinstance(x, Ftrl) for x in (rules.dense, *rules.tables)):
+        raise UserError(
+            f"--staleness_power={mode.staleness_power}: Ftrl makes a parameter anew from all its "
+            "gradients, with one learning rate for all of them; use another optimizer, or leave it "
+            "out"
+        )
     if not mode.waits:
         return
     depth, bad = experiment.train.pipeline_depth, experiment.data.max_bad_records

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfps.model import Features, Labels, StatelessModel
 from tfps.named_predictions import named_predictions
 from tfps.store.gradients import Gradients
+from tfps.store.lookup_rows import rows_by_group, rows_by_lookup
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.pulled import Pulled
 from tfps.task import Task
@@ -106,7 +107,7 @@ class Step:
             The loss, as `train` does, and the gradients.
         """
         pulled = batch.pulled
-        rows = self._store.rows(pulled)
+        rows = rows_by_lookup(self._store.layout, pulled)
         parts = self._parts(batch.features, batch.labels)
         each = len(rows) // len(parts)
         results = []
@@ -120,7 +121,9 @@ class Step:
                     )
                 )
         loss, dense, rows, state = _mean(results, [batch_records(labels) for _, labels in parts])
-        return loss, Gradients(pulled, dense, self._store.by_group(pulled, rows), state)
+        return loss, Gradients(
+            pulled, dense, rows_by_group(self._store.layout, pulled, rows), state
+        )
 
     def predict(self, features: Features, labels: Labels) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Evaluates one batch without changing anything.
@@ -133,7 +136,7 @@ class Step:
         forward = self._model.forward(
             pulled.dense,
             pulled.state,
-            self._store.rows(pulled),
+            rows_by_lookup(self._store.layout, pulled),
             tf.zeros([2], tf.int64),
             features,
             labels,

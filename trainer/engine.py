@@ -57,7 +57,13 @@ class Engine:
         waits = mode.waits and inputs.cluster.job == "chief"
         leases = slots(executor, waits)
         store = ParameterStore(
-            model, inputs.rules, executor.devices, train.seed, leases, train.wire_dtype
+            model,
+            inputs.rules,
+            executor.devices,
+            train.seed,
+            leases,
+            train.wire_dtype,
+            mode.staleness_power,
         )
         barrier: Barrier | None = None
         if waits and mode.name == SYNC:

@@ -73,6 +73,12 @@ flags.DEFINE_integer(
     0,
 )
 flags.DEFINE_float(
+    "staleness_power",
+    None,
+    "Learning rate by staleness s: times (1 + s)^-power (overrides mode.staleness_power).",
+    0.0,
+)
+flags.DEFINE_float(
     "round_seconds", None, "Limit of a wait for a lost worker (overrides mode.round_seconds).", 0.0
 )
 flags.DEFINE_integer(
@@ -269,6 +275,7 @@ def _experiment() -> "Experiment":
         "mode.name": _FLAGS.mode,
         "mode.backup_workers": _FLAGS.backup_workers,
         "mode.max_staleness": _FLAGS.max_staleness,
+        "mode.staleness_power": _FLAGS.staleness_power,
         "mode.round_seconds": _FLAGS.round_seconds,
         "train.pipeline_depth": _FLAGS.pipeline_depth,
         "train.jit_compile": _FLAGS.jit_compile,

@@ -85,21 +85,25 @@ class DenseParameters:
         flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
         return [self._wire.send(gradient) for gradient in self.layout.cut(flat)]
 
-    def apply(self, part: int, sent: tf.Tensor, step: tf.Tensor) -> list[tf.Operation]:
+    def apply(
+        self, part: int, sent: tf.Tensor, step: tf.Tensor, scale: tf.Tensor | None = None
+    ) -> list[tf.Operation]:
         """Applies a gradient to a part; under the device of its ps.
 
         Args:
             part: Index of the ps.
             sent: What `send` gave for it, or any gradient of that shape.
             step: Number of updates before this one, scalar int64 on that ps.
+            scale: Of the learning rate, scalar float32; None for 1.
 
         Returns:
             The operations that write.
         """
-        received = self._wire.receive(sent)
+        rule = self._rule.scaled(scale)
+        update = self._buffer.update(part, self._wire.receive(sent), step)
         if self._mutexes:
-            return self._change_locked(part, received, step)
-        return self._rule.dense(self._buffer.update(part, received, step))
+            return self._change_locked(part, rule, update)
+        return rule.dense(update)
 
     def read(self) -> list[np.ndarray]:
         """Every dense variable's value as the ps hold it, on the chief."""
@@ -110,20 +114,19 @@ class DenseParameters:
         """What a checkpoint holds of the dense parameters."""
         return self._buffer.pieces()
 
-    def _change_locked(self, part: int, gradient: tf.Tensor, step: tf.Tensor) -> list[tf.Operation]:
-        update = self._buffer.update(part, gradient, step)
-        lock = self._mutexes[part].lock([gradient])
+    def _change_locked(self, part: int, rule: UpdateRule, update: Update) -> list[tf.Operation]:
+        lock = self._mutexes[part].lock([update.gradient])
         with tf.control_dependencies([lock]):
-            writes = [self._decay(part, update)] if self._decays else []
+            writes = [self._decay(part, rule, update)] if self._decays else []
         with tf.control_dependencies([lock, *writes]):
-            writes = self._rule.dense(update)
+            writes = rule.dense(update)
         self._mutexes[part].release(lock, writes)
         return writes
 
-    def _decay(self, part: int, update: Update) -> tf.Operation:
+    def _decay(self, part: int, rule: UpdateRule, update: Update) -> tf.Operation:
         value = update.variable.read_value()
         if self._decayed:
             value = tf.where(self._decayed[part], value, 0.0)
         return tf.raw_ops.ResourceApplyGradientDescent(
-            var=update.variable.handle, alpha=self._rule.decay(update.step), delta=value
+            var=update.variable.handle, alpha=rule.decay(update.step), delta=value
         )

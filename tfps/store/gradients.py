@@ -14,7 +14,7 @@ class Gradients(NamedTuple):
     Attributes:
         pulled: What was pulled for it.
         dense: One gradient per dense variable.
-        rows: One per group of tables, `[n, dim]`: what `ParameterStore.by_group` returned.
+        rows: One per group of tables, `[n, dim]`: what `rows_by_group` returned.
         state: New values of the state.
     """
 

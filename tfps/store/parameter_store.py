@@ -43,6 +43,7 @@ class ParameterStore:
         seed: int,
         slots: int,
         wire_dtype: str = "float32",
+        staleness_power: float = 0.0,
     ):
         """Creates every variable with its initial value.
 
@@ -54,10 +55,12 @@ class ParameterStore:
             slots: Leases that can be in flight.
             wire_dtype: Dtype in which dense parameters, rows and their gradients travel; the state
                 travels as it is.
+            staleness_power: An update of staleness s has (1 + s)^-power times the learning rate.
         """
         self._model = model
         self.devices = list(devices)
         self._rules = rules
+        self._staleness_power = staleness_power
         self.layout = StoreLayout.of(model, rules, len(devices))
         self.wire = wire = Wire(wire_dtype)
         self.dense = DenseParameters(
@@ -94,33 +97,13 @@ class ParameterStore:
         pulled = [
             group.pull(self._ids(index, lookups), after) for index, group in enumerate(self.groups)
         ]
-        with tf.device(self.devices[0]):
-            version = self._iterations[0].read_value()
+        versions: list[tf.Tensor] = []
+        for device, count in zip(self.devices, self._iterations, strict=True):
+            if self._staleness_power or not versions:
+                with tf.device(device), tf.control_dependencies(after):
+                    versions.append(count.read_value())
         scale = self.loss_scale.pull() if self.loss_scale else None
-        return Pulled(dense, state, pulled, lookups, version, scale)
-
-    def rows(self, pulled: Pulled) -> list[tf.Tensor]:
-        """One row per id asked for, `[*ids.shape, dim]` for each lookup, in the lookups' order."""
-        pieces = []
-        for index, group in enumerate(pulled.groups):
-            mine = self._of_group(index, pulled.lookups)
-            sizes = [tf.size(lookup.ids) for lookup in mine]
-            rows = tf.gather(group.rows, group.inverse)
-            pieces.append(iter(tf.split(rows, tf.stack(sizes), num=len(mine)) if mine else ()))
-        group_of = self.layout.group_of
-        return [self._shaped(next(pieces[group_of[x.table][0]]), x) for x in pulled.lookups]
-
-    def by_group(self, pulled: Pulled, rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Joins what `rows` cut: for each group, values of all its lookups, `[n, dim]`."""
-        joined = []
-        for index, group in enumerate(self.groups):
-            pieces = [
-                tf.reshape(values, [-1, group.layout.dim])
-                for values, lookup in zip(rows, pulled.lookups, strict=True)
-                if self.layout.group_of[lookup.table][0] == index
-            ]
-            joined.append(tf.concat([*pieces, tf.zeros([0, group.layout.dim])], 0))
-        return joined
+        return Pulled(dense, state, pulled, lookups, versions, scale)
 
     def push(
         self,
@@ -136,7 +119,7 @@ class ParameterStore:
         Args:
             pulled: What `pull` returned.
             dense_gradients: One per dense variable.
-            embedded_gradients: One per group, `[n, dim]`: what `by_group` returned.
+            embedded_gradients: One per group, `[n, dim]`: what `rows_by_group` returned.
             state: New values of the state; what changed since the pull is added, so that concurrent
                 workers' changes add up.
 
@@ -187,7 +170,12 @@ class ParameterStore:
             return self._iterations[part].assign_add(1) - 1
 
     def apply(
-        self, part: int, dense: Sequence[tf.Tensor], groups: Sequence[SentRows], step: tf.Tensor
+        self,
+        part: int,
+        dense: Sequence[tf.Tensor],
+        groups: Sequence[SentRows],
+        step: tf.Tensor,
+        scale: tf.Tensor | None = None,
     ) -> list[tf.Operation]:
         """Applies what one ps was sent; under its device.
 
@@ -196,15 +184,16 @@ class ParameterStore:
             dense: What `DenseParameters.send` gave for it; empty for a model without any.
             groups: What `TableGroup.send` gave for it, by group.
             step: What `count_update` returned.
+            scale: Of the learning rate, scalar float32; None for 1.
 
         Returns:
             The operations that write.
         """
         writes = []
         for gradient in dense:
-            writes += self.dense.apply(part, gradient, step)
+            writes += self.dense.apply(part, gradient, step, scale)
         for group, sent in zip(self.groups, groups, strict=True):
-            writes += group.apply(part, sent, step)
+            writes += group.apply(part, sent, step, scale)
         return writes
 
     def steps(self) -> int:
@@ -253,6 +242,13 @@ class ParameterStore:
         group, index = self.layout.group_of[table]
         return self.groups[group].read_table(index)
 
+    def _rate_scale(self, part: int, pulled: Pulled, step: tf.Tensor) -> tf.Tensor | None:
+        """What an update's learning rate is multiplied by, by its staleness on a ps."""
+        if not self._staleness_power:
+            return None
+        staleness = tf.cast(step - pulled.versions[part], tf.float32)
+        return tf.pow(1.0 + staleness, -self._staleness_power)
+
     def _of_group(self, index: int, lookups: list[Lookup]) -> list[Lookup]:
         return [lookup for lookup in lookups if self.layout.group_of[lookup.table][0] == index]
 
@@ -261,12 +257,6 @@ class ParameterStore:
         mine = self._of_group(index, lookups)
         members = [self.layout.group_of[lookup.table][1] for lookup in mine]
         return ids_in_group(self.groups[index].layout, members, [lookup.ids for lookup in mine])
-
-    def _shaped(self, rows: tf.Tensor, lookup: Lookup) -> tf.Tensor:
-        shape, dim = lookup.ids.shape, self._model.tables[lookup.table].dim
-        if shape.rank and shape[1:].is_fully_defined():
-            return tf.reshape(rows, [-1, *shape[1:], dim])
-        return tf.reshape(rows, tf.concat([tf.shape(lookup.ids), [dim]], 0))
 
     def _apply(
         self,
@@ -294,6 +284,7 @@ class ParameterStore:
                 mine, rows_of = tf.nest.map_structure(tf.identity, sent)
                 step = self.count_update(part, tf.nest.flatten((mine, rows_of)))
                 if not part:
-                    self.staleness.count(pulled.version, step)
-                writes += self.apply(part, mine, rows_of, step)
+                    self.staleness.count(pulled.versions[0], step)
+                scale = self._rate_scale(part, pulled, step)
+                writes += self.apply(part, mine, rows_of, step, scale)
         return writes

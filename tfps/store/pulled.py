@@ -16,7 +16,8 @@ class Pulled(NamedTuple):
         state: Every state variable.
         groups: The distinct rows by group.
         lookups: The lookups, in the model's order.
-        version: Number of updates before the pull, scalar int64 on the first ps.
+        versions: Number of updates before the pull, scalar int64 on each ps that is asked for it,
+            the first one at least.
         loss_scale: What to multiply the loss by and divide the gradients by, scalar float32; None
             for nothing.
     """
@@ -25,5 +26,5 @@ class Pulled(NamedTuple):
     state: list[tf.Tensor]
     groups: list[PulledRows]
     lookups: list[Lookup]
-    version: tf.Tensor
+    versions: list[tf.Tensor]
     loss_scale: tf.Tensor | None

@@ -146,17 +146,21 @@ class TableGroup:
             for owned, where in zip(pulled.owned, pulled.where, strict=True)
         ]
 
-    def apply(self, part: int, sent: SentRows, step: tf.Tensor) -> list[tf.Operation]:
+    def apply(
+        self, part: int, sent: SentRows, step: tf.Tensor, scale: tf.Tensor | None = None
+    ) -> list[tf.Operation]:
         """Applies the gradient of distinct rows of a part; under the device of its ps.
 
         Args:
             part: Index of the ps.
             sent: What `send` gave for it, or any gradient of distinct rows of that part.
             step: Number of updates before this one, scalar int64 on that ps.
+            scale: Of the learning rate, scalar float32; None for 1.
 
         Returns:
             The operations that write.
         """
+        rule = self.rule.scaled(scale)
         gradient = self._wire.receive(sent.gradient)
         line = self._line(tf.identity(sent.rows))
         lock = self._mutexes[part].lock([gradient, line])
@@ -164,8 +168,8 @@ class TableGroup:
             lines = [line, *(line + k for k in range(1, self._lines))]
             values, *slots = [self._read(part, each) for each in lines]
         if self._decays:
-            values -= self.rule.decay(step) * values
-        changed = self.rule.sparse(values, slots, gradient, step)
+            values -= rule.decay(step) * values
+        changed = rule.sparse(values, slots, gradient, step)
         writes = [
             tf.raw_ops.ResourceScatterUpdate(
                 resource=self._rows.parts[part].handle, indices=each, updates=new
