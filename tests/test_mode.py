@@ -46,6 +46,7 @@ def test_what_does_not_suit_a_cluster_is_refused(mode, cluster, message):
         ({"backup_workers": -1}, "mode.backup_workers=-1 must be 0 or more"),
         ({"max_staleness": -1}, "mode.max_staleness=-1 must be 0 or more"),
         ({"staleness_power": -0.5}, "mode.staleness_power=-0.5 must be 0 or more"),
+        ({"sync_every": 0}, "mode.sync_every=0 must be at least 1"),
         ({"round_seconds": 0.0}, "mode.round_seconds=0.0 must be positive"),
     ],
 )

@@ -14,7 +14,8 @@ from tfps.data.record_source import RecordSource
 from tfps.epoch_order import EpochOrder
 from tfps.executor import LocalExecutor
 from tfps.lease_queue import LeaseQueue, QueueState
-from tfps.mode import BOUNDED
+from tfps.local_training import LocalTraining
+from tfps.mode import BOUNDED, LOCAL_SGD
 from tfps.model import StatelessModel
 from tfps.step import Step
 from tfps.store.clocks import Clocks
@@ -98,6 +99,7 @@ class Trainer:
             self.model.prediction_names,
             executor.worker_index,
             self.barrier,
+            self._local(),
             unroll=2,
             locate=locate or (lambda path: path),
         )
@@ -109,7 +111,14 @@ class Trainer:
             self.watch,
             settings,
             stall_seconds,
+            self.experiment.mode.unrecorded_batches(settings.pipeline_depth),
         )
+
+    def _local(self):
+        mode = self.experiment.mode
+        if mode.name != LOCAL_SGD:
+            return None
+        return LocalTraining(self.step, self.store, 1, mode.sync_every)
 
     def _barrier(self, members):
         mode = self.experiment.mode

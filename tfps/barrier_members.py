@@ -20,9 +20,6 @@ class BarrierMembers:
     A member, which is a slot of leases, is waited for while it has a lease, and from one lease to
     the next. The member of a lost worker is waited for until nobody has come further for
     `round_seconds`; it is back when its lease goes on with another worker.
-
-    Attributes:
-        is_exact: Whether a lost worker leaves nothing behind that is not recorded.
     """
 
     def __init__(self, barrier: Barrier, watch: TaskWatch, ps_calls: PsCalls, round_seconds: float):
@@ -34,7 +31,6 @@ class BarrierMembers:
             ps_calls: Makes the chief's calls of the ps.
             round_seconds: How long others wait for a worker that is lost.
         """
-        self.is_exact = barrier.is_exact
         self._barrier = barrier
         self._watch = watch
         self._ps_calls = ps_calls
@@ -47,7 +43,7 @@ class BarrierMembers:
 
     def report(self) -> dict[str, int] | None:
         """Rounds that have closed, and contributions that came too late; None without rounds."""
-        if not self.is_exact:
+        if not self._barrier.has_rounds:
             return None
         status = self._barrier.status()
         return {"closed": status.round, "dropped": status.dropped}

@@ -52,6 +52,7 @@ class Coordinator:
         watch: TaskWatch,
         train: Train,
         stall_seconds: float,
+        unrecorded_batches: int,
         members: BarrierMembers | None = None,
     ):
         self.throughput = Throughput()
@@ -65,8 +66,7 @@ class Coordinator:
         self._ps_calls = PsCalls(watch, stall_seconds)
         self._batch_size = train.batch_size
         # What a lost worker may have pushed without having recorded it.
-        is_exact = bool(members and members.is_exact)
-        self._most_unrecorded = 0 if is_exact else train.batch_size * (1 + train.pipeline_depth)
+        self._most_unrecorded = train.batch_size * unrecorded_batches
         self._diagnosis = Diagnosis(watch)
         self._warmer = LeaseWarmer(executor, closures, train.batch_size)
         self._stall_seconds = stall_seconds

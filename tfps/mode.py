@@ -6,8 +6,9 @@ import logging
 from tfps.cluster import Cluster
 from tfps.errors import UserError
 
-ASYNC, SYNC, BOUNDED, LOCAL = "async", "sync", "bounded", "local"
-MODES = (ASYNC, SYNC, BOUNDED, LOCAL)
+ASYNC, SYNC, BOUNDED = "async", "sync", "bounded"
+LOCAL_SGD, LOCAL = "local_sgd", "local"
+MODES = (ASYNC, SYNC, BOUNDED, LOCAL_SGD, LOCAL)
 _log = logging.getLogger(__name__)
 
 
@@ -18,13 +19,15 @@ class Mode:
     Attributes:
         name: `async`: every worker's gradients are applied as they come. `sync`: those of all
             workers are averaged and applied once, in rounds. `bounded`: as `async`, but a worker
-            that is too many steps ahead of the slowest waits. `local`: one process without a
-            cluster. Empty: `async` in a cluster, else `local`.
+            that is too many steps ahead of the slowest waits. `local_sgd`: workers make a few steps
+            by themselves and push the difference. `local`: one process without a cluster. Empty:
+            `async` in a cluster, else `local`.
         backup_workers: In `sync`, so many of the workers are not waited for: a round closes with
             the gradients of the first of the others.
         max_staleness: In `bounded`, how many steps a worker may be ahead of the slowest.
         staleness_power: In `async`, an update of staleness s has (1 + s)^-power times the learning
             rate (1: Zhang et al., IJCAI 2016; any: Xie et al., 2019); 0 leaves it alone.
+        sync_every: In `local_sgd`, steps between a pull and its push.
         round_seconds: In `sync` and `bounded`, how long others wait for a worker that is lost.
     """
 
@@ -32,6 +35,7 @@ class Mode:
     backup_workers: int = 0
     max_staleness: int = 4
     staleness_power: float = 0.0
+    sync_every: int = 8
     round_seconds: float = 10.0
 
     def __post_init__(self) -> None:
@@ -43,6 +47,8 @@ class Mode:
             raise UserError(f"mode.max_staleness={self.max_staleness} must be 0 or more")
         if self.staleness_power < 0:
             raise UserError(f"mode.staleness_power={self.staleness_power} must be 0 or more")
+        if self.sync_every < 1:
+            raise UserError(f"mode.sync_every={self.sync_every} must be at least 1")
         if self.round_seconds <= 0:
             raise UserError(f"mode.round_seconds={self.round_seconds} must be positive")
 
@@ -79,6 +85,16 @@ class Mode:
             _log.info("--mode=bounded with --max_staleness=0 is --mode=sync, and runs as such")
             return dataclasses.replace(mode, name=SYNC)
         return mode
+
+    def unrecorded_batches(self, pipeline_depth: int) -> int:
+        """Batches that a worker, when it is lost, may have pushed without having recorded them.
+
+        Args:
+            pipeline_depth: Batches for which it pulls ahead.
+        """
+        if self.name == SYNC:
+            return 0
+        return self.sync_every if self.name == LOCAL_SGD else 1 + pipeline_depth
 
     @property
     def waits(self) -> bool:

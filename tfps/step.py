@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfps.model import Features, Labels, StatelessModel
+from tfps.model import Features, Labels, Lookup, StatelessModel
 from tfps.named_predictions import named_predictions
 from tfps.store.gradients import Gradients
 from tfps.store.lookup_rows import rows_by_group, rows_by_lookup
@@ -75,12 +75,20 @@ class Step:
             labels: By name, `[batch, *shape]`.
             after: What each ps waits for before it reads.
         """
-        lookups = [
+        return Batch(features, labels, self._store.pull(self.lookups(features, labels), after))
+
+    def lookups(self, features: Features, labels: Labels) -> list[Lookup]:
+        """What a batch asks of the tables to be trained, on all devices.
+
+        Args:
+            features: By name, `[batch, *shape]`.
+            labels: By name, `[batch, *shape]`.
+        """
+        return [
             lookup
             for part, _ in self._parts(features, labels)
             for lookup in self._model.lookups(part, training=True)
         ]
-        return Batch(features, labels, self._store.pull(lookups, after))
 
     def train(self, batch: Batch, seed: tf.Tensor) -> tf.Tensor:
         """Computes a batch's gradients, on all devices, and pushes them once.

@@ -10,7 +10,8 @@ from tfps.coordinator import Coordinator, slots
 from tfps.data.record_source import RecordSource
 from tfps.evaluations import Evaluation
 from tfps.executor import Executor
-from tfps.mode import SYNC
+from tfps.local_training import LocalTraining
+from tfps.mode import LOCAL_SGD, SYNC, Mode
 from tfps.ps_calls import PsCalls
 from tfps.step import Step
 from tfps.store.barrier import Barrier
@@ -51,9 +52,8 @@ class Engine:
             watch: Tells which tasks are lost.
             stall_seconds: Limit for the next batch.
         """
-        experiment, model = inputs.experiment, inputs.model
+        experiment, model, mode = inputs.experiment, inputs.model, inputs.mode
         train = experiment.train
-        mode = inputs.mode
         waits = mode.waits and inputs.cluster.job == "chief"
         leases = slots(executor, waits)
         store = ParameterStore(
@@ -65,28 +65,29 @@ class Engine:
             train.wire_dtype,
             mode.staleness_power,
         )
-        barrier: Barrier | None = None
-        if waits and mode.name == SYNC:
-            barrier = Rounds(store, leases, mode.backup_workers)
-        elif waits:
-            barrier = Clocks(store, leases, mode.max_staleness)
         # One GPU or none needs no names: TensorFlow places what it can on the GPU.
         gpus = [f"/device:GPU:{k}" for k in range(executor.gpus)] if executor.gpus > 1 else [""]
+        step = Step(experiment.task, model, store, train.jit_compile, gpus)
+        local = barrier = members = None
+        if mode.name == LOCAL_SGD:
+            local = LocalTraining(step, store, executor.workers, mode.sync_every)
+        if waits:
+            barrier = _barrier(mode, store, leases)
+            ps_calls = PsCalls(watch, stall_seconds)
+            members = BarrierMembers(barrier, watch, ps_calls, mode.round_seconds)
         closures = Closures(
             experiment,
-            Step(experiment.task, model, store, train.jit_compile, gpus),
+            step,
             store.progress,
             model.prediction_names,
             executor.worker_index,
             barrier,
+            local,
             locate=inputs.staged.locate,
         )
-        members = None
-        if barrier:
-            ps_calls = PsCalls(watch, stall_seconds)
-            members = BarrierMembers(barrier, watch, ps_calls, mode.round_seconds)
+        unrecorded = mode.unrecorded_batches(train.pipeline_depth)
         coordinator = Coordinator(
-            executor, closures, store.progress, watch, train, stall_seconds, members
+            executor, closures, store.progress, watch, train, stall_seconds, unrecorded, members
         )
         return cls(inputs, store, coordinator, members)
 
@@ -123,3 +124,10 @@ class Engine:
             seconds=round(time.monotonic() - began, 3),
             dataset=identity(data),
         )
+
+
+def _barrier(mode: Mode, store: ParameterStore, members: int) -> Barrier:
+    """Where the workers of a mode wait for each other."""
+    if mode.name == SYNC:
+        return Rounds(store, members, mode.backup_workers)
+    return Clocks(store, members, mode.max_staleness)

@@ -59,7 +59,7 @@ flags.DEFINE_string(
 flags.DEFINE_enum(
     "mode",
     None,
-    ["async", "sync", "bounded", "local"],
+    ["async", "sync", "bounded", "local_sgd", "local"],
     "How the workers' updates come together; default: async in a cluster, local without "
     "(overrides mode.name).",
 )
@@ -77,6 +77,9 @@ flags.DEFINE_float(
     None,
     "Learning rate by staleness s: times (1 + s)^-power (overrides mode.staleness_power).",
     0.0,
+)
+flags.DEFINE_integer(
+    "sync_every", None, "Steps between a pull and its push (overrides mode.sync_every).", 1
 )
 flags.DEFINE_float(
     "round_seconds", None, "Limit of a wait for a lost worker (overrides mode.round_seconds).", 0.0
@@ -276,6 +279,7 @@ def _experiment() -> "Experiment":
         "mode.backup_workers": _FLAGS.backup_workers,
         "mode.max_staleness": _FLAGS.max_staleness,
         "mode.staleness_power": _FLAGS.staleness_power,
+        "mode.sync_every": _FLAGS.sync_every,
         "mode.round_seconds": _FLAGS.round_seconds,
         "train.pipeline_depth": _FLAGS.pipeline_depth,
         "train.jit_compile": _FLAGS.jit_compile,

@@ -61,3 +61,9 @@ def test_rounds_with_a_backup_go_on_when_workers_are_killed(tmp_path: pathlib.Pa
     more = ("--backup_workers=1", "--round_seconds=1", "--progress_seconds=1")
     report = run_and_kill(tmp_path, "sync", *more, kills=2, workers=3)
     assert report["examples"]["repeated"] == 0
+
+
+@pytest.mark.slow
+def test_local_steps_go_on_when_a_worker_is_killed(tmp_path: pathlib.Path) -> None:
+    report = run_and_kill(tmp_path, "local_sgd", "--sync_every=4", "--progress_seconds=1")
+    assert report["examples"]["repeated"] <= 4 * BATCH

@@ -37,11 +37,10 @@ class Barrier(abc.ABC):
 
     Attributes:
         keep: The keeper, a function without arguments.
-        is_exact: Whether progress is recorded with the update itself, so that no batch is trained
-            twice when a worker is lost.
+        has_rounds: Whether it closes rounds.
     """
 
-    is_exact: bool
+    has_rounds: bool
 
     def __init__(self, store: ParameterStore, members: int):
         """Creates the queues.

@@ -30,7 +30,7 @@ class Clocks(Barrier):
     that joins later begins with the slowest clock.
     """
 
-    is_exact = False
+    has_rounds = False
 
     def __init__(self, store: ParameterStore, members: int, max_staleness: int):
         """Creates the queues.

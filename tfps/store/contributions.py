@@ -6,7 +6,8 @@ import tensorflow as tf
 
 from tfps.store.gradients import Gradients
 from tfps.store.parameter_store import ParameterStore
-from tfps.store.table_group import SentRows, sum_rows
+from tfps.store.row_sums import sum_rows
+from tfps.store.table_group import SentRows
 from tfps.store.token import FIELDS, MEMBER, ROUND, TURN
 
 
@@ -81,7 +82,7 @@ class Contributions:
                 store.groups, pulled.groups, gradients.rows, strict=True
             )
         ]
-        change = store.change_of_state(pulled, gradients.state)
+        change = store.change_of_state(pulled.state, gradients.state)
         if change is None:
             change = tf.zeros([store.layout.state.total])
         queued = []

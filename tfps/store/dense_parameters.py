@@ -19,6 +19,10 @@ class DenseParameters:
     Reads are never torn: TensorFlow hands out a variable's buffer as it is and lets an update that
     finds it in use write to a new one. A push is applied to a part as a whole, one after the other:
     by a fused kernel, which holds the locks of the variable and its slots, or else under a mutex.
+
+    Attributes:
+        layout: The variables.
+        rule: How they are updated.
     """
 
     def __init__(
@@ -42,7 +46,7 @@ class DenseParameters:
         """
         self.layout = layout
         self._devices = devices
-        self._rule = rule
+        self.rule = rule
         self._wire = wire
         self._buffer = Partition(
             "dense",
@@ -52,6 +56,7 @@ class DenseParameters:
             lambda part: tf.constant(initial[slice(*layout.bounds(part))]),
             rule.slots,
         )
+        self._decay_of = decays
         self._decays = any(decays)
         self._decayed: list[tf.Variable] = []
         if self._decays and not all(decays):
@@ -76,6 +81,44 @@ class DenseParameters:
         received = [self._wire.receive(part) for part in parts]
         return self.layout.unflatten(self.layout.join(received))
 
+    def pull_with_slots(self) -> list[tf.Tensor]:
+        """The whole buffer and each of its slots, `[total]`."""
+        received: list[list[tf.Tensor]] = []
+        for part, device in enumerate(self._devices):
+            with tf.device(device):
+                sent = [self._wire.send(x.read_value()) for x in self._buffer.variables(part)]
+            received.append([self._wire.receive(value) for value in sent])
+        return [self.layout.join(parts) for parts in zip(*received, strict=True)]
+
+    def stepped(
+        self, values: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor], step: tf.Tensor
+    ) -> list[tf.Tensor]:
+        """What a step makes of what `pull_with_slots` returned, on a worker.
+
+        Args:
+            values: The whole buffer and each of its slots, `[total]`.
+            gradients: One per variable, of its shape.
+            step: Number of updates before this one, scalar int64.
+        """
+        buffer, *slots = values
+        if self._decays:
+            decays = np.repeat(np.asarray(self._decay_of, "f4"), self.layout.sizes)
+            buffer -= self.rule.decay(step) * decays * buffer
+        flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
+        return self.rule.sparse(buffer, slots, flat, step)
+
+    def send_all(self, values: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
+        """Values for the whole buffer and each of its slots as they travel, for each ps."""
+        cut = [self.layout.cut(self._wire.send(value)) for value in values]
+        return [list(parts) for parts in zip(*cut, strict=True)]
+
+    def add(self, part: int, sent: Sequence[tf.Tensor]) -> list[tf.Operation]:
+        """Adds what `send_all` gave to a part and its slots; under the device of its ps."""
+        return [
+            variable.assign_add(self._wire.receive(value), read_value=False)
+            for variable, value in zip(self._buffer.variables(part), sent, strict=True)
+        ]
+
     def send(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """The variables' gradients as they travel, `[n]` for each ps.
 
@@ -99,7 +142,7 @@ class DenseParameters:
         Returns:
             The operations that write.
         """
-        rule = self._rule.scaled(scale)
+        rule = self.rule.scaled(scale)
         update = self._buffer.update(part, self._wire.receive(sent), step)
         if self._mutexes:
             return self._change_locked(part, rule, update)

@@ -15,7 +15,7 @@ from tfps.store.loss_scale import LossScale
 from tfps.store.piece import Piece
 from tfps.store.pulled import Pulled
 from tfps.store.rules import Rules
-from tfps.store.staleness import Staleness
+from tfps.store.staleness import Staleness, rate_scale
 from tfps.store.store_layout import StoreLayout
 from tfps.store.table_group import SentRows, TableGroup
 from tfps.store.wire import Wire
@@ -30,6 +30,7 @@ class ParameterStore:
         dense: The dense parameters.
         groups: The tables.
         wire: How values travel.
+        clipping: Clips gradients, before they are pushed.
         progress: How far each lease in flight has come.
         staleness: How stale the updates were, since this process began.
         loss_scale: The loss scale, None when the loss is not scaled.
@@ -70,7 +71,7 @@ class ParameterStore:
             TableGroup(group.layout, devices, group.rule, group.decays, seed, wire)
             for group in self.layout.groups
         ]
-        self._clipping = GradientClipping(rules.dense, self.groups)
+        self.clipping = GradientClipping(rules.dense, self.groups)
         self._iterations = []
         for device in devices:
             with tf.device(device):
@@ -89,13 +90,9 @@ class ParameterStore:
             lookups: The lookups, in the model's order.
             after: What each ps waits for before it reads.
         """
-        dense, state = self.dense.pull(after), []
-        if self._model.state:
-            with tf.device(self.devices[-1]), tf.control_dependencies(after):
-                flat = self._state.read_value()
-            state = self.layout.state.unflatten(flat)
+        dense, state = self.dense.pull(after), self._pull_state(after)
         pulled = [
-            group.pull(self._ids(index, lookups), after) for index, group in enumerate(self.groups)
+            group.pull(self.ids(index, lookups), after) for index, group in enumerate(self.groups)
         ]
         versions: list[tf.Tensor] = []
         for device, count in zip(self.devices, self._iterations, strict=True):
@@ -139,14 +136,16 @@ class ParameterStore:
             self.loss_scale.update(pulled.loss_scale, finite)
         else:
             applied += self._apply(pulled, dense_gradients, embedded_gradients)
-        change = self.change_of_state(pulled, state)
+        change = self.change_of_state(pulled.state, state)
         if change is not None:
             applied.append(self.add_to_state(change))
         return applied
 
-    def change_of_state(self, pulled: Pulled, state: Sequence[tf.Tensor]) -> tf.Tensor | None:
-        """What a batch changes of the state, `[n]`; None where it leaves it alone."""
-        both = list(zip(state, pulled.state, strict=True))
+    def change_of_state(
+        self, before: Sequence[tf.Tensor], after: Sequence[tf.Tensor]
+    ) -> tf.Tensor | None:
+        """What has changed of the state, `[n]`; None where nothing has."""
+        both = list(zip(after, before, strict=True))
         if all(new is old for new, old in both):
             return None
         return tf.concat([tf.reshape(new - old, [-1]) for new, old in both], 0)
@@ -156,18 +155,19 @@ class ParameterStore:
         with tf.device(self.devices[-1]):
             return self._state.assign_add(change, read_value=False)
 
-    def count_update(self, part: int, after: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Counts one update on a ps; under its device.
+    def count_update(self, part: int, after: Sequence[tf.Tensor], updates: int = 1) -> tf.Tensor:
+        """Counts updates on a ps; under its device.
 
         Args:
             part: Index of the ps.
             after: What must be there before.
+            updates: How many.
 
         Returns:
-            The number of updates before it, scalar int64.
+            The number of updates before them, scalar int64.
         """
         with tf.control_dependencies(after):
-            return self._iterations[part].assign_add(1) - 1
+            return self._iterations[part].assign_add(updates) - updates
 
     def apply(
         self,
@@ -242,17 +242,24 @@ class ParameterStore:
         group, index = self.layout.group_of[table]
         return self.groups[group].read_table(index)
 
-    def _rate_scale(self, part: int, pulled: Pulled, step: tf.Tensor) -> tf.Tensor | None:
-        """What an update's learning rate is multiplied by, by its staleness on a ps."""
-        if not self._staleness_power:
-            return None
-        staleness = tf.cast(step - pulled.versions[part], tf.float32)
-        return tf.pow(1.0 + staleness, -self._staleness_power)
-
     def _of_group(self, index: int, lookups: list[Lookup]) -> list[Lookup]:
         return [lookup for lookup in lookups if self.layout.group_of[lookup.table][0] == index]
 
-    def _ids(self, index: int, lookups: list[Lookup]) -> tf.Tensor:
+    def pull_with_slots(self) -> tuple[list[tf.Tensor], list[tf.Tensor], tf.Tensor]:
+        """The dense parameters and each of their slots, `[total]`; state; number of updates."""
+        with tf.device(self.devices[0]):
+            version = self._iterations[0].read_value()
+        dense = self.dense.pull_with_slots() if self.layout.dense.total else []
+        return dense, self._pull_state(()), version
+
+    def _pull_state(self, after: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        if not self._model.state:
+            return []
+        with tf.device(self.devices[-1]), tf.control_dependencies(after):
+            flat = self._state.read_value()
+        return self.layout.state.unflatten(flat)
+
+    def ids(self, index: int, lookups: list[Lookup]) -> tf.Tensor:
         """The ids in a group of everything that lookups ask of it, `[n]`."""
         mine = self._of_group(index, lookups)
         members = [self.layout.group_of[lookup.table][1] for lookup in mine]
@@ -270,7 +277,7 @@ class ParameterStore:
                 self.groups, pulled.groups, embedded_gradients, strict=True
             )
         ]
-        dense_gradients, summed = self._clipping.clip(dense_gradients, summed, pulled.groups)
+        dense_gradients, summed = self.clipping.clip(dense_gradients, summed, pulled.groups)
         dense = self.dense.send(dense_gradients) if dense_gradients else []
         groups = [
             group.send(rows, gradient)
@@ -285,6 +292,8 @@ class ParameterStore:
                 step = self.count_update(part, tf.nest.flatten((mine, rows_of)))
                 if not part:
                     self.staleness.count(pulled.versions[0], step)
-                scale = self._rate_scale(part, pulled, step)
+                scale = None
+                if self._staleness_power:
+                    scale = rate_scale(step - pulled.versions[part], self._staleness_power)
                 writes += self.apply(part, mine, rows_of, step, scale)
         return writes

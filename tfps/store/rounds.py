@@ -35,7 +35,7 @@ class Rounds(Barrier):
     trained twice, and none is left out, whatever is lost when.
     """
 
-    is_exact = True
+    has_rounds = True
 
     def __init__(self, store: ParameterStore, members: int, backups: int):
         """Creates the queues.

@@ -50,12 +50,14 @@ class UpdateRule(abc.ABC):
         fused: Whether `dense` is a single kernel of TensorFlow's, which holds the variable's and
             the slots' own locks while it runs. If not, the caller must let one `dense` at a time
             change a variable.
+        slots_add_up: Whether the slots are sums over all gradients, and no moving averages.
         clip: Which of Keras's three ways to clip gradients is asked for, "" for none.
         config: The optimizer's config; `learning_rate` is a number or a schedule.
     """
 
     slots: Mapping[str, float]
     fused: bool = False
+    slots_add_up: bool = False
     _rate_scale: tf.Tensor | None = None
 
     def __init__(self, optimizer: keras.optimizers.Optimizer):
