@@ -4,7 +4,7 @@ import pathlib
 from typing import Any
 
 import pytest
-from cluster_process import Program, local_cluster, read_report
+from cluster_process import Program, local_cluster, read_report, trainer_flags
 from visits_of_a_job import flags, trained
 
 from tests import visits
@@ -67,3 +67,30 @@ def test_rounds_with_a_backup_go_on_when_workers_are_killed(tmp_path: pathlib.Pa
 def test_local_steps_go_on_when_a_worker_is_killed(tmp_path: pathlib.Path) -> None:
     report = run_and_kill(tmp_path, "local_sgd", "--sync_every=4", "--progress_seconds=1")
     assert report["examples"]["repeated"] <= 4 * BATCH
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_one_mode_is_gone_on_from_in_every_other(
+    tmp_path: pathlib.Path, datasets: Any
+) -> None:
+    """With other workers and ps each time: an epoch in each mode."""
+    job_dir, before = tmp_path / "job", None
+    modes = [
+        ("async", 2, 1),
+        ("sync", 2, 2),
+        ("bounded", 2, 1),
+        ("local_sgd", 1, 2),
+        ("local", 0, 0),
+    ]
+    for epoch, (mode, workers, ps) in enumerate(modes, 1):
+        argv = trainer_flags(
+            datasets.train, job_dir, f"--mode={mode}", f"--set=train.epochs={epoch}"
+        )
+        with local_cluster(workers, ps, argv) if workers else Program(*argv) as program:
+            assert program.finish() == 0, program.text
+        report = read_report(job_dir)
+        assert (report["mode"], report["resumed_from"]) == (mode, before)
+        examples = report["examples"]
+        assert examples["trained"] == epoch * examples["per_epoch"]
+        assert (examples["skipped"], examples["repeated"]) == (0, 0)
+        before = report["checkpoint"]
