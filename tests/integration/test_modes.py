@@ -84,7 +84,7 @@ def test_a_checkpoint_of_one_mode_is_gone_on_from_in_every_other(
     ]
     for epoch, (mode, workers, ps) in enumerate(modes, 1):
         argv = trainer_flags(
-            datasets.train, job_dir, f"--mode={mode}", f"--set=train.epochs={epoch}"
+            datasets.uneven, job_dir, f"--mode={mode}", f"--set=train.epochs={epoch}"
         )
         with local_cluster(workers, ps, argv) if workers else Program(*argv) as program:
             assert program.finish() == 0, program.text
