@@ -276,7 +276,8 @@ def slots(executor: Executor, at_barrier: bool = False) -> int:
     One running and one waiting per worker; none waits where workers wait for each other, since
     they would wait for it, too.
     """
-    return executor.workers if at_barrier else 2 * executor.workers
+    workers = len(executor.workers)
+    return workers if at_barrier else 2 * workers
 
 
 def _worker(row: SlotProgress) -> str:

@@ -70,7 +70,7 @@ class Engine:
         step = Step(experiment.task, model, store, train.jit_compile, gpus)
         local = barrier = members = None
         if mode.name == LOCAL_SGD:
-            local = LocalTraining(step, store, executor.workers, mode.sync_every)
+            local = LocalTraining(step, store, len(executor.workers), mode.sync_every)
         if waits:
             barrier = _barrier(mode, store, leases)
             ps_calls = PsCalls(watch, stall_seconds)

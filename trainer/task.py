@@ -21,7 +21,7 @@ from absl import flags
 from tfps.cluster import Cluster, decode
 from tfps.errors import EXIT_OK, EXIT_RUN, UserError, WorkersChangedError
 from tfps.storage import settings
-from trainer import entry, terminal
+from trainer import entry, mode_flags, terminal
 from trainer.progress_display import ProgressDisplay
 
 if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
@@ -55,34 +55,6 @@ flags.DEFINE_boolean(
 )
 flags.DEFINE_string(
     "ps_memory", None, "Memory of one ps, e.g. 16GiB; a run that needs more is refused."
-)
-flags.DEFINE_enum(
-    "mode",
-    None,
-    ["async", "sync", "bounded", "local_sgd", "local"],
-    "How the workers' updates come together; default: async in a cluster, local without "
-    "(overrides mode.name).",
-)
-flags.DEFINE_integer(
-    "backup_workers", None, "Workers a round does not wait for (overrides mode.backup_workers).", 0
-)
-flags.DEFINE_integer(
-    "max_staleness",
-    None,
-    "Steps a worker may be ahead of the slowest (overrides mode.max_staleness).",
-    0,
-)
-flags.DEFINE_float(
-    "staleness_power",
-    None,
-    "Learning rate by staleness s: times (1 + s)^-power (overrides mode.staleness_power).",
-    0.0,
-)
-flags.DEFINE_integer(
-    "sync_every", None, "Steps between a pull and its push (overrides mode.sync_every).", 1
-)
-flags.DEFINE_float(
-    "round_seconds", None, "Limit of a wait for a lost worker (overrides mode.round_seconds).", 0.0
 )
 flags.DEFINE_integer(
     "intra_op_threads", 0, "Threads within one operation; 0: TensorFlow's choice.", 0
@@ -275,12 +247,7 @@ def _experiment() -> "Experiment":
         "data.train": _FLAGS.train_data,
         "data.eval": _FLAGS.eval_data,
         "data.max_bad_records": _FLAGS.max_bad_records,
-        "mode.name": _FLAGS.mode,
-        "mode.backup_workers": _FLAGS.backup_workers,
-        "mode.max_staleness": _FLAGS.max_staleness,
-        "mode.staleness_power": _FLAGS.staleness_power,
-        "mode.sync_every": _FLAGS.sync_every,
-        "mode.round_seconds": _FLAGS.round_seconds,
+        **mode_flags.overridden(),
         "train.pipeline_depth": _FLAGS.pipeline_depth,
         "train.jit_compile": _FLAGS.jit_compile,
         "train.early_stopping": _FLAGS.early_stopping,

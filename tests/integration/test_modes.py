@@ -9,6 +9,7 @@ from visits_of_a_job import flags, trained
 
 from tests import visits
 
+LONG = 300  # seconds that a run may take on a busy machine
 BATCH = 50
 SIZES = (1000, 450, 1, 1549)
 RECORDS = sum(SIZES)
@@ -25,7 +26,7 @@ def run_and_kill(
     with local_cluster(workers, 2, flags(data, job_dir, task, *settings)) as program:
         for kill in range(kills):
             kill_worker(program, kill % workers)
-        assert program.finish() == 0, program.text
+        assert program.finish(LONG) == 0, program.text
     report = read_report(job_dir)
     counts = {name: report["examples"][name] for name in ("trained", "skipped", "bad")}
     assert counts == {"trained": RECORDS, "skipped": 0, "bad": 0}
@@ -87,7 +88,7 @@ def test_a_checkpoint_of_one_mode_is_gone_on_from_in_every_other(
             datasets.uneven, job_dir, f"--mode={mode}", f"--set=train.epochs={epoch}"
         )
         with local_cluster(workers, ps, argv) if workers else Program(*argv) as program:
-            assert program.finish() == 0, program.text
+            assert program.finish(LONG) == 0, program.text
         report = read_report(job_dir)
         assert (report["mode"], report["resumed_from"]) == (mode, before)
         examples = report["examples"]

@@ -46,7 +46,7 @@ class Rounds(Barrier):
             backups: So many of the members are not waited for.
         """
         super().__init__(store, members)
-        self._needed = members - backups
+        self._needed = max(1, members - backups)
         self._drops = backups > 0
         self._contributions = Contributions(store, 4 * members + 16, self._drops)
 
