@@ -2,7 +2,7 @@
 
 Every mode trains the same records with the same settings, seed after seed, in turn. Each run is one
 line of `--output`; the same command goes on after an interruption. With `--straggler` one worker is
-stopped for 100 ms again and again, and only speed is of interest. See docs/modes.md.
+stopped for 0.2 s again and again, and only speed is of interest. See docs/modes.md.
 """
 
 import argparse
@@ -31,7 +31,7 @@ MODES = {
     "bounded": ["--max_staleness=4"],
     "local_sgd": ["--sync_every=8"],
 }
-_STOP_SECONDS, _RUN_SECONDS = 0.1, 0.05
+_STOP_SECONDS, _RUN_SECONDS = 0.2, 0.05
 _LIMIT_SECONDS = 7200
 
 
@@ -118,7 +118,7 @@ def summary(report: dict[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def slow_down(launcher: int) -> Iterator[None]:
-    """Stops worker 0 of a local cluster for 100 ms again and again."""
+    """Stops worker 0 of a local cluster for 0.2 s again and again."""
     is_over = threading.Event()
 
     def work() -> None:

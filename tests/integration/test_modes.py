@@ -4,7 +4,13 @@ import pathlib
 from typing import Any
 
 import pytest
-from cluster_process import Program, local_cluster, read_report, trainer_flags
+from cluster_process import (
+    Program,
+    local_cluster,
+    read_report,
+    trainer_flags,
+    wait_for_checkpoint,
+)
 from visits_of_a_job import flags, trained
 
 from tests import visits
@@ -68,6 +74,27 @@ def test_rounds_with_a_backup_go_on_when_workers_are_killed(tmp_path: pathlib.Pa
 def test_local_steps_go_on_when_a_worker_is_killed(tmp_path: pathlib.Path) -> None:
     report = run_and_kill(tmp_path, "local_sgd", "--sync_every=4", "--progress_seconds=1")
     assert report["examples"]["repeated"] <= 4 * BATCH
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ps", [0, 1])
+def test_rounds_go_on_from_the_checkpoint_when_a_ps_is_killed(
+    tmp_path: pathlib.Path, ps: int
+) -> None:
+    """With the first ps the keeper is lost, with the other one a part of what it applies to."""
+    task = visits.Visits(records=RECORDS, step_seconds=0.2)
+    data = visits.write(tmp_path / "data", task, SIZES)
+    job_dir = tmp_path / "job"
+    settings = ("--mode=sync", f"--set=train.batch_size={BATCH}", "--set=train.epochs=1")
+    argv = flags(data, job_dir, task, *settings, "--set=train.checkpoint_seconds=1")
+    with local_cluster(2, 2, argv) as program:
+        wait_for_checkpoint(job_dir)
+        program.tasks()[f"ps {ps}"].kill()
+        assert program.finish(LONG) == 0, program.text
+    report = read_report(job_dir)
+    assert len(report["recoveries"]) == 1
+    assert (report["examples"]["trained"], report["examples"]["skipped"]) == (RECORDS, 0)
+    assert (trained(data, task, job_dir, 1) > 0).all()
 
 
 @pytest.mark.slow
