@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := runs/demo
 
-.PHONY: help install demo test census slow chaos lint types format clean
+.PHONY: help install demo test census slow chaos golden image image-packages lint types format clean
 
 help:
 	@echo "make demo       install, then train a DLRM on a local cluster, from data to predictions"
@@ -12,6 +12,9 @@ help:
 	@echo "make census     the census job on the real data, faults included: CENSUS=DIR"
 	@echo "make slow       the tests that take longer: killed tasks, gs://, how leases spread"
 	@echo "make chaos      random faults to the tasks of RUNS=100 jobs, each must complete"
+	@echo "make golden     render the kept requests to platforms anew, show what has changed"
+	@echo "make image      build the container image, or print how: IMAGE=tfps KIND=cpu or gpu"
+	@echo "make image-packages  pin anew what the images install"
 	@echo "make format     let ruff rewrite the code's layout"
 	@echo "make clean      remove what the verbs above made, .venv included"
 
@@ -56,6 +59,20 @@ slow: install
 RUNS := 100
 chaos: install
 	TFPS_CHAOS_RUNS=$(RUNS) $(BIN)/pytest -s tests/integration/test_chaos.py
+
+golden: install
+	$(BIN)/python -m tests.golden
+
+DOCKER := docker
+IMAGE := tfps
+KIND := cpu
+BUILD = $(DOCKER) build --build-arg=KIND=$(KIND) --tag=$(IMAGE) .
+image:
+	@if $(DOCKER) info > /dev/null 2>&1; then $(BUILD); \
+	else echo "No container engine answers here. Where one does, run"; echo "  $(BUILD)"; fi
+
+image-packages: install
+	$(BIN)/python docker/lock.py
 
 format: install
 	$(BIN)/ruff format .

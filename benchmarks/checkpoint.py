@@ -1,7 +1,7 @@
 """Measures saving and restoring 1 GB of tables and slots: `python -m benchmarks.checkpoint`.
 
 On a local cluster of 2 ps and 2 workers: how fast the workers train while a checkpoint is saved,
-from the first lease that is held back to the commit, beside how fast they train between saves; and
+from the moment it is due to the commit, beside how fast they train between saves; and
 how fast the ps write and read, beside `dd` on the same disk. See docs/checkpoints.md.
 """
 
@@ -109,17 +109,18 @@ def measure_disk(path: pathlib.Path) -> None:
 
 
 def measure_training(flags: argparse.Namespace, data: pathlib.Path, job_dir: pathlib.Path) -> None:
-    """Prints how fast workers train over saves in the background."""
+    """Prints how fast workers train over saves in the background, and how late these begin."""
     run = watch(flags, data, job_dir, flags.checkpoint_seconds, "true")
     for save in range(1, flags.saves):
         last, committed = run.saves[save - 1][0], run.saves[save][0]
         # Training goes on, and its time begins to count, when a write begins.
         due = last - run.took(save - 1, "write_seconds") + flags.checkpoint_seconds
+        late = committed - run.took(save, "write_seconds") - due
         usual = run.speed(last + _SETTLE_SECONDS, due)
         saving = run.speed(due, committed)
         print(
             f"save in the background: {saving:,.0f} examples/s over {committed - due:.1f} s, "
-            f"{saving / usual:.2f} of {usual:,.0f}; all stopped for "
+            f"{saving / usual:.2f} of {usual:,.0f}; begun {late:.1f} s late, all stopped for "
             f"{run.took(save, 'stopped_seconds'):.2f} s, written in "
             f"{run.took(save, 'write_seconds'):.1f} s",
             flush=True,
@@ -158,6 +159,7 @@ def watch(
         *(*started_as.command, f"--set=task.dim={_DIM}", "--set=train.keep_checkpoints=1"),
         f"--set=train.checkpoint_seconds={checkpoint_seconds}",
         f"--set=train.checkpoint_in_background={in_background}",
+        "--set=train.largest_increment=0",
     ]
     run, log = Run(), job_dir.with_suffix(".log")
     with (

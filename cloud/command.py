@@ -3,8 +3,9 @@
 import dataclasses
 import pathlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
+from cloud.job_spec import JobSpec
 from tfps import cluster
 
 
@@ -34,8 +35,7 @@ class Command:
 
 def commands(
     tasks: cluster.Cluster,
-    module: str,
-    args: Sequence[str],
+    spec: JobSpec,
     log_dir: pathlib.Path,
     environ: Mapping[str, str],
     progress: str | None,
@@ -44,8 +44,7 @@ def commands(
 
     Args:
         tasks: The cluster.
-        module: Module that every task runs, for example "trainer.task".
-        args: Arguments of every task.
+        spec: What every task runs.
         log_dir: Directory of the tasks' native logs.
         environ: The launcher's environment; a cluster it may describe is left out.
         progress: How the chief shows progress, "bar" or "lines"; None adds no such flag.
@@ -63,9 +62,11 @@ def commands(
     for job, addresses in {**jobs, "chief": tasks.chief}.items():
         for index in range(len(addresses)):
             log = log_dir / f"{job}-{index}.log"
-            argv = [sys.executable, "-m", module, *args, f"--tensorflow_log={log}"]
+            argv = [sys.executable, "-m", spec.module, *spec.arguments, f"--tensorflow_log={log}"]
             if job == "chief" and progress:
                 argv.append(f"--progress={progress}")
-            own = {cluster.TF_CONFIG: tasks.tf_config(job, index), "PYTHONUNBUFFERED": "1"}
+            own = {**spec.environment, "PYTHONUNBUFFERED": "1"}
+            if not tasks.is_local:
+                own[cluster.TF_CONFIG] = tasks.tf_config(job, index)
             found.append(Command(job, index, tuple(argv), inherited | own, log))
     return found

@@ -4,7 +4,8 @@
     python -m cloud.probe HOST:PORT    # any task
 
 It ends with 0 if the task's server answers, else with 3 and what was seen: a container's liveness
-probe. A stopped or frozen process, which keeps its port, is found like one that has ended.
+probe. A stopped or frozen process, which keeps its port, is found like one that has ended. For a
+task that serves nothing, an evaluator or one process without cluster, it ends with 0.
 """
 
 import os
@@ -23,10 +24,12 @@ def main(argv: Sequence[str]) -> int:
         argv: Program name, and the address if it is not that of TF_CONFIG.
 
     Returns:
-        0 if it answers, 2 for a wrong address, 3 if it does not answer.
+        0 if it answers or serves nothing, 2 for a wrong address, 3 if it does not answer.
     """
     try:
         address = _address(argv[1:])
+        if address is None:
+            return EXIT_OK
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - an entry point's message
         return error.exit_code
@@ -37,10 +40,13 @@ def main(argv: Sequence[str]) -> int:
     return EXIT_RUN
 
 
-def _address(arguments: Sequence[str]) -> str:
+def _address(arguments: Sequence[str]) -> str | None:
     if not arguments:
+        cluster = decode(os.environ)
+        if cluster.is_local or cluster.job == "evaluator":
+            return None
         # Its own name may not resolve in its own container.
-        return f"localhost:{decode(os.environ).address.rsplit(':', 1)[1]}"
+        return f"localhost:{cluster.address.rsplit(':', 1)[1]}"
     host, colon, port = arguments[0].rpartition(":")
     if len(arguments) > 1 or not (host and colon and port.isdecimal() and int(port) < 1 << 16):
         raise UserError(f"{' '.join(arguments)!r} is no address; write one as host:port")

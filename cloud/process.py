@@ -12,6 +12,7 @@ from cloud.command import Command
 from tfps.errors import RunError, UserError
 
 _PR_SET_PDEATHSIG = 1
+_TAIL_BYTES = 8192
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -84,6 +85,15 @@ class Process:
             os.killpg(self.pid, signal.SIGKILL)
             self._popen.wait()
         return self._popen.returncode
+
+    def log_tail(self, count: int) -> list[str]:
+        """The last so many lines that the process has written to its log file."""
+        with self.command.log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            start = self.log_start if size >= self.log_start else 0  # begun anew
+            file.seek(max(start, size - _TAIL_BYTES))
+            text = file.read().decode("utf-8", "backslashreplace")
+        return text.splitlines()[-count:]
 
     def send(self, number: signal.Signals) -> None:
         """Sends a signal to the process, unless it has ended."""

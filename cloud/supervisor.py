@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import pathlib
 import signal
 from collections.abc import Sequence
 
@@ -18,7 +17,6 @@ NAME = "launcher"  # whose lines the supervisor's own are
 _DRAIN_READS = 32  # of 64 KiB: more than a pipe holds
 _MOST_BACKOFF = 8  # times the first wait
 _TAIL_LINES = 10
-_TAIL_BYTES = 8192
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,12 +29,14 @@ class Limits:
         backoff_seconds: Wait before a task's first restart; it doubles with every further one, up
             to eight times as long.
         end_seconds: Time between SIGTERM and SIGKILL.
+        timeout_seconds: Time for the whole run, after which it is ended; None for no limit.
     """
 
     grace_seconds: float = 30.0
     max_restarts: int = 3
     backoff_seconds: float = 1.0
     end_seconds: float = 5.0
+    timeout_seconds: float | None = None
 
 
 class Supervisor:
@@ -85,6 +85,8 @@ class Supervisor:
                 for command in self._commands:
                     self._start(command)
                 self._faults.begin(self._events, self._running)
+                if self._limits.timeout_seconds is not None:
+                    self._events.after(self._limits.timeout_seconds, self._on_timeout)
                 while self._running or not self._is_ending:
                     self._events.wait()
                     if self._relay.is_broken and not self._is_ending:
@@ -130,6 +132,11 @@ class Supervisor:
             name = signal.Signals(number).name
             self._say(f"{name}: passed on to the chief, which has {grace:g} s; again kills at once")
             self._end_chief(signal.Signals(number), grace)
+
+    def _on_timeout(self) -> None:
+        if not self._is_ending:
+            self._say(f"the run's {self._limits.timeout_seconds:g} s are over: ending it")
+            self._end_run(EXIT_RUN, self._limits.grace_seconds)
 
     def _on_end(self, process: Process, code: int) -> None:
         """Drains the output of an ended process and acts on its end."""
@@ -263,7 +270,7 @@ class Supervisor:
         if not command.log.is_file():
             return
         is_told = code in (EXIT_RUN, -signal.SIGKILL, -signal.SIGTERM)
-        lines = [] if is_told else _tail(command.log, process.log_start)
+        lines = [] if is_told else process.log_tail(_TAIL_LINES)
         self._say(f"{command.name}'s log is {command.log}" + (", which ends:" if lines else ""))
         for text in lines:
             self._relay.line(command.name, f"| {text}")
@@ -285,14 +292,3 @@ def _ended(code: int) -> str:
         return f"was killed by {signal.Signals(-code).name}"
     except ValueError:  # real-time signals have no name
         return f"was killed by signal {-code}"
-
-
-def _tail(log: pathlib.Path, start: int) -> list[str]:
-    """The last lines of a file that were written after its byte `start`."""
-    with log.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        if size < start:  # begun anew
-            start = 0
-        file.seek(max(start, size - _TAIL_BYTES))
-        text = file.read().decode("utf-8", "backslashreplace")
-    return text.splitlines()[-_TAIL_LINES:]

@@ -7,10 +7,13 @@ import pytest
 import tensorflow as tf
 
 from configs.criteo import Criteo
-from tfps import config
+from configs.studies import criteo as criteo_study
+from tfps import config, overrides
+from tfps.best_metric import BestMetric
 from tfps.data import examples
 from tfps.errors import UserError
 from tfps.experiment import Experiment
+from tfps.task_metrics import metric_names
 from trainer.generate import generate
 
 ROOT = Path(__file__).parent.parent
@@ -82,3 +85,12 @@ def test_criteo_with_interaction(tmp_path: Path) -> None:
 def test_criteo_needs_rows_for_known_ids() -> None:
     with pytest.raises(UserError, match=r"rows_per_table=1 must be at least 2"):
         dataclasses.replace(Criteo(), rows_per_table=1)
+
+
+def test_a_study_varies_fields_of_its_config_by_a_metric_that_it_has() -> None:
+    study, experiment = criteo_study.get_study(), config.load("configs/criteo.py")
+    for parameter in study.parameters:
+        for value in parameter.values:
+            overrides.apply(experiment, [f"{parameter.field}={value}"])
+    direction = {"maximize": "max", "minimize": "min"}[study.goal]
+    BestMetric.of(f"{direction}:{study.metric}", metric_names(experiment.task))

@@ -73,16 +73,32 @@ def test_a_block_that_does_not_end_is_interrupted() -> None:
     assert ended.stdout == "got 15\n", ended.stderr
 
 
-def test_a_second_signal_kills() -> None:
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_sigint_after_a_signal_kills(first: signal.Signals) -> None:
     ended = run(
-        """
+        f"""
         with interruption.deferred():
-            send(signal.SIGTERM)
+            send({int(first)})
             send(signal.SIGINT)
             time.sleep(50)
         """
     )
     assert ended.returncode == -signal.SIGINT
+
+
+def test_sigterm_again_changes_nothing() -> None:
+    ended = run(
+        """
+        try:
+            with interruption.deferred():
+                for _ in range(3):
+                    send(signal.SIGTERM)
+            print("went on")
+        except Interrupted as interrupted:
+            print("got", interrupted.signal)
+        """
+    )
+    assert ended.stdout == "got 15\n", ended.stderr
 
 
 def test_an_error_in_the_block_stays_that_error() -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import json
 
 import pytest
 
@@ -59,6 +60,16 @@ def test_a_model_that_cannot_improve_is_stopped_and_stays_so(data, tmp_path):
     again = train(data, tmp_path, early_stopping=2)
     for field in ("status", "epochs", "steps", "metrics", "evaluations", "stopped_early"):
         assert again[field] == done[field], field
+
+
+def test_a_trial_reports_every_evaluation(data, tmp_path, monkeypatch):
+    monkeypatch.setenv("CLOUD_ML_TRIAL_ID", "3")
+    monkeypatch.setenv("CLOUD_ML_HP_METRIC_FILE", str(tmp_path / "metrics"))
+    done = train(data, tmp_path / "job", epochs=2)
+    found = [json.loads(line) for line in (tmp_path / "metrics").read_text().splitlines()]
+    losses = [(entry["trial"], entry["loss"]) for entry in found if "loss" in entry]
+    assert losses == [("3", str(x["loss"])) for x in done["evaluations"]]
+    assert len(losses) == 2
 
 
 def test_evaluations_on_other_data_are_made_again(data, tmp_path, caplog):

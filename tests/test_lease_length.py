@@ -62,3 +62,28 @@ def test_workers_that_take_what_they_are_given_end_together():
         left -= steps
     assert all(950 <= steps <= 1050 for steps in trained)
     assert max(free) - min(free) <= 1.0
+
+
+def test_before_a_pause_leases_get_shorter_but_not_too_short():
+    length = LeaseLength(target_seconds=5.0, least_seconds=1.0)
+    length.measured(100, 1.0)
+    for workers in (1, 3):
+        within = [length.within(100_000, workers, seconds) for seconds in (100, 12, 3, 0.1, -1)]
+        assert within == [500, 300, 75, 50, 50]
+    assert LeaseLength().within(100, 1, 0.1) == LeaseLength().steps  # nothing is measured yet
+
+
+@pytest.mark.parametrize("due", [7.0, 10.0, 17.3, 60.0])
+@pytest.mark.parametrize("first", [0.0, 1.1, 2.2])
+def test_a_pause_waits_for_a_second_though_every_worker_has_a_lease_waiting(due, first):
+    """Of two leases per worker one runs; as one ends, the next is given out behind the other."""
+    length, step = LeaseLength(), 0.01
+    length.measured(100, 100 * step)
+
+    def given_out(now):
+        return step * length.within(10**9, 4, due - now)
+
+    now, waiting = given_out(0.0) + first, given_out(0.0)
+    while now < due:
+        now, waiting = now + waiting, given_out(now)
+    assert now + waiting < due + 1.0

@@ -51,6 +51,7 @@ EXPERIMENT = Experiment("all", Everything())
     [
         ("count=1024", 1024),
         ("count=1_000", 1000),
+        ("count=64.0", 64),
         ("rate=3", 3.0),
         ("rate=1e-3", 0.001),
         ("deep=true", True),

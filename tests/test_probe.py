@@ -44,12 +44,19 @@ def test_a_task_that_does_not_answer():
     assert done.stderr.startswith(f"error: {address}: its port refused connections; start it")
 
 
-@pytest.mark.parametrize("argv", [("here",), ("h:x",), ("h:1", "h:2"), ()])
+@pytest.mark.parametrize("argv", [("here",), ("h:x",), ("h:1", "h:2")])
 def test_what_is_no_address(argv):
     done = probe(*argv)
     assert done.returncode == 2
     [line] = done.stderr.splitlines()
     assert line.startswith("error: ")
+
+
+def test_a_task_that_serves_nothing():
+    cluster = {"chief": ["h:1"], "worker": ["h:2"], "ps": ["h:3"]}
+    assert probe().returncode == 0
+    own = {"cluster": cluster, "task": {"type": "evaluator", "index": 0}}
+    assert probe(tf_config=own).returncode == 0
 
 
 def test_it_does_not_load_tensorflow():

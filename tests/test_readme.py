@@ -93,10 +93,11 @@ def test_links_lead_somewhere(page):
             assert (page.parent / target).exists(), target
 
 
-def test_the_commands_of_the_readme_name_modules_and_flags_that_exist():
-    text = (ROOT / "README.md").read_text()
+def test_commands_name_modules_and_flags_that_exist():
+    pages = ("README.md", "docs/submit.md", "docs/vertex.md")
+    text = "\n".join((ROOT / page).read_text() for page in pages)
     modules = set(re.findall(r"python -m ([a-z_.]+)", text))
-    assert {"trainer.prepare", "trainer.predict", "cloud.local"} <= modules
+    assert {"trainer.prepare", "trainer.predict", "cloud.local", "cloud.submit"} <= modules
     flags = {}
     for module in modules:
         helped = python(module, "--help", cwd=ROOT)

@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from configs.smoke import get_config
 from tfps.bad_records import BadRecords
+from tfps.checkpoint.checkpoint_writer import CheckpointWriter
 from tfps.checkpoint.draft import Draft
-from tfps.checkpoint.piece_writer import PieceWriter
 from tfps.closures import Closures
 from tfps.coordinator import Coordinator, slots
 from tfps.data.record_source import RecordSource
@@ -32,7 +32,7 @@ def dataset(directory, records=200, shards=3):
 
 def draft(store, queue, data):
     """What `CheckpointDirectory.save` is given for what a store holds now."""
-    return Draft.of(store, queue, data), PieceWriter(store.pieces())
+    return Draft.of(store, queue, data), CheckpointWriter(store.pieces())
 
 
 def train_with(step):

@@ -2,12 +2,13 @@
 
 import concurrent.futures
 import functools
+import itertools
 import logging
+import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tfps import failures
@@ -84,6 +85,7 @@ class Coordinator:
         queue: LeaseQueue,
         pause: Callable[[], bool],
         report: Callable[[Progress], None],
+        due: float = math.inf,
     ) -> None:
         """Trains leases until the epoch is finished or a pause is asked for.
 
@@ -94,6 +96,7 @@ class Coordinator:
             pause: Asked before each lease but the first is given out; True lets those in flight
                 finish and ends the training.
             report: Called several times a second.
+            due: When, on the monotonic clock, `pause` will be true if not before.
 
         Raises:
             UserError: If a shard cannot be used.
@@ -110,7 +113,7 @@ class Coordinator:
             while (
                 len(leases) < len(self._free_slots)
                 and not (has_begun and pause())
-                and (lease := queue.take(self._steps_of_next(queue)))
+                and (lease := queue.take(self._steps_of_next(queue, due)))
             ):
                 leases.append(lease)
                 has_begun = True
@@ -147,7 +150,8 @@ class Coordinator:
         todo = iter(enumerate(shards))
         last_change = time.monotonic()
         while len(results) < len(shards):
-            for index, (source, count) in _some(todo, slots(self._executor) - len(waiting)):
+            free = slots(self._executor) - len(waiting)
+            for index, (source, count) in itertools.islice(todo, free):
                 args = (source.tensors(), tf.constant(count, tf.int64))
                 waiting[self._executor.schedule(self._closures.evaluate, args)] = index
             done, _ = concurrent.futures.wait(
@@ -160,16 +164,11 @@ class Coordinator:
             self._refuse_lost_ps()
             self._refuse_stall(time.monotonic() - last_change, "shard was evaluated")
         ordered = [results[index] for index in range(len(shards))]
-        records = sum(count for _, count in shards)
-        return Evaluated(
-            float(sum(loss for loss, _, _ in ordered)) / records,
-            _joined([labels for _, labels, _ in ordered]),
-            _joined([predictions for _, _, predictions in ordered]),
-        )
+        return Evaluated.of(ordered, sum(count for _, count in shards))
 
-    def _steps_of_next(self, queue: LeaseQueue) -> int:
-        left = -(-queue.left // self._batch_size)
-        return self.lease_length.within(left, len(self._executor.workers))
+    def _steps_of_next(self, queue: LeaseQueue, due: float) -> int:
+        left, seconds = -(-queue.left // self._batch_size), due - time.monotonic()
+        return self.lease_length.within(left, len(self._executor.workers), seconds)
 
     def _schedule(self, leases: Sequence[Lease]) -> None:
         given = [(self._free_slots.pop(), lease) for lease in leases]
@@ -282,15 +281,3 @@ def slots(executor: Executor, at_barrier: bool = False) -> int:
 
 def _worker(row: SlotProgress) -> str:
     return "waiting" if row.worker < 0 else f"worker {row.worker}"
-
-
-def _joined(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def _some(items: Iterator, count: int) -> Iterator:
-    for _ in range(count):
-        item = next(items, None)
-        if item is None:
-            return
-        yield item

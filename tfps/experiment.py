@@ -46,6 +46,9 @@ class Train:
             this many seconds have passed since the last.
         checkpoint_in_background: Whether training goes on while a checkpoint is written. A ps then
             needs memory for a second copy of its parameters and slots.
+        largest_increment: A checkpoint holds only the rows of large tables that were touched since
+            the last full one, as long as it has at most this part of a full one's bytes; 0 makes
+            every checkpoint a full one.
         keep_checkpoints: So many of the newest checkpoints stay; older ones are deleted.
         keep_checkpoint_hours: Beside them one checkpoint for every so many hours stays for good; 0
             for none.
@@ -69,6 +72,7 @@ class Train:
     seed: int = 0
     checkpoint_seconds: float = 600.0
     checkpoint_in_background: bool = True
+    largest_increment: float = 0.3
     keep_checkpoints: int = 3
     keep_checkpoint_hours: float = 0.0
     dense_table_bytes: int = 0
@@ -88,6 +92,8 @@ class Train:
             )
         if self.checkpoint_seconds <= 0:
             raise UserError(f"train.checkpoint_seconds={self.checkpoint_seconds} must be positive")
+        if not 0 <= self.largest_increment <= 1:
+            raise UserError(f"train.largest_increment={self.largest_increment} must be from 0 to 1")
         if self.keep_checkpoint_hours < 0:
             raise UserError(
                 f"train.keep_checkpoint_hours={self.keep_checkpoint_hours} must be 0 or more"

@@ -1,5 +1,7 @@
 """How many steps a lease has."""
 
+import math
+
 TARGET_SECONDS = 5.0
 LEAST_SECONDS = 1.0
 _FIRST_STEPS = 16
@@ -36,18 +38,23 @@ class LeaseLength:
         """Steps that take as long as a lease should."""
         return self._within(self._target_seconds, _FIRST_STEPS)
 
-    def within(self, left: int, workers: int) -> int:
+    def within(self, left: int, workers: int, seconds: float = math.inf) -> int:
         """Steps of the next lease.
 
         Args:
             left: Steps of the epoch that are in no lease yet.
             workers: Number of workers. With several, a lease has at most half of each one's share
                 of what is left, so that they end the epoch together.
+            seconds: Until the pause that is to come next. A worker has two leases, one of which
+                waits for the other: with at most a quarter of what is left each, they get shorter
+                as the pause comes nearer, and it waits for two halves of the least length.
         """
+        before_pause = min(self._target_seconds, max(self._least_seconds / 2, seconds / 4))
+        steps = self._within(before_pause, _FIRST_STEPS)
         if workers == 1:
-            return self.steps
+            return steps
         share = left // (2 * workers)
-        return min(self.steps, max(share, self._within(self._least_seconds, 1)))
+        return min(steps, max(share, self._within(self._least_seconds, 1)))
 
     def measured(self, steps: int, seconds: float) -> None:
         """Notes how long so many steps of one closure took."""

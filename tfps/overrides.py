@@ -11,8 +11,21 @@ from tfps.experiment import Experiment
 
 _T = TypeVar("_T")
 _BOOLEANS = {"true": True, "false": False}
+
+
+def _integer(text: str) -> int:
+    """A whole number, also as 64.0: tuning services write numbers so."""
+    try:
+        return int(text)
+    except ValueError:
+        number = float(text)
+        if not number.is_integer():
+            raise
+        return int(number)
+
+
 _PARSERS: dict[Any, Callable[[str], Any]] = {
-    int: int,
+    int: _integer,
     float: float,
     str: str,
     bool: lambda text: _BOOLEANS[text.lower()],

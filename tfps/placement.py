@@ -26,6 +26,7 @@ class Share:
         rows: Rows of the tables, padding included, or values of the flat buffers.
         parameter_bytes: Bytes of the parameters.
         slot_bytes: Bytes of the optimizer's slots beside them.
+        mark_bytes: Bytes that tell which rows were touched.
         fraction: Of the whole buffer's bytes, 0 to 1.
     """
 
@@ -34,12 +35,13 @@ class Share:
     rows: int
     parameter_bytes: int
     slot_bytes: int
+    mark_bytes: int
     fraction: float
 
     @property
     def total_bytes(self) -> int:
-        """Parameters and slots."""
-        return self.parameter_bytes + self.slot_bytes
+        """Parameters, slots and marks."""
+        return self.parameter_bytes + self.slot_bytes + self.mark_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +67,7 @@ class Placement:
         return cls(layout.parts, workers, tuple(shares), in_background)
 
     def held_bytes(self, ps: int) -> int:
-        """Parameters and slots of one ps."""
+        """Parameters, slots and marks of one ps."""
         return _held(self._of(ps))
 
     def in_flight_bytes(self, ps: int) -> int:
@@ -164,13 +166,14 @@ def _shares(layout: StoreLayout, part: int) -> list[Share]:
         found.append(_share("state", part, layout.state.total, layout.state.total, 1, 0))
     for group in layout.groups:
         first, end = group.layout.bounds(part)
-        whole, dim = group.layout.total_rows, group.layout.dim
-        found.append(
-            _share(group.layout.name, part, end - first, whole, dim, len(group.rule.slots))
-        )
+        whole, dim, slots = group.layout.total_rows, group.layout.dim, len(group.rule.slots)
+        share = _share(group.layout.name, part, end - first, whole, dim, slots)
+        if group.layout.tracks_touched(slots):
+            share = dataclasses.replace(share, mark_bytes=share.rows)
+        found.append(share)
     return [share for share in found if share.rows]
 
 
 def _share(name: str, part: int, rows: int, whole: int, dim: int, slots: int) -> Share:
     size = rows * dim * _VALUE
-    return Share(name, part, rows, size, size * slots, rows / whole if whole else 0.0)
+    return Share(name, part, rows, size, size * slots, 0, rows / whole if whole else 0.0)

@@ -12,6 +12,7 @@ from tfps.recoveries import Recoveries
 from tfps.report import Report
 from tfps.task_watch import TaskWatch
 from trainer.interruption import Interruption
+from trainer.trial import Trial
 
 _LOOK_SECONDS = 2.0
 _log = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ class ChiefState:
         fence: Whether this chief is still the one that counts.
         interruption: Whether a signal asks to stop.
         departures: Which ps are about to go.
+        trial: Of a tuning job, None for any other run.
         recoveries: From lost ps.
         began: When the run did, on the monotonic clock.
         leaving: Ps that were about to go when the files were last looked at.
@@ -42,6 +44,7 @@ class ChiefState:
     fence: Fence
     interruption: Interruption
     departures: Departures
+    trial: Trial | None = None
     recoveries: Recoveries = dataclasses.field(default_factory=Recoveries)
     began: float = dataclasses.field(default_factory=time.monotonic)
     leaving: list[str] = dataclasses.field(default_factory=list)

@@ -6,7 +6,7 @@ It loads no TensorFlow, so that a role may still set the environment in which th
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from absl import app, flags
@@ -19,7 +19,10 @@ _EXIT_INTERRUPTED = 130
 
 
 def run(
-    main: Callable[[], int | None], has_lasting_threads: bool = False, operand: str = ""
+    main: Callable[[], int | None],
+    has_lasting_threads: bool = False,
+    operand: str = "",
+    rewritten: Callable[[Sequence[str]], list[str]] = list,
 ) -> None:
     """Parses the flags, runs `main` and exits with its status (None is 0).
 
@@ -31,6 +34,7 @@ def run(
         has_lasting_threads: Ends the process without waiting for its threads: those that wait for
             closures in flight, and TensorFlow's servers, cannot be told to end.
         operand: Name of a flag whose value may be given without the flag.
+        rewritten: Makes flags that are defined of the command line's, without the program's name.
     """
 
     def guarded(arguments: list[str]) -> int | None:
@@ -57,12 +61,17 @@ def run(
         sys.stderr.flush()
         os._exit(status)
 
-    app.run(leaving if has_lasting_threads else guarded, flags_parser=_parsed)
+    app.run(
+        leaving if has_lasting_threads else guarded,
+        flags_parser=lambda arguments: _parsed(arguments, rewritten),
+    )
 
 
-def _parsed(arguments: list[str]) -> list[str]:
+def _parsed(arguments: list[str], rewritten: Callable[[Sequence[str]], list[str]]) -> list[str]:
     try:
-        return list(flags.FLAGS(list(arguments)))
+        return list(flags.FLAGS([arguments[0], *rewritten(arguments[1:])]))
+    except UserError as error:
+        _fail(str(error), error.exit_code)
     except flags.Error as error:
         message = " ".join(str(error).split())
         _fail(f"{message} (--help lists the flags)", EXIT_USER)

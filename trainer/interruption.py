@@ -21,7 +21,9 @@ class Interrupted(BaseException):
 
 
 class Interruption:
-    """Raises `Interrupted` in the main thread when a signal arrives; a second one kills.
+    """Raises `Interrupted` in the main thread when a signal arrives; then SIGINT kills.
+
+    A further SIGTERM means nothing new: Slurm sends it by more than one way.
 
     Within `deferred`, the signal is only noted, for the block to come to a good end by itself.
     """
@@ -65,8 +67,8 @@ class Interruption:
             raise Interrupted(self._noted)
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
-        for each in _SIGNALS:
-            signal.signal(each, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self._noted = number
         if not self._is_deferring:
             raise Interrupted(number)

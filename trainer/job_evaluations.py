@@ -14,6 +14,7 @@ from tfps.export import EXPORT_BEST
 from tfps.report import Report
 from trainer.engine import Engine
 from trainer.inputs import identity
+from trainer.trial import Trial
 
 _POLL_SECONDS = 0.5
 _log = logging.getLogger(__name__)
@@ -29,7 +30,12 @@ class JobEvaluations:
     """
 
     def __init__(
-        self, engine: Engine, report: Report, wait_seconds: float, resumed: Checkpoint | None
+        self,
+        engine: Engine,
+        report: Report,
+        wait_seconds: float,
+        resumed: Checkpoint | None,
+        trial: Trial | None = None,
     ):
         """Takes up the evaluations that the job has; those that are not of this training go.
 
@@ -38,6 +44,7 @@ class JobEvaluations:
             report: Where evaluations are told.
             wait_seconds: How long the evaluator may take for the last checkpoint.
             resumed: The checkpoint that the run goes on from, None if it begins anew.
+            trial: Whose metrics these are, if the job is one of tuning.
 
         Raises:
             UserError: If the file of an evaluation cannot be read.
@@ -47,6 +54,7 @@ class JobEvaluations:
         self._engine = engine
         self._report = report
         self._wait_seconds = wait_seconds
+        self._trial = trial
         self._evaluator = next(iter(inputs.cluster.evaluators), None)
         self._rule = EarlyStopping(inputs.best_metric, inputs.experiment.train.early_stopping)
         self._files = Evaluations(inputs.job_dir)
@@ -136,6 +144,8 @@ class JobEvaluations:
                 "the same flags"
             )
         self._told = found
+        if self._trial:
+            self._trial.report(new)
         self.reason_to_stop = self._rule.reason(found)
         rows = [{"epoch": x.epoch, "steps": x.steps, **x.metrics} for x in found]
         metric = self._engine.inputs.best_metric

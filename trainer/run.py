@@ -3,6 +3,7 @@
 import dataclasses
 import gc
 import logging
+import os
 
 import tensorflow as tf
 
@@ -20,6 +21,7 @@ from trainer.interruption import Interrupted, Interruption
 from trainer.progress_display import ProgressDisplay
 from trainer.run_inputs import RunInputs
 from trainer.training import Training
+from trainer.trial import Trial
 
 _log = logging.getLogger(__name__)
 
@@ -84,6 +86,7 @@ def run(
         fence,
         interruption,
         Departures(inputs.job_dir),
+        Trial.of(os.environ),
     )
     try:
         while lost := _train(inputs, options, state, guard, display):

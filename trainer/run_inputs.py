@@ -2,6 +2,7 @@
 
 import dataclasses
 import platform
+import posixpath
 from typing import Any
 
 import keras
@@ -35,6 +36,7 @@ class RunInputs:
         cluster: On which tasks.
         mode: How the workers' updates come together.
         job_dir: Where to write.
+        export: Where the exported model goes.
         data: The training data.
         eval_data: The evaluation data, None for no evaluation.
         model: The task's model without its parameters.
@@ -48,6 +50,7 @@ class RunInputs:
     cluster: Cluster
     mode: Mode
     job_dir: str
+    export: str
     data: Manifest
     eval_data: Manifest | None
     model: StatelessModel
@@ -64,6 +67,7 @@ class RunInputs:
         job_dir: str,
         ps_memory: int | None,
         cache_dir: str = "",
+        export: str = "",
     ) -> "RunInputs":
         """Gathers the inputs of a run.
 
@@ -73,6 +77,7 @@ class RunInputs:
             job_dir: Where to write.
             ps_memory: Memory of one ps, bytes; None leaves it unchecked.
             cache_dir: Where workers keep copies of shards; empty for none.
+            export: Where the exported model goes; empty for JOB_DIR/export.
 
         Raises:
             UserError: If the mode, the data, the model, an optimizer or the job_dir cannot be used,
@@ -109,6 +114,7 @@ class RunInputs:
             cluster,
             mode,
             job_dir,
+            export or posixpath.join(job_dir, "export"),
             data,
             eval_data,
             model,
@@ -162,7 +168,13 @@ class RunInputs:
             "passed_over": {},
             "restore_seconds": None,
             "checkpoint": None,
-            "checkpoints": {"saved": 0, "bytes": 0, "stopped_seconds": 0.0, "write_seconds": 0.0},
+            "checkpoints": {
+                "saved": 0,
+                "increments": 0,
+                "bytes": 0,
+                "stopped_seconds": 0.0,
+                "write_seconds": 0.0,
+            },
             "export": None,
             "export_best": None,
         }

@@ -21,7 +21,9 @@ from absl import flags
 from tfps.cluster import Cluster, decode
 from tfps.errors import EXIT_OK, EXIT_RUN, UserError, WorkersChangedError
 from tfps.storage import settings
-from trainer import entry, mode_flags, terminal
+from trainer import entry, field_flags, mode_flags, terminal
+from trainer.job_paths import JobPaths
+from trainer.platform import Platform
 from trainer.progress_display import ProgressDisplay
 
 if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
@@ -121,24 +123,27 @@ flags.DEFINE_string(
 def main() -> int:
     """Runs this task's role; returns its exit code."""
     cluster = decode(os.environ)
+    paths = JobPaths.of(_FLAGS.job_dir, os.environ)
+    _FLAGS.job_dir = paths.job_dir
     _check_flags(cluster)
     log = _FLAGS.tensorflow_log or _default_log(cluster)
     if log:
         terminal.redirect_noise(log)
     display = terminal.start_logging(_FLAGS.progress, _FLAGS.progress_seconds)
+    if not _FLAGS.dry_run:
+        _log.info("running as %s", Platform.of(os.environ).role(cluster))
     if cluster.job == "ps" or (cluster.job == "chief" and not cluster.is_local):
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # they hold and coordinate; workers compute
     if cluster.job == "worker" or cluster.is_local:
         settings.keep_blocks()
     if cluster.job == "chief" or _FLAGS.dry_run:
-        return _run_chief(cluster, display)
+        return _run_chief(cluster, display, paths.export)
     return _run_evaluator(cluster) if cluster.job == "evaluator" else _run_server(cluster)
 
 
 def _check_flags(cluster: Cluster) -> None:
-    for name in ("config", "job_dir"):
-        if not getattr(_FLAGS, name):
-            raise UserError(f"--{name} is missing")
+    if not _FLAGS.config:
+        raise UserError("--config is missing")
     if os.environ["KERAS_BACKEND"] != "tensorflow":
         backend = os.environ["KERAS_BACKEND"]
         raise UserError(f"KERAS_BACKEND={backend}: parameter servers need tensorflow; unset it")
@@ -181,7 +186,7 @@ def _default_log(cluster: Cluster) -> str | None:
     return log
 
 
-def _run_chief(cluster: Cluster, display: ProgressDisplay) -> int:
+def _run_chief(cluster: Cluster, display: ProgressDisplay, export: str) -> int:
     _set_up_tensorflow()
     # Loaded here: the environment above must be set before TensorFlow is.
     from tfps import byte_size
@@ -213,7 +218,9 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay) -> int:
     interruption = Interruption(_FLAGS.grace_seconds)
     try:
         interruption.install()
-        inputs = RunInputs.check(experiment, cluster, _FLAGS.job_dir, memory, _FLAGS.cache_dir)
+        inputs = RunInputs.check(
+            experiment, cluster, _FLAGS.job_dir, memory, _FLAGS.cache_dir, export
+        )
         preflight.check_machine(inputs)
         if cluster.is_local:
             _start_staging()
@@ -322,4 +329,4 @@ def _start_staging() -> None:
 
 
 if __name__ == "__main__":
-    entry.run(main, has_lasting_threads=True)
+    entry.run(main, has_lasting_threads=True, rewritten=field_flags.expand)

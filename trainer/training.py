@@ -1,9 +1,7 @@
 """The chief's outer loop: train to the next checkpoint, save, evaluate; export at the end."""
 
 import logging
-import posixpath
 import time
-from collections.abc import Callable
 from typing import Any
 
 from tfps import byte_size
@@ -67,7 +65,7 @@ class Training:
         self._saver = self._ps_calls("preparing to save", self._prepare_saver)
         self._checkpoint = self._ps_calls("restoring a checkpoint", self._restore)
         self._evaluations = JobEvaluations(
-            engine, state.report, evaluator_wait_seconds, self._checkpoint
+            engine, state.report, evaluator_wait_seconds, self._checkpoint, state.trial
         )
         queue_state = self._checkpoint.queue if self._checkpoint else QueueState()
         order = EpochOrder.of(inputs.experiment)
@@ -103,7 +101,7 @@ class Training:
         if reason and not self._queue.finished:
             _log.info("stopping early: %s", reason)
             self._report.write(stopped_early=reason)
-        path = posixpath.join(self._inputs.job_dir, "export")
+        path = self._inputs.export
         task, model = self._inputs.experiment.task, self._inputs.model
         self._ps_calls("exporting the model", lambda: export(task, model, self._store, path))
         _log.info("exported the model to %s", path)
@@ -125,8 +123,13 @@ class Training:
             self._evaluations.update(resumed, has_ended_epoch=True)
 
     def _prepare_saver(self) -> Saver:
-        in_background = self._train.checkpoint_in_background
-        return Saver(self._checkpoints, self._store, self._ps_calls, in_background)
+        return Saver(
+            self._checkpoints,
+            self._store,
+            self._ps_calls,
+            self._train.checkpoint_in_background,
+            self._train.largest_increment,
+        )
 
     def _restore(self) -> Checkpoint | None:
         self._checkpoints.delete_uncommitted()
@@ -136,6 +139,7 @@ class Training:
         )
         if checkpoint is None:
             return None
+        self._saver.go_on_from(checkpoint)
         trained = f"{checkpoint.queue.trained:,}"
         _log.info("resuming from %s: %s records trained", checkpoint.path, trained)
         self._report.write(
@@ -156,9 +160,13 @@ class Training:
             display.show(progress, records, epochs)
             self._saver.poll()
 
-        pause = self._pause()
+        due = time.monotonic() + self._train.checkpoint_seconds
+
+        def pause() -> bool:
+            return time.monotonic() > due or self._state.is_asked_to_save()
+
         with self._state.interruption.deferred():
-            self._coordinator.train(self._queue, pause, report)
+            self._coordinator.train(self._queue, pause, report, due)
             if self._queue.epoch_finished:
                 self._queue.next_epoch()
             self._save()
@@ -182,11 +190,6 @@ class Training:
         if self._checkpoint:
             self._evaluations.update(self._checkpoint, has_ended_epoch)
 
-    def _pause(self) -> Callable[[], bool]:
-        """A condition that becomes true when a checkpoint is to be saved."""
-        due = time.monotonic() + self._train.checkpoint_seconds
-        return lambda: time.monotonic() > due or self._state.is_asked_to_save()
-
     def _save(self) -> None:
         """Begins a checkpoint, once the one before it is there."""
         self._saver.finish()
@@ -200,9 +203,12 @@ class Training:
             self._checkpoint = checkpoint
             saves = self._saver.report()
             self._report.write(checkpoint=checkpoint.path, checkpoints=saves, **counts)
-            _log.info("saved %s: %s", checkpoint.path, byte_size.show(checkpoint.size))
+            of = f", what was touched since {checkpoint.base.name}" if checkpoint.increment else ""
+            _log.info("saved %s: %s%s", checkpoint.path, byte_size.show(checkpoint.size), of)
 
-        self._saver.begin(self._queue.state(), identity(data), may_commit, tell)
+        # The last one stands alone: it is what people copy.
+        is_last = self._queue.finished
+        self._saver.begin(self._queue.state(), identity(data), may_commit, tell, is_last)
         self._saver.poll()
 
     def _let_ps_go(self) -> None:

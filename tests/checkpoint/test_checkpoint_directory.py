@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from configs.smoke import Smoke
-from tests.training_fixtures import Trainer, dataset, draft
+from tests.checkpoint.saved_state import whole
+from tests.training_fixtures import Trainer, draft
 from tfps.best_metric import BestMetric
 from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
@@ -16,24 +17,11 @@ from tfps.lease_queue import QueueState
 DATA = {"records": 100, "shards": 2, "checksums": 1}
 
 
-@pytest.fixture(scope="module")
-def manifest(tmp_path_factory):
-    return dataset(tmp_path_factory.mktemp("data"), records=200, shards=2)
-
-
 def trained(manifest, parts=2, **options):
     trainer = Trainer(manifest, parts=parts, **options)
     leases = trainer.queue()
     trainer.coordinator.train(leases, lambda: False, lambda progress: None)
     return trainer
-
-
-def whole(store):
-    """Every logical tensor of a store, slots included."""
-    tensors = {}
-    for piece in sorted(store.pieces(), key=lambda piece: piece.first):
-        tensors.setdefault(piece.name, []).append(piece.variable.numpy())
-    return {name: np.concatenate(parts) for name, parts in tensors.items()}
 
 
 def name_of(epoch):

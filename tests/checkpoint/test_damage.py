@@ -6,28 +6,15 @@ import pathlib
 import numpy as np
 import pytest
 
-from tests.training_fixtures import Trainer, dataset, draft
+from tests.checkpoint.saved_state import DATA, values
+from tests.training_fixtures import draft
 from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
+from tfps.data import checksum
 from tfps.errors import UserError
 from tfps.lease_queue import QueueState
 
-DATA = {"records": 100}
 NEWEST = "000000000000-000002-000000000000"
-
-
-@pytest.fixture(scope="module")
-def manifest(tmp_path_factory):
-    return dataset(tmp_path_factory.mktemp("data"), records=40, shards=1)
-
-
-@pytest.fixture(scope="module")
-def trainer(manifest):
-    return Trainer(manifest)
-
-
-def values(store):
-    return [piece.variable.numpy() for piece in store.pieces()]
 
 
 @pytest.fixture
@@ -158,12 +145,16 @@ def test_a_checkpoint_that_does_not_fit_is_an_error_whatever_is_older(saved, tra
         directory.restore_newest(trainer.store, {"records": 5})
 
 
-@pytest.mark.parametrize("marker", [{"format": 2}, {"format": 3}])
+FORMAT_4 = {"format": 4}
+FORMAT_4 |= {"crc32c": checksum.of_bytes(json.dumps(FORMAT_4).encode())}
+
+
+@pytest.mark.parametrize("marker", [{"format": 2}, {"format": 3}, FORMAT_4])
 def test_a_checkpoint_of_an_older_version_is_no_damage(saved, trainer, tmp_path, marker):
     directory, _ = saved
     path = tmp_path / "checkpoints" / NEWEST / "commit.json"
     path.write_text(json.dumps(marker))
-    with pytest.raises(UserError, match=rf"format {marker['format']}, this version .* reads 4"):
+    with pytest.raises(UserError, match=rf"format {marker['format']}, this version .* reads 5"):
         directory.restore_newest(trainer.store, DATA)
     assert path.exists()
 

@@ -1,57 +1,16 @@
 """Saves beside training: what they hold, what they cost, how they fail."""
 
-import threading
-
 import numpy as np
 import pytest
 
 from configs.smoke import Smoke
-from tests.training_fixtures import Trainer, dataset
+from tests.checkpoint.saved_state import DATA, PATIENCE, Gate, saver_of, train, values
+from tests.training_fixtures import Trainer
 from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
-from tfps.checkpoint.saver import Saver
 from tfps.errors import RunError
 from tfps.lease_queue import QueueState
-from tfps.ps_calls import PsCalls
 from tfps.store.piece import CHUNK_BYTES
-from tfps.task_watch import TaskWatch
-
-DATA = {"records": 100}
-PATIENCE = 60.0
-
-
-@pytest.fixture(scope="module")
-def manifest(tmp_path_factory):
-    return dataset(tmp_path_factory.mktemp("data"), records=200, shards=2)
-
-
-@pytest.fixture(scope="module")
-def trainer(manifest):
-    return Trainer(manifest)
-
-
-def values(store):
-    return [piece.variable.numpy() for piece in store.pieces()]
-
-
-def saver_of(directory, store, in_background=True):
-    return Saver(directory, store, PsCalls(TaskWatch({}), PATIENCE), in_background)
-
-
-def train(trainer, epoch):
-    leases = trainer.queue(epochs=epoch + 1, state=QueueState(epoch=epoch))
-    trainer.coordinator.train(leases, lambda: False, lambda progress: None)
-
-
-class Gate:
-    """A save that waits before its commit, as a slow disk would let it."""
-
-    def __init__(self):
-        self.reached, self.opened = threading.Event(), threading.Event()
-
-    def __call__(self):
-        self.reached.set()
-        assert self.opened.wait(PATIENCE)
 
 
 def test_a_save_in_the_background_holds_what_was_there_when_it_began(trainer, tmp_path):

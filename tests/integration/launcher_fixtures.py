@@ -148,14 +148,17 @@ def start_with_limits_fixture(start, tmp_path):
 import os, pathlib, sys
 sys.path.insert(0, {str(ROOT)!r})
 from cloud.command import commands
+from cloud.job_spec import JobSpec
 from cloud.ports import Ports
 from cloud.relay import Relay
+from cloud.role import Role
 from cloud.supervisor import Limits, Supervisor
 from tfps.cluster import Cluster
 with Ports(1 + {workers} + {ps}) as ports:
     at = tuple(f"127.0.0.1:{{port}}" for port in ports.numbers)
     tasks = Cluster(at[:1], at[1:1 + {workers}], at[1 + {workers}:])
-    planned = commands(tasks, "acting", ["--x"], pathlib.Path({str(tmp_path)!r}), os.environ, None)
+    spec = JobSpec("acting", ("--x",), (Role("chief"),), "acting")
+    planned = commands(tasks, spec, pathlib.Path({str(tmp_path)!r}), os.environ, None)
     relay = Relay(1, is_terminal=False, has_colour=False)
     sys.exit(Supervisor(planned, Limits(**{limits!r}), relay).run())
 """

@@ -17,13 +17,20 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 def test_a_job_killed_around_its_saves_always_resumes(
     datasets: Datasets, tmp_path: pathlib.Path
 ) -> None:
-    """Epochs are short and parameters many (50 MB), so that most of the time goes into saves."""
+    """Epochs are short and parameters many (100 MB), so that most of the time goes into saves.
+
+    Half of them are a table's, of which few rows are touched: of three lives, one saves everything
+    and two save increments.
+    """
     job_dir = tmp_path / "job"
-    flags = trainer_flags(datasets.two_shards, job_dir, "--set=task.dim=4096")
+    size = ("--set=task.dim=4096", "--set=task.units=1000")
+    flags = trainer_flags(datasets.two_shards, job_dir, *size)
     draw = random.Random(6)
     trained = unfinished = 0
+    resumed_from = {True: 0, False: 0}
     for life in range(KILLS):
-        with local_cluster(1, 2, [*flags, "--set=train.epochs=100000"]) as program:
+        largest = f"--set=train.largest_increment={0.6 if life % 3 else 0.0}"
+        with local_cluster(1, 2, [*flags, largest, "--set=train.epochs=100000"]) as program:
             if life:
                 resumed = program.see(r"resuming from .*: (\S+) records trained")[1]
                 assert int(resumed.replace(",", "")) == trained
@@ -35,11 +42,15 @@ def test_a_job_killed_around_its_saves_always_resumes(
             assert_gone(tasks)
         assert program.errors == []
         assert read_report(job_dir)["passed_over"] == {}
-        trained = checkpoints(job_dir)[-1]["queue"]["trained"]
+        newest = checkpoints(job_dir)[-1]
+        trained = newest["queue"]["trained"]
+        resumed_from[newest["increment"] is not None] += 1
         directories = list((job_dir / "checkpoints").iterdir())
         unfinished += sum(not (path / "commit.json").exists() for path in directories)
     print(f"{unfinished} of {KILLS} kills came in the middle of a save")
+    print(f"{resumed_from[True]} lives began with an increment")
     assert unfinished > KILLS / 5
+    assert min(resumed_from.values()) > KILLS / 5
     epochs = trained // RECORDS + 2
     with local_cluster(1, 2, [*flags, f"--set=train.epochs={epochs}"]) as program:
         assert program.finish() == 0, program.text
@@ -50,4 +61,5 @@ def test_a_job_killed_around_its_saves_always_resumes(
         "trained": trained,
         "skipped": 0,
         "repeated": 0,
+        "bad": 0,
     }

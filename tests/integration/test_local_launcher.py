@@ -13,6 +13,8 @@ from launcher_fixtures import PATIENCE, ROOT, start_fixture, write_fixture  # no
 
 from tfps import cluster
 
+SUBMIT = ("-m", "cloud.submit")
+
 
 def test_every_role_gets_its_place_and_its_flags(write, start, tmp_path):
     write(
@@ -305,3 +307,41 @@ def test_bad_chaos_is_refused_before_anything_starts(write, start):
     assert launcher.finish() == 2
     assert launcher.lines == []
     assert b"the cluster has 1 worker; indices start at 0" in launcher.process.stderr.read()
+
+
+def test_a_job_for_any_platform_runs_here(write, start, tmp_path):
+    write(
+        """
+        report = json.dumps([os.environ["MINE"], os.environ["TF_CONFIG"], sys.argv[1:]])
+        if job != "chief":
+            serve(lambda: report)
+        say(report)
+        say(ask("worker", 1))
+        sys.exit(6)
+        """
+    )
+    flags = ("--workers=2", "--ps=1", "--machine=n2-standard-8", "--env=MINE=x")
+    launcher = start("--target=local", *flags, command=SUBMIT)
+    assert launcher.finish() == 6
+    assert launcher.lines[2] == "[launcher] not used on this machine: machines"
+    reports = [json.loads(line[8:]) for line in launcher.lines if line.startswith("[chief] [")]
+    assert [report[0] for report in reports] == ["x", "x"]
+    names = [cluster.decode({"TF_CONFIG": report[1]}).name for report in reports]
+    assert names == ["chief", "worker 1 of 2"]
+
+
+def test_a_job_of_one_process_runs_here(start, tmp_path):
+    acting = "import os, sys\nprint('TF_CONFIG' in os.environ, sys.argv[1])\n"
+    (tmp_path / "acting.py").write_text(acting)
+    launcher = start("--target=local", command=SUBMIT)
+    assert launcher.finish() == 0
+    assert launcher.lines[0] == "[launcher] one process, no cluster"
+    assert "[chief] False --x" in launcher.lines
+
+
+def test_a_job_has_a_limit_of_time(write, start):
+    write("serve() if job != 'chief' else wait(signal.SIGTERM)")
+    limits = ("--timeout_seconds=2", "--grace_seconds=0")
+    launcher = start("--target=local", "--workers=1", "--ps=1", *limits, command=SUBMIT)
+    assert launcher.finish() == 3
+    assert "[launcher] the run's 2 s are over: ending it" in launcher.lines

@@ -11,16 +11,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.checkpoint import commit_marker, piece_reader
+from tfps.checkpoint import checkpoint_reader, commit_marker
 from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.checkpoint.checkpoint_writer import CheckpointWriter
 from tfps.checkpoint.damage import Damage
 from tfps.checkpoint.draft import Draft
 from tfps.checkpoint.part_file import PartFile
-from tfps.checkpoint.piece_writer import PieceWriter
 from tfps.checkpoint.retention import Retention
 from tfps.errors import RunError, UserError
 from tfps.evaluations import Evaluations
 from tfps.failures import first_line, lost_ps_behind
+from tfps.storage.cloud_path import is_cloud
 from tfps.store.parameter_store import ParameterStore
 
 _NAME = re.compile(r"\d{12}-\d{6}(-\d{12})?")
@@ -40,12 +41,12 @@ class CheckpointDirectory:
         self._path = posixpath.join(job_dir, "checkpoints")
         self._retention = retention
         self._evaluations = Evaluations(job_dir)
-        self._saved_at: dict[str, float] = {}
+        self._known: dict[str, Checkpoint] = {}
 
     def save(
         self,
         draft: Draft,
-        writer: PieceWriter,
+        writer: CheckpointWriter,
         before_commit: Callable[[], None] = lambda: None,
     ) -> Checkpoint:
         """Saves the parameters with the state of the leases; then deletes old checkpoints.
@@ -73,7 +74,7 @@ class CheckpointDirectory:
             if tf.io.gfile.exists(path):
                 tf.io.gfile.rmtree(path)
             tf.io.gfile.makedirs(path)
-            writer.write(path)
+            writer.write(path, draft.increment)
             before_commit()
             files = PartFile.all_in(path)
             checkpoint = Checkpoint(
@@ -82,6 +83,7 @@ class CheckpointDirectory:
                 draft.queue,
                 draft.dataset,
                 draft.signature,
+                draft.increment,
                 time.time(),
                 files,
             )
@@ -127,7 +129,7 @@ class CheckpointDirectory:
         """Reads a checkpoint's parameters into the store, for any number of ps.
 
         Raises:
-            Damage: If a file of it is; the store then holds parts of it.
+            Damage: If a file of it, or of its base, is; the store then holds parts of it.
             UserError: If it was made by another model, other optimizers or on other data.
             RunError: If the storage does not answer.
         """
@@ -140,9 +142,8 @@ class CheckpointDirectory:
                 "use another --job_dir, or the config that made it"
             )
         with _explained(f"checkpoint {checkpoint.path} cannot be read", _GO_ON):
-            for file in checkpoint.files:
-                file.check(checkpoint.path)
-            piece_reader.read(store.pieces(), checkpoint.path)
+            checkpoint_reader.check(checkpoint)
+            checkpoint_reader.read(checkpoint, store.pieces())
         store.set_steps(checkpoint.steps)
 
     def restore_newest(
@@ -193,25 +194,32 @@ class CheckpointDirectory:
                 tf.io.gfile.rmtree(path)
 
     def _delete_old(self) -> None:
-        saved_at: dict[str, float] = {}
-        for path in self._committed():
-            try:
-                if path not in self._saved_at:
-                    self._saved_at[path] = commit_marker.read(path).saved_at
-            except Damage as damage:
-                _log.warning("checkpoint %s is damaged and is not deleted: %s", path, damage)
-                continue
-            saved_at[path] = self._saved_at[path]
+        found = self._readable()
+        saved_at = {path: checkpoint.saved_at for path, checkpoint in found.items()}
+        bases = {path: posixpath.join(self._path, x.base.name) for path, x in found.items()}
         evaluated = {
             posixpath.join(self._path, each.checkpoint): each.metrics
             for each in self._evaluations.all()
         }
-        metrics = {path: evaluated[path] for path in saved_at if path in evaluated}
-        for path in saved_at.keys() - self._retention.stay(saved_at, metrics):
+        metrics = {path: evaluated[path] for path in found if path in evaluated}
+        stay = self._retention.stay(saved_at, metrics, bases)
+        # The newest first: there is never an increment whose base is gone.
+        for path in reversed([path for path in found if path not in stay]):
             # The marker first: a half-deleted directory must not look like a checkpoint.
             commit_marker.remove(path)
             tf.io.gfile.rmtree(path)
-            del self._saved_at[path]
+            del self._known[path]
+
+    def _readable(self) -> dict[str, Checkpoint]:
+        """Committed checkpoints whose markers are whole, oldest first; each is read once."""
+        found: dict[str, Checkpoint] = {}
+        for path in self._committed():
+            try:
+                found[path] = self._known.get(path) or commit_marker.read(path)
+            except Damage as damage:
+                _log.warning("checkpoint %s is damaged and is not deleted: %s", path, damage)
+        self._known = dict(found)
+        return found
 
     def _set_aside(self, paths: Mapping[str, str]) -> None:
         for path in paths:
@@ -219,7 +227,7 @@ class CheckpointDirectory:
             target = next(name for name in names if not tf.io.gfile.exists(name))
             _log.warning("keeping the damaged checkpoint %s as %s", path, target)
             with _explained(f"{path} cannot be renamed to {target}", "rename or delete it"):
-                tf.io.gfile.rename(path, target)
+                _move(path, target)
 
     def _directories(self, names: re.Pattern[str] = _NAME) -> list[str]:
         """Directories with such names, oldest checkpoint first."""
@@ -247,11 +255,21 @@ def _explained(what: str, mend: str) -> Iterator[None]:
         raise RunError(f"{what} ({first_line(error)}); {mend}") from None
 
 
+def _move(path: str, target: str) -> None:
+    """Renames a checkpoint's directory."""
+    if not is_cloud(path):
+        tf.io.gfile.rename(path, target)
+        return
+    # On gs:// only files have names. The marker is the first: what is half moved is no checkpoint.
+    for name in sorted(tf.io.gfile.listdir(path)):
+        tf.io.gfile.rename(posixpath.join(path, name), posixpath.join(target, name))
+    tf.io.gfile.rmtree(path)
+
+
 def _checked(path: str) -> Checkpoint:
     """A committed checkpoint whose files are what its marker says."""
     checkpoint = commit_marker.read(path)
-    for file in checkpoint.files:
-        file.check(path)
+    checkpoint_reader.check(checkpoint)
     return checkpoint
 
 

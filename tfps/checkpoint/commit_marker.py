@@ -10,13 +10,14 @@ import tensorflow as tf
 from tfps import whole_file
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.damage import Damage
+from tfps.checkpoint.increment import Increment
 from tfps.checkpoint.part_file import PartFile
 from tfps.data import checksum
 from tfps.errors import UserError
 from tfps.lease_queue import QueueState
 
 NAME = "commit.json"
-FORMAT = 4
+FORMAT = 5
 _FORMATS_WITHOUT_CHECKSUM = (1, 2, 3)
 _CHECKSUM = "crc32c"
 
@@ -39,6 +40,7 @@ def write(checkpoint: Checkpoint) -> None:
         "queue": checkpoint.queue.to_json(),
         "dataset": checkpoint.dataset,
         "signature": checkpoint.signature,
+        "increment": checkpoint.increment and dataclasses.asdict(checkpoint.increment),
         "files": [dataclasses.asdict(file) for file in checkpoint.files],
     }
     marker = posixpath.join(checkpoint.path, NAME)
@@ -77,6 +79,7 @@ def read(directory: str) -> Checkpoint:
         QueueState.from_json(fields["queue"]),
         fields["dataset"],
         fields["signature"],
+        Increment.from_json(fields["increment"]) if fields["increment"] else None,
         fields["saved_at"],
         tuple(PartFile(**file) for file in fields["files"]),
     )

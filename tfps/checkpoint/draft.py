@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+from tfps.checkpoint.increment import Increment
 from tfps.lease_queue import QueueState
 from tfps.store.parameter_store import ParameterStore
 
@@ -16,17 +17,25 @@ class Draft:
         queue: State of the lease queue.
         dataset: Identity of the training data.
         signature: What must be equal for the parameters to fit.
+        increment: What to write of the tables; None for all of everything.
     """
 
     steps: int
     queue: QueueState
     dataset: dict[str, Any]
     signature: dict[str, Any]
+    increment: Increment | None = None
 
     @classmethod
-    def of(cls, store: ParameterStore, queue: QueueState, dataset: dict[str, Any]) -> "Draft":
+    def of(
+        cls,
+        store: ParameterStore,
+        queue: QueueState,
+        dataset: dict[str, Any],
+        increment: Increment | None = None,
+    ) -> "Draft":
         """What there is now, while no worker is changing the parameters."""
-        return cls(store.steps(), queue, dataset, store.signature())
+        return cls(store.steps(), queue, dataset, store.signature(), increment)
 
     @property
     def name(self) -> str:

@@ -6,15 +6,12 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfps.checkpoint.part_file import PREFIX
+from tfps.checkpoint.ready_graph import ready_graph
 from tfps.store.piece import Piece
 
 
 class PieceWriter:
-    """Writes the same pieces as often as wanted, as a TensorFlow checkpoint of logical tensors.
-
-    Its graph is made once, before anything is trained: TensorFlow tells every task of a new graph
-    and waits for each, which would let one worker that hangs stop the chief.
-    """
+    """Writes the same pieces whole as often as wanted, as logical tensors in slices."""
 
     def __init__(self, pieces: Sequence[Piece]):
         """Makes the graph.
@@ -22,36 +19,37 @@ class PieceWriter:
         Args:
             pieces: What to write.
         """
-        self._pieces = pieces
-        signature = [tf.TensorSpec([], tf.string)]
-        self._save = tf.function(self._graph, signature, autograph=False).get_concrete_function()
+        devices = dict.fromkeys(piece.device for piece in pieces)
+        by_device = [[piece for piece in pieces if piece.device == each] for each in devices]
+        # With fewer values than ps, some have none.
+        self._parts = [part for part in by_device if any(piece.count for piece in part)]
+        self._save = ready_graph(self._graph, [tf.TensorSpec([], tf.string)])
 
-    def write(self, directory: str) -> None:
-        """Writes all pieces, each ps its own at the same time, and joins their indices.
+    def write(self, directory: str) -> list[str]:
+        """Writes all pieces, each ps its own at the same time.
+
+        Returns:
+            Prefixes of what was written, to be merged.
 
         Raises:
             tf.errors.OpError: If a ps cannot write, or is lost.
         """
-        self._save(tf.constant(posixpath.join(directory, PREFIX)))
+        prefix = tf.constant(posixpath.join(directory, PREFIX))
+        return [written.numpy().decode() for written in self._save(prefix)]
 
-    def _graph(self, prefix: tf.Tensor) -> None:
-        prefixes, saves = [], []
-        for number, device in enumerate(dict.fromkeys(piece.device for piece in self._pieces)):
-            mine = [piece for piece in self._pieces if piece.device == device]
-            chunks = [(piece, chunk) for piece in mine for chunk in piece.chunks()]
-            if not chunks:  # fewer values than ps
-                continue
-            part = tf.strings.join([prefix, f".part-{number}"])
-            with tf.device(device):
-                written = tf.raw_ops.SaveV2(
+    def _graph(self, prefix: tf.Tensor) -> list[tf.Tensor]:
+        written = []
+        for number, pieces in enumerate(self._parts):
+            chunks = [(piece, chunk) for piece in pieces for chunk in piece.chunks()]
+            with tf.device(pieces[0].device):
+                part = tf.strings.join([prefix, f".part-{number}"])
+                save = tf.raw_ops.SaveV2(
                     prefix=part,
                     tensor_names=[piece.name for piece, _ in chunks],
                     shape_and_slices=[piece.slice_spec(*chunk) for piece, chunk in chunks],
-                    tensors=[value for piece in mine for value in piece.values()],
+                    tensors=[value for piece in pieces for value in piece.values()],
                 )
-            prefixes.append(part)
-            saves.append(written)
-        with tf.control_dependencies(saves):
-            tf.raw_ops.MergeV2Checkpoints(
-                checkpoint_prefixes=tf.stack(prefixes), destination_prefix=prefix
-            )
+                # TensorFlow runs a save only for what waits for it.
+                with tf.control_dependencies([save]):
+                    written.append(tf.identity(part))
+        return written

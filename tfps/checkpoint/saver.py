@@ -10,8 +10,9 @@ from typing import Any, Self
 
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
+from tfps.checkpoint.checkpoint_writer import CheckpointWriter
 from tfps.checkpoint.draft import Draft
-from tfps.checkpoint.piece_writer import PieceWriter
+from tfps.checkpoint.increments import Increments
 from tfps.checkpoint.snapshot import Snapshot
 from tfps.errors import RunError
 from tfps.lease_queue import QueueState
@@ -23,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class Saver:
-    """Begins a save and hands over its outcome.
+    """Begins a save, of everything or of an increment, and hands over its outcome.
 
     In the background, the ps keep what was there when the save began, and write that while the
     workers change the parameters. It is a context, at whose end no save is under way.
@@ -35,6 +36,7 @@ class Saver:
         store: ParameterStore,
         ps_calls: PsCalls,
         in_background: bool,
+        largest_increment: float,
     ):
         """Saves nothing yet.
 
@@ -44,19 +46,26 @@ class Saver:
             ps_calls: How the ps are called.
             in_background: Whether training may go on as soon as a save has begun, which takes the
                 memory of another copy of the parameters on every ps.
+            largest_increment: The part of a full checkpoint's bytes up to which a checkpoint is an
+                increment.
         """
         self._directory = directory
         self._store = store
         self._ps_calls = ps_calls
         pieces = store.pieces()
         self._snapshot = Snapshot(pieces) if in_background else None
-        self._writer = PieceWriter(self._snapshot.pieces if self._snapshot else pieces)
+        self._writer = CheckpointWriter(self._snapshot.pieces if self._snapshot else pieces)
+        self._increments = Increments(pieces, largest_increment)
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "save")
         self._writing: concurrent.futures.Future[Checkpoint] | None = None
         self._after_commit: Callable[[Checkpoint], None] = lambda checkpoint: None
         self._is_abandoned = threading.Event()
-        self._saved, self._size = 0, 0
+        self._saved, self._saved_increments, self._size = 0, 0, 0
         self._stopped_seconds, self._write_seconds = 0.0, 0.0
+
+    def go_on_from(self, checkpoint: Checkpoint) -> None:
+        """Takes note of the checkpoint that the parameters were restored from."""
+        self._increments.go_on_from(checkpoint)
 
     def poll(self) -> None:
         """Tells of the save under way if it has come to its end; else does nothing.
@@ -74,6 +83,7 @@ class Saver:
         dataset: dict[str, Any],
         before_commit: Callable[[], None],
         after_commit: Callable[[Checkpoint], None],
+        is_full: bool = False,
     ) -> None:
         """Begins to save; the save before it must be finished.
 
@@ -86,9 +96,10 @@ class Saver:
                 to have no checkpoint.
             after_commit: Called with the checkpoint by what learns of it: `poll`, `finish` or the
                 context's end.
+            is_full: Whether an increment will not do.
         """
         began = time.monotonic()
-        draft = self._ps_calls("preparing to save", lambda: self._draft(queue, dataset))
+        draft = self._ps_calls("preparing to save", lambda: self._draft(queue, dataset, is_full))
         self._after_commit = after_commit
         self._writing = writing = self._thread.submit(self._write, draft, before_commit)
         if not self._snapshot:
@@ -106,13 +117,16 @@ class Saver:
             return
         writing, self._writing = self._writing, None
         checkpoint = self._ps_calls("saving a checkpoint", writing.result)
+        self._increments.committed(checkpoint)
         self._saved, self._size = self._saved + 1, checkpoint.size
+        self._saved_increments += checkpoint.increment is not None
         self._after_commit(checkpoint)
 
     def report(self) -> dict[str, Any]:
         """What the saves of this run took, as JSON-ready data."""
         return {
             "saved": self._saved,
+            "increments": self._saved_increments,
             "bytes": self._size,
             "stopped_seconds": round(self._stopped_seconds, 3),
             "write_seconds": round(self._write_seconds, 3),
@@ -136,10 +150,11 @@ class Saver:
                 _log.warning("the checkpoint that was being saved is lost: %s", failure)
         self._is_abandoned.set()
 
-    def _draft(self, queue: QueueState, dataset: dict[str, Any]) -> Draft:
+    def _draft(self, queue: QueueState, dataset: dict[str, Any], is_full: bool) -> Draft:
+        increment = self._increments.begin(is_full)  # before the rows; see `TouchedRows`
         if self._snapshot:
             self._snapshot.take()
-        return Draft.of(self._store, queue, dataset)
+        return Draft.of(self._store, queue, dataset, increment)
 
     def _write(self, draft: Draft, before_commit: Callable[[], None]) -> Checkpoint:
         def check() -> None:
@@ -151,6 +166,7 @@ class Saver:
         try:
             return self._directory.save(draft, self._writer, check)
         finally:
+            self._increments.end()
             if self._snapshot:
                 self._snapshot.clear()
             self._write_seconds += time.monotonic() - began

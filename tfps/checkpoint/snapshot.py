@@ -1,10 +1,11 @@
 """The parameters as they were at a moment, whatever is trained since."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tfps.checkpoint.ready_graph import ready_graph
 from tfps.store.piece import Piece
 
 
@@ -26,8 +27,8 @@ class Snapshot:
         """
         self._sources = pieces
         self.pieces = [dataclasses.replace(piece, variable=_empty(piece)) for piece in pieces]
-        self._take = _function(self._assign_sources)
-        self._clear = _function(self._assign_nothing)
+        self._take = ready_graph(self._assign_sources)
+        self._clear = ready_graph(self._assign_nothing)
 
     def take(self) -> None:
         """Takes what the store holds now, while no worker is changing it."""
@@ -53,9 +54,3 @@ def _empty(piece: Piece) -> tf.Variable:
     with tf.device(piece.device):
         nothing = tf.zeros([0], piece.variable.dtype)
         return tf.Variable(nothing, trainable=False, shape=tf.TensorShape(None))
-
-
-def _function(graph: Callable[[], None]) -> Callable[[], None]:
-    """The graph, made now; see `PieceWriter`."""
-    made: Callable[[], None] = tf.function(graph, autograph=False).get_concrete_function()
-    return made

@@ -7,7 +7,6 @@ import google.auth.credentials
 import google.oauth2.credentials
 import google.oauth2.service_account
 from google.api_core import exceptions
-from google.cloud.storage import Bucket
 
 from tfps.errors import UserError
 from tfps.storage import objects
@@ -56,8 +55,8 @@ def check_bucket(name: str, where: str, writes: bool, region: str) -> None:
             f"{where}: the credentials lack {', '.join(missing)} on the bucket {name!r}; grant "
             f"their account roles/storage.{role} there"
         )
-    if region:
-        _warn_of_distance(bucket, where, region)
+    if region and (far := distance(name, where, region)):
+        _log.warning("%s", far)
 
 
 def _check_kind(credentials: object, where: str) -> None:
@@ -69,23 +68,34 @@ def _check_kind(credentials: object, where: str) -> None:
         )
 
 
-def _warn_of_distance(bucket: Bucket, where: str, region: str) -> None:
+def distance(name: str, where: str, region: str) -> str:
+    """What is to be said of a bucket that is far away.
+
+    Args:
+        name: Of the bucket.
+        where: What named it, for messages.
+        region: Where its data is used, such as "us-central1".
+
+    Returns:
+        Where the bucket lies and what follows from it; empty for one that is near, and where the
+        credentials may not ask.
+
+    Raises:
+        UserError: If the bucket is missing, or cannot be asked.
+    """
     try:
+        bucket = objects.client().bucket(name)
         bucket.reload(timeout=objects.TIMEOUT, retry=objects.retrying(_RETRY_SECONDS))
     except exceptions.Forbidden:
-        return  # objects.buckets.get is in none of the roles that training needs
+        return ""  # objects.buckets.get is in none of the roles that training needs
     except objects.FAILURES as error:
         raise objects.explain(error, where) from None
     location = str(bucket.location or "").lower()
     if bucket.location_type == "dual-region" or location == region:
-        return
+        return ""
     if location in _MULTI_REGIONS and region.startswith(_MULTI_REGIONS[location]):
-        return
-    _log.warning(
-        "%s: the bucket lies in %s, but this job runs in %s: every byte read crosses regions, "
-        "slowly and for a charge; use a bucket in %s",
-        where,
-        location,
-        region,
-        region,
+        return ""
+    return (
+        f"{where}: the bucket lies in {location}, but this job runs in {region}: every byte read "
+        f"crosses regions, slowly and for a charge; use a bucket in {region}"
     )

@@ -7,7 +7,7 @@ import tensorflow as tf
 from tfps.store.gradients import Gradients
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.row_sums import sum_rows
-from tfps.store.table_group import SentRows
+from tfps.store.row_tensors import SentRows
 from tfps.store.token import FIELDS, MEMBER, ROUND, TURN
 
 

@@ -10,6 +10,8 @@ import tensorflow as tf
 from tfps.table import Table
 
 BUCKETS = 1024
+# Of a smaller group a save writes all rows in no time: which of them were touched is not kept.
+TRACKED_BYTES = 16 << 20
 _ROW_STRIDE = 619  # odd, near BUCKETS / golden ratio: neighbouring ids fall in far-apart buckets
 _BLOCK_STRIDE = 377  # turns each block of BUCKETS ids against the one before it
 _ROW_STRIDE_INVERSE = pow(_ROW_STRIDE, -1, BUCKETS)
@@ -69,6 +71,14 @@ class GroupLayout:
     def id_dtype(self) -> tf.DType:
         """The narrowest dtype that holds every id in the group: what travels to the ps."""
         return tf.int32 if self.total_rows < 2**31 else tf.int64
+
+    def tracks_touched(self, slots: int) -> bool:
+        """Whether the ps keep which rows were touched.
+
+        Args:
+            slots: That each row has.
+        """
+        return 4 * self.total_rows * self.dim * (1 + slots) >= TRACKED_BYTES
 
     def buckets(self, part: int) -> tuple[int, int]:
         """First bucket of a part and the one after its last."""

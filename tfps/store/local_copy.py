@@ -10,7 +10,7 @@ from tfps.store.gradients import Gradients
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.pulled import Pulled
 from tfps.store.row_sums import sum_rows
-from tfps.store.table_group import PulledRows
+from tfps.store.row_tensors import PulledRows
 from tfps.store.update_rule import UpdateRule
 
 

@@ -14,10 +14,11 @@ from tfps.store.lease_progress import LeaseProgress
 from tfps.store.loss_scale import LossScale
 from tfps.store.piece import Piece
 from tfps.store.pulled import Pulled
+from tfps.store.row_tensors import SentRows
 from tfps.store.rules import Rules
 from tfps.store.staleness import Staleness, rate_scale
 from tfps.store.store_layout import StoreLayout
-from tfps.store.table_group import SentRows, TableGroup
+from tfps.store.table_group import TableGroup
 from tfps.store.wire import Wire
 
 

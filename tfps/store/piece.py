@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from tfps.store.touched_rows import TouchedRows
+
 # A ps holds a few chunks beside its own values while it saves or restores. Above 32 MiB glibc gives
 # memory back as soon as it is freed; smaller blocks stay with each of TensorFlow's threads.
 CHUNK_BYTES = 48 << 20
@@ -22,6 +24,8 @@ class Piece:
         count: Rows of the run.
         device: Device of the ps.
         variable: What holds the run, `[count, *shape[1:]]`.
+        touched: Of tables, which rows were changed; None where that is not known.
+        lines: So many rows of the tensor are one of the tables', with its slots; else 1.
     """
 
     name: str
@@ -30,6 +34,29 @@ class Piece:
     count: int
     device: str
     variable: tf.Variable
+    touched: TouchedRows | None = None
+    lines: int = 1
+
+    @property
+    def row_values(self) -> int:
+        """Values of a row of the table, with its slots."""
+        return self.lines * math.prod(self.shape[1:])
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of the table, with its slots."""
+        return self.row_values * int(self.variable.dtype.size)
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """First row of the table and the one after the last."""
+        return self.first // self.lines, (self.first + self.count) // self.lines
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of the run."""
+        first, end = self.rows
+        return (end - first) * self.row_bytes
 
     def chunks(self) -> Iterator[tuple[int, int]]:
         """First row and number of rows of each chunk in which the run is saved and restored.
@@ -85,3 +112,21 @@ class Piece:
             indices=tf.range(start, start + value.shape[0], dtype=tf.int64),
             updates=value,
         )
+
+    def write_rows(self, rows: tf.Tensor, values: tf.Tensor) -> None:
+        """Overwrites rows of the table, and marks them where marks are kept.
+
+        To be called under the piece's device.
+
+        Args:
+            rows: Counted from the first of the run, `[n]` int64.
+            values: Theirs, with their slots, `[n, row_values]`.
+        """
+        lines = rows[:, tf.newaxis] * self.lines + tf.range(self.lines, dtype=tf.int64)
+        tf.raw_ops.ResourceScatterUpdate(
+            resource=self.variable.handle,
+            indices=tf.reshape(lines, [-1]),
+            updates=tf.reshape(values, [-1, *self.shape[1:]]),
+        )
+        if self.touched:
+            self.touched.mark(rows)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfps.model import Lookup
-from tfps.store.table_group import PulledRows
+from tfps.store.row_tensors import PulledRows
 
 
 class Pulled(NamedTuple):

@@ -1,8 +1,9 @@
 """A group of tables on the ps, with their slots."""
 
+import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,38 +14,10 @@ from tfps.store.mutex import Mutex
 from tfps.store.partition import Partition
 from tfps.store.piece import CHUNK_BYTES, Piece
 from tfps.store.row_sums import sum_rows
+from tfps.store.row_tensors import PulledRows, SentRows
+from tfps.store.touched_rows import TouchedRows
 from tfps.store.update_rule import UpdateRule
 from tfps.store.wire import EXACT, Wire
-
-
-class PulledRows(NamedTuple):
-    """The distinct rows that a batch asked for.
-
-    Attributes:
-        ids: Their ids in the group `[u]`.
-        rows: Their values `[u, dim]`.
-        inverse: For every id asked for, the index of its row in `rows`, `[n]` int32.
-        owned: For every ps, its rows' numbers within its part, `[u_k]`.
-        where: For every ps, the indices of its rows in `rows`, `[u_k]` int32.
-    """
-
-    ids: tf.Tensor
-    rows: tf.Tensor
-    inverse: tf.Tensor
-    owned: list[tf.Tensor]
-    where: list[tf.Tensor]
-
-
-class SentRows(NamedTuple):
-    """The gradient of rows of one ps on its way there.
-
-    Attributes:
-        rows: Their numbers within that ps's part, `[u]`.
-        gradient: `[u, dim]`.
-    """
-
-    rows: tf.Tensor
-    gradient: tf.Tensor
 
 
 class TableGroup:
@@ -98,6 +71,13 @@ class TableGroup:
             {},
         )
         self._mutexes = [Mutex(layout.name, device) for device in devices]
+        self._touched: list[TouchedRows | None] = [None] * len(devices)
+        if layout.tracks_touched(len(rule.slots)):
+            bounds = map(layout.bounds, range(layout.parts))
+            self._touched = [
+                TouchedRows(end - first, device)
+                for (first, end), device in zip(bounds, devices, strict=True)
+            ]
         for part, device in enumerate(devices):
             with tf.device(device):
                 draw_rows(layout, part, seed, functools.partial(self._begin, part))
@@ -166,8 +146,8 @@ class TableGroup:
             The operations that write.
         """
         rule = self.rule.scaled(scale)
-        gradient = self._wire.receive(sent.gradient)
-        line = self._line(tf.identity(sent.rows))
+        gradient, numbers = self._wire.receive(sent.gradient), tf.identity(sent.rows)
+        line = self._line(numbers)
         lock = self._mutexes[part].lock([gradient, line])
         with tf.control_dependencies([lock]):
             lines = [line, *(line + k for k in range(1, self._lines))]
@@ -181,8 +161,7 @@ class TableGroup:
             )
             for each, new in zip(lines, changed, strict=True)
         ]
-        self._mutexes[part].release(lock, writes)
-        return writes
+        return self._released(part, lock, numbers, writes)
 
     def stepped(self, lines: tf.Tensor, gradient: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
         """What a step makes of distinct rows with their slots `[u, 1 + slots, dim]`, on a worker.
@@ -207,14 +186,14 @@ class TableGroup:
         Returns:
             The operations that write.
         """
-        change, lines = self._wire.receive(sent.gradient), self._all_lines(tf.identity(sent.rows))
+        change, numbers = self._wire.receive(sent.gradient), tf.identity(sent.rows)
+        lines = self._all_lines(numbers)
         lock = self._mutexes[part].lock([change, lines])
         with tf.control_dependencies([lock]):
             added = tf.raw_ops.ResourceScatterAdd(
                 resource=self._rows.parts[part].handle, indices=lines, updates=change
             )
-        self._mutexes[part].release(lock, [added])
-        return [added]
+        return self._released(part, lock, numbers, [added])
 
     def signature(self) -> dict[str, Any]:
         """What must be equal for a checkpoint of the group to fit."""
@@ -237,7 +216,10 @@ class TableGroup:
 
     def pieces(self) -> list[Piece]:
         """What a checkpoint holds of the group."""
-        return self._rows.pieces()
+        return [
+            dataclasses.replace(piece, touched=touched, lines=self._lines)
+            for piece, touched in zip(self._rows.pieces(), self._touched, strict=True)
+        ]
 
     def _gather(
         self, part: int, rows: tf.Tensor, after: Sequence[tf.Tensor], with_slots: bool
@@ -269,6 +251,16 @@ class TableGroup:
         return tf.raw_ops.ResourceGather(
             resource=self._rows.parts[part].handle, indices=lines, dtype=tf.float32
         )
+
+    def _released(
+        self, part: int, lock: tf.Tensor, rows: tf.Tensor, writes: list[tf.Operation]
+    ) -> list[tf.Operation]:
+        """Marks rows as touched after the writes, and frees the mutex; returns what writes."""
+        if touched := self._touched[part]:
+            # Before the mutex is free: a worker that waits for the push waits for nothing else.
+            writes = [touched.mark(rows, writes)]
+        self._mutexes[part].release(lock, writes)
+        return writes
 
     def _zeros(self, part: int) -> tf.Tensor:
         first, end = self._line_bounds(part)

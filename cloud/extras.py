@@ -1,0 +1,28 @@
+"""Packages that only some platforms need."""
+
+import importlib
+from typing import Any
+
+from tfps.errors import UserError
+
+
+def load(module: str, extra: str) -> Any:
+    """Imports a module of a package that is installed with one of tfps's extras.
+
+    Args:
+        module: Name of the module.
+        extra: The extra, which is named when the module is absent.
+
+    Returns:
+        The module.
+
+    Raises:
+        UserError: If it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"{error.name} is not installed: run `pip install 'tfps[{extra}]'`, in a checkout "
+            f"`pip install -e '.[{extra}]'`"
+        ) from None

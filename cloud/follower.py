@@ -1,0 +1,114 @@
+"""Follows a job on a platform to its end."""
+
+import dataclasses
+import os
+import sys
+import time
+
+from cloud.job_status import JobStatus
+from cloud.relay import Relay
+from cloud.sender import Sender
+from tfps.errors import EXIT_OK, RunError, UserError
+
+_NAME = "submit"  # whose lines the follower's own are
+
+
+@dataclasses.dataclass(frozen=True)
+class Patience:
+    """How long, and how often, to look.
+
+    Attributes:
+        limit_seconds: For the whole job.
+        poll_seconds: Between two looks.
+        last_looks: Further looks for lines after the end, since they come in late.
+    """
+
+    limit_seconds: float
+    poll_seconds: float = 10.0
+    last_looks: int = 2
+
+
+class Follower:
+    """Prints the state of a job and what its tasks write, until it ends."""
+
+    def __init__(self, sender: Sender, patience: Patience):
+        """Follows on stdout.
+
+        Args:
+            sender: Reaches the platform.
+            patience: How long to follow.
+        """
+        is_terminal = sys.stdout.isatty()
+        has_colour = is_terminal and "NO_COLOR" not in os.environ
+        self._sender = sender
+        self._patience = patience
+        self._relay = Relay(sys.stdout.fileno(), is_terminal=False, has_colour=has_colour)
+        self._has_lines = True  # whether the lines can be read
+
+    def follow(self, job: str, again: str) -> int:
+        """Follows a job.
+
+        Args:
+            job: The platform's name of it.
+            again: Flags with which this program reaches the platform.
+
+        Returns:
+            0 once the job has ended well.
+
+        Raises:
+            RunError: If the job ends otherwise, or the limit is over.
+            KeyboardInterrupt: If the user has enough; the job goes on.
+        """
+        try:
+            status = self._watch(job)
+        except KeyboardInterrupt:
+            self._say(f"{job} goes on; {_mends(job, again)}")
+            raise
+        except RunError as error:
+            raise RunError(f"{error}; the job goes on; {_mends(job, again)}") from None
+        if not status.is_success:
+            reason = status.message or f"see `python -m cloud.submit describe {job} {again}`"
+            raise RunError(f"{job}: {status.state}: {reason}")
+        return EXIT_OK
+
+    def _watch(self, job: str) -> JobStatus:
+        """Shows states and lines until the job has ended; returns its last state."""
+        deadline = time.monotonic() + self._patience.limit_seconds
+        state = ""
+        while True:
+            status = self._sender.status(job)
+            if status.state != state:
+                state = status.state
+                self._say(f"{status.title}: {state}")
+            self._show_lines(job)
+            if status.has_ended:
+                break
+            if time.monotonic() >= deadline:
+                limit = f"{self._patience.limit_seconds:g} s (--wait_seconds)"
+                raise RunError(f"{job} is {state} after {limit}")
+            if self._relay.is_broken:
+                raise RunError("the output is closed")
+            time.sleep(self._patience.poll_seconds)
+        for _ in range(self._patience.last_looks if self._has_lines else 0):
+            time.sleep(self._patience.poll_seconds)
+            self._show_lines(job)
+        return status
+
+    def _show_lines(self, job: str) -> None:
+        if not self._has_lines:
+            return
+        try:
+            for task, text in self._sender.new_lines(job):
+                for line in text.splitlines() or [""]:
+                    self._relay.line(task, line)
+        except UserError as error:
+            self._has_lines = False
+            self._say(f"the tasks' output cannot be read, only the job's state: {error}")
+
+    def _say(self, text: str) -> None:
+        self._relay.line(_NAME, text)
+
+
+def _mends(job: str, again: str) -> str:
+    program = "python -m cloud.submit"
+    return f"follow it with `{program} follow {job} {again}`, end it with `{program} cancel …`"

@@ -1,0 +1,37 @@
+"""Who may reach the tasks of a job on Kubernetes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from cloud.job_spec import JobSpec
+from cloud.kubernetes.pod import MANAGED_BY, PORT
+
+
+def network_policy(spec: JobSpec, pods: Mapping[str, str]) -> dict[str, Any]:
+    """Lets a job's own pods reach its TensorFlow servers, and nobody else reach its pods at all.
+
+    TensorFlow's servers ask for no credentials, so whoever reaches them can run code. The cluster's
+    network plugin must enforce policies.
+
+    Args:
+        spec: The job.
+        pods: Labels that all pods of the job have, and no others.
+
+    Returns:
+        A NetworkPolicy.
+    """
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": spec.name, "labels": {**spec.labels, **MANAGED_BY}},
+        "spec": {
+            "podSelector": {"matchLabels": dict(pods)},
+            "policyTypes": ["Ingress"],
+            "ingress": [
+                {
+                    "from": [{"podSelector": {"matchLabels": dict(pods)}}],
+                    "ports": [{"protocol": "TCP", "port": PORT}],
+                }
+            ],
+        },
+    }

@@ -1,0 +1,202 @@
+"""The pod of one task, which is the same for every kind of job on Kubernetes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cloud.grace import grace_seconds
+from cloud.job_spec import JobSpec
+from cloud.kubernetes.volume import SCRATCH, Volume
+from cloud.role import Role
+from tfps.errors import UserError
+
+CONTAINER = "tensorflow"  # the training operator looks for it by this name
+PORT = 2222
+PORT_NAME = "tfjob-port"
+MANAGED_BY = {"app.kubernetes.io/managed-by": "tfps"}
+
+_USER = 1000  # of the image that `make image` builds
+_END_SECONDS = 15  # for a task to end after its grace
+_GPU = "nvidia.com/gpu"
+_GKE_GPU = "cloud.google.com/gke-accelerator"
+_GKE_SPOT = "cloud.google.com/gke-spot"
+_PREEMPTIBLE = ("worker", "evaluator")  # those whose loss costs nothing that was trained
+_SERVERS = ("worker", "ps")
+_UNITS = {"Gi": 1 << 30, "Mi": 1 << 20, "Ki": 1 << 10}
+
+
+def check(spec: JobSpec, target: str) -> None:
+    """Refuses what no pod can give.
+
+    Args:
+        spec: The job.
+        target: The value of --target, for messages.
+
+    Raises:
+        UserError: If the job asks for something that Kubernetes does not know.
+    """
+    if not spec.image:
+        raise UserError(f"--target={target} needs --image, the container image of every task")
+    for name, mend in {
+        "package": "build an image that holds the project (docs/kubernetes.md)",
+        "network": "pods are in the network of their cluster",
+        "queue_seconds": "pods wait for nodes without a limit",
+    }.items():
+        if getattr(spec, name):
+            raise UserError(f"--target={target} takes no --{name}: {mend}; leave it out")
+    for role in spec.roles:
+        if role.disk_type:
+            raise UserError(
+                f"--target={target} takes no --disk_type ({role.job}: {role.disk_type}): a pod's "
+                "scratch space is its node's; leave it out"
+            )
+        if role.accelerator and role.job in ("chief", "ps") and spec.tasks > 1:
+            raise UserError(
+                f"{role.job}: accelerator={role.accelerator}, but the {role.job} of a cluster "
+                "computes nothing on a GPU; give GPUs to the workers with --worker_accelerator"
+            )
+    grace_seconds(spec)
+
+
+def template(
+    spec: JobSpec, role: Role, volumes: Sequence[Volume], environment: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The template of a role's pods.
+
+    Args:
+        spec: The job.
+        role: The role.
+        volumes: What every task mounts.
+        environment: Further entries of the container's `env`.
+
+    Returns:
+        A PodTemplateSpec without restartPolicy.
+    """
+    pod: dict[str, Any] = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        # The task is then not process 1, which the kernel shields from SIGTERM by default.
+        "shareProcessNamespace": True,
+        "terminationGracePeriodSeconds": grace_seconds(spec) + _END_SECONDS,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "runAsGroup": _USER,
+            "fsGroup": _USER,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(spec, role, volumes, environment)],
+        "volumes": [
+            {"name": "scratch", "emptyDir": _scratch(role)},
+            *(
+                {"name": f"volume-{i}", "persistentVolumeClaim": {"claimName": volume.claim}}
+                for i, volume in enumerate(volumes)
+            ),
+        ],
+    }
+    if spec.service_account:
+        pod["serviceAccountName"] = spec.service_account
+    if selector := _node_selector(spec, role):
+        pod["nodeSelector"] = selector
+    if tolerations := _tolerations(spec, role):
+        pod["tolerations"] = tolerations
+    return {"metadata": {"labels": {**spec.labels, **MANAGED_BY}}, "spec": pod}
+
+
+def _container(
+    spec: JobSpec, role: Role, volumes: Sequence[Volume], environment: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    own = {"HOME": SCRATCH, "PYTHONUNBUFFERED": "1"} | dict(spec.environment)
+    env = [{"name": name, "value": _literal(value)} for name, value in own.items()]
+    mounts = [{"name": "scratch", "mountPath": SCRATCH}]
+    mounts += [{"name": f"volume-{i}", "mountPath": each.path} for i, each in enumerate(volumes)]
+    container: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": spec.image,
+        "command": ["python", "-m", spec.module],
+        "args": [_literal(argument) for argument in spec.arguments],
+        "env": [*env, *environment],
+        "resources": _resources(role),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": mounts,
+    }
+    if role.job != "evaluator" and spec.tasks > 1:
+        container["ports"] = [{"name": PORT_NAME, "containerPort": PORT}]
+    if role.job in _SERVERS:
+        container |= _probes()
+    return container
+
+
+def _probes() -> dict[str, Any]:
+    """Restarts a server that is frozen, after 90 s; it has ten minutes to begin to serve."""
+
+    def probe(period_seconds: int, failures: int) -> dict[str, Any]:
+        return {
+            "exec": {"command": ["python", "-m", "cloud.probe"]},
+            "timeoutSeconds": 10,
+            "periodSeconds": period_seconds,
+            "failureThreshold": failures,
+        }
+
+    return {"startupProbe": probe(10, 60), "livenessProbe": probe(30, 3)}
+
+
+def _resources(role: Role) -> dict[str, Any]:
+    requests, limits = {}, {}
+    if role.cpus:
+        requests["cpu"] = str(role.cpus)
+    if role.memory_bytes:
+        requests["memory"] = limits["memory"] = _quantity(role.memory_bytes)
+    if role.disk_gb:
+        requests["ephemeral-storage"] = f"{role.disk_gb}G"
+    if role.accelerators:
+        limits[_gpu_resource(role)] = str(role.accelerators)
+    named = {"requests": requests, "limits": limits}
+    return {name: found for name, found in named.items() if found}
+
+
+def _scratch(role: Role) -> dict[str, str]:
+    return {"sizeLimit": f"{role.disk_gb}G"} if role.disk_gb else {}
+
+
+def _gpu_resource(role: Role) -> str:
+    """A name with a slash is the cluster's own resource; others are GKE's names of NVIDIA's."""
+    return role.accelerator if "/" in role.accelerator else _GPU
+
+
+def _node_selector(spec: JobSpec, role: Role) -> dict[str, str]:
+    selector = {}
+    if role.machine:
+        selector["node.kubernetes.io/instance-type"] = role.machine
+    if role.accelerator and "/" not in role.accelerator:
+        selector[_GKE_GPU] = role.accelerator
+    if spec.spot and role.job in _PREEMPTIBLE:
+        selector[_GKE_SPOT] = "true"
+    return selector
+
+
+def _tolerations(spec: JobSpec, role: Role) -> list[dict[str, str]]:
+    tolerations = []
+    if role.accelerators:
+        tolerations.append(
+            {"key": _gpu_resource(role), "operator": "Exists", "effect": "NoSchedule"}
+        )
+    if spec.spot and role.job in _PREEMPTIBLE:
+        tolerations.append(
+            {"key": _GKE_SPOT, "operator": "Equal", "value": "true", "effect": "NoSchedule"}
+        )
+    return tolerations
+
+
+def _quantity(number: int) -> str:
+    unit = next((unit for unit, size in _UNITS.items() if number % size == 0), "")
+    return f"{number // _UNITS.get(unit, 1)}{unit}"
+
+
+def _literal(text: str) -> str:
+    """Text in which Kubernetes replaces no $(NAME)."""
+    return text.replace("$", "$$")

@@ -1,0 +1,62 @@
+"""A job as a TFJob, of Kubeflow's training operator 1.9."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from cloud.job_spec import JobSpec
+from cloud.kubernetes import pod
+from cloud.kubernetes.kind import TFJOB
+from cloud.kubernetes.pod import MANAGED_BY
+from cloud.kubernetes.volume import Volume
+from tfps.errors import UserError
+
+_TYPES = {"chief": "Chief", "worker": "Worker", "ps": "PS", "evaluator": "Evaluator"}
+_KEPT_SECONDS = 7 * 24 * 3600  # with its pods' logs, after its end
+
+
+def tfjob(spec: JobSpec, volumes: Sequence[Volume] = ()) -> dict[str, Any]:
+    """Renders a job.
+
+    The operator sets TF_CONFIG. It restarts a chief whose exit code is 128 or more, which a signal
+    leaves; any other ends the job. The others are restarted however they end, since servers that
+    saw their chief interrupted end well and the next chief needs them; the operator deletes them
+    when the chief has ended.
+
+    Args:
+        spec: The job.
+        volumes: What every task mounts.
+
+    Returns:
+        A TFJob.
+
+    Raises:
+        UserError: If it may not restart anything.
+    """
+    if not spec.restarts:
+        raise UserError(
+            "--restarts=0: the servers of a TFJob are restarted with their chief; give 1 or more, "
+            "or use --target=jobset"
+        )
+    policy = {
+        "cleanPodPolicy": "Running",
+        "ttlSecondsAfterFinished": _KEPT_SECONDS,
+        "backoffLimit": spec.restarts * spec.tasks,  # of all pods together
+    }
+    if spec.timeout_seconds:
+        policy["activeDeadlineSeconds"] = spec.timeout_seconds
+    return {
+        "apiVersion": f"{TFJOB.group}/{TFJOB.version}",
+        "kind": "TFJob",
+        "metadata": {"name": spec.name, "labels": {**spec.labels, **MANAGED_BY}},
+        "spec": {
+            "runPolicy": policy,
+            "tfReplicaSpecs": {
+                _TYPES[role.job]: {
+                    "replicas": role.replicas,
+                    "restartPolicy": "ExitCode" if role.job == "chief" else "Always",
+                    "template": pod.template(spec, role, volumes, ()),
+                }
+                for role in spec.roles
+            },
+        },
+    }

@@ -1,0 +1,1 @@
+"""Jobs on Slurm, as batch scripts."""

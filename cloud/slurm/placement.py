@@ -1,0 +1,81 @@
+"""Which node and port each task of a Slurm job has."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from tfps.cluster import JOBS, Cluster
+from tfps.errors import UserError
+
+HOSTS = "TFPS_HOSTS"
+TASKS = "TFPS_TASKS"
+FIRST_PORT = "TFPS_FIRST_PORT"
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """The tasks of a job on its nodes.
+
+    Workers and ps go round the nodes, the chief is on the first and the evaluator on the last.
+    Every task has a port of its own, whatever its node.
+
+    Attributes:
+        hosts: The nodes' names, in the order of `scontrol show hostnames`.
+        tasks: Number of tasks by job: chief, worker, ps, evaluator.
+        first_port: Of the chief; the others' follow.
+    """
+
+    hosts: Sequence[str]
+    tasks: Mapping[str, int]
+    first_port: int
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> "Placement":
+        """Reads what the batch script has exported.
+
+        Args:
+            environ: The environment variables, for example `os.environ`.
+
+        Raises:
+            UserError: If a variable is missing.
+        """
+        for name in (HOSTS, TASKS, FIRST_PORT):
+            if not environ.get(name):
+                raise UserError(
+                    f"{name} is missing: this program is started by the batch script that "
+                    "`python -m cloud.submit --target=slurm` writes"
+                )
+        counts = dict(pair.split("=") for pair in environ[TASKS].split())
+        tasks = {job: int(counts.get(job, 0)) for job in JOBS}
+        return cls(environ[HOSTS].split(), tasks, int(environ[FIRST_PORT]))
+
+    def nodes(self, job: str) -> list[str]:
+        """The node of each task of a job, by index."""
+        if job == "evaluator":
+            return [self.hosts[-1]] * self.tasks[job]
+        return [self.hosts[i % len(self.hosts)] for i in range(self.tasks[job])]
+
+    def cluster(self) -> Cluster:
+        """The addresses of all tasks; local mode for a chief alone."""
+        if sum(self.tasks.values()) == 1:
+            return Cluster()
+        port = self.first_port
+        addresses = {}
+        for job in JOBS:
+            nodes = self.nodes(job)
+            addresses[job] = tuple(f"{node}:{port + i}" for i, node in enumerate(nodes))
+            port += len(nodes)
+        return Cluster(
+            addresses["chief"], addresses["worker"], addresses["ps"], addresses["evaluator"]
+        )
+
+    def most_on_a_node(self, needs: Mapping[str, int]) -> int:
+        """The greatest sum of what one node's tasks need.
+
+        Args:
+            needs: Of each task, by job.
+        """
+        sums = dict.fromkeys(self.hosts, 0)
+        for job, need in needs.items():
+            for node in self.nodes(job):
+                sums[node] += need
+        return max(sums.values())

@@ -1,0 +1,204 @@
+"""The batch script of a job on Slurm."""
+
+import dataclasses
+import math
+import shlex
+from collections.abc import Iterator
+
+from cloud.grace import grace_seconds
+from cloud.job_spec import JobSpec
+from cloud.role import Role
+from cloud.slurm import placement, task
+from cloud.slurm.placement import Placement
+from cloud.slurm.sender import MARK
+from tfps.cluster import JOBS
+from tfps.errors import UserError
+
+_EARLY_SECONDS = 60  # by which Slurm may send a signal too early
+_MIB = 1 << 20
+_ANY_GPU = "gpu"
+
+_BODY = """
+set -u
+mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+export {hosts}="${{hosts[*]}}"
+{exports}
+run=$(mktemp -d)
+
+# start JOB TASKS OPTION…: the tasks of one role, each on the node where the others look for it.
+start() {{
+  {python} -m cloud.slurm.task nodes "$1" > "$run/$1" || exit 2
+  SLURM_HOSTFILE="$run/$1" srun --distribution=arbitrary --ntasks="$2" \\
+    --nodes="$(sort --unique "$run/$1" | wc --lines)" --overlap --cpu-bind=none --mpi=none \\
+    --kill-on-bad-exit=0 --no-kill --wait=0 --open-mode=append "${{@:3}}" \\
+    {python} -m cloud.slurm.task run "$1" {command} &
+}}
+
+{starts}
+
+# The time is almost over: srun passes the signal on, and the chief saves.
+is_over=
+trap 'is_over=yes; kill -TERM "$chief"' USR1
+# Slurm ends the job, and has told the tasks itself; this script waits for them.
+trap : TERM
+
+while true; do
+  wait "$chief"
+  code=$?
+  kill -0 "$chief" 2> /dev/null || break # else the wait was ended by a signal
+done
+if ((${{#servers[@]}})); then
+  kill -TERM "${{servers[@]}}" 2> /dev/null
+  wait "${{servers[@]}}"
+fi
+rm -r "$run"
+if [[ $is_over && $code == 143 ]]; then
+  echo "the time is over; the next run goes on from the last checkpoint"
+  scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$code"
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Allocation:
+    """What to ask Slurm for, beside what the job itself says.
+
+    Attributes:
+        nodes: Number of nodes; 0 for one per worker.
+        partition: Empty for the default.
+        account: Who pays; empty for the default.
+        qos: Quality of service; empty for the default.
+        first_port: The first of as many ports as there are tasks.
+        python: The interpreter, the same on all nodes.
+    """
+
+    nodes: int = 0
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    first_port: int = 22220
+    python: str = "python"
+
+
+def script(spec: JobSpec, allocation: Allocation) -> str:
+    """Renders a job.
+
+    Nodes are exclusive: whoever reaches a task's port can run code there, and no other job then
+    takes a port. All tasks of a node share its processors; GPUs are given to tasks.
+
+    Args:
+        spec: The job.
+        allocation: What else to ask for.
+
+    Returns:
+        A bash script for sbatch.
+
+    Raises:
+        UserError: If Slurm cannot run such a job.
+    """
+    _check(spec)
+    tasks = {job: spec.replicas(job) for job in JOBS}
+    nodes = allocation.nodes or max(1, tasks["worker"])
+    placed = Placement([str(node) for node in range(nodes)], tasks, allocation.first_port)
+    if allocation.first_port + spec.tasks > 1 << 16:
+        raise UserError(
+            f"--first_port={allocation.first_port}: {spec.tasks} tasks need as many ports up to "
+            "65535; give a lower one"
+        )
+    options = _options(spec, allocation, placed)
+    head = "\n".join(f"#SBATCH --{option}" for option in options)
+    body = _BODY.format(
+        hosts=placement.HOSTS,
+        exports="\n".join(_exports(spec, allocation, tasks)),
+        python=shlex.quote(allocation.python),
+        command=shlex.join([spec.module, *spec.arguments]),
+        starts="\n".join(_starts(spec)),
+    )
+    return f"#!/bin/bash\n{head}\n{body}"
+
+
+def _check(spec: JobSpec) -> None:
+    for name, mend in {
+        "image": "tasks run in this environment",
+        "package": "tasks run in this directory",
+        "network": "nodes have theirs",
+        "service_account": "tasks run as the user; --account says who pays",
+        "queue_seconds": "a job waits for nodes without a limit",
+        "spot": "name a preemptible --partition or --qos",
+    }.items():
+        if getattr(spec, name):
+            raise UserError(f"--target=slurm takes no --{name}: {mend}; leave it out")
+    for role in spec.roles:
+        if role.disk_type:
+            raise UserError(f"--target=slurm takes no --disk_type ({role.job}); leave it out")
+        if role.accelerator and role.job != "worker" and spec.tasks > 1:
+            raise UserError(
+                f"{role.job}: accelerator={role.accelerator}, but on Slurm GPUs are for workers; "
+                "give them with --worker_accelerator"
+            )
+    if len({role.machine for role in spec.roles}) > 1:
+        raise UserError(
+            "--machine is a feature that every node of a Slurm job has; give one for all roles"
+        )
+
+
+def _options(spec: JobSpec, allocation: Allocation, placed: Placement) -> Iterator[str]:
+    """The options of sbatch."""
+
+    def most(field: str) -> int:
+        return placed.most_on_a_node({role.job: getattr(role, field) for role in spec.roles})
+
+    yield f"job-name={spec.name}"
+    yield f"output={spec.name}-%j.log"
+    yield f"nodes={len(placed.hosts)}"
+    yield "exclusive"
+    yield f"mem={math.ceil(most('memory_bytes') / _MIB)}M"  # 0 is all there is
+    if cpus := most("cpus"):
+        yield f"mincpus={cpus}"
+    if disk := most("disk_gb"):
+        yield f"tmp={disk}G"
+    if gpus := most("accelerators"):
+        (kind,) = {role.accelerator for role in spec.roles if role.accelerator}
+        yield f"gpus-per-node={gpus if kind == _ANY_GPU else f'{kind}:{gpus}'}"
+    if machine := spec.roles[0].machine:
+        yield f"constraint={shlex.quote(machine)}"
+    for name in ("partition", "account", "qos"):
+        if value := getattr(allocation, name):
+            yield f"{name}={shlex.quote(value)}"
+    yield "comment=" + ",".join([MARK, *(f"{key}={value}" for key, value in spec.labels.items())])
+    if spec.timeout_seconds:
+        yield f"time={math.ceil(spec.timeout_seconds / 60)}"
+    yield "requeue"
+    yield "no-kill"
+    yield "open-mode=append"
+    yield f"signal=B:USR1@{grace_seconds(spec) + _EARLY_SECONDS}"
+
+
+def _exports(spec: JobSpec, allocation: Allocation, tasks: dict[str, int]) -> Iterator[str]:
+    counts = " ".join(f"{job}={count}" for job, count in tasks.items() if count)
+    own = {
+        placement.TASKS: counts,
+        placement.FIRST_PORT: str(allocation.first_port),
+        task.RESTARTS: str(spec.restarts),
+        "PYTHONUNBUFFERED": "1",
+    }
+    for name, value in {**spec.environment, **own}.items():
+        yield f"export {name}={shlex.quote(value)}"
+
+
+def _starts(spec: JobSpec) -> Iterator[str]:
+    """Servers first; the chief writes to the job's own log."""
+    yield "servers=()"
+    for role in sorted(spec.roles, key=lambda role: role.job == "chief"):
+        options = [] if role.job == "chief" else [f"--output={spec.name}-%j-{role.job}-%t.log"]
+        options.append(_gpus(role))
+        yield f"start {role.job} {role.replicas} {' '.join(options)}"
+        yield "chief=$!" if role.job == "chief" else 'servers+=("$!")'
+
+
+def _gpus(role: Role) -> str:
+    if not role.accelerators:
+        return "--gres=none"
+    kind = "" if role.accelerator == _ANY_GPU else f"{role.accelerator}:"
+    return f"--gpus-per-task={kind}{role.accelerators}"

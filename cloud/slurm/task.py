@@ -1,0 +1,118 @@
+"""One task of a Slurm job, started by the batch script's `srun`.
+
+    python -m cloud.slurm.task nodes JOB              # the node of each task of a job
+    python -m cloud.slurm.task run JOB MODULE FLAG…   # runs `python -m MODULE FLAG…`
+
+`run` computes TF_CONFIG from SLURM_PROCID and the nodes, and starts a task that dies again, which
+srun does not.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+from cloud.slurm.placement import Placement
+from tfps.cluster import TF_CONFIG
+from tfps.errors import EXIT_OK, EXIT_USER, UserError
+
+RESTARTS = "TFPS_RESTARTS"
+_LONGEST_WAIT = 8  # seconds before a task is started again
+
+
+def tf_config(environ: Mapping[str, str], job: str) -> str | None:
+    """TF_CONFIG of the task that srun has started here.
+
+    Args:
+        environ: The environment variables, with those of Slurm and of the batch script.
+        job: chief, worker, ps or evaluator.
+
+    Returns:
+        None for a job without cluster.
+
+    Raises:
+        UserError: If srun did not start the task where the others look for it.
+    """
+    placement = Placement.of(environ)
+    cluster = placement.cluster()
+    if cluster.is_local:
+        return None
+    index = int(environ["SLURM_PROCID"])
+    here, planned = environ["SLURMD_NODENAME"], placement.nodes(job)[index]
+    if here != planned:
+        raise UserError(
+            f"{job} {index} was started on {here}, but the others look for it on {planned}: give "
+            "srun SLURM_HOSTFILE and --distribution=arbitrary, as the batch script does"
+        )
+    return cluster.tf_config(job, index)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs one task, or says where tasks run.
+
+    Args:
+        argv: Program name, verb and what belongs to it.
+
+    Returns:
+        The task's exit code, 128 + n if a signal ended it.
+    """
+    try:
+        match argv[1:]:
+            case ["nodes", job]:
+                print("\n".join(Placement.of(os.environ).nodes(job)))  # noqa: T201 - asked for
+                return EXIT_OK
+            case ["run", job, module, *flags]:
+                config = tf_config(os.environ, job)
+                own = {} if config is None else {TF_CONFIG: config}
+                command = [sys.executable, "-m", module, *flags]
+                return _Task(job, command, {**os.environ, **own}).run()
+        raise UserError(f"{' '.join(argv[1:])!r} is no verb with its job; see {argv[0]}")
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - an entry point's message
+        return error.exit_code
+
+
+class _Task:
+    """A process that is started again when it dies."""
+
+    def __init__(self, job: str, command: Sequence[str], environ: Mapping[str, str]):
+        self._job = job
+        self._command = command
+        self._environ = environ
+        self._left = int(environ[RESTARTS])
+        self._is_ending = False
+
+    def run(self) -> int:
+        # Slurm signals every process of a step, so the task has got the signal itself. A second
+        # one would cut short what it does before it ends.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._end)
+        wait = 1
+        while True:
+            code = subprocess.Popen(self._command, env=self._environ).wait()
+            code = code if code >= 0 else 128 - code
+            if not self._may_restart(code):
+                return code
+            self._left -= 1
+            print(  # noqa: T201 - for the job's log
+                f"{self._job} ended with {code}; again in {wait} s", file=sys.stderr, flush=True
+            )
+            time.sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT)
+            if self._is_ending:
+                return code
+
+    def _end(self, number: int, frame: object) -> None:
+        self._is_ending = True
+
+    def _may_restart(self, code: int) -> bool:
+        """A chief that ended by itself has told why; another may go on from the checkpoint."""
+        if self._is_ending or not self._left or code in (EXIT_OK, EXIT_USER):
+            return False
+        return self._job != "chief" or code > 128
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

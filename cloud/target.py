@@ -1,0 +1,86 @@
+"""What `cloud.submit` asks of a platform."""
+
+import abc
+from typing import Any, ClassVar
+
+from cloud.job_spec import JobSpec
+from tfps.errors import UserError
+
+# What JSON can hold, or text such as a batch script.
+Document = dict[str, Any] | str
+
+
+class Target(abc.ABC):
+    """A platform with its own settings, such as a project and a region.
+
+    `render` is pure: it needs no credentials, no network and no client package. Everything that
+    reaches the platform is in the other methods, which import its client when they are called.
+
+    Attributes:
+        name: The value of --target.
+    """
+
+    name: ClassVar[str]
+
+    def prepare(self, spec: JobSpec) -> JobSpec:
+        """Makes on this machine what the requests name, such as a package; sends nothing.
+
+        Args:
+            spec: The job.
+
+        Returns:
+            The job as `render` and `submit` take it.
+
+        Raises:
+            UserError: If it cannot be made.
+        """
+        return spec
+
+    @abc.abstractmethod
+    def render(self, spec: JobSpec) -> tuple[Document, ...]:
+        """The requests that make the job, in their order.
+
+        Args:
+            spec: The job.
+
+        Returns:
+            What --dry_run prints and `submit` sends.
+
+        Raises:
+            UserError: If the platform cannot run such a job.
+        """
+
+    @abc.abstractmethod
+    def submit(self, spec: JobSpec, wait: bool) -> int:
+        """Makes the job.
+
+        Args:
+            spec: The job.
+            wait: Whether to follow the job to its end.
+
+        Returns:
+            The exit code: with `wait` the job's.
+
+        Raises:
+            UserError: If the platform cannot run such a job, or does not take it.
+            RunError: If the platform fails, or the job does.
+        """
+
+    def follow(self, job: str) -> int:
+        """Shows the state and the tasks' output of a job until it ends; returns its exit code."""
+        raise self._without("follow")
+
+    def cancel(self, job: str) -> int:
+        """Asks the platform to end a job; returns 0."""
+        raise self._without("cancel")
+
+    def list(self) -> int:
+        """Prints the jobs that were submitted by this program; returns 0."""
+        raise self._without("list")
+
+    def describe(self, job: str) -> int:
+        """Prints what the platform says of a job; returns 0."""
+        raise self._without("describe")
+
+    def _without(self, verb: str) -> UserError:
+        return UserError(f"--target={self.name} has no {verb}: it keeps no jobs to speak of")

@@ -1,0 +1,1 @@
+"""Vertex AI custom training: requests as data, and what sends them."""

@@ -1,0 +1,206 @@
+"""Requests to Google's REST APIs, repeated where that can help."""
+
+import json
+import random
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from cloud import extras
+from tfps.errors import RunError, UserError
+
+_EXTRA = "vertex"
+_SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_TIMEOUT = (10.0, 60.0)  # to connect, and between two bytes; seconds
+_TRANSIENT = (429, 500, 502, 503, 504)
+_FIRST_WAIT = 1.0
+_LONGEST_WAIT = 30.0
+_TRIES_SECONDS = 180.0
+_RANDOM = random.SystemRandom()
+_MOST_PAGES = 100
+
+
+class Rest:
+    """A session with Google's APIs.
+
+    Answers that ask for patience (429, 5xx) and broken connections are followed by another try,
+    after a wait that doubles each time, or as long as the answer says.
+    """
+
+    def __init__(
+        self,
+        session: Any,
+        broken: tuple[type[Exception], ...],
+        expired: tuple[type[Exception], ...] = (),
+    ):
+        """Uses a session of `requests`.
+
+        Args:
+            session: Adds the credentials; see `connect`.
+            broken: What it raises when there is no answer.
+            expired: What it raises when the credentials are not valid any more.
+        """
+        self._session = session
+        self._broken = broken
+        self._expired = expired
+
+    @classmethod
+    def connect(cls, endpoint: str, project: str) -> "Rest":
+        """A session with the credentials of this process.
+
+        Args:
+            endpoint: `http` of this machine, which gets no credentials, or empty for Google's.
+            project: What the requests are charged to.
+
+        Raises:
+            UserError: If a package or the credentials are missing.
+        """
+        requests = extras.load("requests", _EXTRA)
+        if endpoint:
+            check_endpoint(endpoint)
+            session = requests.Session()
+            session.trust_env = False  # neither a proxy nor ~/.netrc
+            return cls(session, (requests.RequestException,))
+        auth = extras.load("google.auth", _EXTRA)
+        transport = extras.load("google.auth.transport.requests", _EXTRA)
+        try:
+            credentials, _ = auth.default(_SCOPES, quota_project_id=project)
+        except auth.exceptions.DefaultCredentialsError:
+            raise UserError(
+                "there are no Google Cloud credentials; run `gcloud auth application-default "
+                "login`, set GOOGLE_APPLICATION_CREDENTIALS to a service account's key file, or "
+                "give --dry_run"
+            ) from None
+        broken = (requests.RequestException, auth.exceptions.TransportError)
+        expired = (auth.exceptions.RefreshError,)
+        return cls(transport.AuthorizedSession(credentials), broken, expired)
+
+    def get(self, url: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """What is at an address."""
+        shown = f"{url}?{urllib.parse.urlencode(query)}" if query else url
+        return self._ask("GET", shown, None, None)
+
+    def post(self, url: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a request that may well be made twice."""
+        return self._ask("POST", url, body, None)
+
+    def create(
+        self, url: str, body: Mapping[str, Any], find: Callable[[], dict[str, Any] | None]
+    ) -> dict[str, Any]:
+        """Makes something, once.
+
+        Args:
+            url: Where to.
+            body: What.
+            find: Looks for what an earlier try may have made although it seemed to fail; called
+                before every further try.
+
+        Returns:
+            What was made.
+        """
+        return self._ask("POST", url, body, find)
+
+    def pages(self, ask: Callable[[str], dict[str, Any]], items: str) -> Iterator[dict[str, Any]]:
+        """The items of all pages of an answer.
+
+        Args:
+            ask: Asks for the page of a token, the first one of an empty one.
+            items: Name of the list in each page.
+        """
+        token = ""
+        for _ in range(_MOST_PAGES):
+            page = ask(token)
+            yield from page.get(items, ())
+            token = page.get("nextPageToken", "")
+            if not token:
+                return
+
+    def _ask(
+        self,
+        method: str,
+        url: str,
+        body: Mapping[str, Any] | None,
+        find: Callable[[], dict[str, Any] | None] | None,
+    ) -> dict[str, Any]:
+        deadline = time.monotonic() + _TRIES_SECONDS
+        wait = _FIRST_WAIT
+        while True:
+            reason, asked_wait = "", 0.0
+            try:
+                answer = self._session.request(method, url, json=body, timeout=_TIMEOUT)
+            except self._expired as error:
+                raise _refusal(401, " ".join(str(error).split())) from None
+            except self._broken as error:
+                reason = type(error).__name__
+            else:
+                if answer.status_code < 400:
+                    return _decoded(answer)
+                reason = f"{answer.status_code} {_message(answer)}".strip()
+                if answer.status_code not in _TRANSIENT:
+                    raise _refusal(answer.status_code, _message(answer))
+                asked_wait = _seconds(answer.headers.get("Retry-After", ""))
+            pause = min(asked_wait or wait * _RANDOM.uniform(0.5, 1.0), _LONGEST_WAIT)
+            if time.monotonic() + pause > deadline:
+                raise RunError(
+                    f"{urllib.parse.urlsplit(url).netloc} has not answered for "
+                    f"{_TRIES_SECONDS:g} s ({reason}); try again later"
+                )
+            time.sleep(pause)
+            wait *= 2
+            if find and (found := find()):
+                return found
+
+
+def check_endpoint(endpoint: str) -> None:
+    """Refuses an address in Google's place that is not this machine's.
+
+    Raises:
+        UserError: If it is anything else.
+    """
+    parts = urllib.parse.urlsplit(endpoint)
+    if parts.scheme != "http" or parts.hostname not in _LOOPBACK or parts.path.strip("/"):
+        raise UserError(
+            f"--vertex_endpoint={endpoint}: write http://127.0.0.1:PORT; it is for a stand-in of "
+            "Vertex AI on this machine"
+        )
+
+
+def _decoded(answer: Any) -> dict[str, Any]:
+    try:
+        found = json.loads(answer.text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise RunError(
+            f"{urllib.parse.urlsplit(answer.url).netloc} answered with something else than JSON, "
+            "perhaps a proxy did; look at https_proxy"
+        )
+    return found
+
+
+def _message(answer: Any) -> str:
+    """Google's own words, in one line."""
+    try:
+        text = json.loads(answer.text)["error"]["message"]
+    except (ValueError, KeyError, TypeError):
+        text = answer.reason or ""
+    return " ".join(str(text).split())
+
+
+def _seconds(text: str) -> float:
+    return float(text) if text.isdecimal() else 0.0
+
+
+def _refusal(status: int, message: str) -> UserError:
+    mends = {
+        400: "correct what was asked for",
+        401: "get new credentials with `gcloud auth application-default login`",
+        403: "grant the account roles/aiplatform.user (and roles/logging.viewer for the tasks' "
+        "output) in --project, and enable the API aiplatform.googleapis.com there",
+        404: "look at --project, --region and the job's name",
+    }
+    return UserError(
+        f"Google Cloud refuses ({status}): {message}; {mends.get(status, 'see its message')}"
+    )

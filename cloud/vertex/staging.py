@@ -1,0 +1,50 @@
+"""What a job needs in Google Cloud Storage before it starts."""
+
+from google.api_core import exceptions
+
+from tfps.errors import UserError
+from tfps.storage import bucket_check, cloud_path, objects
+
+
+def check_region(flag: str, path: str, region: str) -> None:
+    """Refuses a bucket that is far from the job.
+
+    Args:
+        flag: What named the bucket, for messages.
+        path: `gs://` path in the bucket; any other is not looked at.
+        region: The job's.
+
+    Raises:
+        UserError: If the bucket is missing, closed, or in another region. An account that may
+            not ask where the bucket is finds nothing wrong.
+    """
+    if not cloud_path.is_cloud(path):
+        return
+    bucket, _ = cloud_path.split(path)
+    if far := bucket_check.distance(bucket, f"{flag}={path}", region):
+        raise UserError(far)
+
+
+def upload(content: bytes, path: str) -> None:
+    """Uploads a file, unless it is there; its name tells its content.
+
+    Args:
+        content: The file.
+        path: Where to, in `gs://`.
+
+    Raises:
+        UserError: If it cannot be uploaded.
+    """
+    bucket, name = cloud_path.split(path)
+    try:
+        objects.client().bucket(bucket).blob(name).upload_from_string(
+            content,
+            "application/gzip",
+            if_generation_match=0,
+            timeout=objects.TIMEOUT,
+            retry=objects.retrying(),
+        )
+    except exceptions.PreconditionFailed:
+        return  # uploaded before, perhaps by a request of this very upload
+    except objects.FAILURES as error:
+        raise objects.explain(error, f"--staging_bucket={path}") from None

@@ -1,0 +1,1 @@
+"""Searches for better settings: `--tune=configs/studies/….py`."""

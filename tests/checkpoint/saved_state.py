@@ -1,0 +1,55 @@
+"""What is compared of a store, what changes it, and how it is saved."""
+
+import threading
+
+import numpy as np
+
+from tfps.checkpoint.saver import Saver
+from tfps.lease_queue import QueueState
+from tfps.ps_calls import PsCalls
+from tfps.task_watch import TaskWatch
+
+DATA = {"records": 100}
+PATIENCE = 60.0
+
+
+def values(store):
+    """What every ps holds, piece by piece."""
+    return [piece.variable.numpy() for piece in store.pieces()]
+
+
+def whole(store):
+    """Every logical tensor of a store, slots included."""
+    tensors = {}
+    for piece in sorted(store.pieces(), key=lambda piece: piece.first):
+        tensors.setdefault(piece.name, []).append(piece.variable.numpy())
+    return {name: np.concatenate(parts) for name, parts in tensors.items()}
+
+
+def assert_equal(before, after):
+    """Bit for bit."""
+    assert set(before) == set(after)
+    for name, tensor in before.items():
+        assert np.array_equal(tensor, after[name]), name
+
+
+def train(trainer, epoch):
+    """Trains one epoch, whichever."""
+    leases = trainer.queue(epochs=epoch + 1, state=QueueState(epoch=epoch))
+    trainer.coordinator.train(leases, lambda: False, lambda progress: None)
+
+
+def saver_of(directory, store, in_background=True, largest_increment=0.3):
+    calls = PsCalls(TaskWatch({}), PATIENCE)
+    return Saver(directory, store, calls, in_background, largest_increment)
+
+
+class Gate:
+    """A save that waits before its commit, as a slow disk would let it."""
+
+    def __init__(self):
+        self.reached, self.opened = threading.Event(), threading.Event()
+
+    def __call__(self):
+        self.reached.set()
+        assert self.opened.wait(PATIENCE)

@@ -1,0 +1,52 @@
+"""A job whose chief trains nothing: it restores a checkpoint, evaluates it and saves it elsewhere.
+
+python -m cloud.local --module=tests.integration.restored_and_saved -- --copy_to=DIR …
+"""
+
+import os
+import sys
+
+from absl import flags
+
+from tfps.cluster import decode
+from trainer import entry, task
+
+flags.DEFINE_string("copy_to", None, "Job_dir of the copy.")
+
+
+def main() -> int:
+    """Acts as the chief; another task does what it always does."""
+    cluster = decode(os.environ)
+    if cluster.job != "chief":
+        return task.main()
+    task._set_up_tensorflow()
+    from tfps import strategy
+    from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
+    from tfps.checkpoint.checkpoint_writer import CheckpointWriter
+    from tfps.checkpoint.draft import Draft
+    from tfps.checkpoint.retention import Retention
+    from tfps.task_watch import TaskWatch
+    from trainer.engine import Engine
+    from trainer.inputs import identity
+    from trainer.run_inputs import RunInputs
+
+    job_dir = flags.FLAGS.job_dir
+    inputs = RunInputs.check(task._experiment(), cluster, job_dir, None)
+    executor = strategy.connect(cluster, job_dir, 120.0)
+    engine = Engine.build(inputs, executor, TaskWatch({}), 120.0)
+    retention = Retention(last=9)
+    restored, passed_over = CheckpointDirectory(job_dir, retention).restore_newest(
+        engine.store, identity(inputs.data)
+    )
+    assert restored is not None
+    assert passed_over == {}
+    draft = Draft.of(engine.store, restored.queue, restored.dataset)
+    writer = CheckpointWriter(engine.store.pieces())
+    CheckpointDirectory(flags.FLAGS.copy_to, retention).save(draft, writer)
+    evaluation = engine.evaluate(restored)
+    sys.stdout.write(f"evaluated {restored.name}: loss {evaluation.metrics['loss']:.9f}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    entry.run(main, has_lasting_threads=True)

@@ -1,0 +1,117 @@
+"""Slurm's commands as far as the batch script uses them, on this machine.
+
+`install` puts `scontrol` and `srun` into a directory for PATH. Every node is an address of the
+loopback interface. An option that the script should not use is an error. Like Slurm, `srun` passes
+SIGTERM on to every process of a step, and goes on when one of its tasks fails.
+"""
+
+import argparse
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+NODES = ("127.0.0.2", "127.0.0.3")
+
+
+def install(directory: pathlib.Path) -> None:
+    """Makes the commands."""
+    for name in ("scontrol", "srun", "sbatch", "squeue", "scancel"):
+        command = directory / name
+        command.write_text(f'#!/bin/sh\nexec {sys.executable} {__file__} {name} "$@"\n')
+        command.chmod(0o755)
+
+
+def scontrol(arguments: list[str]) -> int:
+    if arguments[:2] == ["show", "hostnames"]:
+        assert arguments[2] == os.environ["SLURM_JOB_NODELIST"] == "node[1-2]"
+        print("\n".join(NODES))
+        return 0
+    if arguments == ["show", "job", "4711"]:
+        state = pathlib.Path("state").read_text()
+        print(f"JobId=4711 JobName=criteo\n   JobState={state} ExitCode=0:0")
+        print(f"   SubmitTime=2026-11-21T10:00:00\n   WorkDir={pathlib.Path.cwd()}")
+        return 0
+    if arguments == ["requeue", os.environ.get("SLURM_JOB_ID")]:
+        pathlib.Path("requeued").touch()
+        return 0
+    print("slurm_load_jobs error: Invalid job id specified", file=sys.stderr)
+    return 1
+
+
+def srun(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--ntasks", type=int, required=True)
+    parser.add_argument("--distribution", choices=["arbitrary"], required=True)
+    parser.add_argument("--kill-on-bad-exit", choices=["0"], required=True)
+    parser.add_argument("--mpi", choices=["none"], required=True)
+    parser.add_argument("--nodes", type=int, required=True)
+    parser.add_argument("--wait", choices=["0"], required=True)
+    parser.add_argument("--cpu-bind", choices=["none"], required=True)
+    parser.add_argument("--open-mode", choices=["append"], required=True)
+    parser.add_argument("--output", default="")
+    parser.add_argument("--overlap", action="store_true", required=True)
+    parser.add_argument("--no-kill", action="store_true", required=True)
+    gpus = parser.add_mutually_exclusive_group(required=True)
+    gpus.add_argument("--gres", choices=["none"])
+    gpus.add_argument("--gpus-per-task")
+    place = next(i for i, each in enumerate(arguments) if not each.startswith("--"))
+    options = parser.parse_args(arguments[:place])
+    hosts = pathlib.Path(os.environ["SLURM_HOSTFILE"]).read_text().split()
+    assert (len(hosts), len(set(hosts))) == (options.ntasks, options.nodes)
+    tasks = [_start(arguments[place:], options.output, i, host) for i, host in enumerate(hosts)]
+
+    def pass_on(number: int, _: object) -> None:
+        for task in tasks:
+            if task.poll() is None:
+                os.killpg(task.pid, number)
+
+    signal.signal(signal.SIGTERM, pass_on)
+    while any(task.poll() is None for task in tasks):
+        time.sleep(0.02)
+    return max(task.returncode if task.returncode >= 0 else 128 - task.returncode for task in tasks)
+
+
+def _start(command: list[str], output: str, index: int, host: str) -> subprocess.Popen[bytes]:
+    own = {
+        "SLURM_PROCID": str(index),
+        "SLURMD_NODENAME": host,
+        "SLURM_NODEID": str(NODES.index(host)),
+    }
+    name = output.replace("%j", os.environ["SLURM_JOB_ID"]).replace("%t", str(index))
+    file = open(name, "ab") if output else None  # noqa: SIM115 - the task's, to its end
+    return subprocess.Popen(
+        command, env=os.environ | own, stdout=file, stderr=file, start_new_session=True
+    )
+
+
+def sbatch(arguments: list[str]) -> int:
+    """Keeps the script and numbers the job."""
+    assert arguments[0] == "--parsable"
+    pathlib.Path("submitted").write_text(sys.stdin.read())
+    pathlib.Path("state").write_text("COMPLETED")
+    print("4711;cluster")
+    return 0
+
+
+def scancel(arguments: list[str]) -> int:
+    if arguments == ["4711"]:
+        return 0
+    print(
+        f"scancel: error: Kill job error on job id {arguments[0]}: Invalid job id", file=sys.stderr
+    )
+    return 1
+
+
+def squeue(arguments: list[str]) -> int:
+    assert arguments[:2] == ["--me", "--noheader"]
+    assert arguments[-1] == "--format=%i|%T|%V|%j|%k"
+    print("4711|RUNNING|2026-11-21T10:00:00|criteo|managed-by=tfps,team=ads")
+    print("4710|PENDING|2026-11-21T09:00:00|other|(null)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(globals()[sys.argv[1]](sys.argv[2:]))

@@ -1,0 +1,56 @@
+"""The requests are those that were reviewed; `make golden` renders them anew."""
+
+import json
+
+import pytest
+from google.cloud.aiplatform_v1.types import CustomJob, HyperparameterTuningJob
+from google.protobuf import json_format
+
+from tests.golden.cases import CASES, DIRECTORY, path, rendered
+
+MESSAGES = {"vertex-tuning": HyperparameterTuningJob}
+VERTEX = sorted(name for name in CASES if name.startswith("vertex"))
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_a_request_is_as_kept(name):
+    assert rendered(name) == path(name).read_text(), "run `make golden` and look at the difference"
+
+
+def test_every_kept_request_has_its_job():
+    assert {file.stem for file in DIRECTORY.glob("*.yaml")} == set(CASES)
+
+
+@pytest.mark.parametrize("name", VERTEX)
+def test_vertex_understands_every_field(name):
+    body = json.loads(rendered(name, "json"))
+    message = MESSAGES.get(name, CustomJob).pb()
+    found = json_format.ParseDict(body, message())
+    again = json_format.MessageToDict(found, always_print_fields_with_no_presence=False)
+    assert again == _without_defaults(body)
+
+
+def _without_defaults(part):
+    """JSON as protocol buffers give it: values that are the default are not written."""
+    if isinstance(part, dict):
+        kept = {name: _without_defaults(value) for name, value in part.items()}
+        return {name: value for name, value in kept.items() if value is not False}
+    return [_without_defaults(each) for each in part] if isinstance(part, list) else part
+
+
+def test_what_differs_between_machines_is_only_machines():
+    cpu, gpu = (json.loads(rendered(f"vertex-{kind}", "json")) for kind in ("cpu", "gpu"))
+    for job in (cpu, gpu):
+        for pool in job["jobSpec"]["workerPoolSpecs"]:
+            del pool["machineSpec"]
+    assert cpu == gpu
+    assert rendered("local-cpu") == rendered("local-gpu")
+
+
+def test_the_same_program_runs_everywhere():
+    local = rendered("local-cpu")
+    for pool in json.loads(rendered("vertex-cpu", "json"))["jobSpec"]["workerPoolSpecs"]:
+        container = pool["containerSpec"]
+        assert container["command"] == ["python", "-m", "trainer.task"]
+        program = "\n- ".join([*container["command"], *container["args"]])
+        assert local.count(program) == 7

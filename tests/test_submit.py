@@ -1,0 +1,61 @@
+"""The program apart from any one platform."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+ROOT = pathlib.Path(__file__).parent.parent
+JOB = ("--config=configs/smoke.py", "--job_dir=gs://bucket/run")
+
+
+def run(*argv, absent=()):
+    """Runs the program in a process of its own, in which some packages are not installed."""
+    code = (
+        "import sys\n"
+        f"sys.modules.update(dict.fromkeys({absent!r}))\n"
+        "from cloud import submit\n"
+        "code = submit.main(sys.argv)\n"
+        "assert not any(sys.modules.get(name) for name in ('tensorflow', 'keras'))\n"
+        "sys.exit(code)\n"
+    )
+    command = [sys.executable, "-c", code, *argv]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_requests_need_no_client_no_credentials_and_no_tensorflow():
+    flags = (
+        "--project=my-project",
+        "--region=us-central1",
+        "--image=r/i",
+        "--machine=n2-standard-8",
+    )
+    absent = ("google.auth", "google.cloud.storage", "requests", "tensorflow", "kubernetes")
+    done = run("--target=vertex", *flags, "--dry_run", "--", *JOB, absent=absent)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert yaml.safe_load(done.stdout)["displayName"] == "smoke"
+
+
+@pytest.mark.parametrize("package", ["google.auth", "requests"])
+def test_the_extra_of_an_absent_package_is_named(package):
+    place = ("--target=vertex", "--project=my-project", "--region=us-central1")
+    done = run("list", *place, absent=(package,))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{package} is not installed: run `pip install 'tfps[vertex]'`" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ((), "--target is missing; give one of "),
+        (("--target=moon",), "value should be one of <local|vertex"),
+        (("--target=local", "list"), "--target=local has no list: it keeps no jobs to speak of"),
+        (("--target=local", "--project=p", "--", *JOB), "--project is of --target=vertex, not loc"),
+    ],
+)
+def test_a_wrong_target(argv, message):
+    done = run(*argv)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert message in done.stderr

@@ -1,0 +1,40 @@
+"""Writes the parameters of a checkpoint, a full one or an increment."""
+
+import posixpath
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tfps.checkpoint.increment import Increment
+from tfps.checkpoint.part_file import PREFIX
+from tfps.checkpoint.piece_writer import PieceWriter
+from tfps.checkpoint.row_writer import RowWriter
+from tfps.store.piece import Piece
+
+
+class CheckpointWriter:
+    """Writes the same pieces as often as wanted, as a TensorFlow checkpoint."""
+
+    def __init__(self, pieces: Sequence[Piece]):
+        """Makes the graphs.
+
+        Args:
+            pieces: What to write.
+        """
+        self._all = PieceWriter(pieces)
+        self._untracked = PieceWriter([piece for piece in pieces if not piece.touched])
+        self._rows = RowWriter([piece for piece in pieces if piece.touched])
+
+    def write(self, directory: str, increment: Increment | None) -> None:
+        """Writes everything, or what an increment holds; joins the indices of all that was written.
+
+        Raises:
+            tf.errors.OpError: If a ps cannot write, or is lost.
+        """
+        if increment is None:
+            written = self._all.write(directory)
+        else:
+            written = self._untracked.write(directory) + self._rows.write(directory, increment)
+        tf.raw_ops.MergeV2Checkpoints(
+            checkpoint_prefixes=written, destination_prefix=posixpath.join(directory, PREFIX)
+        )

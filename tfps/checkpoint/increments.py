@@ -1,0 +1,113 @@
+"""Decides which checkpoints are full ones, and plans the others."""
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.checkpoint.increment import Base, Increment, RowRun
+from tfps.checkpoint.ready_graph import ready_graph
+from tfps.store.piece import CHUNK_BYTES, Piece
+from tfps.store.touched_rows import TouchedRows
+
+_NUMBER_BYTES = 8  # of a touched row's number
+
+
+class Increments:
+    """The marks of touched rows, from one full checkpoint to the next.
+
+    An increment holds every row that was touched since the last full one, so none ever needs more
+    than that one.
+    """
+
+    def __init__(self, pieces: Sequence[Piece], largest: float):
+        """Makes its graphs.
+
+        Args:
+            pieces: Of the store.
+            largest: The part of a full checkpoint's bytes above which no increment is worth it.
+        """
+        self._tracked = [piece for piece in pieces if piece.touched]
+        full = sum(piece.total_bytes for piece in pieces)
+        self._other = full - sum(piece.total_bytes for piece in self._tracked)
+        self._largest = largest * full
+        self._base: Base | None = None
+        self._is_full = True
+        self._freeze = ready_graph(self._freeze_and_count)
+        self._forget = ready_graph(lambda: self._each(TouchedRows.forget))
+        self._thaw = ready_graph(lambda: self._each(TouchedRows.thaw))
+
+    def go_on_from(self, checkpoint: Checkpoint) -> None:
+        """Notes what was restored."""
+        self._base = checkpoint.base
+
+    def begin(self, is_full: bool) -> Increment | None:
+        """Decides what to save, before the parameters are looked at; the marks stay frozen.
+
+        Args:
+            is_full: Whether it must be a full checkpoint.
+
+        Returns:
+            What to hold of the tables that are tracked; None for all of everything.
+        """
+        counts = [count.numpy() for count in self._freeze()] if self._tracked else []
+        increment = None if is_full or not counts else self._plan(counts)
+        self._is_full = increment is None
+        if self._is_full and counts:
+            self._forget()
+        return increment
+
+    def end(self) -> None:
+        """Lets go of what `begin` froze."""
+        if self._tracked:
+            self._thaw()
+
+    def committed(self, checkpoint: Checkpoint) -> None:
+        """Notes what came of what `begin` decided."""
+        if self._is_full:
+            # A state that was saved already may be an increment: the marks then have no base.
+            self._base = None if checkpoint.increment else checkpoint.base
+
+    def _plan(self, counts: Sequence[np.ndarray]) -> Increment | None:
+        """The increment on the last full checkpoint, None without one or if it is too large."""
+        if self._base is None:
+            return None
+        runs = list(itertools.chain.from_iterable(map(_runs, self._tracked, counts)))
+        row_bytes = {piece.name: piece.row_bytes + _NUMBER_BYTES for piece in self._tracked}
+        size = self._other + sum(run.touched * row_bytes[run.tensor] for run in runs)
+        if size > self._largest:
+            return None
+        return Increment(self._base, tuple(row_bytes), tuple(runs))
+
+    def _freeze_and_count(self) -> list[tf.Tensor]:
+        counts = []
+        for piece in self._tracked:
+            assert piece.touched
+            with tf.device(piece.device):
+                piece.touched.freeze()
+                counts.append(piece.touched.counts(_stride(piece)))
+        return counts
+
+    def _each(self, change: Callable[[TouchedRows], None]) -> None:
+        for piece in self._tracked:
+            assert piece.touched
+            with tf.device(piece.device):
+                change(piece.touched)
+
+
+def _stride(piece: Piece) -> int:
+    """So many rows, with their numbers, fill a chunk; a multiple of 128, as their marks want it."""
+    return max(128, CHUNK_BYTES // (piece.row_bytes + _NUMBER_BYTES) // 128 * 128)
+
+
+def _runs(piece: Piece, counts: np.ndarray) -> Iterable[RowRun]:
+    """Runs whose touched rows fit a chunk, as few as neighbours can be joined to."""
+    stride, (first, last), touched = _stride(piece), piece.rows, 0
+    bounds = range(first, last, stride)
+    for bound, count in zip([*bounds, last], [*counts.tolist(), stride], strict=True):
+        if touched and touched + count > stride:
+            yield RowRun(piece.name, first, bound, touched)
+            first, touched = bound, 0
+        touched += count

@@ -1,0 +1,40 @@
+"""The checkpoint that a path names."""
+
+import posixpath
+
+import tensorflow as tf
+
+from tfps.checkpoint import commit_marker
+from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
+from tfps.checkpoint.damage import Damage
+from tfps.checkpoint.retention import Retention
+from tfps.errors import UserError
+from tfps.failures import first_line
+
+
+def named_checkpoint(path: str) -> Checkpoint:
+    """Finds a committed checkpoint; whether its files are whole shows when they are read.
+
+    Args:
+        path: `JOB_DIR/checkpoints/NAME`, or `JOB_DIR` for the newest of the job.
+
+    Raises:
+        UserError: If there is none, its commit marker is damaged, another version of tfps wrote it
+            or the storage cannot be read.
+    """
+    directory = path.rstrip("/")
+    try:
+        if not commit_marker.is_in(directory):
+            names = CheckpointDirectory(directory, Retention(last=1)).names()
+            if not names:
+                raise UserError(
+                    f"{path} holds no checkpoint; name a job's directory, or one in its "
+                    "checkpoints/ that has a commit.json"
+                )
+            directory = posixpath.join(directory, "checkpoints", names[-1])
+        return commit_marker.read(directory)
+    except Damage as damage:
+        raise UserError(f"checkpoint {directory} is damaged: {damage}; name another") from None
+    except tf.errors.OpError as error:
+        raise UserError(f"checkpoint {directory} cannot be read ({first_line(error)})") from None

@@ -1,0 +1,100 @@
+"""Loads a value from a config: a Python file or module with a function that returns it."""
+
+import importlib
+import importlib.util
+import os
+import pkgutil
+import sys
+import traceback
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, TypeVar
+
+from tfps.errors import UserError
+
+_PACKAGE = "configs"
+_T = TypeVar("_T")
+
+
+def load(path: str, flag: str, function: str, kind: type[_T]) -> _T:
+    """Loads a config and calls its function.
+
+    Args:
+        path: A file ending in `.py`; when there is no such file, the installed module of that name
+            (`configs/criteo.py` is `configs.criteo`); or a dotted module name.
+        flag: What named the path, for messages, such as `--config`.
+        function: Name of the function, which takes no arguments.
+        kind: What it returns.
+
+    Returns:
+        The function's result.
+
+    Raises:
+        UserError: If there is no such config, it has no such function, it raises, or it returns
+            something else.
+    """
+    where = f"{flag}={path}"
+    if path.endswith(".py") and os.path.isfile(path):
+        file = os.path.abspath(path)
+        module = _guarded(where, file, lambda: _execute(file))
+    else:
+        module, file = _import(path, where)
+    call = getattr(module, function, None)
+    if not callable(call):
+        raise UserError(f"{where}: it has no function {function}(); add one")
+    value = _guarded(where, file, call)
+    if not isinstance(value, kind):
+        raise UserError(
+            f"{where}: {function}() returned {type(value).__name__}, "
+            f"not a {kind.__module__}.{kind.__name__}"
+        )
+    return value
+
+
+def _execute(file: str) -> ModuleType:
+    """Runs a file as a module; it is registered, since dataclasses look their module up."""
+    name = "tfps_config_" + os.path.splitext(os.path.basename(file))[0]
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _import(path: str, where: str) -> tuple[ModuleType, str]:
+    name = path.removesuffix(".py").replace("/", ".").lstrip(".")
+    try:
+        spec = importlib.util.find_spec(name) if name else None
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None or spec.origin is None:
+        raise UserError(f"{where}: no such file or module; {_installed()}")
+    return _guarded(where, spec.origin, lambda: importlib.import_module(name)), spec.origin
+
+
+def _installed() -> str:
+    spec = importlib.util.find_spec(_PACKAGE)
+    locations = list(spec.submodule_search_locations or ()) if spec else []
+    modules = [each.name for each in pkgutil.iter_modules(locations) if not each.ispkg]
+    names = [f"{_PACKAGE}/{name}.py" for name in modules]
+    return f"installed configs: {', '.join(sorted(names)) or 'none'}"
+
+
+def _guarded(where: str, file: str, call: Callable[[], Any]) -> Any:
+    """Calls into a config, whose exceptions become one message with its file and line."""
+    try:
+        return call()
+    except Exception as error:
+        if isinstance(error, SyntaxError):
+            line, reason = error.lineno, f"SyntaxError: {error.msg}"
+            file = error.filename or file
+        else:
+            frames = traceback.extract_tb(error.__traceback__)
+            lines = [frame.lineno for frame in frames if frame.filename == file]
+            line = lines[-1] if lines else None
+            kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+            reason = f"{kind}{error}"
+        at = f"{file} line {line}" if line else file
+        raise UserError(f"{where}: {at}: {reason}") from None

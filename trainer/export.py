@@ -1,0 +1,97 @@
+"""Exports a model from a checkpoint, in one process, whatever cluster has trained it.
+
+    python -m trainer.export --checkpoint=JOB_DIR --config=configs/census.py --output=DIR
+
+`--checkpoint` is a job's directory, for its newest checkpoint, or `JOB_DIR/checkpoints/NAME`.
+Config and overrides must be those of the job. The output is what a run exports at its end.
+"""
+
+import trainer.quiet_tensorflow  # noqa: F401 - it loads TensorFlow  # isort: skip
+
+import posixpath
+import sys
+
+import tensorflow as tf
+from absl import flags, logging
+
+from tfps import config, overrides
+from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
+from tfps.checkpoint.damage import Damage
+from tfps.checkpoint.named_checkpoint import named_checkpoint
+from tfps.checkpoint.retention import Retention
+from tfps.errors import UserError
+from tfps.experiment import Experiment
+from tfps.export import export
+from tfps.failures import first_line
+from tfps.model import StatelessModel
+from tfps.storage import preflight
+from tfps.storage.preflight import Use
+from tfps.store.parameter_store import ParameterStore
+from tfps.store.rules import Rules
+from trainer import entry
+
+_DEVICE = "/device:CPU:0"
+
+
+def export_checkpoint(experiment: Experiment, checkpoint: Checkpoint, output: str) -> None:
+    """Exports the model that a checkpoint holds.
+
+    Args:
+        experiment: The job's.
+        checkpoint: Of parameters on any number of ps. This process needs memory for all of them,
+            slots included, and for the tables once more.
+        output: Directory to write; one that exists is replaced.
+
+    Raises:
+        UserError: If the checkpoint is another experiment's, or damaged, or the output cannot be
+            written.
+        RunError: If the checkpoint cannot be read.
+    """
+    task, train = experiment.task, experiment.train
+    model = StatelessModel(task, train.seed, train.dense_table_bytes)
+    store = ParameterStore(model, Rules.of(task, model), [_DEVICE], train.seed, slots=1)
+    job_dir = posixpath.dirname(posixpath.dirname(checkpoint.path))
+    try:
+        CheckpointDirectory(job_dir, Retention(last=1)).restore(
+            checkpoint, store, checkpoint.dataset
+        )
+    except Damage as damage:
+        raise UserError(
+            f"checkpoint {checkpoint.path} is damaged: {damage}; name another with --checkpoint"
+        ) from None
+    try:
+        export(task, model, store, output)
+    except tf.errors.OpError as error:
+        raise UserError(f"--output={output} cannot be written: {first_line(error)}") from None
+
+
+def main() -> None:
+    """Exports what the flags name and says what it was."""
+    values = flags.FLAGS
+    logging.set_verbosity(logging.WARNING)  # not how TensorFlow writes a SavedModel
+    preflight.check(
+        [Use("--checkpoint", values.checkpoint), Use("--output", values.output, writes=True)]
+    )
+    if tf.io.gfile.exists(values.output) and not values.overwrite:
+        raise UserError(f"--output={values.output} exists; name another, or say --overwrite")
+    experiment = overrides.apply(config.load(values.config), values.set)
+    checkpoint = named_checkpoint(values.checkpoint)
+    export_checkpoint(experiment, checkpoint, values.output)
+    sys.stdout.write(
+        f"checkpoint: {checkpoint.path}, {checkpoint.queue.trained:,} records trained\n"
+        f"export: {values.output}\n"
+    )
+
+
+def _define_flags() -> None:
+    flags.DEFINE_string("checkpoint", None, "Job's directory, or a checkpoint's.", required=True)
+    flags.DEFINE_string("config", None, "Config of the job.", required=True)
+    flags.DEFINE_multi_string("set", [], "Override of a config's field: task.dim=8.")
+    flags.DEFINE_string("output", None, "Directory to export to.", required=True)
+    flags.DEFINE_boolean("overwrite", False, "Replace the output.")
+
+
+if __name__ == "__main__":
+    _define_flags()
+    entry.run(main)
