@@ -25,8 +25,9 @@ def main() -> None:
     for config in dict.fromkeys(run["config"] for run in runs):
         figure, panels = plt.subplots(1, 2, figsize=(12, 4.5), sharey=True)
         mine = [run for run in runs if run["config"] == config]
-        for mode in dict.fromkeys(run["mode"] for run in mine):
-            of_mode = [run["points"] for run in mine if run["mode"] == mode]
+        names = {id(run): " ".join([run["mode"], *run["set"]]) for run in mine}
+        for mode in dict.fromkeys(names.values()):
+            of_mode = [run["points"] for run in mine if names[id(run)] == mode]
             medians = [
                 [statistics.median(values) for values in zip(*points, strict=True)]
                 for points in zip(*of_mode, strict=True)

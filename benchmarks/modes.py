@@ -53,7 +53,8 @@ def main() -> int:
     flags = parser.parse_args()
     done = read(flags.output)
     for seed, mode in itertools.product(range(flags.seeds), flags.modes):
-        wanted = {"config": flags.config, "mode": mode, "seed": seed, "slowed": flags.straggler}
+        wanted = {"config": flags.config, "mode": mode, "set": flags.set, "seed": seed}
+        wanted["slowed"] = flags.straggler
         if any(wanted.items() <= run.items() for run in done):
             continue
         run = {**wanted, **measure(flags, mode, seed)}
@@ -150,19 +151,18 @@ def _worker(launcher: int) -> psutil.Process | None:
 
 def table(runs: list[dict[str, Any]]) -> list[str]:
     """For each mode, medians over the seeds, with least and greatest."""
-    lines = ["| config | mode | slowed | runs | examples/s | AUC |", "|---|---|---|---|---|---|"]
-    keys = dict.fromkeys((run["config"], run["mode"], run["slowed"]) for run in runs)
-    for config, mode, slowed in keys:
-        mine = [
-            run
-            for run in runs
-            if (run["config"], run["mode"], run["slowed"]) == (config, mode, slowed)
-        ]
+    lines = ["| config | mode | set | slowed | runs | examples/s | AUC |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    by_case: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for run in runs:
+        slowed = "yes" if run["slowed"] else ""
+        case = (run["config"], run["mode"], " ".join(run["set"]), slowed)
+        by_case.setdefault(case, []).append(run)
+    for case, mine in by_case.items():
         speeds = [run["examples_per_second"] for run in mine]
         aucs = [run["points"][-1][2] for run in mine if run["points"]]
         found = _spread(aucs, ".5f") if aucs else ""
-        cells = (config, mode, "yes" if slowed else "", len(mine), _spread(speeds, ",.0f"), found)
-        lines.append(f"| {' | '.join(map(str, cells))} |")
+        lines.append(f"| {' | '.join(case)} | {len(mine)} | {_spread(speeds, ',.0f')} | {found} |")
     return lines
 
 
