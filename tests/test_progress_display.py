@@ -1,7 +1,7 @@
 import io
 import logging
 
-from tfps.coordinator import Progress
+from tfps.progress import Progress
 from trainer import progress_display
 from trainer.progress_display import ProgressDisplay
 

@@ -14,9 +14,13 @@ from tfps.data.record_source import RecordSource
 from tfps.epoch_order import EpochOrder
 from tfps.executor import LocalExecutor
 from tfps.lease_queue import LeaseQueue, QueueState
+from tfps.local_training import LocalTraining
+from tfps.mode import BOUNDED, LOCAL_SGD
 from tfps.model import StatelessModel
 from tfps.step import Step
+from tfps.store.clocks import Clocks
 from tfps.store.parameter_store import ParameterStore
+from tfps.store.rounds import Rounds
 from tfps.store.rules import Rules
 from tfps.task_watch import TaskWatch
 from trainer.generate import generate
@@ -55,6 +59,8 @@ class Trainer:
         watch=None,
         stall_seconds=60,
         locate=None,
+        mode=None,
+        members=0,
         **train,
     ):
         experiment = get_config()
@@ -65,6 +71,7 @@ class Trainer:
                 experiment.data, shuffle_buffer=shuffle_buffer, max_bad_records=max_bad_records
             ),
             train=dataclasses.replace(experiment.train, seed=seed, **train),
+            mode=mode or experiment.mode,
         )
         self.manifest = manifest
         self.task = self.experiment.task
@@ -74,8 +81,15 @@ class Trainer:
         rules = Rules.of(self.task, self.model)
         settings = self.experiment.train
         self.store = ParameterStore(
-            self.model, rules, devices, seed, slots(executor), settings.wire_dtype
+            self.model,
+            rules,
+            devices,
+            seed,
+            members or slots(executor),
+            settings.wire_dtype,
+            self.experiment.mode.staleness_power,
         )
+        self.barrier = self._barrier(members) if members else None
         self.step = Step(self.task, self.model, self.store, settings.jit_compile)
         # Unrolled less than in a run: tracing is most of what a test costs.
         self.closures = Closures(
@@ -84,6 +98,8 @@ class Trainer:
             self.store.progress,
             self.model.prediction_names,
             executor.worker_index,
+            self.barrier,
+            self._local(),
             unroll=2,
             locate=locate or (lambda path: path),
         )
@@ -95,7 +111,20 @@ class Trainer:
             self.watch,
             settings,
             stall_seconds,
+            self.experiment.mode.unrecorded_batches(settings.pipeline_depth),
         )
+
+    def _local(self):
+        mode = self.experiment.mode
+        if mode.name != LOCAL_SGD:
+            return None
+        return LocalTraining(self.step, self.store, 1, mode.sync_every)
+
+    def _barrier(self, members):
+        mode = self.experiment.mode
+        if mode.name == BOUNDED:
+            return Clocks(self.store, members, mode.max_staleness)
+        return Rounds(self.store, members, mode.backup_workers)
 
     def steps(self):
         return self.store.steps()

@@ -6,13 +6,16 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfps.barrier_training import BarrierTraining
 from tfps.data import records
 from tfps.data.readable_batches import readable_batches
 from tfps.data.record_source import RecordSource, untouched
 from tfps.epoch_order import EpochOrder
 from tfps.experiment import Experiment
+from tfps.local_training import LocalTraining
 from tfps.read_ahead import ReadAhead, ReadBatch
 from tfps.step import Step, batch_records
+from tfps.store.barrier import Barrier
 from tfps.store.lease_progress import LeaseProgress
 
 State = tuple[Any, ...]
@@ -47,6 +50,8 @@ class Closures:
         progress: LeaseProgress,
         prediction_names: Sequence[str],
         worker_index: Callable[[], tf.Tensor],
+        barrier: Barrier | None = None,
+        local: LocalTraining | None = None,
         unroll: int = 10,
         locate: Callable[[tf.Tensor], tf.Tensor] = lambda path: path,
     ):
@@ -58,6 +63,8 @@ class Closures:
             progress: Where a lease's progress is kept.
             prediction_names: Names of the task's predictions.
             worker_index: Called in a closure, gives the index of the worker that runs it.
+            barrier: Where workers wait for each other; None where nobody does.
+            local: Makes several steps between a pull and its push; None for one.
             unroll: Steps in one turn of a loop; each turn costs messages to every ps.
             locate: Gives the path from which a worker reads a shard.
         """
@@ -75,9 +82,19 @@ class Closures:
         self._may_be_bad = experiment.data.max_bad_records > 0
         self._step = step
         self._progress = progress
+        may_repeat = experiment.mode.backup_workers > 0
+        # Batches without records that may be read behind a lease.
+        self._read_behind = 1 if barrier and may_repeat else self._pipeline_depth
+        self._at_barrier = BarrierTraining(step, barrier, unroll, may_repeat) if barrier else None
+        self._local = local
+        train = self._train_at_barrier if barrier else self._train
+        if local:
+            train = self._train_locally
         source = RecordSource.signature()
         self.train = tf.function(
-            self._train, input_signature=[source, tf.TensorSpec([4], tf.int64)], autograph=False
+            train,
+            input_signature=[source, tf.TensorSpec([4], tf.int64)],
+            autograph=False,
         )
         self.open = tf.function(
             self._open, input_signature=[source, tf.TensorSpec([], tf.int64)], autograph=False
@@ -116,6 +133,36 @@ class Closures:
         state = tf.while_loop(more_than(self._unroll), several, state)
         _, unrecorded, bad_step, *_ = tf.while_loop(more_than(1), one, state)
         record(unrecorded)
+        return self._result(slot, bad_step, worker, start)
+
+    def _train_at_barrier(self, source: RecordSource, lease: tf.Tensor) -> tf.Tensor:
+        assert self._at_barrier is not None
+        start, worker = tf.timestamp(), self._worker_index()
+        first, count, seed, slot = tf.unstack(lease)
+        token, steps = self._at_barrier.begin(slot, worker)
+        begun = first // self._batch_size + steps
+        end = -(-(first + count) // self._batch_size)
+        read, draw = self._reader(source, seed, begun, end), functools.partial(_draw, seed)
+        token, bad_step = self._at_barrier.train(token, read, begun, end, draw)
+        with tf.control_dependencies([token]):
+            return self._result(slot, bad_step, worker, start)
+
+    def _train_locally(self, source: RecordSource, lease: tf.Tensor) -> tf.Tensor:
+        assert self._local is not None
+        start, worker = tf.timestamp(), self._worker_index()
+        first, count, seed, slot = tf.unstack(lease)
+        begun = first // self._batch_size + self._progress.begin(slot, worker)
+        end = -(-(first + count) // self._batch_size)
+        read, draw = self._reader(source, seed, begun, end), functools.partial(_draw, seed)
+        record = functools.partial(self._progress.advance, slot, worker)
+        bad_step = self._local.train(read, begun, end, draw, record)
+        with tf.control_dependencies([bad_step]):
+            return self._result(slot, bad_step, worker, start)
+
+    def _result(
+        self, slot: tf.Tensor, bad_step: tf.Tensor, worker: tf.Tensor, start: tf.Tensor
+    ) -> tf.Tensor:
+        """What the closure returns that has trained a lease."""
         trained = self._progress.slot(slot)
         with tf.control_dependencies([trained]):
             seconds = tf.timestamp() - start
@@ -137,7 +184,7 @@ class Closures:
         with tf.control_dependencies(newest.batch.arrived()):
             pushed = tf.identity(unrecorded)
         record(pushed)
-        records, draw = batch_records(due.labels), tf.stack([seed, step * _DRAWS])
+        records, draw = batch_records(due.labels), _draw(seed, step)
 
         def train() -> tf.Tensor:
             return self._step.train(due.batch, draw)
@@ -157,7 +204,7 @@ class Closures:
         features, labels, threads = self._features, self._labels, self._parse_threads
         order = self._batch_size, self._block_batches, seed, (begun, end)
         if not self._may_be_bad:
-            empty = self._pipeline_depth
+            empty = self._read_behind
             good = iter(records.batches(source, features, labels, *order, empty, threads))
             return lambda: ReadBatch(*next(good))
         readable = iter(readable_batches(source, features, labels, *order, threads))
@@ -201,3 +248,8 @@ class Closures:
         state = (0, tf.zeros([], tf.float64), labels, predictions)
         _, loss_sum, *arrays = tf.while_loop(lambda step, *_: step < total, one, state)
         return loss_sum, *({name: x.concat() for name, x in some.items()} for some in arrays)
+
+
+def _draw(seed: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
+    """What random layers draw from in a step, `[2]` int64."""
+    return tf.stack([seed, step * _DRAWS])

@@ -1,7 +1,7 @@
 """Hands leases to workers and waits for them."""
 
 import concurrent.futures
-import dataclasses
+import functools
 import itertools
 import logging
 import math
@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps import failures
+from tfps.barrier_members import BarrierMembers
 from tfps.closures import Closures
 from tfps.data import bad_record
 from tfps.data.record_source import RecordSource
@@ -24,6 +25,7 @@ from tfps.lease import Lease
 from tfps.lease_length import LeaseLength
 from tfps.lease_queue import LeaseQueue
 from tfps.lease_warmer import LeaseWarmer
+from tfps.progress import Progress
 from tfps.ps_calls import PsCalls
 from tfps.store.lease_progress import LeaseProgress, SlotProgress
 from tfps.task_watch import TaskWatch
@@ -32,23 +34,6 @@ from tfps.worker_shares import WorkerShares
 
 POLL_SECONDS = 0.25
 _log = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True)
-class Progress:
-    """How far the training has come.
-
-    Attributes:
-        epoch: From 0.
-        examples: Records trained since the run began, those of unfinished leases included.
-        examples_per_second: At steady state.
-        loss: Mean loss of the records trained since the last report, None when there were none.
-    """
-
-    epoch: int
-    examples: int
-    examples_per_second: float
-    loss: float | None
 
 
 class Coordinator:
@@ -68,6 +53,8 @@ class Coordinator:
         watch: TaskWatch,
         train: Train,
         stall_seconds: float,
+        unrecorded_batches: int,
+        members: BarrierMembers | None = None,
     ):
         self.throughput = Throughput()
         self.lease_length = LeaseLength()
@@ -75,17 +62,19 @@ class Coordinator:
         self._executor = executor
         self._closures = closures
         self._progress = progress
+        self._members = members
         self._watch = watch
         self._ps_calls = PsCalls(watch, stall_seconds)
         self._batch_size = train.batch_size
         # What a lost worker may have pushed without having recorded it.
-        self._most_unrecorded = train.batch_size * (1 + train.pipeline_depth)
+        self._most_unrecorded = train.batch_size * unrecorded_batches
         self._diagnosis = Diagnosis(watch)
         self._warmer = LeaseWarmer(executor, closures, train.batch_size)
         self._stall_seconds = stall_seconds
         self._in_flight: dict[concurrent.futures.Future, tuple[int, Lease]] = {}
-        self._free_slots = list(range(slots(executor)))
-        self._ended_early = [0] * slots(executor)  # closures of the lease in each slot
+        leases = slots(executor, bool(members))
+        self._free_slots = list(range(leases))
+        self._ended_early = [0] * leases  # closures of the lease in each slot
         self._rows: list[SlotProgress] = []
         self._down: set[str] = set()
         self._loss_of_finished = 0.0
@@ -120,13 +109,15 @@ class Coordinator:
         last_examples, last_change = -1, time.monotonic()
         has_begun = False
         while True:
+            leases: list[Lease] = []
             while (
-                self._free_slots
+                len(leases) < len(self._free_slots)
                 and not (has_begun and pause())
                 and (lease := queue.take(self._steps_of_next(queue, due)))
             ):
-                self._schedule(lease)
+                leases.append(lease)
                 has_begun = True
+            self._schedule(leases)
             if not self._in_flight:
                 break
             done, _ = concurrent.futures.wait(
@@ -179,11 +170,15 @@ class Coordinator:
         left, seconds = -(-queue.left // self._batch_size), due - time.monotonic()
         return self.lease_length.within(left, len(self._executor.workers), seconds)
 
-    def _schedule(self, lease: Lease) -> None:
-        slot = self._free_slots.pop()
-        self._ps_calls("preparing a lease", lambda: self._progress.clear(slot))
-        self._ended_early[slot] = 0
-        self._send(slot, lease)
+    def _schedule(self, leases: Sequence[Lease]) -> None:
+        given = [(self._free_slots.pop(), lease) for lease in leases]
+        for slot, _ in given:
+            self._ps_calls("preparing a lease", functools.partial(self._progress.clear, slot))
+            self._ended_early[slot] = 0
+        if self._members:
+            self._members.work_for([slot for slot, _ in [*given, *self._in_flight.values()]])
+        for slot, lease in given:
+            self._send(slot, lease)
 
     def _send(self, slot: int, lease: Lease) -> None:
         numbers = tf.constant([lease.first, lease.records, lease.seed, slot], tf.int64)
@@ -242,7 +237,11 @@ class Coordinator:
             for slot, lease in self._in_flight.values():
                 examples += self._trained(lease, self._rows[slot])
                 loss += self._rows[slot].loss_sum
-        self._diagnosis.note(dict(self._in_flight.values()), self._rows)
+        held = dict(self._in_flight.values())
+        if self._members and held:  # of several who wait, those for whom the others do
+            awaited = self._members.poll(self._rows)
+            held = {slot: held[slot] for slot in held if slot in awaited}
+        self._diagnosis.note(held, self._rows)
         self.throughput.update(examples)
         new_examples, new_loss = examples - self._reported[0], loss - self._reported[1]
         self._reported = examples, loss
@@ -270,9 +269,14 @@ class Coordinator:
             raise self._diagnosis.stall(what, seconds)
 
 
-def slots(executor: Executor) -> int:
-    """Closures that may be in flight: one running and one waiting per worker."""
-    return 2 * len(executor.workers)
+def slots(executor: Executor, at_barrier: bool = False) -> int:
+    """Closures that may be in flight.
+
+    One running and one waiting per worker; none waits where workers wait for each other, since
+    they would wait for it, too.
+    """
+    workers = len(executor.workers)
+    return workers if at_barrier else 2 * workers
 
 
 def _worker(row: SlotProgress) -> str:

@@ -3,6 +3,7 @@
 import dataclasses
 
 from tfps.errors import UserError
+from tfps.mode import Mode
 from tfps.task import Task
 
 WIRE_DTYPES = ("float32", "bfloat16")
@@ -108,12 +109,14 @@ class Experiment:
         task: The user's task.
         data: Where the records are.
         train: How to train.
+        mode: How the workers' updates come together.
     """
 
     name: str
     task: Task
     data: Data = dataclasses.field(default_factory=Data)
     train: Train = dataclasses.field(default_factory=Train)
+    mode: Mode = dataclasses.field(default_factory=Mode)
 
 
 def _refuse_less(settings: Data | Train, part: str, **least: int) -> None:

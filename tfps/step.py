@@ -6,9 +6,12 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfps.model import Features, Labels, StatelessModel
+from tfps.model import Features, Labels, Lookup, StatelessModel
 from tfps.named_predictions import named_predictions
-from tfps.store.parameter_store import ParameterStore, Pulled
+from tfps.store.gradients import Gradients
+from tfps.store.lookup_rows import rows_by_group, rows_by_lookup
+from tfps.store.parameter_store import ParameterStore
+from tfps.store.pulled import Pulled
 from tfps.task import Task
 
 
@@ -61,22 +64,31 @@ class Step:
         self._devices = devices
         # Traced once, however many steps a closure is unrolled into.
         self._compute = tf.function(
-            self._gradients, jit_compile=jit_compile or None, autograph=False
+            self._computed, jit_compile=jit_compile or None, autograph=False
         )
 
-    def pull(self, features: Features, labels: Labels) -> Batch:
+    def pull(self, features: Features, labels: Labels, after: Sequence[tf.Tensor] = ()) -> Batch:
         """Fetches what a batch needs to be trained.
 
         Args:
             features: By name, `[batch, *shape]`.
             labels: By name, `[batch, *shape]`.
+            after: What each ps waits for before it reads.
         """
-        lookups = [
+        return Batch(features, labels, self._store.pull(self.lookups(features, labels), after))
+
+    def lookups(self, features: Features, labels: Labels) -> list[Lookup]:
+        """What a batch asks of the tables to be trained, on all devices.
+
+        Args:
+            features: By name, `[batch, *shape]`.
+            labels: By name, `[batch, *shape]`.
+        """
+        return [
             lookup
             for part, _ in self._parts(features, labels)
             for lookup in self._model.lookups(part, training=True)
         ]
-        return Batch(features, labels, self._store.pull(lookups))
 
     def train(self, batch: Batch, seed: tf.Tensor) -> tf.Tensor:
         """Computes a batch's gradients, on all devices, and pushes them once.
@@ -88,8 +100,22 @@ class Step:
         Returns:
             The loss (scalar float32, the model's own losses included).
         """
+        loss, gradients = self.gradients(batch, seed)
+        self._store.push(*gradients)
+        return loss
+
+    def gradients(self, batch: Batch, seed: tf.Tensor) -> tuple[tf.Tensor, Gradients]:
+        """Computes a batch's gradients, on all devices.
+
+        Args:
+            batch: What `pull` returned.
+            seed: `[2]` int64, from which random layers draw.
+
+        Returns:
+            The loss, as `train` does, and the gradients.
+        """
         pulled = batch.pulled
-        rows = self._store.rows(pulled)
+        rows = rows_by_lookup(self._store.layout, pulled)
         parts = self._parts(batch.features, batch.labels)
         each = len(rows) // len(parts)
         results = []
@@ -103,8 +129,9 @@ class Step:
                     )
                 )
         loss, dense, rows, state = _mean(results, [batch_records(labels) for _, labels in parts])
-        self._store.push(pulled, dense, self._store.by_group(pulled, rows), state)
-        return loss
+        return loss, Gradients(
+            pulled, dense, rows_by_group(self._store.layout, pulled, rows), state
+        )
 
     def predict(self, features: Features, labels: Labels) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Evaluates one batch without changing anything.
@@ -117,7 +144,7 @@ class Step:
         forward = self._model.forward(
             pulled.dense,
             pulled.state,
-            self._store.rows(pulled),
+            rows_by_lookup(self._store.layout, pulled),
             tf.zeros([2], tf.int64),
             features,
             labels,
@@ -137,7 +164,7 @@ class Step:
             for first, end in itertools.pairwise(bounds)
         ]
 
-    def _gradients(
+    def _computed(
         self,
         parameters: tuple[list[tf.Tensor], list[tf.Tensor]],
         state: list[tf.Tensor],

@@ -3,14 +3,21 @@
 import dataclasses
 import time
 
+from tfps.barrier_members import BarrierMembers
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.closures import Closures
 from tfps.coordinator import Coordinator, slots
 from tfps.data.record_source import RecordSource
 from tfps.evaluations import Evaluation
 from tfps.executor import Executor
+from tfps.local_training import LocalTraining
+from tfps.mode import LOCAL_SGD, SYNC, Mode
+from tfps.ps_calls import PsCalls
 from tfps.step import Step
+from tfps.store.barrier import Barrier
+from tfps.store.clocks import Clocks
 from tfps.store.parameter_store import ParameterStore
+from tfps.store.rounds import Rounds
 from tfps.task_metrics import task_metrics
 from tfps.task_watch import TaskWatch
 from trainer.inputs import identity
@@ -25,11 +32,13 @@ class Engine:
         inputs: What it was made from.
         store: The parameters.
         coordinator: Gives closures to the executor.
+        members: Whom workers wait for; None where nobody waits.
     """
 
     inputs: RunInputs
     store: ParameterStore
     coordinator: Coordinator
+    members: BarrierMembers | None
 
     @classmethod
     def build(
@@ -43,23 +52,49 @@ class Engine:
             watch: Tells which tasks are lost.
             stall_seconds: Limit for the next batch.
         """
-        experiment, model = inputs.experiment, inputs.model
+        experiment, model, mode = inputs.experiment, inputs.model, inputs.mode
         train = experiment.train
+        waits = mode.waits and inputs.cluster.job == "chief"
+        leases = slots(executor, waits)
         store = ParameterStore(
-            model, inputs.rules, executor.devices, train.seed, slots(executor), train.wire_dtype
+            model,
+            inputs.rules,
+            executor.devices,
+            train.seed,
+            leases,
+            train.wire_dtype,
+            mode.staleness_power,
         )
         # One GPU or none needs no names: TensorFlow places what it can on the GPU.
         gpus = [f"/device:GPU:{k}" for k in range(executor.gpus)] if executor.gpus > 1 else [""]
+        step = Step(experiment.task, model, store, train.jit_compile, gpus)
+        local = barrier = members = None
+        if mode.name == LOCAL_SGD:
+            local = LocalTraining(step, store, len(executor.workers), mode.sync_every)
+        if waits:
+            barrier = _barrier(mode, store, leases)
+            ps_calls = PsCalls(watch, stall_seconds)
+            members = BarrierMembers(barrier, watch, ps_calls, mode.round_seconds)
         closures = Closures(
             experiment,
-            Step(experiment.task, model, store, train.jit_compile, gpus),
+            step,
             store.progress,
             model.prediction_names,
             executor.worker_index,
+            barrier,
+            local,
             locate=inputs.staged.locate,
         )
-        coordinator = Coordinator(executor, closures, store.progress, watch, train, stall_seconds)
-        return cls(inputs, store, coordinator)
+        unrecorded = mode.unrecorded_batches(train.pipeline_depth)
+        coordinator = Coordinator(
+            executor, closures, store.progress, watch, train, stall_seconds, unrecorded, members
+        )
+        return cls(inputs, store, coordinator, members)
+
+    def stop(self) -> None:
+        """Ends what goes on beside the closures."""
+        if self.members:
+            self.members.stop()
 
     def evaluate(self, checkpoint: Checkpoint) -> Evaluation:
         """Evaluates the parameters on all evaluation shards, every record once.
@@ -89,3 +124,10 @@ class Engine:
             seconds=round(time.monotonic() - began, 3),
             dataset=identity(data),
         )
+
+
+def _barrier(mode: Mode, store: ParameterStore, members: int) -> Barrier:
+    """Where the workers of a mode wait for each other."""
+    if mode.name == SYNC:
+        return Rounds(store, members, mode.backup_workers)
+    return Clocks(store, members, mode.max_staleness)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 from tqdm import tqdm
 
 if TYPE_CHECKING:  # its module loads TensorFlow, before which stderr is to be set up
-    from tfps.coordinator import Progress
+    from tfps.progress import Progress
 
 _BAR_SECONDS = 0.5
 _ERASE_LINE = "\x1b[2K"

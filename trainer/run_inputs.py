@@ -15,6 +15,8 @@ from tfps.data.manifest import Manifest
 from tfps.data.staged_shards import StagedShards
 from tfps.errors import UserError
 from tfps.experiment import Experiment
+from tfps.mode import Mode
+from tfps.mode_suitability import refuse_unsuitable
 from tfps.model import StatelessModel
 from tfps.placement import check_memory
 from tfps.storage import preflight
@@ -32,6 +34,7 @@ class RunInputs:
     Attributes:
         experiment: What to train.
         cluster: On which tasks.
+        mode: How the workers' updates come together.
         job_dir: Where to write.
         export: Where the exported model goes.
         data: The training data.
@@ -45,6 +48,7 @@ class RunInputs:
 
     experiment: Experiment
     cluster: Cluster
+    mode: Mode
     job_dir: str
     export: str
     data: Manifest
@@ -76,10 +80,10 @@ class RunInputs:
             export: Where the exported model goes; empty for JOB_DIR/export.
 
         Raises:
-            UserError: If the data, the model, an optimizer or the job_dir cannot be used, or the
-                parameters do not fit the ps.
+            UserError: If the mode, the data, the model, an optimizer or the job_dir cannot be used,
+                or the parameters do not fit the ps.
         """
-        task = experiment.task
+        task, mode = experiment.task, experiment.mode.on(cluster)
         preflight.check(
             [
                 Use("--train_data", experiment.data.train),
@@ -100,6 +104,7 @@ class RunInputs:
         check_metrics(task, model.prediction_names)
         best_metric = BestMetric.of(train.best_metric, metric_names(task))
         rules = Rules.of(task, model)
+        refuse_unsuitable(mode, experiment, model, rules)
         layout = StoreLayout.of(model, rules, max(1, len(cluster.ps)))
         if ps_memory is not None:
             workers = max(1, len(cluster.workers))
@@ -107,6 +112,7 @@ class RunInputs:
         return cls(
             experiment,
             cluster,
+            mode,
             job_dir,
             export or posixpath.join(job_dir, "export"),
             data,
@@ -121,7 +127,7 @@ class RunInputs:
     def report_fields(self) -> dict[str, Any]:
         """The report's fields at the beginning of a run."""
         return {
-            "mode": "local" if self.cluster.is_local else "async",
+            "mode": self.mode.name,
             "config": self.experiment.name,
             "cluster": {"workers": len(self.cluster.workers), "ps": len(self.cluster.ps)},
             "versions": {
@@ -143,6 +149,7 @@ class RunInputs:
             "epochs": 0,
             "steps": 0,
             "staleness": {"mean": 0.0, "histogram": []},
+            "rounds": None,
             "steps_per_lease": 0,
             "pipeline_depth": self.experiment.train.pipeline_depth,
             "loss_scale": None,

@@ -21,7 +21,7 @@ from absl import flags
 from tfps.cluster import Cluster, decode
 from tfps.errors import EXIT_OK, EXIT_RUN, UserError, WorkersChangedError
 from tfps.storage import settings
-from trainer import entry, field_flags, terminal
+from trainer import entry, field_flags, mode_flags, terminal
 from trainer.job_paths import JobPaths
 from trainer.platform import Platform
 from trainer.progress_display import ProgressDisplay
@@ -57,12 +57,6 @@ flags.DEFINE_boolean(
 )
 flags.DEFINE_string(
     "ps_memory", None, "Memory of one ps, e.g. 16GiB; a run that needs more is refused."
-)
-flags.DEFINE_enum(
-    "mode",
-    None,
-    ["async", "local"],
-    "async needs a cluster, local none; default: as TF_CONFIG says.",
 )
 flags.DEFINE_integer(
     "intra_op_threads", 0, "Threads within one operation; 0: TensorFlow's choice.", 0
@@ -158,11 +152,6 @@ def _check_flags(cluster: Cluster) -> None:
             "this task is the evaluator of a job without workers and ps, which evaluates in its "
             "one process: leave the evaluator out of the job"
         )
-    if _FLAGS.mode == "async" and cluster.is_local:
-        raise UserError(
-            "--mode=async needs a cluster, but TF_CONFIG names none; use --mode=local, or start a "
-            "local cluster with python -m cloud.local"
-        )
     if _FLAGS.inter_op_threads == 1 and not cluster.is_local:
         raise UserError(
             "--inter_op_threads=1: a task of a cluster needs 2 or more, since one waits while a "
@@ -173,8 +162,6 @@ def _check_flags(cluster: Cluster) -> None:
             f"--min_workers={_FLAGS.min_workers}, but TF_CONFIG names {len(cluster.workers)} "
             "workers; ask for no more than there are"
         )
-    if _FLAGS.mode == "local" and not cluster.is_local:
-        raise UserError("--mode=local, but TF_CONFIG names a cluster; unset one of them")
     if cluster.workers and not cluster.ps:
         raise UserError(
             f"TF_CONFIG names {len(cluster.workers)} workers but no ps; training without ps "
@@ -267,6 +254,7 @@ def _experiment() -> "Experiment":
         "data.train": _FLAGS.train_data,
         "data.eval": _FLAGS.eval_data,
         "data.max_bad_records": _FLAGS.max_bad_records,
+        **mode_flags.overridden(),
         "train.pipeline_depth": _FLAGS.pipeline_depth,
         "train.jit_compile": _FLAGS.jit_compile,
         "train.early_stopping": _FLAGS.early_stopping,

@@ -10,13 +10,13 @@ from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
 from tfps.checkpoint.saver import Saver
-from tfps.coordinator import Progress
 from tfps.data import shard_files
 from tfps.epoch_order import EpochOrder
 from tfps.errors import LostPsError, WorkersChangedError
 from tfps.executor import Executor
 from tfps.export import export
 from tfps.lease_queue import LeaseQueue, QueueState
+from tfps.progress import Progress
 from tfps.ps_calls import PsCalls
 from tfps.report import FINISHED
 from tfps.storage import retries
@@ -58,6 +58,7 @@ class Training:
             lambda: Engine.build(inputs, executor, state.watch, stall_seconds),
         )
         self._store, self._coordinator = engine.store, engine.coordinator
+        self._members, self._stop = engine.members, engine.stop
         keep, hours = train.keep_checkpoints, train.keep_checkpoint_hours
         retention = Retention(keep, hours, inputs.best_metric)
         self._checkpoints = CheckpointDirectory(inputs.job_dir, retention)
@@ -82,6 +83,12 @@ class Training:
             UserError: If a shard cannot be used.
             RunError: If the run cannot go on.
         """
+        try:
+            self._run(display)
+        finally:
+            self._stop()
+
+    def _run(self, display: ProgressDisplay) -> None:
         if self._queue.finished:
             _log.info("all %d epochs are trained already", self._train.epochs)
         self._evaluate_resumed()
@@ -252,6 +259,7 @@ class Training:
             "steps": self._store.steps(),
             "staleness": self._store.staleness.report(),
             "loss_scale": self._loss_scale(),
+            "rounds": self._members.report() if self._members else None,
         }
 
     def _loss_scale(self) -> dict[str, Any] | None:

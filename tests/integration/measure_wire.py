@@ -129,6 +129,7 @@ def measured(
         TaskWatch({}),
         train,
         stall_seconds=100,
+        unrecorded_batches=1,
     )
     no_bad_records = BadRecords(data, (), 0)
     queue = LeaseQueue(data, EpochOrder.of(experiment), 1, QueueState(), no_bad_records)

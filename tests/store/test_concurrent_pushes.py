@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests.store.optimizers import make
+from tests.store.pushes import push
 from tfps.store.dense_layout import DenseLayout
 from tfps.store.dense_parameters import DenseParameters
 from tfps.store.group_layout import GroupLayout
@@ -39,9 +40,10 @@ class Pushed:
             def one(step):
                 before = [variable.assign_add(1) - 1 for variable in steps]
                 gradient = factor * gradients[step % len(gradients)]
-                dense.push([tf.fill([DENSE], gradient)], before)
+                push(dense, dense.send([tf.fill([DENSE], gradient)]), DEVICES, before)
                 pulled = group.pull(tf.range(HOT))
-                group.push(pulled, tf.fill([HOT, DIM], gradient), before)
+                sent = group.send(pulled, tf.fill([HOT, DIM], gradient))
+                push(group, sent, DEVICES, before)
                 return step + 1
 
             tf.while_loop(lambda step: step < PUSHES, one, [0], parallel_iterations=1)

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.store import pushes
 from tests.store.optimizers import (
     COMBINATIONS,
     OPTIMIZERS,
@@ -63,7 +64,8 @@ def test_dense_updates_follow_keras(name, combination):
         def one(step):
             now = [gradient[step] for gradient in gradients]
             optimizer.apply(now, theirs)
-            dense.push(clipping.clip(now, [], [])[0], step_numbers(step))
+            sent = dense.send(clipping.clip(now, [], [])[0])
+            pushes.push(dense, sent, DEVICES, step_numbers(step))
             return step + 1
 
         tf.while_loop(lambda step: step < STEPS, one, [0], parallel_iterations=1)
@@ -120,7 +122,7 @@ def test_sparse_updates_follow_the_lazy_rule(name, combination):
     def push(ids, gradient, step):
         pulled = group.pull(ids)
         summed = clipping.clip([], [group.sum_by_row(pulled, gradient)], [pulled])[1]
-        group.push(pulled, summed[0], step_numbers(step))
+        pushes.push(group, group.send(pulled, summed[0]), DEVICES, step_numbers(step))
 
     before = held(group)
     rows = before[:, 0].astype("f8")

@@ -2,6 +2,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tests.store.pushes import push
 from tests.training_fixtures import Trainer, dataset
 from tfps.store.dense_layout import DenseLayout
 from tfps.store.dense_parameters import DenseParameters
@@ -54,7 +55,8 @@ def test_rows_and_their_summed_gradients_are_rounded_once():
     gradient = tf.constant(np.random.default_rng(0).normal(size=(4, 4)).astype("f4"))
     pulled = group.pull(ids)
     assert np.array_equal(tf.gather(pulled.rows, pulled.inverse), rounded(before)[ids.numpy()])
-    tf.function(lambda: group.push(pulled, group.sum_by_row(pulled, gradient), [0, 0]))()
+    sent = group.send(pulled, group.sum_by_row(pulled, gradient))
+    tf.function(lambda: push(group, sent, DEVICES, [0, 0]))()
     after = group.read_table(0)
     for row, total in ((7, gradient[0] + gradient[2] + gradient[3]), (900, gradient[1])):
         np.testing.assert_array_equal(after[row], before[row] - rounded(total))
@@ -67,7 +69,7 @@ def test_dense_gradients_are_rounded():
     rule = rule_for(keras.optimizers.SGD(1.0))
     dense = DenseParameters(layout, DEVICES, rule, initial, [False, False], NARROW)
     gradients = [tf.random.stateless_normal(shape, (1, 2)) for shape in layout.shapes]
-    tf.function(lambda: dense.push(gradients, [0, 0]))()
+    tf.function(lambda: push(dense, dense.send(gradients), DEVICES, [0, 0]))()
     expected = [
         value - rounded(gradient)
         for value, gradient in zip(layout.unflatten(initial), gradients, strict=True)

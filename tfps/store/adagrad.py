@@ -17,6 +17,7 @@ class Adagrad(UpdateRule):
     """
 
     fused = True
+    slots_add_up = True
 
     def __init__(self, optimizer: keras.optimizers.Adagrad):
         super().__init__(optimizer)

@@ -19,6 +19,10 @@ class DenseParameters:
     Reads are never torn: TensorFlow hands out a variable's buffer as it is and lets an update that
     finds it in use write to a new one. A push is applied to a part as a whole, one after the other:
     by a fused kernel, which holds the locks of the variable and its slots, or else under a mutex.
+
+    Attributes:
+        layout: The variables.
+        rule: How they are updated.
     """
 
     def __init__(
@@ -42,7 +46,7 @@ class DenseParameters:
         """
         self.layout = layout
         self._devices = devices
-        self._rule = rule
+        self.rule = rule
         self._wire = wire
         self._buffer = Partition(
             "dense",
@@ -52,6 +56,7 @@ class DenseParameters:
             lambda part: tf.constant(initial[slice(*layout.bounds(part))]),
             rule.slots,
         )
+        self._decay_of = decays
         self._decays = any(decays)
         self._decayed: list[tf.Variable] = []
         if self._decays and not all(decays):
@@ -63,31 +68,85 @@ class DenseParameters:
         if self._decays or not rule.fused:
             self._mutexes = [Mutex("dense", device) for device in devices]
 
-    def pull(self) -> list[tf.Tensor]:
-        """Every dense variable's value."""
+    def pull(self, after: Sequence[tf.Tensor] = ()) -> list[tf.Tensor]:
+        """Every dense variable's value.
+
+        Args:
+            after: What each ps waits for before it reads.
+        """
         parts = []
         for device, variable in zip(self._devices, self._buffer.parts, strict=True):
-            with tf.device(device):
+            with tf.device(device), tf.control_dependencies(after):
                 parts.append(self._wire.send(variable.read_value()))
         received = [self._wire.receive(part) for part in parts]
         return self.layout.unflatten(self.layout.join(received))
 
-    def push(self, gradients: Sequence[tf.Tensor], steps: Sequence[tf.Tensor]) -> None:
-        """Applies the variables' gradients.
+    def pull_with_slots(self) -> list[tf.Tensor]:
+        """The whole buffer and each of its slots, `[total]`."""
+        received: list[list[tf.Tensor]] = []
+        for part, device in enumerate(self._devices):
+            with tf.device(device):
+                sent = [self._wire.send(x.read_value()) for x in self._buffer.variables(part)]
+            received.append([self._wire.receive(value) for value in sent])
+        return [self.layout.join(parts) for parts in zip(*received, strict=True)]
+
+    def stepped(
+        self, values: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor], step: tf.Tensor
+    ) -> list[tf.Tensor]:
+        """What a step makes of what `pull_with_slots` returned, on a worker.
+
+        Args:
+            values: The whole buffer and each of its slots, `[total]`.
+            gradients: One per variable, of its shape.
+            step: Number of updates before this one, scalar int64.
+        """
+        buffer, *slots = values
+        if self._decays:
+            decays = np.repeat(np.asarray(self._decay_of, "f4"), self.layout.sizes)
+            buffer -= self.rule.decay(step) * decays * buffer
+        flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
+        return self.rule.sparse(buffer, slots, flat, step)
+
+    def send_all(self, values: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
+        """Values for the whole buffer and each of its slots as they travel, for each ps."""
+        cut = [self.layout.cut(self._wire.send(value)) for value in values]
+        return [list(parts) for parts in zip(*cut, strict=True)]
+
+    def add(self, part: int, sent: Sequence[tf.Tensor]) -> list[tf.Operation]:
+        """Adds what `send_all` gave to a part and its slots; under the device of its ps."""
+        return [
+            variable.assign_add(self._wire.receive(value), read_value=False)
+            for variable, value in zip(self._buffer.variables(part), sent, strict=True)
+        ]
+
+    def send(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """The variables' gradients as they travel, `[n]` for each ps.
 
         Args:
             gradients: One per variable, of its shape.
-            steps: For every ps, the number of updates before this one, scalar int64 on that ps.
         """
         flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
-        for part, gradient in enumerate(self.layout.cut(flat)):
-            sent = self._wire.send(gradient)
-            with tf.device(self._devices[part]):
-                received = self._wire.receive(sent)
-                if self._mutexes:
-                    self._change_locked(part, received, steps[part])
-                else:
-                    self._rule.dense(self._buffer.update(part, received, steps[part]))
+        return [self._wire.send(gradient) for gradient in self.layout.cut(flat)]
+
+    def apply(
+        self, part: int, sent: tf.Tensor, step: tf.Tensor, scale: tf.Tensor | None = None
+    ) -> list[tf.Operation]:
+        """Applies a gradient to a part; under the device of its ps.
+
+        Args:
+            part: Index of the ps.
+            sent: What `send` gave for it, or any gradient of that shape.
+            step: Number of updates before this one, scalar int64 on that ps.
+            scale: Of the learning rate, scalar float32; None for 1.
+
+        Returns:
+            The operations that write.
+        """
+        rule = self.rule.scaled(scale)
+        update = self._buffer.update(part, self._wire.receive(sent), step)
+        if self._mutexes:
+            return self._change_locked(part, rule, update)
+        return rule.dense(update)
 
     def read(self) -> list[np.ndarray]:
         """Every dense variable's value as the ps hold it, on the chief."""
@@ -98,19 +157,19 @@ class DenseParameters:
         """What a checkpoint holds of the dense parameters."""
         return self._buffer.pieces()
 
-    def _change_locked(self, part: int, gradient: tf.Tensor, step: tf.Tensor) -> None:
-        update = self._buffer.update(part, gradient, step)
-        lock = self._mutexes[part].lock([gradient])
+    def _change_locked(self, part: int, rule: UpdateRule, update: Update) -> list[tf.Operation]:
+        lock = self._mutexes[part].lock([update.gradient])
         with tf.control_dependencies([lock]):
-            writes = [self._decay(part, update)] if self._decays else []
+            writes = [self._decay(part, rule, update)] if self._decays else []
         with tf.control_dependencies([lock, *writes]):
-            writes = self._rule.dense(update)
+            writes = rule.dense(update)
         self._mutexes[part].release(lock, writes)
+        return writes
 
-    def _decay(self, part: int, update: Update) -> tf.Operation:
+    def _decay(self, part: int, rule: UpdateRule, update: Update) -> tf.Operation:
         value = update.variable.read_value()
         if self._decayed:
             value = tf.where(self._decayed[part], value, 0.0)
         return tf.raw_ops.ResourceApplyGradientDescent(
-            var=update.variable.handle, alpha=self._rule.decay(update.step), delta=value
+            var=update.variable.handle, alpha=rule.decay(update.step), delta=value
         )

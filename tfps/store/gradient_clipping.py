@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tfps.store.table_group import PulledRows, TableGroup
+from tfps.store.row_tensors import PulledRows
+from tfps.store.table_group import TableGroup
 from tfps.store.update_rule import UpdateRule
 
 

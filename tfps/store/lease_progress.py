@@ -68,6 +68,17 @@ class LeaseProgress:
             change = tf.where(is_its, message[2:], tf.zeros([4], tf.float64))
             self._values.scatter_add(tf.IndexedSlices(change, where))
 
+    def add(self, changes: tf.Tensor) -> tf.Operation:
+        """Adds to all slots, on the ps: `[slots, 4]` float64, as `advance` adds to one."""
+        with tf.device(self._device):
+            return self._values.assign_add(changes, read_value=False)
+
+    def add_to(self, slot: tf.Tensor, change: tf.Tensor) -> tf.Operation:
+        """Adds `[4]` float64 to a slot, on the ps."""
+        with tf.device(self._device):
+            handle, where = self._values.handle, tf.cast(slot, tf.int64)
+            return tf.raw_ops.ResourceScatterAdd(resource=handle, indices=where, updates=change)
+
     def slot(self, slot: tf.Tensor) -> tf.Tensor:
         """A slot's `[attempts, steps, bad, loss_sum]`, float64."""
         with tf.device(self._device):

@@ -1,44 +1,25 @@
 """All parameters of a model, on the ps."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfps.model import Lookup, StatelessModel
-from tfps.outside_ids import refuse_outside
 from tfps.store.dense_parameters import DenseParameters
 from tfps.store.gradient_clipping import GradientClipping
+from tfps.store.group_ids import ids_in_group
 from tfps.store.lease_progress import LeaseProgress
 from tfps.store.loss_scale import LossScale
 from tfps.store.piece import Piece
+from tfps.store.pulled import Pulled
+from tfps.store.row_tensors import SentRows
 from tfps.store.rules import Rules
-from tfps.store.staleness import Staleness
+from tfps.store.staleness import Staleness, rate_scale
 from tfps.store.store_layout import StoreLayout
-from tfps.store.table_group import PulledRows, TableGroup
+from tfps.store.table_group import TableGroup
 from tfps.store.wire import Wire
-
-
-class Pulled(NamedTuple):
-    """What one batch needs of the parameters.
-
-    Attributes:
-        dense: Every dense variable.
-        state: Every state variable.
-        groups: The distinct rows by group.
-        lookups: The lookups, in the model's order.
-        version: Number of updates before the pull, scalar int64 on the first ps.
-        loss_scale: What to multiply the loss by and divide the gradients by, scalar float32; None
-            for nothing.
-    """
-
-    dense: list[tf.Tensor]
-    state: list[tf.Tensor]
-    groups: list[PulledRows]
-    lookups: list[Lookup]
-    version: tf.Tensor
-    loss_scale: tf.Tensor | None
 
 
 class ParameterStore:
@@ -46,6 +27,11 @@ class ParameterStore:
 
     Attributes:
         layout: Where everything lies.
+        devices: One per ps.
+        dense: The dense parameters.
+        groups: The tables.
+        wire: How values travel.
+        clipping: Clips gradients, before they are pushed.
         progress: How far each lease in flight has come.
         staleness: How stale the updates were, since this process began.
         loss_scale: The loss scale, None when the loss is not scaled.
@@ -59,6 +45,7 @@ class ParameterStore:
         seed: int,
         slots: int,
         wire_dtype: str = "float32",
+        staleness_power: float = 0.0,
     ):
         """Creates every variable with its initial value.
 
@@ -70,20 +57,22 @@ class ParameterStore:
             slots: Leases that can be in flight.
             wire_dtype: Dtype in which dense parameters, rows and their gradients travel; the state
                 travels as it is.
+            staleness_power: An update of staleness s has (1 + s)^-power times the learning rate.
         """
         self._model = model
-        self._devices = list(devices)
+        self.devices = list(devices)
         self._rules = rules
+        self._staleness_power = staleness_power
         self.layout = StoreLayout.of(model, rules, len(devices))
-        wire = Wire(wire_dtype)
-        self._dense = DenseParameters(
+        self.wire = wire = Wire(wire_dtype)
+        self.dense = DenseParameters(
             self.layout.dense, devices, rules.dense, model.initial_dense, rules.dense_decays, wire
         )
-        self._groups = [
+        self.groups = [
             TableGroup(group.layout, devices, group.rule, group.decays, seed, wire)
             for group in self.layout.groups
         ]
-        self._clipping = GradientClipping(rules.dense, self._groups)
+        self.clipping = GradientClipping(rules.dense, self.groups)
         self._iterations = []
         for device in devices:
             with tf.device(device):
@@ -95,44 +84,24 @@ class ParameterStore:
         scaling = model.loss_scaling
         self.loss_scale = LossScale(scaling, devices[0]) if scaling else None
 
-    def pull(self, lookups: list[Lookup]) -> Pulled:
-        """Fetches the dense parameters, the state and the rows that the lookups ask for."""
-        dense, state = self._dense.pull(), []
-        if self._model.state:
-            with tf.device(self._devices[-1]):
-                flat = self._state.read_value()
-            state = self.layout.state.unflatten(flat)
+    def pull(self, lookups: list[Lookup], after: Sequence[tf.Tensor] = ()) -> Pulled:
+        """Fetches the dense parameters, the state and the rows that the lookups ask for.
+
+        Args:
+            lookups: The lookups, in the model's order.
+            after: What each ps waits for before it reads.
+        """
+        dense, state = self.dense.pull(after), self._pull_state(after)
         pulled = [
-            group.pull(self._ids(group, self._of_group(index, lookups)))
-            for index, group in enumerate(self._groups)
+            group.pull(self.ids(index, lookups), after) for index, group in enumerate(self.groups)
         ]
-        with tf.device(self._devices[0]):
-            version = self._iterations[0].read_value()
+        versions: list[tf.Tensor] = []
+        for device, count in zip(self.devices, self._iterations, strict=True):
+            if self._staleness_power or not versions:
+                with tf.device(device), tf.control_dependencies(after):
+                    versions.append(count.read_value())
         scale = self.loss_scale.pull() if self.loss_scale else None
-        return Pulled(dense, state, pulled, lookups, version, scale)
-
-    def rows(self, pulled: Pulled) -> list[tf.Tensor]:
-        """One row per id asked for, `[*ids.shape, dim]` for each lookup, in the lookups' order."""
-        pieces = []
-        for index, group in enumerate(pulled.groups):
-            mine = self._of_group(index, pulled.lookups)
-            sizes = [tf.size(lookup.ids) for lookup in mine]
-            rows = tf.gather(group.rows, group.inverse)
-            pieces.append(iter(tf.split(rows, tf.stack(sizes), num=len(mine)) if mine else ()))
-        group_of = self.layout.group_of
-        return [self._shaped(next(pieces[group_of[x.table][0]]), x) for x in pulled.lookups]
-
-    def by_group(self, pulled: Pulled, rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Joins what `rows` cut: for each group, values of all its lookups, `[n, dim]`."""
-        joined = []
-        for index, group in enumerate(self._groups):
-            pieces = [
-                tf.reshape(values, [-1, group.layout.dim])
-                for values, lookup in zip(rows, pulled.lookups, strict=True)
-                if self.layout.group_of[lookup.table][0] == index
-            ]
-            joined.append(tf.concat([*pieces, tf.zeros([0, group.layout.dim])], 0))
-        return joined
+        return Pulled(dense, state, pulled, lookups, versions, scale)
 
     def push(
         self,
@@ -140,7 +109,7 @@ class ParameterStore:
         dense_gradients: Sequence[tf.Tensor],
         embedded_gradients: Sequence[tf.Tensor],
         state: Sequence[tf.Tensor],
-    ) -> None:
+    ) -> list[tf.Tensor | tf.Operation]:
         """Applies one batch's gradients, and adds its change of the state.
 
         Where the loss is scaled, gradients that are not all finite are not applied.
@@ -148,25 +117,85 @@ class ParameterStore:
         Args:
             pulled: What `pull` returned.
             dense_gradients: One per dense variable.
-            embedded_gradients: One per group, `[n, dim]`: what `by_group` returned.
+            embedded_gradients: One per group, `[n, dim]`: what `rows_by_group` returned.
             state: New values of the state; what changed since the pull is added, so that concurrent
                 workers' changes add up.
+
+        Returns:
+            What is there once all is applied.
         """
+        applied: list[tf.Tensor | tf.Operation] = []
         if self.loss_scale and pulled.loss_scale is not None:
             finite = self.loss_scale.all_finite([*dense_gradients, *embedded_gradients])
-            tf.cond(
-                finite,
-                lambda: self._apply(pulled, dense_gradients, embedded_gradients),
-                lambda: None,
-            )
+
+            def apply() -> tf.Tensor:
+                writes = self._apply(pulled, dense_gradients, embedded_gradients)
+                with tf.control_dependencies(writes):
+                    return tf.constant(True)
+
+            applied.append(tf.cond(finite, apply, lambda: tf.constant(False)))
             self.loss_scale.update(pulled.loss_scale, finite)
         else:
-            self._apply(pulled, dense_gradients, embedded_gradients)
-        both = list(zip(state, pulled.state, strict=True))
-        if any(new is not old for new, old in both):
-            change = tf.concat([tf.reshape(new - old, [-1]) for new, old in both], 0)
-            with tf.device(self._devices[-1]):
-                self._state.assign_add(change, read_value=False)
+            applied += self._apply(pulled, dense_gradients, embedded_gradients)
+        change = self.change_of_state(pulled.state, state)
+        if change is not None:
+            applied.append(self.add_to_state(change))
+        return applied
+
+    def change_of_state(
+        self, before: Sequence[tf.Tensor], after: Sequence[tf.Tensor]
+    ) -> tf.Tensor | None:
+        """What has changed of the state, `[n]`; None where nothing has."""
+        both = list(zip(after, before, strict=True))
+        if all(new is old for new, old in both):
+            return None
+        return tf.concat([tf.reshape(new - old, [-1]) for new, old in both], 0)
+
+    def add_to_state(self, change: tf.Tensor) -> tf.Operation:
+        """Adds a change `[n]` to the state, on the last ps."""
+        with tf.device(self.devices[-1]):
+            return self._state.assign_add(change, read_value=False)
+
+    def count_update(self, part: int, after: Sequence[tf.Tensor], updates: int = 1) -> tf.Tensor:
+        """Counts updates on a ps; under its device.
+
+        Args:
+            part: Index of the ps.
+            after: What must be there before.
+            updates: How many.
+
+        Returns:
+            The number of updates before them, scalar int64.
+        """
+        with tf.control_dependencies(after):
+            return self._iterations[part].assign_add(updates) - updates
+
+    def apply(
+        self,
+        part: int,
+        dense: Sequence[tf.Tensor],
+        groups: Sequence[SentRows],
+        step: tf.Tensor,
+        scale: tf.Tensor | None = None,
+    ) -> list[tf.Operation]:
+        """Applies what one ps was sent; under its device.
+
+        Args:
+            part: Index of the ps.
+            dense: What `DenseParameters.send` gave for it; empty for a model without any.
+            groups: What `TableGroup.send` gave for it, by group.
+            step: What `count_update` returned.
+            scale: Of the learning rate, scalar float32; None for 1.
+
+        Returns:
+            The operations that write.
+        """
+        writes = []
+        for gradient in dense:
+            writes += self.dense.apply(part, gradient, step, scale)
+        for group, sent in zip(self.groups, groups, strict=True):
+            writes += group.apply(part, sent, step, scale)
+        return writes
 
     def steps(self) -> int:
         """Number of updates so far, over all workers; on the chief."""
@@ -174,19 +203,19 @@ class ParameterStore:
 
     def pieces(self) -> list[Piece]:
         """What a checkpoint holds, lease progress left out."""
-        pieces = self._dense.pieces()
-        for group in self._groups:
+        pieces = self.dense.pieces()
+        for group in self.groups:
             pieces += group.pieces()
         total = self.layout.state.total
         if total:
-            pieces.append(Piece("state", (total,), 0, total, self._devices[-1], self._state))
+            pieces.append(Piece("state", (total,), 0, total, self.devices[-1], self._state))
         if self.loss_scale:
             pieces.append(self.loss_scale.piece())
         return pieces
 
     def set_steps(self, steps: int) -> None:
         """Sets the number of updates on every ps, after a restore."""
-        for device, variable in zip(self._devices, self._iterations, strict=True):
+        for device, variable in zip(self.devices, self._iterations, strict=True):
             with tf.device(device):
                 variable.assign(steps)
 
@@ -197,13 +226,13 @@ class ParameterStore:
             "state": {v.path: list(v.shape) for v in self._model.state},
             "tables": {t.name: [t.rows, t.dim] for t in self._model.tables},
             "dense_optimizer": self._rules.dense.signature(),
-            **{group.layout.name: group.signature() for group in self._groups},
+            **{group.layout.name: group.signature() for group in self.groups},
             "loss": {"scaled": bool(self.loss_scale)},
         }
 
     def read_dense(self) -> list[np.ndarray]:
         """Values of the model's dense variables, on the chief."""
-        return self._dense.read()
+        return self.dense.read()
 
     def read_state(self) -> list[np.ndarray]:
         """Values of the model's state variables, on the chief."""
@@ -212,58 +241,60 @@ class ParameterStore:
     def read_table(self, table: int) -> np.ndarray:
         """A whole table in the order of its ids, `[rows, dim]`, on the chief."""
         group, index = self.layout.group_of[table]
-        return self._groups[group].read_table(index)
+        return self.groups[group].read_table(index)
 
     def _of_group(self, index: int, lookups: list[Lookup]) -> list[Lookup]:
         return [lookup for lookup in lookups if self.layout.group_of[lookup.table][0] == index]
 
-    def _ids(self, group: TableGroup, lookups: list[Lookup]) -> tf.Tensor:
-        """The ids in the group of everything the lookups ask for, `[n]`."""
-        if not lookups:  # tables that this pass of the model does not use
-            return tf.zeros([0], group.layout.id_dtype)
-        members = [self.layout.group_of[lookup.table][1] for lookup in lookups]
-        names = [group.layout.tables[member].name for member in members]
-        limits = [group.layout.tables[member].rows for member in members]
-        offsets = [group.layout.offsets[member] for member in members]
-        ids = [tf.reshape(tf.cast(lookup.ids, tf.int64), [-1]) for lookup in lookups]
-        sizes = tf.stack([tf.size(part) for part in ids])
-        joined = tf.concat(ids, 0)
-        which = tf.repeat(tf.range(len(lookups)), sizes)
-        moved = joined + tf.gather(tf.constant(offsets, tf.int64), which)
-        rows = tf.gather(tf.constant(limits, tf.int64), which)
-        moved += refuse_outside(joined, rows, lambda bad: tf.gather(names, which[bad]))
-        return tf.cast(moved, group.layout.id_dtype)
+    def pull_with_slots(self) -> tuple[list[tf.Tensor], list[tf.Tensor], tf.Tensor]:
+        """The dense parameters and each of their slots, `[total]`; state; number of updates."""
+        with tf.device(self.devices[0]):
+            version = self._iterations[0].read_value()
+        dense = self.dense.pull_with_slots() if self.layout.dense.total else []
+        return dense, self._pull_state(()), version
 
-    def _shaped(self, rows: tf.Tensor, lookup: Lookup) -> tf.Tensor:
-        shape, dim = lookup.ids.shape, self._model.tables[lookup.table].dim
-        if shape.rank and shape[1:].is_fully_defined():
-            return tf.reshape(rows, [-1, *shape[1:], dim])
-        return tf.reshape(rows, tf.concat([tf.shape(lookup.ids), [dim]], 0))
+    def _pull_state(self, after: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        if not self._model.state:
+            return []
+        with tf.device(self.devices[-1]), tf.control_dependencies(after):
+            flat = self._state.read_value()
+        return self.layout.state.unflatten(flat)
+
+    def ids(self, index: int, lookups: list[Lookup]) -> tf.Tensor:
+        """The ids in a group of everything that lookups ask of it, `[n]`."""
+        mine = self._of_group(index, lookups)
+        members = [self.layout.group_of[lookup.table][1] for lookup in mine]
+        return ids_in_group(self.groups[index].layout, members, [lookup.ids for lookup in mine])
 
     def _apply(
         self,
         pulled: Pulled,
         dense_gradients: Sequence[tf.Tensor],
         embedded_gradients: Sequence[tf.Tensor],
-    ) -> None:
+    ) -> list[tf.Operation]:
         summed = [
             group.sum_by_row(rows, gradient)
             for group, rows, gradient in zip(
-                self._groups, pulled.groups, embedded_gradients, strict=True
+                self.groups, pulled.groups, embedded_gradients, strict=True
             )
         ]
-        dense_gradients, summed = self._clipping.clip(dense_gradients, summed, pulled.groups)
-        steps = self._count_update()
-        self.staleness.count(pulled.version, steps[0])
-        if dense_gradients:
-            self._dense.push(dense_gradients, steps)
-        for group, rows, gradient in zip(self._groups, pulled.groups, summed, strict=True):
-            group.push(rows, gradient, steps)
-
-    def _count_update(self) -> list[tf.Tensor]:
-        """Counts one update on every ps; returns the number before it, on each."""
-        before = []
-        for device, variable in zip(self._devices, self._iterations, strict=True):
+        dense_gradients, summed = self.clipping.clip(dense_gradients, summed, pulled.groups)
+        dense = self.dense.send(dense_gradients) if dense_gradients else []
+        groups = [
+            group.send(rows, gradient)
+            for group, rows, gradient in zip(self.groups, pulled.groups, summed, strict=True)
+        ]
+        writes = []
+        for part, device in enumerate(self.devices):
             with tf.device(device):
-                before.append(variable.assign_add(1) - 1)
-        return before
+                # An update counts once its gradients are there.
+                sent = dense[part : part + 1], [rows[part] for rows in groups]
+                mine, rows_of = tf.nest.map_structure(tf.identity, sent)
+                step = self.count_update(part, tf.nest.flatten((mine, rows_of)))
+                if not part:
+                    self.staleness.count(pulled.versions[0], step)
+                scale = None
+                if self._staleness_power:
+                    scale = rate_scale(step - pulled.versions[part], self._staleness_power)
+                writes += self.apply(part, mine, rows_of, step, scale)
+        return writes

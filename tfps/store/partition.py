@@ -48,6 +48,10 @@ class Partition:
                 ]
                 self._slots.append([tf.Variable(start, trainable=False) for start in starts])
 
+    def variables(self, part: int) -> list[tf.Variable]:
+        """One part's values and each of its slots."""
+        return [self.parts[part], *self._slots[part]]
+
     def update(self, part: int, gradient: tf.Tensor, step: tf.Tensor) -> Update:
         """A change of one part."""
         return Update(self.parts[part], self._slots[part], gradient, step)

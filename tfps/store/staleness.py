@@ -43,3 +43,13 @@ class Staleness:
         mean = sum(k * count for k, count in enumerate(counts)) / updates if updates else 0.0
         used = max((k for k, count in enumerate(counts) if count), default=-1) + 1
         return {"mean": round(mean, 3), "histogram": counts[:used]}
+
+
+def rate_scale(staleness: tf.Tensor, power: float) -> tf.Tensor:
+    """What the learning rate of an update is multiplied by, scalar float32.
+
+    Args:
+        staleness: The update's, scalar int64.
+        power: How fast it falls.
+    """
+    return tf.pow(1.0 + tf.cast(staleness, tf.float32), -power)

@@ -1,6 +1,7 @@
 """How a gradient changes parameters, on the ps that hold them."""
 
 import abc
+import copy
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
@@ -49,12 +50,15 @@ class UpdateRule(abc.ABC):
         fused: Whether `dense` is a single kernel of TensorFlow's, which holds the variable's and
             the slots' own locks while it runs. If not, the caller must let one `dense` at a time
             change a variable.
+        slots_add_up: Whether the slots are sums over all gradients, and no moving averages.
         clip: Which of Keras's three ways to clip gradients is asked for, "" for none.
         config: The optimizer's config; `learning_rate` is a number or a schedule.
     """
 
     slots: Mapping[str, float]
     fused: bool = False
+    slots_add_up: bool = False
+    _rate_scale: tf.Tensor | None = None
 
     def __init__(self, optimizer: keras.optimizers.Optimizer):
         self.config = _config(optimizer)
@@ -83,7 +87,16 @@ class UpdateRule(abc.ABC):
         rate = self.config["learning_rate"]
         if not isinstance(rate, (int, float)):
             rate = rate(step)
-        return tf.cast(rate, tf.float32)
+        rate = tf.cast(rate, tf.float32)
+        return rate if self._rate_scale is None else rate * self._rate_scale
+
+    def scaled(self, scale: tf.Tensor | None) -> "UpdateRule":
+        """The rule with a learning rate that is multiplied by a scalar float32, None for 1."""
+        if scale is None:
+            return self
+        rule = copy.copy(self)
+        rule._rate_scale = scale
+        return rule
 
     def decay(self, step: tf.Tensor) -> tf.Tensor:
         """The part of itself that a parameter loses before update number `step`, scalar float32.

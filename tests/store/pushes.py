@@ -1,0 +1,10 @@
+"""Pushes what a worker would send, to the parts of what a ps holds."""
+
+import tensorflow as tf
+
+
+def push(holder, sent, devices, steps):
+    """Applies what `send` of dense parameters, or of a group of tables, gave for each part."""
+    for part, device in enumerate(devices):
+        with tf.device(device):
+            holder.apply(part, sent[part], steps[part])

@@ -1,0 +1,56 @@
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from configs.smoke import Smoke
+from tests.training_fixtures import Trainer, dataset
+from tfps.data import records
+from tfps.mode import Mode
+
+
+@dataclasses.dataclass(frozen=True)
+class With(Smoke):
+    rule: keras.optimizers.Optimizer | None = None
+
+    def optimizer(self):
+        return self.rule
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    return dataset(tmp_path_factory.mktemp("data"), records=100, shards=1)
+
+
+def changes(manifest, optimizer, power):
+    """What three batches change that were pulled together, `[3, values]`; staleness."""
+    trainer = Trainer(manifest, With(rule=optimizer), mode=Mode(staleness_power=power))
+    task, [(source, _)] = trainer.task, trainer.shards()
+    read = iter(records.batches(source, task.features(), task.labels(), 20))
+    values = [parameters(trainer)]
+    for batch in [trainer.step.pull(*next(read)) for _ in range(3)]:
+        trainer.step.train(batch, tf.zeros([2], tf.int64))
+        values.append(parameters(trainer))
+    return np.diff(values, axis=0), trainer.store.staleness.report()
+
+
+def parameters(trainer):
+    values = [*trainer.store.read_dense(), trainer.store.read_table(0)]
+    return np.concatenate([value.reshape(-1) for value in values])
+
+
+@pytest.mark.parametrize("power", [1.0, 0.5])
+@pytest.mark.parametrize(
+    "optimizer",
+    [keras.optimizers.SGD(0.5), keras.optimizers.Adam(0.01)],
+    ids=["sgd", "adam"],
+)
+def test_the_learning_rate_shrinks_with_staleness(manifest, optimizer, power):
+    plain, staleness = changes(manifest, optimizer, 0.0)
+    scaled, same = changes(manifest, optimizer, power)
+    assert staleness == same == {"mean": 1.0, "histogram": [1, 1, 1]}
+    for k in range(3):
+        assert np.abs(plain[k]).max() > 1e-3
+        np.testing.assert_allclose(scaled[k], plain[k] * (1 + k) ** -power, atol=1e-6)

@@ -1,0 +1,109 @@
+"""How a worker trains a lease where workers wait for each other."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.model import Features, Labels
+from tfps.read_ahead import ReadBatch
+from tfps.step import Step, batch_records
+from tfps.store import token as tokens
+from tfps.store.barrier import Barrier
+
+# Step, token, first batch whose loss was not finite or -1, features and labels of the batch held.
+State = tuple[tf.Tensor, tf.Tensor, tf.Tensor, Any]
+
+
+class BarrierTraining:
+    """Trains a lease batch by batch: pull, compute, contribute, wait for leave to go on.
+
+    Where a round does not wait for everybody, a batch whose contribution came too late is trained
+    again with the parameters of the next round.
+    """
+
+    def __init__(self, step: Step, barrier: Barrier, unroll: int, may_repeat: bool):
+        """Prepares it.
+
+        Args:
+            step: Computes a batch's gradients.
+            barrier: Takes them, and says when to go on.
+            unroll: Steps in one turn of a loop.
+            may_repeat: Whether a contribution may come too late.
+        """
+        self._step = step
+        self._barrier = barrier
+        self._unroll = unroll
+        self._may_repeat = may_repeat
+
+    def begin(self, member: tf.Tensor, worker: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Takes a member's place: its first token, and its lease's steps so far."""
+        return self._barrier.begin(member, worker)
+
+    def train(
+        self,
+        token: tf.Tensor,
+        read: Callable[[], ReadBatch],
+        begun: tf.Tensor,
+        end: tf.Tensor,
+        draw: Callable[[tf.Tensor], tf.Tensor],
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Trains what is left of a lease.
+
+        Args:
+            token: The first one.
+            read: Reads the next batch; where one may be trained again, there is one more than are
+                trained.
+            begun: Number in the shard of the first batch to be trained, scalar int64.
+            end: Number of the one after the last.
+            draw: Gives what random layers draw from in a step.
+
+        Returns:
+            The last token, which exists once everything is applied, and the first batch whose loss
+            was not finite, or -1.
+        """
+        held = _records(read()) if self._may_repeat else ()
+
+        def several(steps: int, *state: Any) -> State:
+            for _ in range(steps):
+                state = self._turn(read, draw, *state)
+            return state
+
+        def more_than(steps: int, step: tf.Tensor, token: tf.Tensor, *state: Any) -> tf.Tensor:
+            is_current = token[tokens.ROUND] >= 0  # no other closure has taken the place
+            return (step + steps <= end) & (state[0] < 0) & is_current
+
+        state: State = begun, token, tf.constant(-1, tf.int64), held
+        for steps in (self._unroll, 1):
+            more, turns = (functools.partial(each, steps) for each in (more_than, several))
+            state = tf.while_loop(more, turns, state)
+        _, token, bad_step, _ = state
+        return token, bad_step
+
+    def _turn(
+        self,
+        read: Callable[[], ReadBatch],
+        draw: Callable[[tf.Tensor], tf.Tensor],
+        step: tf.Tensor,
+        token: tf.Tensor,
+        bad_step: tf.Tensor,
+        held: Any,
+    ) -> State:
+        """One step: the state of the loop, before and after."""
+        if self._may_repeat:
+            is_taken = token[tokens.TAKEN] > 0
+            held = tf.cond(is_taken, lambda: _records(read()), lambda: held)
+        features, labels = held or _records(read())
+        batch = self._step.pull(features, labels, [token])
+        loss, gradients = self._step.gradients(batch, draw(step))
+        records, loss = batch_records(labels), tf.cast(loss, tf.float64)
+        trained = tf.stack([0.0, 1.0, 0.0, loss * tf.cast(records, tf.float64)])
+        token = self._barrier.contribute(token, gradients, records, trained)
+        failed = (bad_step < 0) & ~tf.math.is_finite(loss)
+        bad_step = tf.where(failed, step, bad_step)
+        return step + (token[tokens.TAKEN] if self._may_repeat else 1), token, bad_step, held
+
+
+def _records(read: ReadBatch) -> tuple[Features, Labels]:
+    return read.features, read.labels

@@ -1,0 +1,33 @@
+"""Ids of tables as ids of their group."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tfps.outside_ids import refuse_outside
+from tfps.store.group_layout import GroupLayout
+
+
+def ids_in_group(
+    layout: GroupLayout, members: Sequence[int], asked: Sequence[tf.Tensor]
+) -> tf.Tensor:
+    """The ids in a group of ids in its tables, end to end, `[n]`.
+
+    Args:
+        layout: The group's.
+        members: For each tensor, the index in the group of the table that it asks.
+        asked: Ids, of any integer dtype and shape.
+    """
+    if not members:  # tables that this pass of the model does not use
+        return tf.zeros([0], layout.id_dtype)
+    names = [layout.tables[member].name for member in members]
+    limits = [layout.tables[member].rows for member in members]
+    offsets = [layout.offsets[member] for member in members]
+    ids = [tf.reshape(tf.cast(part, tf.int64), [-1]) for part in asked]
+    sizes = tf.stack([tf.size(part) for part in ids])
+    joined = tf.concat(ids, 0)
+    which = tf.repeat(tf.range(len(members)), sizes)
+    moved = joined + tf.gather(tf.constant(offsets, tf.int64), which)
+    rows = tf.gather(tf.constant(limits, tf.int64), which)
+    moved += refuse_outside(joined, rows, lambda bad: tf.gather(names, which[bad]))
+    return tf.cast(moved, layout.id_dtype)
