@@ -46,7 +46,7 @@ def check(mode, task=None, data=None, **train):
 
 
 CASES = {
-    "pipeline_depth": ({"pipeline_depth": 1}, "--mode=sync trains every batch with the newest"),
+    "pipeline_depth": ({"pipeline_depth": 1}, "--mode=sync pulls when it is a batch's turn"),
     "bad records": ({"data": {"max_bad_records": 3}}, "--mode=sync cannot pass over bad records"),
     "clipping": ({"task": Clipped()}, "--mode=sync: an optimizer has global_clipnorm"),
     "float16": ({"task": Half()}, "--mode=sync does not scale the loss"),
@@ -67,3 +67,10 @@ def test_a_learning_rate_by_staleness_is_refused_where_there_is_one_for_all_grad
     check(Mode("async", staleness_power=1.0))
     with pytest.raises(UserError, match="Ftrl makes a parameter anew"):
         check(Mode("async", staleness_power=1.0), FollowTheLeader())
+
+
+def test_differences_that_cannot_be_added_are_refused():
+    check(Mode("local_sgd"), Clipped())
+    for task, message in ((FollowTheLeader(), "Ftrl makes a parameter anew"), (Half(), "float16")):
+        with pytest.raises(UserError, match=f"--mode=local_sgd.*{message}"):
+            check(Mode("local_sgd"), task)
