@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 # A name that ends in "-ahead" is trained with --pipeline_depth=1.
-TFPS = ("tfps-1ps", "tfps-2ps", "tfps-1ps-ahead", "tfps-local")
+TFPS = ("tfps-1ps", "tfps-2ps", "tfps-1ps-ahead", "tfps-allreduce", "tfps-local")
 SYSTEMS = (
     *TFPS,
     "tutorial-keras",
@@ -12,6 +12,7 @@ SYSTEMS = (
     "fit-tf_keras",
     "mwms-tf_keras",
     "torch-rpc",
+    "torch-ddp",
 )
 MODELS = ("dlrm", "wide_and_deep", "dense_100")
 
@@ -102,4 +103,4 @@ def planned(
             cases[case] = sorted(chosen, key=SYSTEMS.index)
     for case, chosen in cases.items():
         if not only or any(text in case.name for text in only):
-            yield case, [name for name in chosen if name != "torch-rpc" or case.model == "dlrm"]
+            yield case, [name for name in chosen if "torch" not in name or case.model == "dlrm"]

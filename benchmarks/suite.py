@@ -23,7 +23,7 @@ from benchmarks.results import Results
 from benchmarks.systems import system
 
 LEAST_SECONDS = 3.0
-_MODULES_OF_PEERS = {"torch-rpc": "torch", "tutorial-keras": "keras"}
+_MODULES_OF_PEERS = {"torch-rpc": "torch", "torch-ddp": "torch", "tutorial-keras": "keras"}
 
 
 def main() -> int:

@@ -49,7 +49,7 @@ def system(
         f"--inter_op_threads={flags.inter_op_threads}",
     ]
     if name not in TFPS:
-        peer, _, library = name.replace("torch-rpc", "torch_rpc").partition("-")
+        peer, _, library = name.replace("torch-", "torch_").partition("-")
         command = [
             *(flags.peer_python, "-m", "benchmarks.peers.start", peer, f"--data={data}"),
             *(f"--model={case.model}", f"--rows={case.rows}", f"--batch={case.batch}"),
@@ -65,8 +65,12 @@ def system(
         return System([sys.executable, "-m", "trainer.task", "--mode=local", *job], "chief-0")
     if name.endswith("-ahead"):
         job.append("--pipeline_depth=1")
-    ps = name.removeprefix("tfps-").partition("ps")[0]
-    launcher = [f"--workers={flags.workers}", f"--ps={ps}"]
+    if name == "tfps-allreduce":  # the chief is one of those that compute
+        launcher = [f"--workers={flags.workers - 1}", "--ps=0"]
+        job.append("--mode=allreduce")
+    else:
+        ps = name.removeprefix("tfps-").partition("ps")[0]
+        launcher = [f"--workers={flags.workers}", f"--ps={ps}"]
     return System([sys.executable, "-m", "cloud.local", *launcher, "--", *job], "launcher")
 
 

@@ -57,7 +57,7 @@ class JobSpec:
     def __post_init__(self) -> None:
         _check_name(self.name)
         _check_arguments(self)
-        _check_roles(self.roles)
+        _check_roles(self.roles, self.argument("mode") == "allreduce")
         _check_environment(self.environment)
         _check_labels(self.labels)
         for name in ("timeout_seconds", "queue_seconds", "restarts"):
@@ -123,7 +123,7 @@ def _check_arguments(spec: JobSpec) -> None:
                 raise UserError(f"the tasks' arguments have no --{name}: add it after --")
 
 
-def _check_roles(roles: Sequence[Role]) -> None:
+def _check_roles(roles: Sequence[Role], is_replicated: bool) -> None:
     found = [role.job for role in roles]
     if found != [job for job in JOBS if job in found]:
         raise UserError(
@@ -132,11 +132,11 @@ def _check_roles(roles: Sequence[Role]) -> None:
         )
     if "chief" not in found:
         raise UserError("the job has no chief, which runs the training; add one")
-    if ("worker" in found) != ("ps" in found):
+    if ("worker" in found) != ("ps" in found) and not (is_replicated and "worker" in found):
         missing, other = ("ps", "workers") if "worker" in found else ("worker", "ps")
         raise UserError(
             f"the job has {other} but no {missing}: give --workers=1 and --ps=1 or more, or both "
-            "0 for one process without a cluster"
+            "0 for one process without a cluster; workers alone need --mode=allreduce after --"
         )
     if "evaluator" in found and "worker" not in found:
         raise UserError(

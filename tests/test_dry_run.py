@@ -11,6 +11,7 @@ import pytest
 from configs.smoke import get_config
 from tests.training_fixtures import dataset
 from tfps.cluster import Cluster
+from tfps.errors import UserError
 from tfps.placement import PROCESS_BYTES, WORKING_BYTES, Placement
 from trainer import dry_run
 from trainer.run_inputs import RunInputs
@@ -62,6 +63,33 @@ def test_the_plan_is_a_table_with_every_share(data, tmp_path):
     wire = text[-1]
     assert wire.startswith("wire: ")
     assert "bytes per example in float32 at batch size 32" in wire
+
+
+def test_the_plan_of_replicas_has_no_wire(data, tmp_path):
+    experiment = get_config()
+    experiment = dataclasses.replace(
+        experiment, data=dataclasses.replace(experiment.data, train=data)
+    )
+    replicas = Cluster(("h:1",), ("h:2",))
+    text = dry_run.lines(RunInputs.check(experiment, replicas, str(tmp_path), None))
+    assert text[0] == "smoke in each of 2 replicas, as on one ps"
+    assert not any(line.startswith("wire:") for line in text)
+
+
+@pytest.mark.parametrize(
+    ("part", "settings", "message"),
+    [
+        ("train", {"pipeline_depth": 1}, "train.pipeline_depth=1: training without ps"),
+        ("train", {"wire_dtype": "bfloat16"}, "knows only float32; leave it out"),
+        ("data", {"max_bad_records": 3}, "data.max_bad_records=3: training without ps"),
+    ],
+)
+def test_what_needs_ps_is_refused_without(tmp_path, part, settings, message):
+    experiment = get_config()
+    changed = dataclasses.replace(getattr(experiment, part), **settings)
+    experiment = dataclasses.replace(experiment, **{part: changed})
+    with pytest.raises(UserError, match=message):
+        RunInputs.check(experiment, Cluster(("h:1",), ("h:2",)), str(tmp_path), None)
 
 
 def test_the_launcher_prints_the_chief_s_plan_and_starts_nothing(data, tmp_path):

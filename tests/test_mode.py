@@ -4,12 +4,14 @@ from tfps.cluster import Cluster
 from tfps.errors import UserError
 from tfps.mode import Mode
 
+TWO_REPLICAS = Cluster(("c:1",), ("a:1",))
 TWO_WORKERS = Cluster(("c:1",), ("a:1", "b:1"), ("p:1",))
 
 
 def test_without_a_name_the_cluster_decides():
     assert Mode().on(TWO_WORKERS).name == "async"
     assert Mode().on(Cluster()).name == "local"
+    assert Mode().on(TWO_REPLICAS).name == "allreduce"
     assert Mode("sync", backup_workers=1).on(TWO_WORKERS).backup_workers == 1
 
 
@@ -29,6 +31,9 @@ def test_bounded_by_nothing_is_run_as_sync_and_says_so(caplog):
         (Mode("async"), Cluster(), "--mode=async needs a cluster, but TF_CONFIG names none"),
         (Mode("sync"), Cluster(), "--mode=sync needs a cluster, but TF_CONFIG names none"),
         (Mode("local"), TWO_WORKERS, "--mode=local, but TF_CONFIG names a cluster"),
+        (Mode("allreduce"), Cluster(), "--mode=allreduce needs a cluster"),
+        (Mode("allreduce"), TWO_WORKERS, "trains without ps, but TF_CONFIG names 1; leave"),
+        (Mode("sync"), TWO_REPLICAS, "--mode=sync needs a ps, but TF_CONFIG names 1 workers and"),
         (Mode("async", backup_workers=1), TWO_WORKERS, "only --mode=sync has workers"),
         (Mode("sync", staleness_power=1.0), TWO_WORKERS, "only --mode=async has learning rates"),
         (Mode("sync", backup_workers=2), TWO_WORKERS, "--backup_workers=2 of 2 workers"),

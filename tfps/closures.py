@@ -142,7 +142,7 @@ class Closures:
         token, steps = self._at_barrier.begin(slot, worker)
         begun = first // self._batch_size + steps
         end = -(-(first + count) // self._batch_size)
-        read, draw = self._reader(source, seed, begun, end), functools.partial(_draw, seed)
+        read, draw = self._reader(source, seed, begun, end), functools.partial(draw_of, seed)
         token, bad_step = self._at_barrier.train(token, read, begun, end, draw)
         with tf.control_dependencies([token]):
             return self._result(slot, bad_step, worker, start)
@@ -153,7 +153,7 @@ class Closures:
         first, count, seed, slot = tf.unstack(lease)
         begun = first // self._batch_size + self._progress.begin(slot, worker)
         end = -(-(first + count) // self._batch_size)
-        read, draw = self._reader(source, seed, begun, end), functools.partial(_draw, seed)
+        read, draw = self._reader(source, seed, begun, end), functools.partial(draw_of, seed)
         record = functools.partial(self._progress.advance, slot, worker)
         bad_step = self._local.train(read, begun, end, draw, record)
         with tf.control_dependencies([bad_step]):
@@ -184,7 +184,7 @@ class Closures:
         with tf.control_dependencies(newest.batch.arrived()):
             pushed = tf.identity(unrecorded)
         record(pushed)
-        records, draw = batch_records(due.labels), _draw(seed, step)
+        records, draw = batch_records(due.labels), draw_of(seed, step)
 
         def train() -> tf.Tensor:
             return self._step.train(due.batch, draw)
@@ -250,6 +250,6 @@ class Closures:
         return loss_sum, *({name: x.concat() for name, x in some.items()} for some in arrays)
 
 
-def _draw(seed: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
+def draw_of(seed: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
     """What random layers draw from in a step, `[2]` int64."""
     return tf.stack([seed, step * _DRAWS])

@@ -48,6 +48,11 @@ class Cluster:
         return not (self.workers or self.ps)
 
     @property
+    def is_replicated(self) -> bool:
+        """Whether there are no ps: chief and workers then hold the same parameters."""
+        return bool(self.workers) and not self.ps
+
+    @property
     def address(self) -> str:
         """This task's own "host:port".
 

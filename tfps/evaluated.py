@@ -23,7 +23,7 @@ class Evaluated:
     @classmethod
     def of(
         cls,
-        shards: Sequence[tuple[np.ndarray, dict[str, np.ndarray], dict[str, np.ndarray]]],
+        shards: Sequence[tuple[float | np.ndarray, dict[str, np.ndarray], dict[str, np.ndarray]]],
         records: int,
     ) -> "Evaluated":
         """Joins what closures returned.

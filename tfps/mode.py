@@ -7,8 +7,8 @@ from tfps.cluster import Cluster
 from tfps.errors import UserError
 
 ASYNC, SYNC, BOUNDED = "async", "sync", "bounded"
-LOCAL_SGD, LOCAL = "local_sgd", "local"
-MODES = (ASYNC, SYNC, BOUNDED, LOCAL_SGD, LOCAL)
+LOCAL_SGD, ALLREDUCE, LOCAL = "local_sgd", "allreduce", "local"
+MODES = (ASYNC, SYNC, BOUNDED, LOCAL_SGD, ALLREDUCE, LOCAL)
 _log = logging.getLogger(__name__)
 
 
@@ -20,8 +20,9 @@ class Mode:
         name: `async`: every worker's gradients are applied as they come. `sync`: those of all
             workers are averaged and applied once, in rounds. `bounded`: as `async`, but a worker
             that is too many steps ahead of the slowest waits. `local_sgd`: workers make a few steps
-            by themselves and push the difference. `local`: one process without a cluster. Empty:
-            `async` in a cluster, else `local`.
+            by themselves and push the difference. `allreduce`: as `sync` without ps, chief and
+            workers each with a copy of the parameters. `local`: one process without a cluster.
+            Empty: what suits the cluster, `async` with ps.
         backup_workers: In `sync`, so many of the workers are not waited for: a round closes with
             the gradients of the first of the others.
         max_staleness: In `bounded`, how many steps a worker may be ahead of the slowest.
@@ -58,7 +59,7 @@ class Mode:
         Raises:
             UserError: If the cluster, or a setting, does not suit the mode.
         """
-        mode = dataclasses.replace(self, name=self.name or (LOCAL if cluster.is_local else ASYNC))
+        mode = dataclasses.replace(self, name=self.name or _usual(cluster))
         if mode.name != LOCAL and cluster.is_local:
             raise UserError(
                 f"--mode={mode.name} needs a cluster, but TF_CONFIG names none; use --mode=local, "
@@ -66,6 +67,16 @@ class Mode:
             )
         if mode.name == LOCAL and not cluster.is_local:
             raise UserError("--mode=local, but TF_CONFIG names a cluster; unset one of them")
+        if mode.name == ALLREDUCE and cluster.ps:
+            raise UserError(
+                f"--mode=allreduce trains without ps, but TF_CONFIG names {len(cluster.ps)}; leave "
+                "them out of the cluster, or choose another mode"
+            )
+        if mode.name != ALLREDUCE and cluster.is_replicated:
+            raise UserError(
+                f"--mode={mode.name} needs a ps, but TF_CONFIG names {len(cluster.workers)} "
+                "workers and no ps; add one, or use --mode=allreduce"
+            )
         if mode.backup_workers and mode.name != SYNC:
             raise UserError(
                 f"--backup_workers={mode.backup_workers}: only --mode=sync has workers that are "
@@ -100,3 +111,9 @@ class Mode:
     def waits(self) -> bool:
         """Whether workers wait for each other."""
         return self.name in (SYNC, BOUNDED)
+
+
+def _usual(cluster: Cluster) -> str:
+    if cluster.is_local:
+        return LOCAL
+    return ALLREDUCE if cluster.is_replicated else ASYNC

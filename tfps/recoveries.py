@@ -36,6 +36,22 @@ class Recoveries:
         self._trained = 0  # as far as is known
         self._in_vain = 0  # recoveries since the last trained batch
 
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Recoveries":
+        """From what `to_json` gave, in the process that goes on."""
+        found = cls()
+        found._recoveries = [Recovery(**each) for each in data["recoveries"]]
+        found._trained, found._in_vain = data["trained"], data["in_vain"]
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON-ready data, for a process that begins anew."""
+        return {
+            "recoveries": self.report(),
+            "trained": self._trained,
+            "in_vain": self._in_vain,
+        }
+
     def trained(self, examples: int) -> float | None:
         """Notes how many records are trained by now.
 

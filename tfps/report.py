@@ -34,6 +34,20 @@ class Report:
         whole_file.write(self._path, json.dumps(self._fields, indent=1) + "\n")
 
 
+def reopen(job_dir: str) -> None:
+    """Says that a job runs again, where a report says that its chief will do no more.
+
+    For tasks that ask so before the new chief has all that a report of its own holds.
+
+    Raises:
+        UserError: If the file is not a report.
+    """
+    fields = read(job_dir)
+    if fields is not None and fields["status"] != RUNNING:
+        text = json.dumps({**fields, "status": RUNNING}, indent=1) + "\n"
+        whole_file.write(posixpath.join(job_dir, FILE), text)
+
+
 def read(job_dir: str) -> dict[str, Any] | None:
     """The report of a job, None when it has none yet.
 

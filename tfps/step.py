@@ -38,7 +38,11 @@ Computed = tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor], list[tf.Tensor]]
 
 
 class Step:
-    """A batch against the parameter store, traced into the closure that trains or predicts."""
+    """A batch against the parameter store, traced into the closure that trains or predicts.
+
+    Attributes:
+        store: The parameters.
+    """
 
     def __init__(
         self,
@@ -60,7 +64,7 @@ class Step:
         """
         self._task = task
         self._model = model
-        self._store = store
+        self.store = store
         self._devices = devices
         # Traced once, however many steps a closure is unrolled into.
         self._compute = tf.function(
@@ -75,7 +79,7 @@ class Step:
             labels: By name, `[batch, *shape]`.
             after: What each ps waits for before it reads.
         """
-        return Batch(features, labels, self._store.pull(self.lookups(features, labels), after))
+        return Batch(features, labels, self.store.pull(self.lookups(features, labels), after))
 
     def lookups(self, features: Features, labels: Labels) -> list[Lookup]:
         """What a batch asks of the tables to be trained, on all devices.
@@ -101,7 +105,7 @@ class Step:
             The loss (scalar float32, the model's own losses included).
         """
         loss, gradients = self.gradients(batch, seed)
-        self._store.push(*gradients)
+        self.store.push(*gradients)
         return loss
 
     def gradients(self, batch: Batch, seed: tf.Tensor) -> tuple[tf.Tensor, Gradients]:
@@ -115,7 +119,7 @@ class Step:
             The loss, as `train` does, and the gradients.
         """
         pulled = batch.pulled
-        rows = rows_by_lookup(self._store.layout, pulled)
+        rows = rows_by_lookup(self.store.layout, pulled)
         parts = self._parts(batch.features, batch.labels)
         each = len(rows) // len(parts)
         results = []
@@ -129,9 +133,7 @@ class Step:
                     )
                 )
         loss, dense, rows, state = _mean(results, [batch_records(labels) for _, labels in parts])
-        return loss, Gradients(
-            pulled, dense, rows_by_group(self._store.layout, pulled, rows), state
-        )
+        return loss, Gradients(pulled, dense, rows_by_group(self.store.layout, pulled, rows), state)
 
     def predict(self, features: Features, labels: Labels) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Evaluates one batch without changing anything.
@@ -140,11 +142,11 @@ class Step:
             The loss (scalar float32, the model's own losses included) and the task's predictions by
             name.
         """
-        pulled = self._store.pull(self._model.lookups(features, training=False))
+        pulled = self.store.pull(self._model.lookups(features, training=False))
         forward = self._model.forward(
             pulled.dense,
             pulled.state,
-            rows_by_lookup(self._store.layout, pulled),
+            rows_by_lookup(self.store.layout, pulled),
             tf.zeros([2], tf.int64),
             features,
             labels,

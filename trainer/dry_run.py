@@ -23,9 +23,8 @@ def lines(inputs: RunInputs) -> list[str]:
     workers = max(1, len(inputs.cluster.workers))
     in_background = inputs.experiment.train.checkpoint_in_background
     placement = Placement.of(inputs.layout, workers, in_background)
-    where = "in this process" if inputs.cluster.is_local else f"on {placement.ps} ps"
     return [
-        f"{inputs.experiment.name} {where}",
+        f"{inputs.experiment.name} {_where(inputs, placement)}",
         "",
         *text_table(
             ("ps", "holds", "rows", "parameters", "slots", "share"),
@@ -44,9 +43,16 @@ def lines(inputs: RunInputs) -> list[str]:
         ),
         "",
         *_memory(placement),
-        "",
-        _wire(inputs),
+        *([] if inputs.cluster.is_replicated else ["", _wire(inputs)]),
     ]
+
+
+def _where(inputs: RunInputs, placement: Placement) -> str:
+    if inputs.cluster.is_local:
+        return "in this process"
+    if inputs.cluster.is_replicated:
+        return f"in each of {1 + len(inputs.cluster.workers)} replicas, as on one ps"
+    return f"on {placement.ps} ps"
 
 
 def _memory(placement: Placement) -> list[str]:

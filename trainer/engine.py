@@ -2,17 +2,26 @@
 
 import dataclasses
 import time
+from typing import Any
+
+import keras
+import tensorflow as tf
 
 from tfps.barrier_members import BarrierMembers
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.closures import Closures
 from tfps.coordinator import Coordinator, slots
+from tfps.data.manifest import Manifest
 from tfps.data.record_source import RecordSource
 from tfps.evaluations import Evaluation
-from tfps.executor import Executor
+from tfps.executor import Executor, ReplicaExecutor
 from tfps.local_training import LocalTraining
 from tfps.mode import LOCAL_SGD, SYNC, Mode
 from tfps.ps_calls import PsCalls
+from tfps.replica import Replica
+from tfps.replica_closures import ReplicaClosures
+from tfps.replica_coordinator import ReplicaCoordinator
+from tfps.replica_step import ReplicaStep
 from tfps.step import Step
 from tfps.store.barrier import Barrier
 from tfps.store.clocks import Clocks
@@ -37,7 +46,7 @@ class Engine:
 
     inputs: RunInputs
     store: ParameterStore
-    coordinator: Coordinator
+    coordinator: Coordinator | ReplicaCoordinator
     members: BarrierMembers | None
 
     @classmethod
@@ -85,6 +94,9 @@ class Engine:
             local,
             locate=inputs.staged.locate,
         )
+        if isinstance(executor, ReplicaExecutor):
+            replica = _replica(inputs, executor, step, closures, watch, stall_seconds)
+            return cls(inputs, store, ReplicaCoordinator(replica, facts(inputs, store)), None)
         unrecorded = mode.unrecorded_batches(train.pipeline_depth)
         coordinator = Coordinator(
             executor, closures, store.progress, watch, train, stall_seconds, unrecorded, members
@@ -108,12 +120,7 @@ class Engine:
         """
         data, began = self.inputs.eval_data, time.monotonic()
         assert data is not None
-        shards = [
-            (RecordSource(data.path_of(shard), shard.compression, end=shard.records), shard.records)
-            for shard in data.shards
-            if shard.records
-        ]
-        result = self.coordinator.evaluate(shards)
+        result = self.coordinator.evaluate(eval_shards(data))
         task = self.inputs.experiment.task
         return Evaluation(
             checkpoint=checkpoint.name,
@@ -131,3 +138,44 @@ def _barrier(mode: Mode, store: ParameterStore, members: int) -> Barrier:
     if mode.name == SYNC:
         return Rounds(store, members, mode.backup_workers)
     return Clocks(store, members, mode.max_staleness)
+
+
+def _replica(
+    inputs: RunInputs,
+    executor: ReplicaExecutor,
+    step: Step,
+    closures: Closures,
+    watch: TaskWatch,
+    stall_seconds: float,
+) -> Replica:
+    """This process's part in a group that trains without ps."""
+    rounds = ReplicaClosures(
+        inputs.experiment,
+        ReplicaStep(step, executor.group),
+        step.store.progress,
+        locate=inputs.staged.locate,
+    )
+    batch_size = inputs.experiment.train.batch_size
+    return Replica(executor, step.store, (rounds, closures), watch, batch_size, stall_seconds)
+
+
+def eval_shards(data: Manifest) -> list[tuple[RecordSource, int]]:
+    """Source and number of records of every shard that has any."""
+    return [
+        (RecordSource(data.path_of(shard), shard.compression, end=shard.records), shard.records)
+        for shard in data.shards
+        if shard.records
+    ]
+
+
+def facts(inputs: RunInputs, store: ParameterStore) -> dict[str, Any]:
+    """What must be equal on all replicas, as JSON-ready data by name."""
+    data = {"--train_data": inputs.data, "--eval_data": inputs.eval_data}
+    return {
+        **{flag: identity(manifest) if manifest else None for flag, manifest in data.items()},
+        "data.shuffle_buffer": inputs.experiment.data.shuffle_buffer,
+        **{f"train.{k}": v for k, v in dataclasses.asdict(inputs.experiment.train).items()},
+        "parameters": store.signature(),
+        "TensorFlow": tf.__version__,
+        "Keras": keras.__version__,
+    }

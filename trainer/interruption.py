@@ -49,6 +49,11 @@ class Interruption:
         """Whether a signal has arrived that is deferred."""
         return self._noted is not None
 
+    def raise_if_requested(self) -> None:
+        """Raises `Interrupted` if a signal has arrived that was deferred."""
+        if self._noted is not None:
+            raise Interrupted(self._noted)
+
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
         """A block that ends soon after `is_requested`, and by itself.
@@ -63,8 +68,7 @@ class Interruption:
             self._is_deferring = False
             if self._noted is not None:
                 signal.setitimer(signal.ITIMER_REAL, 0)
-        if self._noted is not None:
-            raise Interrupted(self._noted)
+        self.raise_if_requested()
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -12,8 +12,8 @@ flags.DEFINE_enum(
     "mode",
     None,
     MODES,
-    "How the workers' updates come together; default: async in a cluster, local without "
-    "(overrides mode.name).",
+    "How the workers' updates come together; default: async in a cluster, allreduce in one without "
+    "ps, local without a cluster (overrides mode.name).",
 )
 flags.DEFINE_integer(
     "backup_workers", None, "Workers a round does not wait for (overrides mode.backup_workers).", 0

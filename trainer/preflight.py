@@ -15,17 +15,18 @@ _HEADER = ("task", "address", "reachable", "answers", "TensorFlow", "what to do"
 _CONNECTED = (Reachability.ANSWERS, Reachability.SILENT, Reachability.FOREIGN)
 
 
-def check_machine(inputs: RunInputs) -> None:
+def check_machine(inputs: RunInputs, is_serving: bool = False) -> None:
     """Refuses what the chief's own machine cannot do.
 
     Args:
         inputs: The run's, checked.
+        is_serving: Whether it is this process that has the chief's port.
 
     Raises:
         UserError: If a checkpoint does not fit on the disk, or the chief's port is taken.
     """
     check_disk_space(inputs.layout, inputs.job_dir)
-    if not inputs.cluster.is_local:
+    if not inputs.cluster.is_local and not is_serving:
         refuse_taken_port(inputs.cluster)
 
 

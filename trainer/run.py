@@ -2,8 +2,10 @@
 
 import dataclasses
 import gc
+import json
 import logging
 import os
+from typing import NoReturn
 
 import tensorflow as tf
 
@@ -13,16 +15,21 @@ from tfps.connection_guard import ConnectionGuard
 from tfps.connector import Connector
 from tfps.departures import Departures
 from tfps.errors import LostPsError, WorkersChangedError
+from tfps.executor import ReplicaExecutor
 from tfps.fence import Fence, SupersededError
-from tfps.report import FAILED, INTERRUPTED, Report
+from tfps.recoveries import Recoveries
+from tfps.replica_group import LostReplicaError
+from tfps.report import FAILED, INTERRUPTED, Report, reopen
 from tfps.task_watch import TaskWatch
 from trainer.chief_state import ChiefState
 from trainer.interruption import Interrupted, Interruption
 from trainer.progress_display import ProgressDisplay
+from trainer.restart import start_anew
 from trainer.run_inputs import RunInputs
 from trainer.training import Training
 from trainer.trial import Trial
 
+_RECOVERIES = "TFPS_RECOVERIES"  # in the environment of a process that was begun anew
 _log = logging.getLogger(__name__)
 
 
@@ -49,19 +56,53 @@ class RunOptions:
     again: bool = False
 
 
+def join(cluster: Cluster, job_dir: str, options: RunOptions) -> ReplicaExecutor:
+    """Meets all other replicas of a cluster without ps; before TensorFlow is used for anything.
+
+    A replica that is lost meanwhile makes this process begin anew.
+
+    Args:
+        cluster: The cluster, as its chief sees it.
+        job_dir: Where the other replicas look whether this chief is done.
+        options: Limits.
+
+    Raises:
+        UserError: If a replica does not answer in time, or the chief's own port is taken.
+        RunError: If all answer, but do not come together in time, or replicas are lost again and
+            again.
+    """
+    reopen(job_dir)
+    recoveries = _recoveries()
+    limit = options.ps_wait_seconds if recoveries.report() else options.connect_seconds
+    _log.info("waiting for %d other replicas", len(cluster.workers))
+    try:
+        executor = strategy.join(cluster, limit)
+    except LostReplicaError as lost:
+        recoveries.begin(str(lost))
+        _begin_again(lost, recoveries)
+    _log.info("together with %d other replicas", len(cluster.workers))
+    return executor
+
+
 def run(
-    inputs: RunInputs, options: RunOptions, interruption: Interruption, display: ProgressDisplay
+    inputs: RunInputs,
+    options: RunOptions,
+    interruption: Interruption,
+    display: ProgressDisplay,
+    replica: ReplicaExecutor | None = None,
 ) -> None:
     """Trains, evaluates, saves, exports and reports.
 
     A lost ps takes its share of the parameters with it: the run waits for it, connects anew and
-    goes on from the last checkpoint.
+    goes on from the last checkpoint. Where there are no ps, a lost replica has the same effect; the
+    process then begins anew and does not return from here.
 
     Args:
         inputs: What to train, on what.
         options: Limits.
         interruption: Signals that ask to stop.
         display: Where progress is shown.
+        replica: What `join` returned, in a cluster without ps.
 
     Raises:
         UserError: If what is found on the way cannot be used.
@@ -74,7 +115,8 @@ def run(
     report = Report(inputs.job_dir, fence, **inputs.report_fields())
     report.write()
     peers = {} if cluster.is_local else strategy.peers(cluster)
-    watch, guard = TaskWatch(peers), ConnectionGuard(peers)
+    # Replicas need no guard: TensorFlow notices a silent one, and ends what waits for it.
+    watch, guard = TaskWatch(peers), ConnectionGuard({} if cluster.is_replicated else peers)
     connector = Connector(
         cluster, inputs.job_dir, options.connect_seconds, options.min_workers, options.again
     )
@@ -87,10 +129,16 @@ def run(
         interruption,
         Departures(inputs.job_dir),
         Trial.of(os.environ),
+        _recoveries(),
     )
     try:
-        while lost := _train(inputs, options, state, guard, display):
+        while lost := _train(inputs, options, state, guard, display, replica):
             display.hide()
+            if isinstance(lost, LostReplicaError) or replica:
+                interruption.raise_if_requested()
+                state.recoveries.begin(str(lost))
+                report.write(**state.fields())
+                _begin_again(lost, state.recoveries)
             _recover(lost, cluster, options, state)
     except Interrupted:
         report.write(status=INTERRUPTED, **state.fields())
@@ -115,13 +163,14 @@ def _train(
     state: ChiefState,
     guard: ConnectionGuard,
     display: ProgressDisplay,
-) -> LostPsError | None:
-    """Connects and trains to the end, unless a ps is lost before.
+    replica: ReplicaExecutor | None,
+) -> LostPsError | LostReplicaError | None:
+    """Connects and trains to the end, unless a ps or a replica is lost before.
 
     What this connection held of the ps, variables above all, is given up when this returns.
     """
     try:
-        executor = state.connector.connect()
+        executor = replica or state.connector.connect()
         state.watch.start(without=state.connector.left_out)
         guard.start()
         limits = options.stall_seconds, options.evaluator_wait_seconds
@@ -129,6 +178,8 @@ def _train(
     except LostPsError as lost:
         # Without its traceback, which holds the variables.
         return LostPsError(str(lost), lost.leaving)
+    except LostReplicaError as lost:
+        return LostReplicaError(str(lost))
     except tf.errors.OpError as error:
         # The chief's own calls of a ps, to save or to read progress, fail with TensorFlow's error.
         if found := failures.lost_ps_behind(error):
@@ -144,3 +195,16 @@ def _recover(lost: LostPsError, cluster: Cluster, options: RunOptions, state: Ch
     _log.warning("%s; waiting up to %.0f s for it", lost, options.ps_wait_seconds)
     state.report.write(**state.fields())
     strategy.wait_for_ps(cluster, lost.leaving, state.watch, options.ps_wait_seconds)
+
+
+def _begin_again(lost: Exception, recoveries: Recoveries) -> NoReturn:
+    """Begins this process anew, with what is known of recoveries."""
+    _log.warning("%s; beginning anew, from the last checkpoint", lost)
+    os.environ[_RECOVERIES] = json.dumps(recoveries.to_json())
+    start_anew()
+
+
+def _recoveries() -> Recoveries:
+    """Those of the process that this one goes on for, if it does for any."""
+    known = os.environ.get(_RECOVERIES)
+    return Recoveries.from_json(json.loads(known)) if known else Recoveries()

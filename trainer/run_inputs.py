@@ -14,7 +14,7 @@ from tfps.cluster import Cluster
 from tfps.data.manifest import Manifest
 from tfps.data.staged_shards import StagedShards
 from tfps.errors import UserError
-from tfps.experiment import Experiment
+from tfps.experiment import WIRE_DTYPES, Experiment
 from tfps.mode import Mode
 from tfps.mode_suitability import refuse_unsuitable
 from tfps.model import StatelessModel
@@ -84,6 +84,8 @@ class RunInputs:
                 or the parameters do not fit the ps.
         """
         task, mode = experiment.task, experiment.mode.on(cluster)
+        if cluster.is_replicated:
+            _refuse_unshared(experiment)
         preflight.check(
             [
                 Use("--train_data", experiment.data.train),
@@ -97,7 +99,7 @@ class RunInputs:
         if experiment.data.eval:
             eval_data = read_data(task, experiment.data.eval, "--eval_data")
         _check_evaluation(experiment, cluster)
-        check_writable(job_dir, cluster.job)
+        check_writable(job_dir, f"{cluster.job}-{cluster.index}")
         staged = StagedShards(cache_dir, [data, eval_data] if eval_data else [data])
         train = experiment.train
         model = StatelessModel(task, train.seed, train.dense_table_bytes)
@@ -178,6 +180,22 @@ class RunInputs:
             "export": None,
             "export_best": None,
         }
+
+
+def _refuse_unshared(experiment: Experiment) -> None:
+    """Refuses settings that only mean something where parameters lie on ps."""
+    train = experiment.train
+    settings = {
+        "train.pipeline_depth": (train.pipeline_depth, 0),
+        "train.wire_dtype": (train.wire_dtype, WIRE_DTYPES[0]),
+        "data.max_bad_records": (experiment.data.max_bad_records, 0),
+    }
+    for name, (value, only) in settings.items():
+        if value != only:
+            raise UserError(
+                f"{name}={value}: training without ps (--mode=allreduce) knows only {only}; leave "
+                "it out, or train with ps"
+            )
 
 
 def _check_evaluation(experiment: Experiment, cluster: Cluster) -> None:

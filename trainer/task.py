@@ -28,6 +28,8 @@ from trainer.progress_display import ProgressDisplay
 
 if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
     from tfps.experiment import Experiment
+    from tfps.server import ServerOptions
+    from trainer.run import RunOptions
 
 _FLAGS = flags.FLAGS
 _log = logging.getLogger("trainer.task")
@@ -132,13 +134,15 @@ def main() -> int:
     display = terminal.start_logging(_FLAGS.progress, _FLAGS.progress_seconds)
     if not _FLAGS.dry_run:
         _log.info("running as %s", Platform.of(os.environ).role(cluster))
-    if cluster.job == "ps" or (cluster.job == "chief" and not cluster.is_local):
+    if cluster.job == "ps" or (cluster.job == "chief" and cluster.ps):
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # they hold and coordinate; workers compute
-    if cluster.job == "worker" or cluster.is_local:
+    if cluster.job == "worker" or not cluster.ps:
         settings.keep_blocks()
     if cluster.job == "chief" or _FLAGS.dry_run:
         return _run_chief(cluster, display, paths.export)
-    return _run_evaluator(cluster) if cluster.job == "evaluator" else _run_server(cluster)
+    if cluster.job == "evaluator":
+        return _run_evaluator(cluster)
+    return _run_replica(cluster) if cluster.is_replicated else _run_server(cluster)
 
 
 def _check_flags(cluster: Cluster) -> None:
@@ -161,11 +165,6 @@ def _check_flags(cluster: Cluster) -> None:
         raise UserError(
             f"--min_workers={_FLAGS.min_workers}, but TF_CONFIG names {len(cluster.workers)} "
             "workers; ask for no more than there are"
-        )
-    if cluster.workers and not cluster.ps:
-        raise UserError(
-            f"TF_CONFIG names {len(cluster.workers)} workers but no ps; training without ps "
-            "(all-reduce) does not exist yet: add a ps"
         )
 
 
@@ -192,19 +191,11 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, export: str) -> int:
     from tfps import byte_size
     from trainer import dry_run, preflight, restart
     from trainer.interruption import Interrupted, Interruption
-    from trainer.run import RunOptions, run
+    from trainer.run import join, run
     from trainer.run_inputs import RunInputs
 
     experiment = _experiment()
-    options = RunOptions(
-        _FLAGS.connect_seconds,
-        _FLAGS.min_workers,
-        _FLAGS.worker_wait_seconds,
-        _FLAGS.ps_wait_seconds,
-        _FLAGS.stall_seconds,
-        _FLAGS.evaluator_wait_seconds,
-        again=restart.has_started_anew(),
-    )
+    options = _run_options()
     memory = byte_size.parse(_FLAGS.ps_memory, "--ps_memory") if _FLAGS.ps_memory else None
     if _FLAGS.dry_run:
         inputs = RunInputs.check(experiment, cluster, _FLAGS.job_dir, memory)
@@ -218,13 +209,16 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, export: str) -> int:
     interruption = Interruption(_FLAGS.grace_seconds)
     try:
         interruption.install()
+        replica = None
+        if _is_replica(experiment, cluster):
+            replica = join(cluster, _FLAGS.job_dir, options)
         inputs = RunInputs.check(
             experiment, cluster, _FLAGS.job_dir, memory, _FLAGS.cache_dir, export
         )
-        preflight.check_machine(inputs)
-        if cluster.is_local:
+        preflight.check_machine(inputs, is_serving=replica is not None)
+        if not cluster.ps:
             _start_staging()
-        run(inputs, options, interruption, display)
+        run(inputs, options, interruption, display, replica)
     except Interrupted as interrupted:
         name = signal.Signals(interrupted.signal).name
         _log.warning("stopped by %s; the same command goes on from the last checkpoint", name)
@@ -233,6 +227,21 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, export: str) -> int:
         _log.info("%s: the chief starts anew, from the last checkpoint", changed)
         restart.start_anew()
     return EXIT_OK
+
+
+def _run_options() -> "RunOptions":
+    from trainer import restart
+    from trainer.run import RunOptions
+
+    return RunOptions(
+        _FLAGS.connect_seconds,
+        _FLAGS.min_workers,
+        _FLAGS.worker_wait_seconds,
+        _FLAGS.ps_wait_seconds,
+        _FLAGS.stall_seconds,
+        _FLAGS.evaluator_wait_seconds,
+        again=restart.has_started_anew(),
+    )
 
 
 def _set_up_tensorflow() -> None:
@@ -287,26 +296,67 @@ def _run_evaluator(cluster: Cluster) -> int:
     return EXIT_OK
 
 
-def _run_server(cluster: Cluster) -> int:
-    from tfps.server import ServerOptions, serve
+def _is_replica(experiment: "Experiment", cluster: Cluster) -> bool:
+    """Whether this task trains as one of several without ps; says so where nobody has chosen it.
+
+    Such a task looks at the job_dir before it may use TensorFlow, let alone check all its inputs.
+    """
     from tfps.storage import preflight
 
-    terminal.quiet_tensorflow()
-    options = ServerOptions(
+    mode = experiment.mode.on(cluster)
+    if cluster.is_replicated and not experiment.mode.name:
+        _log.info("TF_CONFIG names no ps: --mode=%s", mode.name)
+    if cluster.is_replicated:
+        preflight.check([preflight.Use("--job_dir", _FLAGS.job_dir, writes=True)])
+    return cluster.is_replicated
+
+
+def _run_replica(cluster: Cluster) -> int:
+    _set_up_tensorflow()
+    from trainer.replica import ReplicaWorker
+    from trainer.run_inputs import RunInputs
+
+    experiment, asked_to_end = _experiment(), _asked_to_end()
+    _is_replica(experiment, cluster)
+    limits = _server_options(), _FLAGS.stall_seconds
+    worker = ReplicaWorker(cluster, _FLAGS.job_dir, *limits, asked_to_end)
+    _start_staging()
+    worker.run(lambda: RunInputs.check(experiment, cluster, _FLAGS.job_dir, None, _FLAGS.cache_dir))
+    return 128 + signal.SIGTERM if asked_to_end.is_set() else EXIT_OK
+
+
+def _asked_to_end() -> threading.Event:
+    """Set when SIGINT or SIGTERM arrives."""
+    asked = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: asked.set())
+    return asked
+
+
+def _server_options() -> "ServerOptions":
+    from tfps.server import ServerOptions
+
+    return ServerOptions(
         _FLAGS.intra_op_threads,
         _FLAGS.inter_op_threads,
         _FLAGS.chief_wait_seconds,
         _FLAGS.chief_lost_seconds,
         _FLAGS.grace_seconds,
     )
+
+
+def _run_server(cluster: Cluster) -> int:
+    from tfps.server import serve
+    from tfps.storage import preflight
+
+    terminal.quiet_tensorflow()
+    options = _server_options()
     # Only a ps writes there, its part of each checkpoint.
     writes = cluster.job == "ps"
     preflight.check([preflight.Use("--job_dir", _FLAGS.job_dir, writes)])
     if cluster.job == "worker":
         _start_staging()
-    asked_to_end = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: asked_to_end.set())
+    asked_to_end = _asked_to_end()
     serve(cluster, _FLAGS.job_dir, options, asked_to_end)
     return 128 + signal.SIGTERM if asked_to_end.is_set() else EXIT_OK
 

@@ -163,7 +163,7 @@ class Training:
         due = time.monotonic() + self._train.checkpoint_seconds
 
         def pause() -> bool:
-            return time.monotonic() > due or self._state.is_asked_to_save()
+            return self._state.is_asked_to_save() or time.monotonic() > due
 
         with self._state.interruption.deferred():
             self._coordinator.train(self._queue, pause, report, due)

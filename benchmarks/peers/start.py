@@ -24,6 +24,7 @@ def main() -> None:
         "tutorial": {"ps": flags.ps, "worker": flags.workers, "chief": 1},
         "fit": {"ps": flags.ps, "worker": flags.workers, "chief": 1},
         "mwms": {"worker": flags.workers},
+        "torch_ddp": {"worker": flags.workers},
         "torch_rpc": {"ps": 1, "worker": flags.workers},
     }[flags.peer]
     if "TF_CONFIG" in os.environ:
@@ -41,7 +42,7 @@ def parse() -> argparse.Namespace:
     """Parses the flags."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     add = parser.add_argument
-    add("peer", choices=("tutorial", "fit", "mwms", "torch_rpc"))
+    add("peer", choices=("tutorial", "fit", "mwms", "torch_ddp", "torch_rpc"))
     add("--data", required=True, help="directory of a dataset of benchmarks.make_dataset")
     add("--model", default="dlrm", help="a model of benchmarks/models.py")
     add("--rows", type=int, default=20_000, help="rows of each table")

@@ -351,8 +351,8 @@ CASES = {
         {"TF_CONFIG": tf_config({"chief": ["h:1"], "worker": ["h:2"], "ps": ["h:3"]}, "worker", 1)},
     ),
     "workers without ps": Case(
-        with_flags(),
-        ("TF_CONFIG names 1 workers but no ps",),
+        with_flags("--mode=async"),
+        ("--mode=async needs a ps, but TF_CONFIG names 1 workers and no ps",),
         {"TF_CONFIG": tf_config({"chief": ["h:1"], "worker": ["h:2"]})},
     ),
     "more workers needed than there are": Case(

@@ -92,11 +92,20 @@ class TableGroup:
             after: What each ps waits for before it reads.
             with_slots: Whether each row has its slots behind it, `[u, 1 + slots, dim]`.
         """
-        how = after, with_slots
+        found = self.find(ids)
+        pulled = [
+            self._gather(part, rows, after, with_slots) for part, rows in enumerate(found.owned)
+        ]
+        rows = tf.dynamic_stitch(found.where, pulled) if found.where else pulled[0]
+        return found._replace(rows=rows)
+
+    def find(self, ids: tf.Tensor) -> PulledRows:
+        """Where the rows of ids in the group `[n]` are: as `pull`, but with no values in `rows`."""
+        nothing = tf.zeros([0, self.layout.dim])
         distinct, inverse = tf.unique(ids)
         rows, owner = self.layout.locate(distinct)
         if self.layout.parts == 1:
-            return PulledRows(distinct, self._gather(0, rows, *how), inverse, [rows], [])
+            return PulledRows(distinct, nothing, inverse, [rows], [])
         firsts = [self.layout.bounds(part)[0] for part in range(self.layout.parts)]
         owned = [
             run - first
@@ -105,8 +114,7 @@ class TableGroup:
             )
         ]
         where = tf.dynamic_partition(tf.range(tf.size(rows)), owner, self.layout.parts)
-        pulled = [self._gather(part, owned[part], *how) for part in range(self.layout.parts)]
-        return PulledRows(distinct, tf.dynamic_stitch(where, pulled), inverse, owned, where)
+        return PulledRows(distinct, nothing, inverse, owned, where)
 
     def sum_by_row(self, pulled: PulledRows, gradient: tf.Tensor) -> tf.Tensor:
         """The gradient of each distinct row `[u, dim]`, from that of every id asked for.

@@ -1,0 +1,67 @@
+"""The peer: PyTorch's DistributedDataParallel over gloo, one fused table with sparse gradients.
+
+`torch.optim.Adagrad` for the table and the MLP. Batches are tensors in memory. Training is
+synchronous, so the first worker counts for all.
+"""
+
+import argparse
+import os
+from typing import Any
+
+import torch
+from torch import distributed
+
+from benchmarks import models
+from benchmarks.peers.progress_lines import ProgressLines
+from benchmarks.peers.torch_parts import ACCUMULATOR, arrays, mlp, part
+
+
+class Dlrm(torch.nn.Module):
+    """An MLP over the rows of one table of all categoricals, and the numbers."""
+
+    def __init__(self, rows: int):
+        super().__init__()
+        self.table = torch.nn.Embedding(rows * models.CATEGORICALS, models.DIM, sparse=True)
+        torch.nn.init.uniform_(self.table.weight, -0.05, 0.05)
+        self.mlp = mlp()
+
+    def forward(self, ids: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        """Logits `[batch]`."""
+        return self.mlp(torch.cat([self.table(ids).flatten(1), numbers], 1))[:, 0]
+
+
+def run(flags: argparse.Namespace, cluster: dict[str, list[str]], _: str, index: int) -> None:
+    """Trains as one of the workers."""
+    torch.set_num_threads(flags.intra_op_threads)
+    torch.set_num_interop_threads(1)
+    torch.manual_seed(0)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    address = f"tcp://{cluster['worker'][0]}"
+    distributed.init_process_group(
+        "gloo", init_method=address, rank=index, world_size=flags.workers
+    )
+    train(flags, index)
+
+
+def train(flags: argparse.Namespace, worker: int) -> None:
+    """Trains until this process is ended."""
+    ids, numbers, labels = arrays(flags)
+    batches = len(labels) // flags.batch
+    model: Any = torch.nn.parallel.DistributedDataParallel(Dlrm(flags.rows))
+    optimizer = torch.optim.Adagrad(
+        model.parameters(),
+        lr=models.LEARNING_RATES["dlrm"],
+        initial_accumulator_value=ACCUMULATOR,
+    )
+    lines, steps, first = ProgressLines(), 0, worker * batches // flags.workers
+    while True:
+        batch = (first + steps) % batches
+        chosen, given, wanted = (part(some, batch, flags.batch) for some in (ids, numbers, labels))
+        optimizer.zero_grad(set_to_none=True)
+        logits = model(chosen, given)
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, wanted)
+        loss.backward()
+        optimizer.step()
+        steps += 1
+        if worker == 0:
+            lines.show(steps * flags.batch * flags.workers, loss.detach())

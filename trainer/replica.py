@@ -1,0 +1,137 @@
+"""A worker's work where there are no ps: it trains with the chief until that is done."""
+
+import concurrent.futures
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from tfps import strategy
+from tfps.bad_records import BadRecords
+from tfps.cluster import Cluster
+from tfps.departures import Departures
+from tfps.epoch_order import EpochOrder
+from tfps.executor import ReplicaExecutor
+from tfps.lease_queue import LeaseQueue, QueueState
+from tfps.reachability import Reachability
+from tfps.replica_coordinator import ReplicaCoordinator
+from tfps.replica_follower import ReplicaFollower
+from tfps.replica_group import LostReplicaError, ReplicaGroup
+from tfps.server import ServerOptions, is_done, wait_for_end_of_chief
+from tfps.task_watch import TaskWatch
+from trainer.engine import Engine, eval_shards, facts
+from trainer.restart import has_started_anew, start_anew
+from trainer.run_inputs import RunInputs
+
+_log = logging.getLogger(__name__)
+
+
+class _EndError(Exception):
+    """The chief is done, or this replica may go."""
+
+
+class ReplicaWorker:
+    """One worker. When another replica is lost, its process begins anew, and waits for all."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        job_dir: str,
+        options: ServerOptions,
+        stall_seconds: float,
+        asked_to_end: threading.Event,
+    ):
+        """Prepares it.
+
+        Args:
+            cluster: The cluster, as this task sees it.
+            job_dir: Where the chief's report says whether it is done.
+            options: How long to wait for the chief, and how long to go on when asked to end.
+            stall_seconds: Limit for the next round.
+            asked_to_end: Set when this task is to end before the chief is done.
+        """
+        self._cluster = cluster
+        self._job_dir = job_dir
+        self._options = options
+        self._stall_seconds = stall_seconds
+        self._asked_to_end = asked_to_end
+        self._name = f"worker {cluster.index}"
+        self._departures = Departures(job_dir)
+        self._leaves_at: float | None = None
+        self._has_joined = False
+
+    def run(self, check: Callable[[], RunInputs]) -> None:
+        """Trains until the chief is done, or this task was asked to end and may.
+
+        Args:
+            check: Gathers the inputs; called when the replicas are together, for TensorFlow must
+                not be used before.
+
+        Raises:
+            UserError: If something cannot be used.
+            RunError: If the chief stays away without being done, or nothing moves any more.
+        """
+        self._departures.withdraw(self._name)  # what it left behind when it was killed
+        self._end_of_chief = self._watch_chief()
+        try:
+            self._follow(check)
+        except _EndError:
+            _log.info("%s ends", self._name)
+        except LostReplicaError as lost:
+            if (self._has_joined or has_started_anew()) and is_done(self._job_dir):
+                _log.info("%s ends: the chief is done", self._name)
+            elif not self._asked_to_end.is_set():
+                _log.warning("%s; beginning anew, from the last checkpoint", lost)
+                start_anew()
+
+    def _follow(self, check: Callable[[], RunInputs]) -> None:
+        cluster = self._cluster
+        _log.info("%s waits for %d other replicas", cluster.name, len(cluster.workers))
+        executor = ReplicaExecutor(ReplicaGroup.join(cluster, self._poll))
+        self._has_joined = True
+        inputs = check()
+        watch = TaskWatch(strategy.replicas(cluster))
+        watch.start()
+        engine = Engine.build(inputs, executor, watch, self._stall_seconds)
+        assert isinstance(engine.coordinator, ReplicaCoordinator)
+        replica, mine = engine.coordinator.replica, facts(inputs, engine.store)
+        shards = eval_shards(inputs.eval_data) if inputs.eval_data else []
+
+        def queue(state: QueueState) -> LeaseQueue:
+            experiment, data = inputs.experiment, inputs.data
+            bad_records = BadRecords.of(experiment, data, state.bad_records)
+            order = EpochOrder.of(experiment)
+            return LeaseQueue(data, order, experiment.train.epochs, state, bad_records)
+
+        ReplicaFollower(replica, mine, queue, shards).run(self._poll)
+
+    def _watch_chief(self) -> concurrent.futures.Future:
+        """Done when the chief is, or holds the error if it stays away."""
+        options = self._options
+        if has_started_anew():  # it has been there
+            options = dataclasses.replace(options, chief_wait_seconds=options.chief_lost_seconds)
+        return concurrent.futures.ThreadPoolExecutor(1, "chief-watch").submit(
+            wait_for_end_of_chief,
+            self._cluster.chief[0],
+            lambda: is_done(self._job_dir),
+            options,
+            threading.Event(),
+        )
+
+    def _poll(self) -> None:
+        """Ends the wait for others when there is nothing to wait for."""
+        if self._end_of_chief.done():
+            self._end_of_chief.result()
+            raise _EndError
+        if not self._asked_to_end.is_set():
+            return
+        if not self._has_joined or not Reachability.of(self._cluster.chief[0]).answers:
+            raise _EndError
+        if self._leaves_at is None:
+            self._leaves_at = time.monotonic() + self._options.grace_seconds
+            _log.info("%s was asked to end: it waits for a checkpoint", self._name)
+            self._departures.announce(self._name)
+        is_saved = not self._departures.is_announced(self._name)
+        if is_saved or time.monotonic() > self._leaves_at:
+            raise _EndError
