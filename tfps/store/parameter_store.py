@@ -190,9 +190,7 @@ class ParameterStore:
         Returns:
             The operations that write.
         """
-        writes = []
-        for gradient in dense:
-            writes += self.dense.apply(part, gradient, step, scale)
+        writes = [w for gradient in dense for w in self.dense.apply(part, gradient, step, scale)]
         for group, sent in zip(self.groups, groups, strict=True):
             writes += group.apply(part, sent, step, scale)
         return writes
