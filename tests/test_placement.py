@@ -181,7 +181,7 @@ def test_neither_a_start_nor_a_save_nor_a_restore_holds_a_table_twice(tmp_path):
     spare = 3 * CHUNK_BYTES
     with Peak() as start:
         trainer = Trainer(manifest, task=task, parts=2)
-    assert table / 2 < start.bytes < table + spare  # some of it may be memory freed before
+    assert start.bytes < table + spare  # less where TensorFlow keeps what earlier tests freed
     leases = trainer.queue()
     trainer.coordinator.train(leases, lambda: False, lambda progress: None)
     directory = CheckpointDirectory(str(tmp_path), Retention(1))
