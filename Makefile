@@ -46,7 +46,7 @@ types: install
 	$(BIN)/mypy
 
 test: lint types
-	$(BIN)/pytest -m 'not slow' -n 2 --dist loadfile
+	$(BIN)/pytest -m 'not slow' -n 2 --dist loadfile --no-loadscope-reorder
 
 # The census job on the real data (UCI Adult): make census CENSUS=DIR with adult.data and adult.test.
 census: install

@@ -176,6 +176,7 @@ def test_a_closure_that_is_begun_again_trains_no_batch_twice(manifest):
     assert_same(trainer, train_rounds(manifest, Plain(), rounds))
 
 
+@pytest.mark.slow
 def test_what_comes_too_late_is_dropped_and_trained_again(tmp_path):
     """With one backup of two members each round takes one contribution, which counts whole."""
     task = visits.Visits(records=80 * BATCH, step_seconds=0.01)

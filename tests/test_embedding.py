@@ -380,7 +380,10 @@ class PooledTask(Bags):
         return Pooled()
 
 
-@pytest.mark.parametrize("options", [{}, {"dense_table_bytes": ROWS * DIM * 4}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, pytest.param({"dense_table_bytes": ROWS * DIM * 4}, marks=pytest.mark.slow)],
+)
 def test_a_subclassed_model_with_ragged_tensors_of_its_own(options, tmp_path):
     run = Run(PooledTask(), 2, **options)
     assert len(run.model.tables) == (0 if options else 1)

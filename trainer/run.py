@@ -148,6 +148,7 @@ def run(
     except WorkersChangedError:
         display.hide()
         report.write(**state.fields())
+        _hand_on(state.recoveries)
         raise
     except Exception as error:
         report.write(status=FAILED, error=str(error), **state.fields())
@@ -200,8 +201,13 @@ def _recover(lost: LostPsError, cluster: Cluster, options: RunOptions, state: Ch
 def _begin_again(lost: Exception, recoveries: Recoveries) -> NoReturn:
     """Begins this process anew, with what is known of recoveries."""
     _log.warning("%s; beginning anew, from the last checkpoint", lost)
-    os.environ[_RECOVERIES] = json.dumps(recoveries.to_json())
+    _hand_on(recoveries)
     start_anew()
+
+
+def _hand_on(recoveries: Recoveries) -> None:
+    """Keeps them for the process that this one becomes."""
+    os.environ[_RECOVERIES] = json.dumps(recoveries.to_json())
 
 
 def _recoveries() -> Recoveries:

@@ -104,7 +104,7 @@ def test_one_clear_message(running: Running, name: str) -> None:
     ("make", "part"),
     [
         (without("train_data"), "--train_data is missing"),
-        (shard_corrupt, ") does not fit its checksum; "),
+        pytest.param(shard_corrupt, ") does not fit its checksum; ", marks=pytest.mark.slow),
         (shard_of_another_schema, "record 0 (byte 0) holds 3 values in 'numbers', not 4"),
     ],
 )

@@ -34,6 +34,7 @@ def predictions(export: str, data: pathlib.Path) -> dict[str, np.ndarray]:
     return {name: value.numpy() for name, value in found.items()}
 
 
+@pytest.mark.slow
 def test_every_step_and_the_export_are_the_same_on_a_cluster(
     data: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:

@@ -316,7 +316,6 @@ HANGS = {
 QUICK = (
     "a worker whose chief never starts",
     "a worker with another TensorFlow",
-    "a socket that accepts and says nothing",
 )
 
 

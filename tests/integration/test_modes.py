@@ -40,6 +40,7 @@ def run_and_kill(tmp_path: pathlib.Path, mode: str, *more: str, workers: int = 2
     return report
 
 
+@pytest.mark.slow
 def test_rounds_go_on_when_a_worker_is_killed(tmp_path: pathlib.Path) -> None:
     report = run_and_kill(tmp_path, "sync", "--round_seconds=1")
     assert report["examples"]["repeated"] == 0

@@ -68,6 +68,7 @@ def test_a_killed_worker(flags: list[str], job_dir: pathlib.Path) -> None:
     assert program.errors == []
 
 
+@pytest.mark.slow
 def test_a_killed_chief_goes_on_where_it_was(
     flags: list[str], job_dir: pathlib.Path, datasets: Datasets
 ) -> None:
@@ -255,7 +256,7 @@ def get_config():
 """
 
 
-@pytest.mark.parametrize("is_cluster", [False, True])
+@pytest.mark.parametrize("is_cluster", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_loss_that_is_not_finite(
     datasets: Datasets, job_dir: pathlib.Path, tmp_path: pathlib.Path, is_cluster: bool
 ) -> None:

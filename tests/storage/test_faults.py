@@ -28,7 +28,8 @@ def expected_fixture(cloud_process, tmp_path_factory):
     return trained(local.directory)
 
 
-@pytest.mark.parametrize("what", [pytest.param("503", marks=pytest.mark.slow), "truncate"])
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["503", "truncate"])
 def test_requests_that_fail_change_nothing(cloud, expected, what):
     dataset(f"gs://bucket/{what}", records=RECORDS, shards=SHARDS)
     cloud.set(faults=(Fault(what, ("read", "list"), fraction=0.2),))

@@ -86,7 +86,10 @@ def losses_of(step, steps=20):
     ]
 
 
-@pytest.mark.parametrize("optimizer", ["Adagrad", "Adam", "SGD"])
+@pytest.mark.parametrize(
+    "optimizer",
+    ["Adagrad", *(pytest.param(name, marks=pytest.mark.slow) for name in ("Adam", "SGD"))],
+)
 def test_the_number_of_ps_changes_nothing(optimizer):
     task = TwoTowers(optimizer)
     (_, one, step_of_one), (_, three, step_of_three) = make(task, 1), make(task, 3)
