@@ -105,7 +105,11 @@ def test_one_clear_message(running: Running, name: str) -> None:
     [
         (without("train_data"), "--train_data is missing"),
         pytest.param(shard_corrupt, ") does not fit its checksum; ", marks=pytest.mark.slow),
-        (shard_of_another_schema, "record 0 (byte 0) holds 3 values in 'numbers', not 4"),
+        pytest.param(
+            shard_of_another_schema,
+            "record 0 (byte 0) holds 3 values in 'numbers', not 4",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_cluster_ends_with_the_chiefs_message(

@@ -77,13 +77,8 @@ def started(
         yield processes
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        "jobset",
-        pytest.param("tfjob", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["jobset", "tfjob"])
 def test_a_rendered_job_trains(target: str, datasets: Datasets, tmp_path: pathlib.Path) -> None:
     replicas_of: Callable[[dict[str, Any]], Iterator[Replica]]
     replicas_of, platform = PLATFORMS[target]

@@ -11,6 +11,7 @@ from cloud.ports import Ports
 from tests.integration.cluster_process import ROOT
 from tfps.cluster import Cluster
 
+pytestmark = pytest.mark.slow
 PATIENCE = 250  # on a machine that others keep busy; seconds on an idle one
 
 

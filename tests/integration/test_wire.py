@@ -10,6 +10,7 @@ from cluster_process import Program
 from configs.criteo import get_config
 from trainer.generate import generate
 
+pytestmark = pytest.mark.slow
 TOLERANCE = 0.10  # above what must be sent: TensorFlow's own bytes per tensor and step
 
 
