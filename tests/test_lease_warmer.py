@@ -68,6 +68,15 @@ def test_the_worker_that_ends_first_opens_the_first_waiting_lease(closures):
     assert executor.calls[2:] == [(0, "gs://b/e", 0)]
 
 
+def test_a_lease_that_is_just_being_begun_has_no_worker_yet(closures):
+    executor = Asked()
+    warmer = LeaseWarmer(executor, closures[0], batch_size=100)
+    begun = SlotProgress(attempts=1, worker=-1, steps=0, bad=0, loss_sum=0.0)
+    in_flight = {0: lease("gs://b/a"), 1: lease("gs://b/b"), 2: lease("gs://b/c")}
+    warmer.update(in_flight, [begun, WAITING, running(1, 9)], step_seconds=0.1)
+    assert executor.calls == [(1, "gs://b/b", 0)]
+
+
 def test_shards_on_local_disk_are_left_alone(closures):
     executor = Asked()
     warmer = LeaseWarmer(executor, closures[0], batch_size=100)

@@ -56,11 +56,12 @@ class LeaseWarmer:
             return
         running, waiting = [], []
         for slot, lease in in_flight.items():
-            if rows[slot].attempts:
-                left = -(-lease.records // self._batch_size) - rows[slot].steps
-                running.append((left * step_seconds, rows[slot].worker))
-            else:
+            row = rows[slot]
+            if not row.attempts:
                 waiting.append((slot, lease))
+            elif row.worker >= 0:  # else it is just being begun, and by whom is not written yet
+                left = -(-lease.records // self._batch_size) - row.steps
+                running.append((left * step_seconds, row.worker))
         for (seconds, worker), (slot, lease) in zip(sorted(running), waiting, strict=False):
             if seconds < AHEAD_SECONDS and self._opened.get(slot) is not lease:
                 self._opened[slot] = lease
