@@ -26,10 +26,10 @@ from tfps.lease_length import LeaseLength
 from tfps.lease_queue import LeaseQueue
 from tfps.lease_warmer import LeaseWarmer
 from tfps.progress import Progress
+from tfps.progress_meter import ProgressMeter
 from tfps.ps_calls import PsCalls
 from tfps.store.lease_progress import LeaseProgress, SlotProgress
 from tfps.task_watch import TaskWatch
-from tfps.throughput import Throughput
 from tfps.worker_shares import WorkerShares
 
 POLL_SECONDS = 0.25
@@ -56,7 +56,8 @@ class Coordinator:
         unrecorded_batches: int,
         members: BarrierMembers | None = None,
     ):
-        self.throughput = Throughput()
+        self._meter = ProgressMeter()
+        self.throughput = self._meter.throughput
         self.lease_length = LeaseLength()
         self.worker_shares = WorkerShares(executor.workers)
         self._executor = executor
@@ -77,8 +78,6 @@ class Coordinator:
         self._ended_early = [0] * leases  # closures of the lease in each slot
         self._rows: list[SlotProgress] = []
         self._down: set[str] = set()
-        self._loss_of_finished = 0.0
-        self._reported = (0, 0.0)
 
     def train(
         self,
@@ -103,9 +102,8 @@ class Coordinator:
             LostPsError: If a ps is lost.
             RunError: If the loss is not finite or nothing moves any more.
         """
-        self.throughput.begin(queue.trained)
+        self._meter.begin(queue)
         self.worker_shares.begin()
-        self._reported = queue.trained, self._loss_of_finished
         last_examples, last_change = -1, time.monotonic()
         has_begun = False
         while True:
@@ -132,7 +130,7 @@ class Coordinator:
                 last_examples, last_change = progress.examples, time.monotonic()
             without_batch = max(time.monotonic() - last_change, self._diagnosis.longest)
             self._refuse_stall(without_batch, "batch was trained")
-        self.throughput.pause(queue.trained)
+        self._meter.pause(queue)
 
     def evaluate(self, shards: Sequence[tuple[RecordSource, int]]) -> Evaluated:
         """Evaluates shards on the workers.
@@ -208,7 +206,7 @@ class Coordinator:
             self.lease_length.measured(int(steps), float(seconds))
         self.worker_shares.trained(int(worker), records, float(began), float(seconds))
         queue.finish(lease, records, min(lost * self._most_unrecorded, records), int(bad))
-        self._loss_of_finished += float(loss_sum)
+        self._meter.finished(float(loss_sum))
         self._free_slots.append(slot)
 
     def _trained(self, lease: Lease, row: SlotProgress) -> int:
@@ -227,26 +225,20 @@ class Coordinator:
         ) from None
 
     def _measure(self, queue: LeaseQueue) -> Progress:
-        examples, loss = queue.trained, self._loss_of_finished
-        if self._in_flight:
+        examples, loss = 0, 0.0
+        held = dict(self._in_flight.values())
+        if held:
             self._rows = self._ps_calls("reading progress", self._progress.read)
             self._tell_lost_workers()
-            self._warmer.update(
-                dict(self._in_flight.values()), self._rows, self.lease_length.step_seconds
-            )
-            for slot, lease in self._in_flight.values():
+            self._warmer.update(held, self._rows, self.lease_length.step_seconds)
+            for slot, lease in held.items():
                 examples += self._trained(lease, self._rows[slot])
                 loss += self._rows[slot].loss_sum
-        held = dict(self._in_flight.values())
         if self._members and held:  # of several who wait, those for whom the others do
             awaited = self._members.poll(self._rows)
             held = {slot: held[slot] for slot in held if slot in awaited}
         self._diagnosis.note(held, self._rows)
-        self.throughput.update(examples)
-        new_examples, new_loss = examples - self._reported[0], loss - self._reported[1]
-        self._reported = examples, loss
-        mean = new_loss / new_examples if new_examples > 0 else None
-        return Progress(queue.epoch, examples, self.throughput.examples_per_second, mean)
+        return self._meter.measure(queue, examples, loss)
 
     def _tell_lost_workers(self) -> None:
         """Says once per loss which lease a worker held."""

@@ -5,15 +5,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tfps.coordinator import Progress
 from tfps.data.record_source import RecordSource
 from tfps.errors import RunError
 from tfps.evaluated import Evaluated
 from tfps.lease import Lease
 from tfps.lease_length import LeaseLength
 from tfps.lease_queue import LeaseQueue
+from tfps.progress import Progress
+from tfps.progress_meter import ProgressMeter
 from tfps.replica import Order, Replica, TrainedLease
-from tfps.throughput import Throughput
 from tfps.worker_shares import WorkerShares
 
 
@@ -34,14 +34,13 @@ class ReplicaCoordinator:
             replica: The chief's own.
             facts: What must be equal on all replicas, as JSON-ready data by name.
         """
-        self.throughput = Throughput()
+        self._meter = ProgressMeter()
+        self.throughput = self._meter.throughput
         self.lease_length = LeaseLength()
         self.worker_shares = WorkerShares(range(replica.group.size))
         self.replica = replica
         self._facts = facts
         self._are_equal = False
-        self._loss_of_finished = 0.0
-        self._reported = (0, 0.0)
 
     def train(
         self,
@@ -67,14 +66,13 @@ class ReplicaCoordinator:
         """
         self._share_parameters()
         self.replica.tell(Order.TAKE_LEASES, state=queue.state().to_json())
-        self.throughput.begin(queue.trained)
+        self._meter.begin(queue)
         self.worker_shares.begin()
-        self._reported = queue.trained, self._loss_of_finished
         has_begun = False
         while queue.left and not (has_begun and pause()):
             self._train(queue, report, due - time.monotonic())
             has_begun = True
-        self.throughput.pause(queue.trained)
+        self._meter.pause(queue)
 
     def evaluate(self, shards: Sequence[tuple[RecordSource, int]]) -> Evaluated:
         """Evaluates shards on all replicas.
@@ -111,7 +109,7 @@ class ReplicaCoordinator:
         assert lease is not None
 
         def poll(rounds: int, loss_sum: float) -> None:
-            report(self._progress(queue, self._trained(lease, rounds), loss_sum))
+            report(self._meter.measure(queue, self._trained(lease, rounds), loss_sum))
 
         trained = self.replica.train(lease, poll)
         if trained.bad_round >= 0:
@@ -121,11 +119,11 @@ class ReplicaCoordinator:
                 "holds the parameters from before"
             )
         self._finish(queue, lease, trained)
-        report(self._progress(queue, 0, 0.0))
+        report(self._meter.measure(queue, 0, 0.0))
 
     def _finish(self, queue: LeaseQueue, lease: Lease, trained: TrainedLease) -> None:
         queue.finish(lease, lease.records)
-        self._loss_of_finished += trained.loss_sum
+        self._meter.finished(trained.loss_sum)
         self.lease_length.measured(trained.rounds, trained.seconds)
         for index, part in enumerate(self.replica.parts(lease)):
             self.worker_shares.trained(index, part.records, trained.began, trained.seconds)
@@ -134,13 +132,3 @@ class ReplicaCoordinator:
         """Records of a lease that so many rounds have trained."""
         parts = self.replica.parts(lease)
         return sum(min(rounds * self.replica.batch_size, part.records) for part in parts)
-
-    def _progress(self, queue: LeaseQueue, examples: int, loss_sum: float) -> Progress:
-        """What was trained, with so many records of the lease in progress."""
-        examples += queue.trained
-        loss = self._loss_of_finished + loss_sum
-        self.throughput.update(examples)
-        new_examples, new_loss = examples - self._reported[0], loss - self._reported[1]
-        self._reported = examples, loss
-        mean = new_loss / new_examples if new_examples > 0 else None
-        return Progress(queue.epoch, examples, self.throughput.examples_per_second, mean)
