@@ -52,9 +52,12 @@ class Visits(Task):
             return -total
         # Waits in vain for a second call to run together with; begins when the pull has arrived,
         # and the gradient, which it does not change, depends on its end.
-        wait = tf.nondifferentiable_batch_function(1, 2, round(self.step_seconds * 1e6))
+        microseconds = round(self.step_seconds * 1e6)
+        wait = tf.nondifferentiable_batch_function(1, 2, microseconds)
         pulled = tf.stop_gradient(total)
-        waited = tf.stop_gradient(tf.reshape(wait(tf.identity)(pulled[tf.newaxis]), []))
+        # TensorFlow keeps what waits by the operation's name, with the time of its first use.
+        with tf.name_scope(f"wait_{microseconds}"):
+            waited = tf.stop_gradient(tf.reshape(wait(tf.identity)(pulled[tf.newaxis]), []))
         return -total * (1.0 + (waited - pulled))
 
     def optimizer(self):
