@@ -1,6 +1,7 @@
 """`entry.run` in real processes; it loads no TensorFlow, so they are fast."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -110,3 +111,17 @@ def test_a_thread_that_waits_for_ever_keeps_nobody(tmp_path, how, code, message)
     done = run(tmp_path, f"--how={how}", "--thread")
     assert done.returncode == code
     assert message in done.stderr
+
+
+def test_help_lists_the_flags_that_a_program_has_in_modules_of_its_own():
+    def flags_of(argument: str, module: str) -> set[str]:
+        command = [sys.executable, "-m", "trainer.task", argument]
+        text = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
+        _, found, section = text.partition(f"\n{module}:\n")
+        return set(re.findall(r"^  --(\S+):", section.split("\n\n")[0] if found else text, re.M))
+
+    listed = flags_of("--help", "trainer.task")
+    for module in ("experiment_flags", "limit_flags", "mode_flags"):
+        own = flags_of("--helpfull", f"trainer.{module}")
+        assert own
+        assert own <= listed

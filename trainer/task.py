@@ -21,35 +21,19 @@ from absl import flags
 from tfps.cluster import Cluster, decode
 from tfps.errors import EXIT_OK, EXIT_RUN, UserError, WorkersChangedError
 from tfps.storage import settings
-from trainer import entry, field_flags, mode_flags, terminal
+from trainer import entry, experiment_flags, field_flags, limit_flags, terminal
 from trainer.job_paths import JobPaths
 from trainer.platform import Platform
 from trainer.progress_display import ProgressDisplay
 
 if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
     from tfps.experiment import Experiment
-    from tfps.server import ServerOptions
-    from trainer.run import RunOptions
 
 _FLAGS = flags.FLAGS
 _log = logging.getLogger("trainer.task")
 
-flags.DEFINE_string("config", None, "Config file or module, e.g. configs/census.py.")
-flags.DEFINE_multi_string("set", [], "Overrides one field of the config: train.batch_size=1024.")
-flags.DEFINE_string("train_data", None, "Directory of training shards (overrides data.train).")
-flags.DEFINE_string("eval_data", None, "Directory of evaluation shards (overrides data.eval).")
-flags.DEFINE_enum(
-    "wire_dtype",
-    None,
-    ["float32", "bfloat16"],
-    "Dtype of parameters and gradients between workers and ps (overrides train.wire_dtype).",
-)
-flags.DEFINE_integer(
-    "max_bad_records",
-    None,
-    "Bad training records that may be passed over (overrides data.max_bad_records).",
-    0,
-)
+flags.adopt_module_key_flags(experiment_flags)
+flags.adopt_module_key_flags(limit_flags)
 flags.DEFINE_string("job_dir", None, "Where checkpoints, export and report go; every task's.")
 flags.DEFINE_boolean(
     "dry_run", False, "Prints what lands on which ps, its memory and the wire's bytes; then ends."
@@ -60,59 +44,10 @@ flags.DEFINE_boolean(
 flags.DEFINE_string(
     "ps_memory", None, "Memory of one ps, e.g. 16GiB; a run that needs more is refused."
 )
-flags.DEFINE_integer(
-    "intra_op_threads", 0, "Threads within one operation; 0: TensorFlow's choice.", 0
-)
-flags.DEFINE_integer("inter_op_threads", 0, "Operations at once; 0: one per core.", 0)
-flags.DEFINE_integer(
-    "pipeline_depth",
-    None,
-    "Batches to pull parameters ahead for (overrides train.pipeline_depth).",
-    0,
-)
-flags.DEFINE_bool(
-    "jit_compile", None, "Compile the model's part of a step (overrides train.jit_compile)."
-)
 flags.DEFINE_string(
     "cache_dir", "", "Worker: directory for copies of shards on gs://; the same flag for all tasks."
 )
 flags.DEFINE_string("cache_bytes", "50GiB", "Worker: most bytes of --cache_dir.")
-flags.DEFINE_integer(
-    "early_stopping",
-    None,
-    "Evaluations without a better one that end the training (overrides train.early_stopping).",
-    0,
-)
-flags.DEFINE_float("connect_seconds", 120.0, "Chief: limit for all tasks to be reachable.", 0.0)
-flags.DEFINE_integer(
-    "min_workers",
-    0,
-    "Chief: when --connect_seconds are over so many workers are enough, the others join later; 0 "
-    "needs all.",
-    0,
-)
-flags.DEFINE_float(
-    "worker_wait_seconds",
-    600.0,
-    "Chief: a worker that is lost for so long is left out until it answers again.",
-    0.0,
-)
-flags.DEFINE_float("ps_wait_seconds", 600.0, "Chief: limit for a lost ps's return.", 0.0)
-flags.DEFINE_float("stall_seconds", 600.0, "Chief: limit for the next trained batch.", 1.0)
-flags.DEFINE_float(
-    "evaluator_wait_seconds",
-    600.0,
-    "Chief: limit for the evaluator, if there is one, to evaluate the last checkpoint.",
-    0.0,
-)
-flags.DEFINE_float("chief_wait_seconds", 600.0, "Others: limit for the chief to appear.", 0.0)
-flags.DEFINE_float("chief_lost_seconds", 60.0, "Others: limit for a lost chief's return.", 0.0)
-flags.DEFINE_float(
-    "grace_seconds",
-    25.0,
-    "Time after SIGTERM: the chief finishes its leases and saves, the others serve until then.",
-    0.0,
-)
 flags.DEFINE_enum("progress", "auto", ["auto", "bar", "lines"], "How to show progress.")
 flags.DEFINE_float("progress_seconds", 10.0, "Between two lines of progress.", 0.0)
 flags.DEFINE_string(
@@ -194,8 +129,8 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, export: str) -> int:
     from trainer.run import join, run
     from trainer.run_inputs import RunInputs
 
-    experiment = _experiment()
-    options = _run_options()
+    experiment = experiment_flags.experiment()
+    options = limit_flags.run_options()
     memory = byte_size.parse(_FLAGS.ps_memory, "--ps_memory") if _FLAGS.ps_memory else None
     if _FLAGS.dry_run:
         inputs = RunInputs.check(experiment, cluster, _FLAGS.job_dir, memory)
@@ -229,21 +164,6 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, export: str) -> int:
     return EXIT_OK
 
 
-def _run_options() -> "RunOptions":
-    from trainer import restart
-    from trainer.run import RunOptions
-
-    return RunOptions(
-        _FLAGS.connect_seconds,
-        _FLAGS.min_workers,
-        _FLAGS.worker_wait_seconds,
-        _FLAGS.ps_wait_seconds,
-        _FLAGS.stall_seconds,
-        _FLAGS.evaluator_wait_seconds,
-        again=restart.has_started_anew(),
-    )
-
-
 def _set_up_tensorflow() -> None:
     """Prepares this process to compute in, other than a server, which has settings of its own."""
     import tensorflow as tf
@@ -255,41 +175,22 @@ def _set_up_tensorflow() -> None:
     tf.config.threading.set_inter_op_parallelism_threads(_FLAGS.inter_op_threads)
 
 
-def _experiment() -> "Experiment":
-    """The config's, with what the flags override."""
-    from tfps import config, overrides
-
-    own = {
-        "data.train": _FLAGS.train_data,
-        "data.eval": _FLAGS.eval_data,
-        "data.max_bad_records": _FLAGS.max_bad_records,
-        **mode_flags.overridden(),
-        "train.pipeline_depth": _FLAGS.pipeline_depth,
-        "train.jit_compile": _FLAGS.jit_compile,
-        "train.early_stopping": _FLAGS.early_stopping,
-        "train.wire_dtype": _FLAGS.wire_dtype,
-    }
-    given = [f"{field}={value}" for field, value in own.items() if value is not None]
-    return overrides.apply(config.load(_FLAGS.config), [*_FLAGS.set, *given])
-
-
 def _run_evaluator(cluster: Cluster) -> int:
     _set_up_tensorflow()
-    from tfps.server import ServerOptions, is_done, wait_for_end_of_chief
+    from tfps.server import is_done, wait_for_end_of_chief
     from trainer.evaluator import Evaluator
     from trainer.run_inputs import RunInputs
 
-    inputs = RunInputs.check(_experiment(), cluster, _FLAGS.job_dir, None, _FLAGS.cache_dir)
+    inputs = RunInputs.check(
+        experiment_flags.experiment(), cluster, _FLAGS.job_dir, None, _FLAGS.cache_dir
+    )
     _start_staging()
     # A thread watches the chief, so that it is seen to come and go during an evaluation too.
     end_of_chief = concurrent.futures.ThreadPoolExecutor(1, "chief-watch").submit(
         wait_for_end_of_chief,
         cluster.chief[0],
         lambda: is_done(_FLAGS.job_dir),
-        ServerOptions(
-            chief_wait_seconds=_FLAGS.chief_wait_seconds,
-            chief_lost_seconds=_FLAGS.chief_lost_seconds,
-        ),
+        limit_flags.server_options(),
         threading.Event(),
     )
     Evaluator(inputs, end_of_chief, _FLAGS.stall_seconds).run()
@@ -316,9 +217,9 @@ def _run_replica(cluster: Cluster) -> int:
     from trainer.replica import ReplicaWorker
     from trainer.run_inputs import RunInputs
 
-    experiment, asked_to_end = _experiment(), _asked_to_end()
+    experiment, asked_to_end = experiment_flags.experiment(), _asked_to_end()
     _is_replica(experiment, cluster)
-    limits = _server_options(), _FLAGS.stall_seconds
+    limits = limit_flags.server_options(), _FLAGS.stall_seconds
     worker = ReplicaWorker(cluster, _FLAGS.job_dir, *limits, asked_to_end)
     _start_staging()
     worker.run(lambda: RunInputs.check(experiment, cluster, _FLAGS.job_dir, None, _FLAGS.cache_dir))
@@ -333,24 +234,12 @@ def _asked_to_end() -> threading.Event:
     return asked
 
 
-def _server_options() -> "ServerOptions":
-    from tfps.server import ServerOptions
-
-    return ServerOptions(
-        _FLAGS.intra_op_threads,
-        _FLAGS.inter_op_threads,
-        _FLAGS.chief_wait_seconds,
-        _FLAGS.chief_lost_seconds,
-        _FLAGS.grace_seconds,
-    )
-
-
 def _run_server(cluster: Cluster) -> int:
     from tfps.server import serve
     from tfps.storage import preflight
 
     terminal.quiet_tensorflow()
-    options = _server_options()
+    options = limit_flags.server_options()
     # Only a ps writes there, its part of each checkpoint.
     writes = cluster.job == "ps"
     preflight.check([preflight.Use("--job_dir", _FLAGS.job_dir, writes)])
