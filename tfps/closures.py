@@ -106,32 +106,35 @@ class Closures:
     def _train(self, source: RecordSource, lease: tf.Tensor) -> tf.Tensor:
         start, worker = tf.timestamp(), self._worker_index()
         first, count, seed, slot = tf.unstack(lease)
-        begun = first // self._batch_size + self._progress.begin(slot, worker)
+        attempt, trained = self._progress.begin(slot, worker)
+        begun = first // self._batch_size + trained
         end = -(-(first + count) // self._batch_size)
         read = self._reader(source, seed, begun, end)
         # Several steps are only begun with batches of which it is known that they can be read.
         unpulled = self._unroll if self._may_be_bad else 0
         ahead = ReadAhead(read, self._step.pull, self._pipeline_depth, unpulled)
-        record = functools.partial(self._progress.advance, slot, worker)
+        record = functools.partial(self._progress.advance, slot, attempt)
 
-        def one(*state: tf.Tensor) -> State:
-            return self._turn(ahead, seed, record, state, self._may_be_bad)
+        def one(holds: tf.Tensor, *state: tf.Tensor) -> State:
+            return holds, *self._turn(ahead, seed, record, state, self._may_be_bad)
 
-        def several(*state: tf.Tensor) -> State:
+        def several(_: tf.Tensor, *state: tf.Tensor) -> State:
+            holds = self._progress.holds(slot, attempt)
             for _ in range(self._unroll):
                 state = self._turn(ahead, seed, record, state, may_be_empty=False)
-            return state
+            return holds, *state
 
         def more_than(steps: int) -> Callable[..., tf.Tensor]:
-            def more(step: tf.Tensor, _: Any, bad_step: tf.Tensor, *held: tf.Tensor) -> tf.Tensor:
-                left = (step + steps <= end) & (bad_step < 0)
+            def more(holds: tf.Tensor, *state: tf.Tensor) -> tf.Tensor:
+                step, _, bad_step, *held = state
+                left = holds & (step + steps <= end) & (bad_step < 0)
                 return left & ahead.follow(held, step, steps) if self._may_be_bad else left
 
             return more
 
         state = (begun, tf.zeros([4], tf.float64), tf.constant(-1, tf.int64), *ahead.tensors)
-        state = tf.while_loop(more_than(self._unroll), several, state)
-        _, unrecorded, bad_step, *_ = tf.while_loop(more_than(1), one, state)
+        state = tf.while_loop(more_than(self._unroll), several, (tf.constant(True), *state))
+        _, _, unrecorded, bad_step, *_ = tf.while_loop(more_than(1), one, state)
         record(unrecorded)
         return self._result(slot, bad_step, worker, start)
 
@@ -151,11 +154,13 @@ class Closures:
         assert self._local is not None
         start, worker = tf.timestamp(), self._worker_index()
         first, count, seed, slot = tf.unstack(lease)
-        begun = first // self._batch_size + self._progress.begin(slot, worker)
+        attempt, trained = self._progress.begin(slot, worker)
+        begun = first // self._batch_size + trained
         end = -(-(first + count) // self._batch_size)
         read, draw = self._reader(source, seed, begun, end), functools.partial(draw_of, seed)
-        record = functools.partial(self._progress.advance, slot, worker)
-        bad_step = self._local.train(read, begun, end, draw, record)
+        held = functools.partial(self._progress.holds, slot, attempt)
+        record = functools.partial(self._progress.advance, slot, attempt)
+        bad_step = self._local.train(read, begun, end, draw, held, record)
         with tf.control_dependencies([bad_step]):
             return self._result(slot, bad_step, worker, start)
 

@@ -78,6 +78,7 @@ class Coordinator:
         self._ended_early = [0] * leases  # closures of the lease in each slot
         self._rows: list[SlotProgress] = []
         self._down: set[str] = set()
+        self._strayed = 0  # batches that `LeaseProgress.strayed` has told
 
     def train(
         self,
@@ -130,6 +131,9 @@ class Coordinator:
                 last_examples, last_change = progress.examples, time.monotonic()
             without_batch = max(time.monotonic() - last_change, self._diagnosis.longest)
             self._refuse_stall(without_batch, "batch was trained")
+        strayed = self._ps_calls("reading progress", self._progress.strayed)
+        queue.repeat((strayed - self._strayed) * self._batch_size)
+        self._strayed = strayed
         self._meter.pause(queue)
 
     def evaluate(self, shards: Sequence[tuple[RecordSource, int]]) -> Evaluated:

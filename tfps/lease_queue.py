@@ -215,6 +215,10 @@ class LeaseQueue:
         self._repeated += repeated
         self._bad += bad
 
+    def repeat(self, records: int) -> None:
+        """Notes records that were trained twice, outside any lease that is doing."""
+        self._repeated += records
+
     def next_epoch(self) -> None:
         """Goes to the next epoch; the current one must be finished."""
         if not self.epoch_finished:

@@ -10,8 +10,8 @@ from tfps.step import Batch, Step, batch_records
 from tfps.store.local_copy import LocalCopy
 from tfps.store.parameter_store import ParameterStore
 
-# Step, first batch whose loss was not finite or -1.
-State = tuple[tf.Tensor, tf.Tensor]
+# Step, first batch whose loss was not finite or -1, whether the lease is still held.
+State = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
 class LocalTraining:
@@ -40,6 +40,7 @@ class LocalTraining:
         begun: tf.Tensor,
         end: tf.Tensor,
         draw: Callable[[tf.Tensor], tf.Tensor],
+        holds: Callable[[], tf.Tensor],
         record: Callable[[tf.Tensor], None],
     ) -> tf.Tensor:
         """Trains what is left of a lease; what is left of it last, one step at a time.
@@ -49,19 +50,21 @@ class LocalTraining:
             begun: Number in the shard of the first batch to be trained, scalar int64.
             end: Number of the one after the last.
             draw: Gives what random layers draw from in a step.
+            holds: Tells whether this worker still holds the lease; if not, training ends.
             record: Adds `[4]` float64 to the lease's progress.
 
         Returns:
             The first batch whose loss was not finite, or -1, once everything is recorded.
         """
 
-        def more(steps: int, step: tf.Tensor, bad_step: tf.Tensor) -> tf.Tensor:
-            return (step + steps <= end) & (bad_step < 0)
+        def more(steps: int, step: tf.Tensor, bad_step: tf.Tensor, held: tf.Tensor) -> tf.Tensor:
+            return held & (step + steps <= end) & (bad_step < 0)
 
-        def several(steps: int, step: tf.Tensor, bad_step: tf.Tensor) -> State:
-            return self._several(read, draw, record, steps, step, bad_step)
+        def several(steps: int, step: tf.Tensor, bad_step: tf.Tensor, _: tf.Tensor) -> State:
+            held = holds()
+            return *self._several(read, draw, record, steps, step, bad_step), held
 
-        state: State = begun, tf.constant(-1, tf.int64)
+        state: State = begun, tf.constant(-1, tf.int64), tf.constant(True)
         for steps in dict.fromkeys([self._steps, 1]):
             state = tf.while_loop(
                 functools.partial(more, steps), functools.partial(several, steps), state
@@ -76,7 +79,7 @@ class LocalTraining:
         steps: int,
         step: tf.Tensor,
         bad_step: tf.Tensor,
-    ) -> State:
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """A pull, steps and a push: the state of the loop, before and after."""
         batches = [read() for _ in range(steps)]
         lookups = [self._step.lookups(batch.features, batch.labels) for batch in batches]

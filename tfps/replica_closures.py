@@ -70,13 +70,16 @@ class ReplicaClosures:
         begin, end, rounds, seed = tf.unstack(part)
         source = source._replace(path=self._locate(source.path))
         batches = iter(self._batches(source, seed=seed, part=(begin, end)))
-        self._progress.begin(tf.constant(SLOT, tf.int64), tf.constant(0, tf.int64))
+        slot, worker = tf.constant(SLOT, tf.int64), tf.constant(0, tf.int64)
+        record = functools.partial(
+            self._progress.advance, slot, self._progress.begin(slot, worker).number
+        )
 
         def turn(done: tf.Tensor, loss_sum: tf.Tensor, bad: tf.Tensor) -> State:
             features, labels = next(batches)
             trained = self._step.train(features, labels, draw_of(seed, begin + done))
             loss = tf.cast(trained.loss, tf.float64) * tf.cast(trained.records, tf.float64)
-            self._note(loss)
+            record(tf.stack([0.0, 1.0, 0.0, loss]))
             failed = (bad < 0) & ~tf.math.is_finite(loss)
             return done + 1, loss_sum + loss, tf.where(failed, done, bad)
 
@@ -91,7 +94,3 @@ class ReplicaClosures:
             seconds = tf.timestamp() - began
         done, bad = (tf.cast(number, tf.float64) for number in (done, bad))
         return tf.stack([done, loss_sum, bad, began, seconds])
-
-    def _note(self, loss: tf.Tensor) -> None:
-        change = tf.stack([0.0, 1.0, 0.0, loss])
-        self._progress.advance(tf.constant(SLOT, tf.int64), tf.constant(0, tf.int64), change)

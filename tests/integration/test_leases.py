@@ -61,6 +61,34 @@ def kill_worker(program: Program, worker: int, draw: random.Random) -> None:
     program.see(rf"\[chief\] .*worker {worker} is back after", seen)
 
 
+def test_a_worker_that_was_stopped_and_goes_on_soon_leaves_the_lease_that_another_has(
+    tmp_path: pathlib.Path,
+) -> None:
+    """Its lease is of 5 seconds; what it trains of it after the other began is counted."""
+    task = visits.Visits(records=sum(SIZES), step_seconds=0.1)
+    data = visits.write(tmp_path / "data", task, SIZES)
+    job_dir = tmp_path / "job"
+    settings = {"epochs": EPOCHS, "checkpoint_seconds": 5, "keep_checkpoints": 1000}
+    argv = flags(data, job_dir, task, *(f"--set=train.{n}={x}" for n, x in settings.items()))
+    with local_cluster(2, 1, argv) as program:
+        program.see(r"\[chief\] .*connected to")
+        time.sleep(8)
+        seen = len(program.lines)
+        worker = program.tasks()["worker 1"]
+        worker.suspend()
+        program.see(r"\[chief\] .*worker 1 at .* held .*: it goes on after", seen)
+        time.sleep(4)
+        worker.resume()
+        program.see(r"\[chief\] .*worker 1 is back after", seen)
+        assert program.finish(LONG) == 0, program.text
+    examples = read_report(job_dir)["examples"]
+    more = int(trained(data, task, job_dir, EPOCHS).sum()) - EPOCHS * sum(SIZES)
+    print(f"trained more than once: {more} records; the report says at most {examples['repeated']}")
+    assert examples["skipped"] == 0
+    loop = 10 + 9  # steps in one turn of the closure's loop, and after the last one
+    assert 0 <= more <= examples["repeated"] <= BATCH * (loop + 3)
+
+
 def test_equal_workers_get_equal_shares(tmp_path: pathlib.Path) -> None:
     """10,000 batches over 10 workers."""
     task = visits.Visits(records=100_000, step_seconds=0.1)

@@ -1,3 +1,4 @@
+import pytest
 import tensorflow as tf
 
 from tfps.store.lease_progress import LeaseProgress, SlotProgress
@@ -12,19 +13,28 @@ def change(steps, loss_sum):
 
 def test_a_lease_goes_on_behind_what_its_lost_worker_has_recorded():
     progress = LeaseProgress(2, "/device:CPU:0")
-    assert progress.begin(SLOT, WORKERS[0]) == 0
-    progress.advance(SLOT, WORKERS[0], change(3, 1.5))
-    assert progress.begin(SLOT, WORKERS[1]) == 3
-    progress.advance(SLOT, WORKERS[1], change(2, 1.0))
+    first = progress.begin(SLOT, WORKERS[0])
+    assert first.steps == 0
+    progress.advance(SLOT, first.number, change(3, 1.5))
+    second = progress.begin(SLOT, WORKERS[1])
+    assert second.steps == 3
+    progress.advance(SLOT, second.number, change(2, 1.0))
     assert progress.read() == [SlotProgress(0, -1, 0, 0, 0.0), SlotProgress(2, 1, 5, 0, 2.5)]
+    assert progress.strayed() == 0
 
 
-def test_a_worker_that_was_taken_for_dead_records_nothing_more():
+@pytest.mark.parametrize("worker", WORKERS)
+def test_an_attempt_after_which_another_began_is_counted_apart(worker):
     progress = LeaseProgress(2, "/device:CPU:0")
-    progress.begin(SLOT, WORKERS[0])
-    progress.begin(SLOT, WORKERS[1])
-    progress.advance(SLOT, WORKERS[0], change(1, float("nan")))
-    assert progress.read()[1] == SlotProgress(2, 1, 0, 0, 0.0)
+    first = progress.begin(SLOT, WORKERS[0]).number
+    assert progress.holds(SLOT, first)
+    second = progress.begin(SLOT, worker).number
+    assert not progress.holds(SLOT, first)
+    progress.advance(SLOT, first, change(1, float("nan")))
+    assert progress.read()[1] == SlotProgress(2, int(worker), 0, 0, 0.0)
+    assert progress.strayed() == 1
     progress.clear(1)
-    progress.advance(SLOT, WORKERS[1], change(1, 1.0))  # of the slot's last lease
+    assert not progress.holds(SLOT, second)
+    progress.advance(SLOT, second, change(2, 1.0))  # of the slot's last lease
     assert progress.read()[1] == SlotProgress(0, -1, 0, 0, 0.0)
+    assert progress.strayed() == 3

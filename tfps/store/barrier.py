@@ -74,7 +74,7 @@ class Barrier(abc.ABC):
             attempt = progress.begin(member, worker)
             self._turns.scatter_add(tf.IndexedSlices(tf.ones([], tf.int64), member))
             turn = self._turns.sparse_read(member)
-            with tf.control_dependencies([attempt]):
+            with tf.control_dependencies(attempt):
                 begun = self._events.enqueue(_event(Kind.BEGIN, member, turn))
             with tf.control_dependencies([begun]):
                 token = self._next_token(member, turn)
