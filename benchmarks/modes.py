@@ -1,8 +1,9 @@
 """Measures what each mode costs in speed and quality: `python -m benchmarks.modes`.
 
-Every mode trains the same records with the same settings, seed after seed, in turn. Each run is one
+Every mode trains the same records with the same settings, seed after seed, in turn; `--set_rounds`
+changes those of the modes that average the workers' gradients, as docs/modes.md says to. A run is a
 line of `--output`; the same command goes on after an interruption. With `--straggler` one worker is
-stopped for 0.2 s again and again, and only speed is of interest. See docs/modes.md.
+stopped for 0.2 s again and again, and only speed is of interest.
 """
 
 import argparse
@@ -30,7 +31,9 @@ MODES = {
     "sync, 1 backup": ["--backup_workers=1"],
     "bounded": ["--max_staleness=4"],
     "local_sgd": ["--sync_every=8"],
+    "allreduce": [],
 }
+_OF_ROUNDS = ("sync", "sync, 1 backup", "allreduce")
 _STOP_SECONDS, _RUN_SECONDS = 0.2, 0.05
 _LIMIT_SECONDS = 7200
 
@@ -43,6 +46,7 @@ def main() -> int:
     add("--train_data", type=pathlib.Path, required=True)
     add("--eval_data", type=pathlib.Path, help="none: speed only")
     add("--set", action="append", default=[], help="override of a config's field")
+    add("--set_rounds", action="append", default=[], help="more overrides for sync and allreduce")
     add("--modes", type=lambda text: text.split(";"), default=list(MODES))
     add("--workers", type=int, default=4)
     add("--ps", type=int, default=2)
@@ -53,11 +57,12 @@ def main() -> int:
     flags = parser.parse_args()
     done = read(flags.output)
     for seed, mode in itertools.product(range(flags.seeds), flags.modes):
-        wanted = {"config": flags.config, "mode": mode, "set": flags.set, "seed": seed}
-        wanted["slowed"] = flags.straggler
+        overrides = [*flags.set, *(flags.set_rounds if mode in _OF_ROUNDS else [])]
+        wanted = {"config": flags.config, "mode": mode, "set": overrides, "seed": seed}
+        wanted |= {"slowed": flags.straggler}
         if any(wanted.items() <= run.items() for run in done):
             continue
-        run = {**wanted, **measure(flags, mode, seed)}
+        run = {**wanted, **measure(flags, mode, overrides, seed)}
         done.append(run)
         with flags.output.open("a") as file:
             file.write(json.dumps(run) + "\n")
@@ -70,7 +75,9 @@ def read(path: pathlib.Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def measure(flags: argparse.Namespace, mode: str, seed: int) -> dict[str, Any]:
+def measure(
+    flags: argparse.Namespace, mode: str, overrides: list[str], seed: int
+) -> dict[str, Any]:
     """Trains once; returns speed, and AUC after every epoch."""
     job_dir = pathlib.Path(tempfile.mkdtemp(prefix="modes-"))
     name = mode.partition(",")[0]
@@ -78,12 +85,14 @@ def measure(flags: argparse.Namespace, mode: str, seed: int) -> dict[str, Any]:
         *(f"--config={flags.config}", f"--mode={name}", *MODES[mode]),
         *(f"--train_data={flags.train_data.absolute()}", f"--job_dir={job_dir}"),
         *(f"--set=train.epochs={flags.epochs}", f"--set=train.seed={seed}"),
-        *(f"--set={override}" for override in flags.set),
+        *(f"--set={override}" for override in overrides),
     ]
     if flags.eval_data:
         trainer.append(f"--eval_data={flags.eval_data.absolute()}")
     launcher = ["trainer.task"]
-    if name != "local":
+    if name == "allreduce":  # the chief is a replica too
+        launcher = ["cloud.local", f"--workers={flags.workers - 1}", "--ps=0", "--"]
+    elif name != "local":
         launcher = ["cloud.local", f"--workers={flags.workers}", f"--ps={flags.ps}", "--"]
     command = [sys.executable, "-m", *launcher, *trainer]
     try:
