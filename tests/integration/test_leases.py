@@ -77,7 +77,7 @@ def test_a_worker_that_was_stopped_and_goes_on_soon_leaves_the_lease_that_anothe
         worker = program.tasks()["worker 1"]
         worker.suspend()
         program.see(r"\[chief\] .*worker 1 at .* held .*: it goes on after", seen)
-        time.sleep(4)
+        time.sleep(15)
         worker.resume()
         program.see(r"\[chief\] .*worker 1 is back after", seen)
         assert program.finish(LONG) == 0, program.text
