@@ -176,14 +176,14 @@ class Step:
         labels: Labels,
     ) -> Computed:
         """What one device computes."""
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(parameters)
-            dense, rows = parameters
-            forward = self._model.forward(dense, state, rows, seed, features, labels, training=True)
-            loss = forward.loss if loss_scale is None else forward.loss * loss_scale
-        gradients = tape.gradient(
-            loss, parameters, unconnected_gradients=tf.UnconnectedGradients.ZERO
+        dense, rows = parameters
+        forward = self._model.forward(dense, state, rows, seed, features, labels, training=True)
+        loss = forward.loss if loss_scale is None else forward.loss * loss_scale
+        # Other than a tape, it computes an operation's gradient on the operation's own device.
+        found = tf.gradients(
+            loss, [*dense, *rows], unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
+        gradients = found[: len(dense)], found[len(dense) :]
         if loss_scale is not None:
             gradients = tf.nest.map_structure(lambda gradient: gradient / loss_scale, gradients)
         return forward.loss, *gradients, forward.state

@@ -15,7 +15,7 @@ from census_rows import census_rows
 from cluster_process import PATIENCE, Program, assert_gone, read_report, trainer_flags
 
 CONFIG = "--config=configs/census.py"
-RECORDS, EVAL_RECORDS, EPOCHS, BATCH = 32_561, 16_281, 10, 128
+RECORDS, EVAL_RECORDS, EPOCHS, BATCH = 32_561, 16_281, 5, 128
 WORKERS, PS = 2, 2
 LAST_FAULT = 30.0  # seconds; an undisturbed job takes about as long
 MOST_FAULTS = 3
@@ -64,6 +64,7 @@ class Job:
         flags = trainer_flags(
             self.data / "train",
             self.job_dir,
+            f"--set=train.epochs={EPOCHS}",
             f"--set=train.checkpoint_seconds={CHECKPOINT_SECONDS}",
             "--progress_seconds=0.2",
             eval_data=self.data / "eval",
