@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -146,7 +146,7 @@ class StatelessModel:
         """The ids of `lookups`; notes their tables while it is traced."""
         calls: list[Lookup] = []
         answers: list[tf.Tensor] = []
-        zeros = _zero_answer(answers, lambda row: None)
+        zeros = _zero_answer(answers)
 
         def record(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
             calls.append(Lookup(table, ids))
@@ -197,19 +197,15 @@ class StatelessModel:
         def training_step(features: Features, labels: Labels) -> None:
             values = self._zeros()
             rows: list[tf.Tensor] = []
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                dense = [value for _, value in values[: len(self.dense)]]
-                tape.watch(dense)
-                answer = _zero_answer(rows, tape.watch)
-                forward = self._forward(answer, values, features, labels, True)
-            tape.gradient(
+            dense = [value for _, value in values[: len(self.dense)]]
+            forward = self._forward(_zero_answer(rows), values, features, labels, True)
+            tf.gradients(
                 forward.loss, [*dense, *rows], unconnected_gradients=tf.UnconnectedGradients.ZERO
             )
 
         @tf.function(autograph=False)
         def evaluation_step(features: Features, labels: Labels) -> None:
-            answer = _zero_answer([], lambda row: None)
-            forward = self._forward(answer, self._zeros(), features, labels, False)
+            forward = self._forward(_zero_answer([]), self._zeros(), features, labels, False)
             names.extend(named_predictions(self._task, forward.outputs))
 
         specs = [
@@ -221,13 +217,12 @@ class StatelessModel:
         return tuple(names)
 
 
-def _zero_answer(rows: list[tf.Tensor], seen: Callable[[tf.Tensor], None]) -> Answer:
-    """Answers with zeros, which are put into `rows` and shown to `seen`."""
+def _zero_answer(rows: list[tf.Tensor]) -> Answer:
+    """Answers with zeros, which are put into `rows`."""
 
     def answer(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
         _refuse_dependence(layer, ids, rows)
         rows.append(zero_rows(layer, table, ids))
-        seen(rows[-1])
         return rows[-1]
 
     return answer
