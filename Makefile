@@ -11,7 +11,7 @@ help:
 	@echo "make test       lint, types and tests (what CI runs)"
 	@echo "make census     the census job on the real data, faults included: CENSUS=DIR"
 	@echo "make slow       the tests that take longer: killed tasks, gs://, how leases spread"
-	@echo "make chaos      random faults to the tasks of RUNS=100 jobs, each must complete"
+	@echo "make chaos      random faults to the tasks of RUNS=100 jobs, each must complete: CENSUS=DIR"
 	@echo "make golden     render the kept requests to platforms anew, show what has changed"
 	@echo "make image      build the container image, or print how: IMAGE=tfps KIND=cpu or gpu"
 	@echo "make image-packages  pin anew what the images install"
@@ -56,9 +56,11 @@ census: install
 slow: install
 	$(BIN)/pytest -m slow
 
+# Of the census job, on drawn data where CENSUS is not given.
 RUNS := 100
 chaos: install
-	TFPS_CHAOS_RUNS=$(RUNS) $(BIN)/pytest -s tests/integration/test_chaos.py
+	TFPS_CHAOS_RUNS=$(RUNS) $(if $(CENSUS),TFPS_CENSUS=$(abspath $(CENSUS))) \
+	  $(BIN)/pytest -v -rP -n 2 --dist load tests/integration/test_chaos.py
 
 golden: install
 	$(BIN)/python -m tests.golden
