@@ -1,0 +1,37 @@
+"""Bags of ids with weights, and what they come to."""
+
+import numpy as np
+import tensorflow as tf
+
+COMBINERS = ("sum", "mean", "sqrtn")
+ROWS, DIM, WIDTH, RATE = 12, 3, 4, 0.1
+WORDS = (b"red", b"green", b"blue", b"", "grün".encode())
+
+
+def ragged(values, dtype=tf.int64):
+    return tf.ragged.constant(values, dtype, row_splits_dtype=tf.int64)
+
+
+def coefficients(bags, weights, combiner):
+    """What each row of the table counts in each bag, [bags, ROWS], written out."""
+    result = np.zeros((len(bags), ROWS))
+    for bag, (ids, own) in enumerate(zip(bags, weights, strict=True)):
+        kept = [(i, w) for i, w in zip(ids, own, strict=True) if combiner == "sum" or w > 0]
+        norm = {
+            "sum": 1.0,
+            "mean": sum(w for _, w in kept),
+            "sqrtn": np.sqrt(sum(w * w for _, w in kept)),
+        }[combiner]
+        for i, w in kept:
+            result[bag, i] += w / norm
+    return result
+
+
+def ones(bags):
+    return [[1.0] * len(bag) for bag in bags]
+
+
+BAGS = [[3, 1, 3], [], [0], [11, 0, 5, 5], []]
+WEIGHTS = [[0.5, 2.0, 1.0], [], [-1.0], [1.0, 0.0, 0.25, 3.0], []]
+PADDED = tf.constant([bag + [-1] * (WIDTH - len(bag)) for bag in BAGS], tf.int64)
+PADDED_WEIGHTS = tf.constant([w + [9.0] * (WIDTH - len(w)) for w in WEIGHTS])

@@ -1,0 +1,202 @@
+"""A task and a SavedModel of it, made by hand, for tests of `trainer.predict`."""
+
+import csv
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.data import examples
+from tfps.feature import Feature
+from tfps.task import Task
+from trainer import predict
+from trainer.exported_model import ExportedModel
+from trainer.predict import Predictions
+from trainer.prediction_input import PredictionInput
+
+FEATURES = (
+    Feature("age", "float32"),
+    Feature("ids", "int64", (2,), 10),
+    Feature("town", "string"),
+)
+LABEL = Feature("clicked", "int64", vocabulary=2)
+ROOT = pathlib.Path(__file__).parents[1]
+
+CONFIG = """
+import dataclasses
+
+from tfps.experiment import Experiment
+from tfps.feature import Feature
+from tfps.data.converters import integer, number
+from tfps.data.rows import Field, RowFormat
+from tfps.task import Task
+
+
+@dataclasses.dataclass(frozen=True)
+class Towns(Task):
+    delimiter: str = "|"
+
+    def features(self):
+        return (
+            Feature("age", "float32"),
+            Feature("ids", "int64", (2,), 10),
+            Feature("town", "string"),
+        )
+
+    def label(self):
+        return Feature("clicked", "int64", vocabulary=2)
+
+    def build_model(self):
+        raise AssertionError("prediction needs no model of the task")
+
+    loss = optimizer = build_model
+
+    def rows(self):
+        columns = ("clicked", "age", "first", "second", "unused", "town")
+        fields = {
+            "clicked": Field(("clicked",), integer),
+            "age": Field(("age",), number),
+            "ids": Field(("first", "second"), integer),
+            "town": Field(("town",), lambda text: text.encode()),
+        }
+        return RowFormat(columns, self.delimiter, fields)
+
+
+def get_config():
+    return Experiment("towns", Towns())
+"""
+
+
+class TownsTask(Task):
+    def features(self):
+        return FEATURES
+
+    def label(self):
+        return LABEL
+
+    def build_model(self):
+        raise AssertionError("prediction needs no model of the task")
+
+    loss = optimizer = build_model
+
+
+class Score(tf.Module):
+    """`age / 3 + sum(ids) + 100 * length(town)`, doubled columns when `width` is 2."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self._width = width
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None], tf.float32, "age"),
+            tf.TensorSpec([None, 2], tf.int64, "ids"),
+            tf.TensorSpec([None], tf.string, "town"),
+        ]
+    )
+    def serve(self, age, ids, town):
+        length = tf.cast(tf.strings.length(town), tf.float32)
+        score = age / 3.0 + tf.cast(tf.reduce_sum(ids, axis=1), tf.float32) + 100.0 * length
+        if self._width > 1:
+            score = tf.stack([score * k for k in range(1, self._width + 1)], axis=1)
+        return {"predictions": score}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "examples")])
+    def serve_examples(self, serialized):
+        return self.serve(**examples.parse(serialized, FEATURES)[0])
+
+
+def export(directory: pathlib.Path, width: int = 1) -> pathlib.Path:
+    module = Score(width)
+    signatures = {"serving_default": module.serve, "serving_examples": module.serve_examples}
+    tf.saved_model.save(module, str(directory), signatures=signatures)
+    schema = {
+        "format": 2,
+        "features": [feature.schema() for feature in FEATURES],
+        "labels": [LABEL.schema()],
+    }
+    (directory / "schema.json").write_text(json.dumps(schema))
+    return directory
+
+
+def drawn(count: int, seed: int = 0) -> list[dict]:
+    rng = np.random.default_rng(seed)
+    towns = [b"Ulm", b"Bonn", "Köln".encode(), b"a,b"]
+    return [
+        {
+            "age": float(np.float32(rng.normal())),
+            "ids": rng.integers(0, 10, 2).tolist(),
+            "town": towns[rng.integers(len(towns))],
+            "clicked": int(rng.integers(2)),
+        }
+        for _ in range(count)
+    ]
+
+
+def expected(records: list[dict]) -> np.ndarray:
+    age = np.float32([record["age"] for record in records])
+    rest = [sum(record["ids"]) + 100 * len(record["town"]) for record in records]
+    return age / np.float32(3) + np.float32(rest)
+
+
+def write_records(
+    path: pathlib.Path, records: list[dict], labels: Sequence[Feature] = (LABEL,)
+) -> pathlib.Path:
+    options = tf.io.TFRecordOptions("GZIP" if path.name.endswith(".gz") else "")
+    with tf.io.TFRecordWriter(str(path), options) as writer:
+        for record in records:
+            writer.write(examples.encode(record, FEATURES, labels))
+    return path
+
+
+def run(
+    model: pathlib.Path,
+    data: pathlib.Path | str,
+    output: pathlib.Path,
+    data_format: str = "auto",
+    row_format=None,
+    max_bad_rows: int = 0,
+    batch_size: int = 4,
+    overwrite: bool = False,
+) -> Predictions:
+    loaded = ExportedModel(str(model))
+    source = PredictionInput(str(data), data_format, loaded, row_format, max_bad_rows)
+    return predict.predict(loaded, source, str(output), batch_size, overwrite)
+
+
+def read(path: pathlib.Path) -> tuple[list[str], np.ndarray]:
+    with path.open(newline="") as file:
+        header, *rows = csv.reader(file)
+    return header, np.array(rows)
+
+
+def check(output: pathlib.Path, records: list[dict], labelled: bool = True) -> None:
+    header, rows = read(output)
+    assert header == (["label", "prediction"] if labelled else ["prediction"])
+    # Nine digits give back the very float32.
+    assert rows[:, -1].astype(np.float32).tobytes() == expected(records).tobytes()
+    if labelled:
+        assert rows[:, 0].astype(int).tolist() == [record["clicked"] for record in records]
+    assert not output.with_name(f"{output.name}.partial").exists()
+
+
+# Every kind of data.
+
+
+def command(*args: str) -> subprocess.CompletedProcess:
+    # Importing an entry point has set the level in this process.
+    environ = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    return subprocess.run(
+        [sys.executable, "-m", "trainer.predict", *args],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=ROOT,
+        env=environ,
+        check=False,
+    )
