@@ -190,12 +190,20 @@ def _train(
 
 
 def _recover(lost: LostPsError, cluster: Cluster, options: RunOptions, state: ChiefState) -> None:
-    """Waits until every ps can be reached again."""
+    """Waits until every ps can be reached again, then frees what was held of them.
+
+    TensorFlow tells every task of each function that is freed, and holds Python's lock until all
+    have heard: for 20 s where a ps was stopped.
+    """
+    gc.disable()
+    try:
+        state.recoveries.begin(str(lost))
+        _log.warning("%s; waiting up to %.0f s for it", lost, options.ps_wait_seconds)
+        state.report.write(**state.fields())
+        strategy.wait_for_ps(cluster, lost.leaving, state.watch, options.ps_wait_seconds)
+    finally:
+        gc.enable()
     gc.collect()
-    state.recoveries.begin(str(lost))
-    _log.warning("%s; waiting up to %.0f s for it", lost, options.ps_wait_seconds)
-    state.report.write(**state.fields())
-    strategy.wait_for_ps(cluster, lost.leaving, state.watch, options.ps_wait_seconds)
 
 
 def _begin_again(lost: Exception, recoveries: Recoveries) -> NoReturn:
