@@ -113,8 +113,9 @@ def test_everything_killed_goes_on_from_the_last_checkpoint(
     assert read_report(job_dir)["examples"] == {**EXACT, "repeated": 0}
 
 
-# The first holds the leases' progress as well.
-@pytest.mark.parametrize("ps", [pytest.param("ps 0", marks=pytest.mark.slow), "ps 1"])
+# The first holds the leases' progress as well. The run of test_chaos.py that is not slow kills one.
+@pytest.mark.slow
+@pytest.mark.parametrize("ps", ["ps 0", "ps 1"])
 def test_a_killed_ps(flags: list[str], job_dir: pathlib.Path, ps: str) -> None:
     """The chief goes back to the last checkpoint in place; no other task is restarted."""
     with local_cluster(2, 2, flags) as program:
