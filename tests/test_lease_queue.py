@@ -154,7 +154,8 @@ def test_what_a_lease_left_out_is_skipped():
 def test_a_state_is_only_to_be_had_between_leases_and_goes_on_where_it_was():
     leases = queue()
     first, second = leases.take(30), leases.take(5)
-    leases.finish(second, second.records, repeated=2)
+    leases.finish(second, second.records)
+    leases.repeat(2)
     with pytest.raises(ValueError, match="1 leases"):
         leases.state()
     leases.finish(first, first.records)

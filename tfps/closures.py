@@ -107,8 +107,7 @@ class Closures:
         start, worker = tf.timestamp(), self._worker_index()
         first, count, seed, slot = tf.unstack(lease)
         attempt, trained = self._progress.begin(slot, worker)
-        begun = first // self._batch_size + trained
-        end = -(-(first + count) // self._batch_size)
+        begun, end = self._left(first, count, trained)
         read = self._reader(source, seed, begun, end)
         # Several steps are only begun with batches of which it is known that they can be read.
         unpulled = self._unroll if self._may_be_bad else 0
@@ -143,8 +142,7 @@ class Closures:
         start, worker = tf.timestamp(), self._worker_index()
         first, count, seed, slot = tf.unstack(lease)
         token, steps = self._at_barrier.begin(slot, worker)
-        begun = first // self._batch_size + steps
-        end = -(-(first + count) // self._batch_size)
+        begun, end = self._left(first, count, steps)
         read, draw = self._reader(source, seed, begun, end), functools.partial(draw_of, seed)
         token, bad_step = self._at_barrier.train(token, read, begun, end, draw)
         with tf.control_dependencies([token]):
@@ -155,14 +153,19 @@ class Closures:
         start, worker = tf.timestamp(), self._worker_index()
         first, count, seed, slot = tf.unstack(lease)
         attempt, trained = self._progress.begin(slot, worker)
-        begun = first // self._batch_size + trained
-        end = -(-(first + count) // self._batch_size)
+        begun, end = self._left(first, count, trained)
         read, draw = self._reader(source, seed, begun, end), functools.partial(draw_of, seed)
         held = functools.partial(self._progress.holds, slot, attempt)
         record = functools.partial(self._progress.advance, slot, attempt)
         bad_step = self._local.train(read, begun, end, draw, held, record)
         with tf.control_dependencies([bad_step]):
             return self._result(slot, bad_step, worker, start)
+
+    def _left(
+        self, first: tf.Tensor, count: tf.Tensor, trained: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Numbers in the shard of a lease's first batch to be trained and of the one behind it."""
+        return first // self._batch_size + trained, -(-(first + count) // self._batch_size)
 
     def _result(
         self, slot: tf.Tensor, bad_step: tf.Tensor, worker: tf.Tensor, start: tf.Tensor

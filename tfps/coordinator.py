@@ -209,7 +209,8 @@ class Coordinator:
         if attempts == 1:  # Else it is not known how many of the steps are this closure's.
             self.lease_length.measured(int(steps), float(seconds))
         self.worker_shares.trained(int(worker), records, float(began), float(seconds))
-        queue.finish(lease, records, min(lost * self._most_unrecorded, records), int(bad))
+        queue.finish(lease, records, int(bad))
+        queue.repeat(min(lost * self._most_unrecorded, records))
         self._meter.finished(float(loss_sum))
         self._free_slots.append(slot)
 

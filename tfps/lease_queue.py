@@ -201,22 +201,20 @@ class LeaseQueue:
         self._doing.add(again)
         return again
 
-    def finish(self, lease: Lease, trained: int, repeated: int = 0, bad: int = 0) -> None:
+    def finish(self, lease: Lease, trained: int, bad: int = 0) -> None:
         """Marks a lease done.
 
         Args:
             lease: A lease that is doing.
             trained: Records of it that were trained.
-            repeated: Records of its batches that may have been trained twice.
             bad: Records of it that were not trained because they are bad.
         """
         self._doing.remove(lease)
         self._trained += trained
-        self._repeated += repeated
         self._bad += bad
 
     def repeat(self, records: int) -> None:
-        """Notes records that were trained twice, outside any lease that is doing."""
+        """Notes records of batches that may have been trained twice."""
         self._repeated += records
 
     def next_epoch(self) -> None:

@@ -19,7 +19,7 @@ class Report:
     """The report of one run, rewritten whenever it changes, so that others can follow the run."""
 
     def __init__(self, job_dir: str, fence: Fence, **fields: Any):
-        self._path = posixpath.join(job_dir, FILE)
+        self._job_dir = job_dir
         self._fence = fence
         self._fields = {"format": FORMAT, "status": RUNNING, **fields}
 
@@ -31,7 +31,7 @@ class Report:
         """
         self._fence.check()
         self._fields.update(fields)
-        whole_file.write(self._path, json.dumps(self._fields, indent=1) + "\n")
+        _write(self._job_dir, self._fields)
 
 
 def reopen(job_dir: str) -> None:
@@ -44,8 +44,7 @@ def reopen(job_dir: str) -> None:
     """
     fields = read(job_dir)
     if fields is not None and fields["status"] != RUNNING:
-        text = json.dumps({**fields, "status": RUNNING}, indent=1) + "\n"
-        whole_file.write(posixpath.join(job_dir, FILE), text)
+        _write(job_dir, {**fields, "status": RUNNING})
 
 
 def read(job_dir: str) -> dict[str, Any] | None:
@@ -65,3 +64,7 @@ def read(job_dir: str) -> dict[str, Any] | None:
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise UserError(f"{path} is not a report of this version; delete it")
     return fields
+
+
+def _write(job_dir: str, fields: dict[str, Any]) -> None:
+    whole_file.write(posixpath.join(job_dir, FILE), json.dumps(fields, indent=1) + "\n")

@@ -1,5 +1,6 @@
 """What a worker or a ps does: serve until the chief is done."""
 
+import concurrent.futures
 import dataclasses
 import logging
 import os
@@ -78,6 +79,28 @@ def serve(
         _log.info("%s ends: it was asked to", cluster.name)
     else:
         _log.info("%s ends: the chief is done", cluster.name)
+
+
+def watch_for_end_of_chief(
+    cluster: Cluster, job_dir: str, options: ServerOptions
+) -> concurrent.futures.Future:
+    """Waits for the chief's end in a thread, so that it is seen whatever this one does.
+
+    Args:
+        cluster: The cluster, as this task sees it.
+        job_dir: Where the chief's report says whether it is done.
+        options: How long to wait.
+
+    Returns:
+        Done when the chief is; holds the error of `wait_for_end_of_chief` if it stays away.
+    """
+    return concurrent.futures.ThreadPoolExecutor(1, "chief-watch").submit(
+        wait_for_end_of_chief,
+        cluster.chief[0],
+        lambda: is_done(job_dir),
+        options,
+        threading.Event(),
+    )
 
 
 def wait_for_end_of_chief(

@@ -18,7 +18,7 @@ from tfps.reachability import Reachability
 from tfps.replica_coordinator import ReplicaCoordinator
 from tfps.replica_follower import ReplicaFollower
 from tfps.replica_group import LostReplicaError, ReplicaGroup
-from tfps.server import ServerOptions, is_done, wait_for_end_of_chief
+from tfps.server import ServerOptions, is_done, watch_for_end_of_chief
 from tfps.task_watch import TaskWatch
 from trainer.engine import Engine, eval_shards, facts
 from trainer.restart import has_started_anew, start_anew
@@ -111,13 +111,7 @@ class ReplicaWorker:
         options = self._options
         if has_started_anew():  # it has been there
             options = dataclasses.replace(options, chief_wait_seconds=options.chief_lost_seconds)
-        return concurrent.futures.ThreadPoolExecutor(1, "chief-watch").submit(
-            wait_for_end_of_chief,
-            self._cluster.chief[0],
-            lambda: is_done(self._job_dir),
-            options,
-            threading.Event(),
-        )
+        return watch_for_end_of_chief(self._cluster, self._job_dir, options)
 
     def _poll(self) -> None:
         """Ends the wait for others when there is nothing to wait for."""

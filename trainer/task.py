@@ -4,7 +4,6 @@ The role comes from TF_CONFIG (or Vertex AI's CLUSTER_SPEC): the chief trains, w
 the evaluator follows the checkpoints. Without either, one process does everything.
 """
 
-import concurrent.futures
 import logging
 import os
 import posixpath
@@ -145,7 +144,8 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, export: str) -> int:
     try:
         interruption.install()
         replica = None
-        if _is_replica(experiment, cluster):
+        if cluster.is_replicated:
+            _check_replica(experiment, cluster)
             replica = join(cluster, _FLAGS.job_dir, options)
         inputs = RunInputs.check(
             experiment, cluster, _FLAGS.job_dir, memory, _FLAGS.cache_dir, export
@@ -177,7 +177,7 @@ def _set_up_tensorflow() -> None:
 
 def _run_evaluator(cluster: Cluster) -> int:
     _set_up_tensorflow()
-    from tfps.server import is_done, wait_for_end_of_chief
+    from tfps.server import watch_for_end_of_chief
     from trainer.evaluator import Evaluator
     from trainer.run_inputs import RunInputs
 
@@ -185,31 +185,23 @@ def _run_evaluator(cluster: Cluster) -> int:
         experiment_flags.experiment(), cluster, _FLAGS.job_dir, None, _FLAGS.cache_dir
     )
     _start_staging()
-    # A thread watches the chief, so that it is seen to come and go during an evaluation too.
-    end_of_chief = concurrent.futures.ThreadPoolExecutor(1, "chief-watch").submit(
-        wait_for_end_of_chief,
-        cluster.chief[0],
-        lambda: is_done(_FLAGS.job_dir),
-        limit_flags.server_options(),
-        threading.Event(),
-    )
+    options = limit_flags.server_options()
+    end_of_chief = watch_for_end_of_chief(cluster, _FLAGS.job_dir, options)
     Evaluator(inputs, end_of_chief, _FLAGS.stall_seconds).run()
     return EXIT_OK
 
 
-def _is_replica(experiment: "Experiment", cluster: Cluster) -> bool:
-    """Whether this task trains as one of several without ps; says so where nobody has chosen it.
+def _check_replica(experiment: "Experiment", cluster: Cluster) -> None:
+    """Checks what a task without ps can before it may use TensorFlow: the mode and the job_dir.
 
-    Such a task looks at the job_dir before it may use TensorFlow, let alone check all its inputs.
+    Says the mode where nobody has chosen it.
     """
     from tfps.storage import preflight
 
     mode = experiment.mode.on(cluster)
-    if cluster.is_replicated and not experiment.mode.name:
+    if not experiment.mode.name:
         _log.info("TF_CONFIG names no ps: --mode=%s", mode.name)
-    if cluster.is_replicated:
-        preflight.check([preflight.Use("--job_dir", _FLAGS.job_dir, writes=True)])
-    return cluster.is_replicated
+    preflight.check([preflight.Use("--job_dir", _FLAGS.job_dir, writes=True)])
 
 
 def _run_replica(cluster: Cluster) -> int:
@@ -218,7 +210,7 @@ def _run_replica(cluster: Cluster) -> int:
     from trainer.run_inputs import RunInputs
 
     experiment, asked_to_end = experiment_flags.experiment(), _asked_to_end()
-    _is_replica(experiment, cluster)
+    _check_replica(experiment, cluster)
     limits = limit_flags.server_options(), _FLAGS.stall_seconds
     worker = ReplicaWorker(cluster, _FLAGS.job_dir, *limits, asked_to_end)
     _start_staging()

@@ -31,11 +31,6 @@ def evaluations(job_dir: pathlib.Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted(job_dir.glob("evaluations/*.json"))]
 
 
-@pytest.fixture(name="job_dir")
-def job_dir_fixture(tmp_path: pathlib.Path) -> pathlib.Path:
-    return tmp_path / "job"
-
-
 def cluster_with_evaluator(flags: list[str]) -> Program:
     return Program("--workers=1", "--ps=1", "--evaluator", "--", *flags, module="cloud.local")
 

@@ -29,11 +29,6 @@ SLOW = (f"--set=train.batch_size={BATCH}", "--set=task.dim=2")  # an epoch lasts
 EXACT = {"per_epoch": RECORDS, "trained": EPOCHS * RECORDS, "skipped": 0, "bad": 0}
 
 
-@pytest.fixture(name="job_dir")
-def job_dir_fixture(tmp_path: pathlib.Path) -> pathlib.Path:
-    return tmp_path / "job"
-
-
 @pytest.fixture(name="flags")
 def flags_fixture(datasets: Datasets, job_dir: pathlib.Path) -> list[str]:
     return trainer_flags(datasets.long, job_dir, *SLOW)

@@ -24,11 +24,6 @@ SMALL = ("--mode=allreduce", "--set=train.batch_size=8", "--set=train.checkpoint
 EXACT = {"trained": EPOCHS * RECORDS, "skipped": 0, "repeated": 0, "bad": 0, "per_epoch": RECORDS}
 
 
-@pytest.fixture(name="job_dir")
-def job_dir_fixture(tmp_path: pathlib.Path) -> pathlib.Path:
-    return tmp_path / "job"
-
-
 @pytest.fixture(name="flags")
 def flags_fixture(datasets: Datasets, job_dir: pathlib.Path) -> list[str]:
     return trainer_flags(datasets.long, job_dir, *SMALL)

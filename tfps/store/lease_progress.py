@@ -89,7 +89,7 @@ class LeaseProgress:
         message = tf.concat([numbers, change], 0)
         with tf.device(self._device):
             where, number = tf.unstack(tf.cast(message[:2], tf.int64))
-            is_its = tf.equal(self._numbers.sparse_read(where), number)
+            is_its = self._is_last(where, number)
             nothing = tf.zeros([4], tf.float64)
             change = tf.where(is_its, message[2:], nothing)
             self._values.scatter_add(tf.IndexedSlices(change, where))
@@ -99,7 +99,7 @@ class LeaseProgress:
         """In a closure: whether an attempt, given by its number, still holds the slot's lease."""
         asked = tf.stack([slot, attempt])
         with tf.device(self._device):
-            return tf.equal(self._numbers.sparse_read(asked[0]), asked[1])
+            return self._is_last(*tf.unstack(asked))
 
     def strayed(self) -> int:
         """On the chief: batches that were trained by attempts that held their lease no more."""
@@ -128,3 +128,7 @@ class LeaseProgress:
             SlotProgress(int(attempts), int(worker), int(steps), int(bad), float(loss_sum))
             for worker, (attempts, steps, bad, loss_sum) in zip(workers, values, strict=True)
         ]
+
+    def _is_last(self, slot: tf.Tensor, attempt: tf.Tensor) -> tf.Tensor:
+        """On the ps: whether no attempt at a lease in the slot began after this one."""
+        return tf.equal(self._numbers.sparse_read(slot), attempt)
