@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tfps import strategy
+from tfps import remote_contexts, strategy
 from tfps.cluster import Cluster
 from tfps.errors import LostPsError, RunError, UserError, WorkersChangedError
 from tfps.executor import ClusterExecutor, Executor, LocalExecutor
@@ -18,6 +18,9 @@ from tfps.task_check import TaskCheck, check_tasks
 
 _LEAST_SECONDS = 20.0  # to connect to tasks that have just answered
 _AGAIN_SECONDS = 15.0  # to wait for workers when the run goes on with others
+_EXPIRE_SECONDS = 60  # as long as the tasks wait for a lost chief by default
+# In one process: TensorFlow keeps a server for each, some 40 MB.
+_MOST_CONNECTIONS = 10
 _log = logging.getLogger(__name__)
 
 
@@ -25,8 +28,8 @@ class Connector:
     """Makes this process the coordinator of its cluster, again after a ps was lost.
 
     A run begins with every ps and enough workers. A worker that is left out may join later, but
-    TensorFlow can connect a process once to one set of workers: it gives up neither its server nor
-    the functions that it has given out. For other workers the chief has to start anew.
+    TensorFlow can connect a process once to one set of workers: it does not give up its server. For
+    other workers the chief has to start anew.
 
     Attributes:
         left_out: Names of the workers that the last connection is without.
@@ -55,6 +58,12 @@ class Connector:
         self._looking: concurrent.futures.Future[list[TaskCheck]] | None = None
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "newcomers")
         self._told: set[str] = set()
+        self._connections = 0
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether this process has connected so often that another one should go on."""
+        return self._connections >= _MOST_CONNECTIONS
 
     def connect(self) -> Executor:
         """Waits for the tasks, then connects to them.
@@ -136,7 +145,11 @@ class Connector:
 
     def _coordinator(self, seconds: float) -> tf.distribute.coordinator.ClusterCoordinator:
         workers = tuple(self._cluster.workers[k] for k in self._indices)
-        part = dataclasses.replace(self._cluster, workers=workers)
+        chief = self._cluster.chief
+        if self._connections:
+            chief = (remote_contexts.another_address(chief[0]),)
+        self._connections += 1
+        part = dataclasses.replace(self._cluster, chief=chief, workers=workers)
         # In a thread of its own: TensorFlow tries again for ever, or waits without a limit.
         thread = concurrent.futures.ThreadPoolExecutor(1, "connect")
         connecting = thread.submit(_connect, part)
@@ -161,6 +174,7 @@ def _connect(cluster: Cluster) -> tf.distribute.coordinator.ClusterCoordinator:
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec(cluster.spec()), task_type="chief", task_id=0, rpc_layer="grpc"
     )
+    remote_contexts.let_expire(_EXPIRE_SECONDS)
     try:
         strategy = tf.distribute.ParameterServerStrategy(resolver)
     except tf.errors.UnknownError as error:

@@ -4,11 +4,11 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from tfps.model import Features, StatelessModel
 from tfps.store.store_layout import StoreLayout
 from tfps.store.wire import Wire
+from tfps.traced_lookups import TracedLookups
 
 _VALUE = 4  # bytes of a float32
 
@@ -59,11 +59,11 @@ class WireBytes:
         value = Wire(wire_dtype).value_bytes
         dense = layout.dense.total * value * 2 + layout.state.total * _VALUE * 2
         steps, examples, rows, table_bytes = 0, 0, 0, 0
-        ids_of = _Lookups(model)
+        lookups = TracedLookups(model, training=True)
         for features, labels in batches:
             steps += 1
             examples += len(next(iter(labels.values())))
-            for group, asked in zip(layout.groups, ids_of(layout, features), strict=True):
+            for group, asked in zip(layout.groups, _ids_of(layout, lookups, features), strict=True):
                 distinct = len(np.unique(asked))
                 rows += distinct
                 row_bytes = group.layout.dim * value * 2 + group.layout.id_dtype.size
@@ -71,24 +71,13 @@ class WireBytes:
         return cls(steps, examples, rows, dense * steps, table_bytes)
 
 
-class _Lookups:
-    """The ids that a batch asks for."""
-
-    def __init__(self, model: StatelessModel):
-        self._tables: list[int] = []
-        self._model = model
-        self._ids = tf.function(self._trace, autograph=False, reduce_retracing=True)
-
-    def __call__(self, layout: StoreLayout, features: Features) -> Sequence[np.ndarray]:
-        """For every group, the ids in the group of all lookups."""
-        found: list[list[np.ndarray]] = [[np.zeros([0], np.int64)] for _ in layout.groups]
-        for ids, table in zip(self._ids(features), self._tables, strict=True):
-            group, index = layout.group_of[table]
-            offset = layout.groups[group].layout.offsets[index]
-            found[group].append(np.ravel(ids.numpy()).astype(np.int64) + offset)
-        return [np.concatenate(ids) for ids in found]
-
-    def _trace(self, features: Features) -> list[tf.Tensor]:
-        lookups = self._model.lookups(features, training=True)
-        self._tables = [lookup.table for lookup in lookups]
-        return [lookup.ids for lookup in lookups]
+def _ids_of(
+    layout: StoreLayout, lookups: TracedLookups, features: Features
+) -> Sequence[np.ndarray]:
+    """For every group, the ids in the group of all lookups of a batch."""
+    found: list[list[np.ndarray]] = [[np.zeros([0], np.int64)] for _ in layout.groups]
+    for lookup in lookups(features):
+        group, index = layout.group_of[lookup.table]
+        offset = layout.groups[group].layout.offsets[index]
+        found[group].append(np.ravel(lookup.ids.numpy()).astype(np.int64) + offset)
+    return [np.concatenate(ids) for ids in found]

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import tensorflow as tf
 
-from tfps import failures, strategy
+from tfps import failures, remote_contexts, strategy
 from tfps.cluster import Cluster
 from tfps.connection_guard import ConnectionGuard
 from tfps.connector import Connector
@@ -141,6 +141,9 @@ def run(
                 report.write(**state.fields())
                 _begin_again(lost, state.recoveries)
             _recover(lost, cluster, options, state)
+            if state.connector.is_used_up:
+                remote_contexts.close()
+                _begin_again(lost, state.recoveries)
     except Interrupted:
         report.write(status=INTERRUPTED, **state.fields())
         raise
@@ -149,6 +152,7 @@ def run(
     except WorkersChangedError:
         display.hide()
         report.write(**state.fields())
+        remote_contexts.close()
         _hand_on(state.recoveries)
         raise
     except Exception as error:

@@ -1,0 +1,26 @@
+"""A chief that holds 200 MB on a ps and dies: `held_on_ps.py TF_CONFIG CLOSES`."""
+
+import os
+import sys
+
+import tensorflow as tf
+
+from tfps import remote_contexts
+
+EXPIRE_SECONDS = 4
+
+
+def main() -> None:
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    remote_contexts.let_expire(EXPIRE_SECONDS)
+    tf.distribute.ParameterServerStrategy(resolver)
+    with tf.device("/job:ps/replica:0/task:0/device:CPU:0"):
+        held = tf.Variable(tf.ones([200, 250_000]))
+    print(float(tf.reduce_sum(held[:, 0])), flush=True)
+    if sys.argv[1] == "close":
+        remote_contexts.close()
+    os._exit(0)  # as if killed: nothing is tidied up
+
+
+if __name__ == "__main__":
+    main()
