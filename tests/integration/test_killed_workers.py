@@ -1,0 +1,52 @@
+"""A worker killed at a random moment, ten times in every mode: nothing is skipped."""
+
+import pathlib
+import random
+import time
+
+import pytest
+from cluster_process import Program, local_cluster, read_report
+from visits_of_a_job import flags, trained
+
+from tests import visits
+
+LONG = 300  # seconds that a run may take on a busy machine
+BATCH, STEP_SECONDS = 50, 0.3
+SIZES = (1000, 450, 1, 1549)
+RECORDS = sum(SIZES)
+LATEST_KILL = RECORDS / BATCH * STEP_SECONDS / 2  # two workers cannot be faster
+MODES = {
+    "async": (),
+    "sync": ("--round_seconds=2",),
+    "bounded": ("--max_staleness=4", "--round_seconds=2"),
+    "local_sgd": ("--sync_every=4",),
+    "allreduce": (),
+}
+
+
+def cluster(mode: str, argv: list[str]) -> Program:
+    """Two tasks that compute; without ps the chief is one of them."""
+    return local_cluster(1, 0, argv) if mode == "allreduce" else local_cluster(2, 2, argv)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2 * LONG)
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("mode", MODES)
+def test_a_killed_worker(mode: str, seed: int, tmp_path: pathlib.Path) -> None:
+    draw = random.Random(seed)
+    task = visits.Visits(records=RECORDS, step_seconds=STEP_SECONDS)
+    data = visits.write(tmp_path / "data", task, SIZES)
+    job_dir = tmp_path / "job"
+    settings = (f"--mode={mode}", f"--set=train.batch_size={BATCH}", "--set=train.epochs=1")
+    with cluster(mode, flags(data, job_dir, task, *settings, *MODES[mode])) as program:
+        program.see(r"\[chief\] .*(connected to|together with)")
+        time.sleep(draw.uniform(0.0, LATEST_KILL))
+        tasks = {name: task for name, task in program.tasks().items() if "worker" in name}
+        tasks[draw.choice(sorted(tasks))].kill()
+        assert program.finish(LONG) == 0, program.text
+    assert "was killed by SIGKILL" in program.text
+    report = read_report(job_dir)
+    counts = {name: report["examples"][name] for name in ("trained", "skipped", "bad")}
+    assert counts == {"trained": RECORDS, "skipped": 0, "bad": 0}
+    assert (trained(data, task, job_dir, 1) > 0).all()
