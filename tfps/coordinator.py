@@ -33,6 +33,7 @@ from tfps.task_watch import TaskWatch
 from tfps.worker_shares import WorkerShares
 
 POLL_SECONDS = 0.25
+_LOSS_SECONDS = 5.0  # for the watch to see what cancelled a closure
 _log = logging.getLogger(__name__)
 
 
@@ -222,8 +223,11 @@ class Coordinator:
         error = future.exception()
         if error is None:
             return future.result()
+        error = self._executor.root_error(error)
+        if isinstance(error, tf.errors.CancelledError):  # for a reason that it does not tell
+            self._await_loss()
         raise failures.explain(
-            self._executor.root_error(error),
+            error,
             doing,
             source.path,
             lambda: bad_record.find(source, self._closures.schema, source.first, source.end),
@@ -255,6 +259,17 @@ class Coordinator:
                     done = self._trained(lease, row)
                     _log.warning("%s held %s: it goes on after %d records", worker, lease, done)
         self._down = down
+
+    def _await_loss(self) -> None:
+        """Gives the watch time to see that a ps was lost.
+
+        Raises:
+            LostPsError: If it does.
+        """
+        deadline = time.monotonic() + _LOSS_SECONDS
+        while time.monotonic() < deadline:
+            self._refuse_lost_ps()
+            time.sleep(POLL_SECONDS)
 
     def _refuse_lost_ps(self) -> None:
         lost = self._watch.lost("ps")

@@ -9,7 +9,7 @@ import sys
 from absl import flags
 
 from tfps.cluster import decode
-from trainer import entry, task
+from trainer import entry, experiment_flags, task
 
 flags.DEFINE_string("copy_to", None, "Job_dir of the copy.")
 
@@ -20,19 +20,19 @@ def main() -> int:
     if cluster.job != "chief":
         return task.main()
     task._set_up_tensorflow()
-    from tfps import strategy
     from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
     from tfps.checkpoint.checkpoint_writer import CheckpointWriter
     from tfps.checkpoint.draft import Draft
     from tfps.checkpoint.retention import Retention
+    from tfps.connector import Connector
     from tfps.task_watch import TaskWatch
     from trainer.engine import Engine
     from trainer.inputs import identity
     from trainer.run_inputs import RunInputs
 
     job_dir = flags.FLAGS.job_dir
-    inputs = RunInputs.check(task._experiment(), cluster, job_dir, None)
-    executor = strategy.connect(cluster, job_dir, 120.0)
+    inputs = RunInputs.check(experiment_flags.experiment(), cluster, job_dir, None)
+    executor = Connector(cluster, job_dir, 120.0, min_workers=0, again=False).connect()
     engine = Engine.build(inputs, executor, TaskWatch({}), 120.0)
     retention = Retention(last=9)
     restored, passed_over = CheckpointDirectory(job_dir, retention).restore_newest(
