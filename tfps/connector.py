@@ -19,8 +19,9 @@ from tfps.task_check import TaskCheck, check_tasks
 _LEAST_SECONDS = 20.0  # to connect to tasks that have just answered
 _AGAIN_SECONDS = 15.0  # to wait for workers when the run goes on with others
 _EXPIRE_SECONDS = 60  # as long as the tasks wait for a lost chief by default
-# In one process: TensorFlow keeps a server for each, some 40 MB.
-_MOST_CONNECTIONS = 10
+# In one process: while it lives TensorFlow never frees what workers and ps have made of a
+# connection's functions, 100 MB of the Criteo model on a worker.
+_MOST_CONNECTIONS = 3
 _log = logging.getLogger(__name__)
 
 
@@ -29,7 +30,7 @@ class Connector:
 
     A run begins with every ps and enough workers. A worker that is left out may join later, but
     TensorFlow can connect a process once to one set of workers: it does not give up its server. For
-    other workers the chief has to start anew.
+    other workers the chief has to begin anew.
 
     Attributes:
         left_out: Names of the workers that the last connection is without.
@@ -89,6 +90,7 @@ class Connector:
         if self._indices not in ([], indices):
             raise WorkersChangedError("there are other workers than before")
         self._indices = indices
+        self._connections += 1
         seconds = max(_LEAST_SECONDS, self._limit_seconds - (time.monotonic() - began))
         coordinator = self._coordinator(seconds)
         self._again, self._looking = True, None
@@ -145,11 +147,7 @@ class Connector:
 
     def _coordinator(self, seconds: float) -> tf.distribute.coordinator.ClusterCoordinator:
         workers = tuple(self._cluster.workers[k] for k in self._indices)
-        chief = self._cluster.chief
-        if self._connections:
-            chief = (remote_contexts.another_address(chief[0]),)
-        self._connections += 1
-        part = dataclasses.replace(self._cluster, chief=chief, workers=workers)
+        part = dataclasses.replace(self._cluster, workers=workers)
         # In a thread of its own: TensorFlow tries again for ever, or waits without a limit.
         thread = concurrent.futures.ThreadPoolExecutor(1, "connect")
         connecting = thread.submit(_connect, part)

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import tensorflow as tf
 
-from tfps import failures, remote_contexts, strategy
+from tfps import failures, strategy
 from tfps.cluster import Cluster
 from tfps.connection_guard import ConnectionGuard
 from tfps.connector import Connector
@@ -95,8 +95,9 @@ def run(
     """Trains, evaluates, saves, exports and reports.
 
     A lost ps takes its share of the parameters with it: the run waits for it, connects anew and
-    goes on from the last checkpoint. Where there are no ps, a lost replica has the same effect; the
-    process then begins anew and does not return from here.
+    goes on from the last checkpoint. Some other losses have this process begin anew, and it does
+    not return from here: that of a replica where there are no ps, that of a worker for good and the
+    arrival of one that was left out, and a loss of ps after several others.
 
     Args:
         inputs: What to train, on what.
@@ -109,7 +110,6 @@ def run(
         UserError: If what is found on the way cannot be used.
         RunError: If the run cannot go on.
         Interrupted: When a signal asks to stop.
-        WorkersChangedError: If this process should start anew, to go on with other workers.
     """
     cluster = inputs.cluster
     fence = Fence(inputs.job_dir)
@@ -135,25 +135,11 @@ def run(
     try:
         while lost := _train(inputs, options, state, guard, display, replica):
             display.hide()
-            if isinstance(lost, LostReplicaError) or replica:
-                interruption.raise_if_requested()
-                state.recoveries.begin(str(lost))
-                report.write(**state.fields())
-                _begin_again(lost, state.recoveries)
-            _recover(lost, cluster, options, state)
-            if state.connector.is_used_up:
-                remote_contexts.close()
-                _begin_again(lost, state.recoveries)
+            _prepare_to_go_on(lost, cluster, options, state)
     except Interrupted:
         report.write(status=INTERRUPTED, **state.fields())
         raise
     except SupersededError:
-        raise
-    except WorkersChangedError:
-        display.hide()
-        report.write(**state.fields())
-        remote_contexts.close()
-        _hand_on(state.recoveries)
         raise
     except Exception as error:
         report.write(status=FAILED, error=str(error), **state.fields())
@@ -170,13 +156,14 @@ def _train(
     guard: ConnectionGuard,
     display: ProgressDisplay,
     replica: ReplicaExecutor | None,
-) -> LostPsError | LostReplicaError | None:
-    """Connects and trains to the end, unless a ps or a replica is lost before.
+) -> LostPsError | LostReplicaError | WorkersChangedError | None:
+    """Connects and trains to the end, unless tasks are lost or workers change before.
 
     What this connection held of the ps, variables above all, is given up when this returns.
     """
     try:
         executor = replica or state.connector.connect()
+        state.report.write(**state.fields())
         state.watch.start(without=state.connector.left_out)
         guard.start()
         limits = options.stall_seconds, options.evaluator_wait_seconds
@@ -186,12 +173,30 @@ def _train(
         return LostPsError(str(lost), lost.leaving)
     except LostReplicaError as lost:
         return LostReplicaError(str(lost))
+    except WorkersChangedError as changed:
+        return WorkersChangedError(str(changed))
     except tf.errors.OpError as error:
         # The chief's own calls of a ps, to save or to read progress, fail with TensorFlow's error.
         if found := failures.lost_ps_behind(error):
             return LostPsError(str(found))
         raise
     return None
+
+
+def _prepare_to_go_on(
+    lost: Exception, cluster: Cluster, options: RunOptions, state: ChiefState
+) -> None:
+    """Gets this process ready for another connection, or begins it anew if it can have no more."""
+    if isinstance(lost, LostPsError) and not cluster.is_replicated:
+        _recover(lost, cluster, options, state)
+        if not state.connector.is_used_up:
+            return
+    else:
+        state.interruption.raise_if_requested()
+        if not isinstance(lost, WorkersChangedError):
+            state.recoveries.begin(str(lost))
+        state.report.write(**state.fields())
+    _begin_again(lost, state.recoveries)
 
 
 def _recover(lost: LostPsError, cluster: Cluster, options: RunOptions, state: ChiefState) -> None:

@@ -18,7 +18,7 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 from absl import flags
 
 from tfps.cluster import Cluster, decode
-from tfps.errors import EXIT_OK, EXIT_RUN, UserError, WorkersChangedError
+from tfps.errors import EXIT_OK, EXIT_RUN, UserError
 from tfps.storage import settings
 from trainer import entry, experiment_flags, field_flags, limit_flags, terminal
 from trainer.job_paths import JobPaths
@@ -123,7 +123,7 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, export: str) -> int:
     _set_up_tensorflow()
     # Loaded here: the environment above must be set before TensorFlow is.
     from tfps import byte_size
-    from trainer import dry_run, preflight, restart
+    from trainer import dry_run, preflight
     from trainer.interruption import Interrupted, Interruption
     from trainer.run import join, run
     from trainer.run_inputs import RunInputs
@@ -158,9 +158,6 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, export: str) -> int:
         name = signal.Signals(interrupted.signal).name
         _log.warning("stopped by %s; the same command goes on from the last checkpoint", name)
         return 128 + interrupted.signal
-    except WorkersChangedError as changed:
-        _log.info("%s: the chief starts anew, from the last checkpoint", changed)
-        restart.start_anew()
     return EXIT_OK
 
 

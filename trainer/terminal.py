@@ -69,7 +69,8 @@ def start_logging(progress: str, line_seconds: float) -> ProgressDisplay:
 def _log_unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
     """TensorFlow's own objects fail to tidy up once a peer is lost: noise, not a message."""
     error = unraisable.exc_value or unraisable.exc_type()
-    logging.getLogger().error("ignored in %r", unraisable.object, exc_info=error)
+    line = f"{type(error).__name__}: {error}".partition("\n")[0]
+    logging.getLogger().error("ignored in %r: %s", unraisable.object, line)
 
 
 def quiet_tensorflow() -> None:

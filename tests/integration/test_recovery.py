@@ -153,6 +153,7 @@ def test_a_ps_that_stays_away(
         chief.see("saved ")
         os.kill(ps.pid, signal.SIGKILL)
         assert chief.finish() == 3, chief.text
+    assert len(chief.errors) == 1, chief.text
     [error] = chief.errors
     assert error.startswith(
         f"error: ps 0 at {address} did not come back within 2 s (ps 0: its port "
