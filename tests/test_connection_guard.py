@@ -36,16 +36,20 @@ def test_what_is_done_to_a_copy_is_done_to_the_connection():
     thread = threading.Thread(target=breaker.follow, args=(theirs,))
     thread.start()
     with Peer(peers.stay_silent) as peer, ours, theirs, contextlib.ExitStack() as stack:
-        first, gone, other = (stack.enter_context(connected(peer.address)) for _ in range(3))
-        for name, address, connection in (
-            ("1", "a", first),
-            ("2", "a", gone),
-            ("3", "b", other),
-        ):
+        first, gone, other, last = (stack.enter_context(connected(peer.address)) for _ in range(4))
+
+        def hand_over(name, address, connection):
             socket.send_fds(ours, [json.dumps([address, name]).encode()], [connection.fileno()])
+
+        hand_over("1", "a", first)
+        hand_over("2", "a", gone)
+        hand_over("3", "b", other)
         ours.send(json.dumps(["", "2"]).encode())
-        first.settimeout(0.05)
-        assert was_broken(first, lambda: breaker.hang_up("a"))
+        hand_over("4", "c", last)
+        last.settimeout(0.05)
+        assert was_broken(last, lambda: breaker.hang_up("c"))  # so the others have arrived
+        breaker.hang_up("a")
+        assert first.recv(1) == b""
         for still_open in (gone, other):
             still_open.settimeout(0.1)
             with pytest.raises(TimeoutError):
