@@ -26,7 +26,6 @@ from tfps.step import Step
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.rules import Rules
 from tfps.task import Task
-from tfps.traced_lookups import TracedLookups
 from trainer.exported_model import ExportedModel
 
 
@@ -191,7 +190,7 @@ def test_only_real_ids_are_looked_up():
     run, batch = Run(Bags(), 1), BATCHES[0]
     model = run.model
     features, _ = examples.parse(run.encoded(batch), run.task.features())
-    asked = TracedLookups(model, training=True)(features)
+    asked = model.lookups(features, training=True)
     assert len(asked) == 5 * len(COMBINERS)
     by_name = [(model.tables[lookup.table].name, lookup.ids.numpy().tolist()) for lookup in asked]
     padded = [i for record in batch for i in record["padded"] if i >= 0]

@@ -22,7 +22,6 @@ from tests.models import (
 from tfps.errors import UserError
 from tfps.feature import Feature
 from tfps.model import StatelessModel
-from tfps.traced_lookups import TracedLookups
 
 
 @pytest.mark.parametrize("build", [functional(), Subclassed])
@@ -32,7 +31,7 @@ def test_embedding_layers_become_tables_and_hold_nothing_themselves(build):
     assert (table.rows, table.dim) == (10, 4)
     assert table.name.endswith("embeddings")
     assert sorted(tuple(v.shape) for v in model.dense) == [(1,), (7, 1)]
-    (lookup,) = TracedLookups(model, training=True)(features())
+    (lookup,) = model.lookups(features(), training=True)
     assert lookup.table == 0
     assert np.array_equal(lookup.ids, np.arange(6))
 
@@ -74,7 +73,7 @@ def test_a_sequential_model_of_one_feature_gets_the_tensor_itself():
         return keras.Sequential([keras.layers.Embedding(10, 4), keras.layers.Dense(1)])
 
     model = StatelessModel(TaskOf(build, FEATURES[:1]), seed=0)
-    (lookup,) = TracedLookups(model, training=False)({"id": tf.range(3, dtype=tf.int64)})
+    (lookup,) = model.lookups({"id": tf.range(3, dtype=tf.int64)}, training=False)
     assert lookup.ids.shape == (3,)
 
 
@@ -91,7 +90,7 @@ def test_an_embedding_layer_with_a_call_of_its_own_stays_dense(caplog):
     assert "all its 2.1 MB" in caplog.text
     assert model.tables == []
     assert (10, 4) in [tuple(v.shape) for v in model.dense]
-    assert TracedLookups(model, training=True)(features()) == []
+    assert model.lookups(features(), training=True) == []
 
 
 def test_constants_such_as_normalization_counts_are_kept():
@@ -136,7 +135,7 @@ def test_small_tables_may_stay_dense_and_refuse_bad_ids():
     model = StatelessModel(task, seed=0, dense_table_bytes=160)
     assert model.tables == []
     assert "table/embeddings" in [v.path for v in model.dense]
-    assert TracedLookups(model, training=True)(features()) == []
+    assert model.lookups(features(), training=True) == []
     forward = run(model, [])
     error = keras.losses.MeanSquaredError()(LABELS["label"], forward.outputs)
     assert float(forward.loss - error) == pytest.approx(0.4, abs=1e-5)

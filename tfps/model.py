@@ -1,6 +1,7 @@
 """A user's Keras 3 model, taken apart so that its parameters can live on the ps."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -95,35 +96,24 @@ class StatelessModel:
         self.initial_state = self._variables.initial_state
         paths = [*(v.path for v in [*self.dense, *self.state]), *(t.name for t in self.tables)]
         _refuse_equal_paths(paths)
+        # Traced once, however many steps a closure is unrolled into.
+        self._asked_ids = {
+            training: tf.function(
+                functools.partial(self._ask, training), autograph=False, reduce_retracing=True
+            )
+            for training in (False, True)
+        }
+        self._asked_tables: dict[bool, list[int]] = {}
         self.prediction_names = self._try_out()
 
     def lookups(self, features: Features, training: bool) -> list[Lookup]:
         """The ids that every call of an embedding layer asks for, in the order of the calls.
 
-        Must be called where a graph is made (`TracedLookups` makes one).
-
-        Args:
-            features: One batch, by feature name.
-            training: Whether layers behave as in training.
-
         Raises:
             UserError: If ids depend on what an embedding layer answered.
         """
-        calls: list[Lookup] = []
-        answers: list[tf.Tensor] = []
-        zeros = _zero_answer(answers)
-
-        def record(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
-            calls.append(Lookup(table, ids))
-            return zeros(layer, table, ids)
-
-        inputs = model_inputs(self._model, self._features, features)
-        with (
-            self._layers.answered_by(record),
-            keras.StatelessScope(state_mapping=self._zeros()),
-        ):
-            self._model(inputs, training=training)
-        return calls
+        ids = self._asked_ids[training](features)
+        return [Lookup(*call) for call in zip(self._asked_tables[training], ids, strict=True)]
 
     def forward(
         self,
@@ -153,6 +143,25 @@ class StatelessModel:
 
         values = self._variables.values(dense, state, seed)
         return self._forward(answer, values, features, labels, training)
+
+    def _ask(self, training: bool, features: Features) -> list[tf.Tensor]:
+        """The ids of `lookups`; notes their tables while it is traced."""
+        calls: list[Lookup] = []
+        answers: list[tf.Tensor] = []
+        zeros = _zero_answer(answers)
+
+        def record(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
+            calls.append(Lookup(table, ids))
+            return zeros(layer, table, ids)
+
+        inputs = model_inputs(self._model, self._features, features)
+        with (
+            self._layers.answered_by(record),
+            keras.StatelessScope(state_mapping=self._zeros()),
+        ):
+            self._model(inputs, training=training)
+        self._asked_tables[training] = [call.table for call in calls]
+        return [call.ids for call in calls]
 
     def _forward(
         self,

@@ -13,7 +13,6 @@ from tfps.store.lookup_rows import rows_by_group, rows_by_lookup
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.pulled import Pulled
 from tfps.task import Task
-from tfps.traced_lookups import TracedLookups
 
 
 class Batch(NamedTuple):
@@ -68,8 +67,6 @@ class Step:
         self.store = store
         self._devices = devices
         # Traced once, however many steps a closure is unrolled into.
-        self._asked = TracedLookups(model, training=True)
-        self._asked_to_predict = TracedLookups(model, training=False)
         self._compute = tf.function(
             self._computed, jit_compile=jit_compile or None, autograph=False
         )
@@ -91,7 +88,11 @@ class Step:
             features: By name, `[batch, *shape]`.
             labels: By name, `[batch, *shape]`.
         """
-        return [lookup for part, _ in self._parts(features, labels) for lookup in self._asked(part)]
+        return [
+            lookup
+            for part, _ in self._parts(features, labels)
+            for lookup in self._model.lookups(part, training=True)
+        ]
 
     def train(self, batch: Batch, seed: tf.Tensor) -> tf.Tensor:
         """Computes a batch's gradients, on all devices, and pushes them once.
@@ -141,7 +142,7 @@ class Step:
             The loss (scalar float32, the model's own losses included) and the task's predictions by
             name.
         """
-        pulled = self.store.pull(self._asked_to_predict(features))
+        pulled = self.store.pull(self._model.lookups(features, training=False))
         forward = self._model.forward(
             pulled.dense,
             pulled.state,

@@ -8,7 +8,6 @@ import numpy as np
 from tfps.model import Features, StatelessModel
 from tfps.store.store_layout import StoreLayout
 from tfps.store.wire import Wire
-from tfps.traced_lookups import TracedLookups
 
 _VALUE = 4  # bytes of a float32
 
@@ -59,11 +58,10 @@ class WireBytes:
         value = Wire(wire_dtype).value_bytes
         dense = layout.dense.total * value * 2 + layout.state.total * _VALUE * 2
         steps, examples, rows, table_bytes = 0, 0, 0, 0
-        lookups = TracedLookups(model, training=True)
         for features, labels in batches:
             steps += 1
             examples += len(next(iter(labels.values())))
-            for group, asked in zip(layout.groups, _ids_of(layout, lookups, features), strict=True):
+            for group, asked in zip(layout.groups, _ids_of(layout, model, features), strict=True):
                 distinct = len(np.unique(asked))
                 rows += distinct
                 row_bytes = group.layout.dim * value * 2 + group.layout.id_dtype.size
@@ -71,12 +69,10 @@ class WireBytes:
         return cls(steps, examples, rows, dense * steps, table_bytes)
 
 
-def _ids_of(
-    layout: StoreLayout, lookups: TracedLookups, features: Features
-) -> Sequence[np.ndarray]:
+def _ids_of(layout: StoreLayout, model: StatelessModel, features: Features) -> Sequence[np.ndarray]:
     """For every group, the ids in the group of all lookups of a batch."""
     found: list[list[np.ndarray]] = [[np.zeros([0], np.int64)] for _ in layout.groups]
-    for lookup in lookups(features):
+    for lookup in model.lookups(features, training=True):
         group, index = layout.group_of[lookup.table]
         offset = layout.groups[group].layout.offsets[index]
         found[group].append(np.ravel(lookup.ids.numpy()).astype(np.int64) + offset)

@@ -224,13 +224,8 @@ def _recover(lost: LostPsError, cluster: Cluster, options: RunOptions, state: Ch
 def _begin_again(lost: Exception, recoveries: Recoveries) -> NoReturn:
     """Begins this process anew, with what is known of recoveries."""
     _log.warning("%s; beginning anew, from the last checkpoint", lost)
-    _hand_on(recoveries)
-    start_anew()
-
-
-def _hand_on(recoveries: Recoveries) -> None:
-    """Keeps them for the process that this one becomes."""
     os.environ[_RECOVERIES] = json.dumps(recoveries.to_json())
+    start_anew()
 
 
 def _recoveries() -> Recoveries:

@@ -34,9 +34,9 @@ def test_what_ten_recoveries_leave_behind_is_bounded(tmp_path: pathlib.Path) -> 
         seen: list[dict[str, int]] = []
         servers = {name: task for name, task in program.tasks().items() if name != "ps 1"}
         for _ in range(RECOVERIES):
-            first = lines = len(program.lines)
+            first = len(program.lines)
             program.tasks()["ps 1"].kill()
-            program.see("training goes on", seen=lines)
+            program.see("training goes on", seen=first)
             lines = len(program.lines)
             program.see(r"epoch \d+ of 1000 trained", seen=lines)
             seen.append(resident(program, *ALLOWED_GROWTH))
