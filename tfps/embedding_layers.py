@@ -127,8 +127,7 @@ class EmbeddingLayers:
 
 def zero_rows(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
     """An `Answer` that only has the right shape."""
-    rows = tf.zeros(tf.concat([tf.shape(ids), [layer.output_dim]], 0))
-    return tf.ensure_shape(rows, [*ids.shape, layer.output_dim])
+    return tf.gather(tf.zeros([1, layer.output_dim]), tf.zeros_like(ids))
 
 
 def _each(

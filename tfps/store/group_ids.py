@@ -23,11 +23,16 @@ def ids_in_group(
     names = [layout.tables[member].name for member in members]
     limits = [layout.tables[member].rows for member in members]
     offsets = [layout.offsets[member] for member in members]
-    ids = [tf.reshape(tf.cast(part, tf.int64), [-1]) for part in asked]
-    sizes = tf.stack([tf.size(part) for part in ids])
+    ids = [_flat(tf.cast(part, tf.int64)) for part in asked]
     joined = tf.concat(ids, 0)
-    which = tf.repeat(tf.range(len(members)), sizes)
+    ends = tf.cumsum(tf.stack([tf.size(part) for part in ids]))
+    which = tf.searchsorted(ends, tf.range(tf.size(joined)), side="right")
     moved = joined + tf.gather(tf.constant(offsets, tf.int64), which)
     rows = tf.gather(tf.constant(limits, tf.int64), which)
     moved += refuse_outside(joined, rows, lambda bad: tf.gather(names, which[bad]))
     return tf.cast(moved, layout.id_dtype)
+
+
+def _flat(ids: tf.Tensor) -> tf.Tensor:
+    # An operation per lookup counts: each is in all of a closure's unrolled steps.
+    return ids if ids.shape.rank == 1 else tf.reshape(ids, [-1])

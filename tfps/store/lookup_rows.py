@@ -42,7 +42,7 @@ def rows_by_group(
     joined = []
     for index, group in enumerate(layout.groups):
         pieces = [
-            tf.reshape(values, [-1, group.layout.dim])
+            values if values.shape.rank == 2 else tf.reshape(values, [-1, group.layout.dim])
             for values, lookup in zip(rows, pulled.lookups, strict=True)
             if layout.group_of[lookup.table][0] == index
         ]
@@ -52,6 +52,8 @@ def rows_by_group(
 
 def _shaped(rows: tf.Tensor, lookup: Lookup, dim: int) -> tf.Tensor:
     shape = lookup.ids.shape
+    if shape.rank == 1:  # as they are
+        return rows
     if shape.rank and shape[1:].is_fully_defined():
         return tf.reshape(rows, [-1, *shape[1:], dim])
     return tf.reshape(rows, tf.concat([tf.shape(lookup.ids), [dim]], 0))
