@@ -2,12 +2,14 @@
 
 On a local cluster of 2 ps and 2 workers: how fast the workers train while a checkpoint is saved,
 from the moment it is due to the commit, beside how fast they train between saves; and
-how fast the ps write and read, beside `dd` on the same disk. See docs/checkpoints.md.
+how fast the ps write and read, beside `dd` on the same disk, what is read being in the page cache
+and not. See docs/checkpoints.md.
 """
 
 import argparse
 import bisect
 import dataclasses
+import os
 import pathlib
 import re
 import shutil
@@ -96,16 +98,29 @@ def parse() -> argparse.Namespace:
 
 
 def measure_disk(path: pathlib.Path) -> None:
-    """Prints what `dd` writes and reads: 1 GB into the page cache, to the disk, and out of it."""
-    for what, command in {
-        "dd, write": [f"of={path}", "if=/dev/zero", "count=1000"],
-        "dd, write, conv=fsync": [f"of={path}", "if=/dev/zero", "count=1000", "conv=fsync"],
-        "dd, read what was written": [f"if={path}", "of=/dev/null"],
-    }.items():
-        began = time.monotonic()
-        subprocess.run(["dd", "bs=1M", "status=none", *command], check=True)
-        show(what, path.stat().st_size, time.monotonic() - began)
+    """Prints what `dd` writes and reads: 1 GB into the page cache, to the disk, and out of both."""
+    write, read = ["if=/dev/zero", f"of={path}", "count=1000"], [f"if={path}", "of=/dev/null"]
+    dd("dd, write", path, write)
+    dd("dd, write again", path, write)
+    dd("dd, write, conv=fsync", path, [*write, "conv=fsync"])
+    dd("dd, read from the page cache", path, read)
+    evict(path)
+    dd("dd, read from the disk", path, read)
     path.unlink()
+
+
+def dd(what: str, path: pathlib.Path, arguments: list[str]) -> None:
+    """Prints how fast `dd` goes through a file."""
+    began = time.monotonic()
+    subprocess.run(["dd", "bs=1M", "status=none", *arguments], check=True)
+    show(what, path.stat().st_size, time.monotonic() - began)
+
+
+def evict(path: pathlib.Path) -> None:
+    """Writes what the page cache holds of a file to the disk, and lets go of it."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def measure_training(flags: argparse.Namespace, data: pathlib.Path, job_dir: pathlib.Path) -> None:
@@ -120,7 +135,9 @@ def measure_training(flags: argparse.Namespace, data: pathlib.Path, job_dir: pat
         saving = run.speed(due, committed)
         print(
             f"save in the background: {saving:,.0f} examples/s over {committed - due:.1f} s, "
-            f"{saving / usual:.2f} of {usual:,.0f}; begun {late:.1f} s late, all stopped for "
+            f"{saving / usual:.2f} of {usual:,.0f}, which costs "
+            f"{(1 - saving / usual) * (committed - due):.1f} s of training; begun {late:.1f} s "
+            f"late, all stopped for "
             f"{run.took(save, 'stopped_seconds'):.2f} s, written in "
             f"{run.took(save, 'write_seconds'):.1f} s",
             flush=True,
@@ -133,10 +150,14 @@ def measure_files(flags: argparse.Namespace, data: pathlib.Path, job_dir: pathli
     run = watch(flags, data, job_dir, 1.0, "false")
     for save in range(1, flags.saves):
         show("save", run.saves[save][1]["bytes"], run.took(save, "write_seconds"))
-    watch(flags, data, job_dir, 1.0, "false", saves=1)
-    fields = report.read(str(job_dir))
-    assert fields
-    show("restore", fields["checkpoints"]["bytes"], fields["restore_seconds"])
+    for place in ("the page cache", "the disk"):
+        if place == "the disk":
+            for path in job_dir.glob("checkpoints/*/parameters.data-*"):
+                evict(path)
+        watch(flags, data, job_dir, 1.0, "false", saves=1)
+        fields = report.read(str(job_dir))
+        assert fields
+        show(f"restore from {place}", fields["checkpoints"]["bytes"], fields["restore_seconds"])
     shutil.rmtree(job_dir)
 
 
