@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
-from bad_inputs import CASES, Case, Place, shard_corrupt, shard_of_another_schema, without
+from bad_input import Case, Place
+from bad_inputs import CASES, shard_corrupt, shard_of_another_schema, without
 from cluster_process import Program, local_cluster, trainer_flags
 from datasets_on_disk import Datasets
 

@@ -1,29 +1,43 @@
 """Ways to hang: each ends with a diagnosis that names the right task, soon after its limit."""
 
 import dataclasses
-import json
-import os
 import pathlib
 import re
 import time
 from collections.abc import Callable
 
 import pytest
-from black_hole import BlackHole
 from cluster_process import Program, read_report, trainer_flags
 from datasets_on_disk import Datasets
+from hanging_tasks import (
+    CHIEF,
+    CONNECT,
+    PS_WAIT,
+    SILENT,
+    STALL,
+    black_hole_in_training,
+    elsewhere,
+    hanging_storage,
+    larger_cluster,
+    never_started,
+    no_chief,
+    other_program,
+    other_program_for_chief,
+    other_version,
+    stopped_before,
+    stopped_chief,
+    stopped_in_evaluation,
+    stopped_in_training,
+    swapped,
+    training,
+)
 from separate_tasks import SeparateTasks
 
 from tests import peers
-from tests.peers import Peer
 
 SLOW_TRAINING = ("--set=train.batch_size=8", "--set=task.dim=2")  # an epoch lasts seconds
 RECORDS, EPOCHS = 12_000, 4
 LATE_SECONDS = 10  # after the limit, at most
-CONNECT, STALL, SILENT, PS_WAIT, CHIEF = 4, 30, 10, 4, 4
-CONNECT_LIMIT = f"--connect_seconds={CONNECT}"
-STALL_LIMIT = f"--stall_seconds={STALL}"
-PS_LIMIT = f"--ps_wait_seconds={PS_WAIT}"
 SILENCE = "it accepted connections but did not answer"
 
 
@@ -44,160 +58,6 @@ class Hang:
     message: tuple[str, ...]
     code: int = 3
     workers: int = 1
-
-
-def connecting(tasks: SeparateTasks, **sees: str) -> Program:
-    """A chief that waits for its tasks."""
-    named = {task.replace("_", " "): address for task, address in sees.items()}
-    chief = tasks.start("chief 0", CONNECT_LIMIT, sees=named)
-    chief.see(r"waiting for \d workers and \d ps")
-    tasks.fault()
-    return chief
-
-
-def training(tasks: SeparateTasks, *flags: str, sees: dict[str, str] | None = None) -> Program:
-    """A chief in the middle of its second epoch, with all the other tasks there."""
-    chief = tasks.start(
-        "chief 0", STALL_LIMIT, PS_LIMIT, "--set=train.epochs=20", *flags, sees=sees
-    )
-    chief.see(r"epoch 1 of \d+ trained")
-    time.sleep(1)
-    return chief
-
-
-def never_started(missing: str) -> Callable[[SeparateTasks], Program]:
-    def fault(tasks: SeparateTasks) -> Program:
-        for task in tasks.addresses:
-            if task not in ("chief 0", missing):
-                tasks.serve(task)
-        return connecting(tasks)
-
-    return fault
-
-
-def elsewhere(**sees: str) -> Callable[[SeparateTasks], Program]:
-    """The chief has another address than the others have."""
-
-    def fault(tasks: SeparateTasks) -> Program:
-        tasks.serve("ps 0")
-        tasks.serve("worker 0")
-        return connecting(tasks, **sees)
-
-    return fault
-
-
-def other_program(task: str, act: Callable) -> Callable[[SeparateTasks], Program]:
-    def fault(tasks: SeparateTasks) -> Program:
-        peer = tasks.enter(Peer(act, tasks.addresses[task]))
-        assert isinstance(peer, Peer)
-        for other in tasks.addresses:
-            if other not in ("chief 0", task):
-                tasks.serve(other)
-        return connecting(tasks)
-
-    return fault
-
-
-def stopped_before(task: str) -> Callable[[SeparateTasks], Program]:
-    def fault(tasks: SeparateTasks) -> Program:
-        servers = {name: tasks.serve(name) for name in ("ps 0", "worker 0")}
-        tasks.stop(servers[task])
-        return connecting(tasks)
-
-    return fault
-
-
-def swapped(tasks: SeparateTasks) -> Program:
-    for task in ("ps 0", "worker 0", "worker 1"):
-        tasks.serve(task)
-    first, second = tasks.addresses["worker 0"], tasks.addresses["worker 1"]
-    return connecting(tasks, worker_0=second, worker_1=first)
-
-
-def larger_cluster(tasks: SeparateTasks) -> Program:
-    tasks.serve("ps 0")
-    tasks.serve("worker 0", sees={"worker 1": "127.0.0.1:20001"})
-    return connecting(tasks)
-
-
-def other_version(tasks: SeparateTasks) -> Program:
-    tasks.serve("ps 0")
-    tasks.serve("worker 0")
-    path = tasks.job_dir / "tasks" / "worker-0.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "tensorflow": "2.9.1"}))
-    return connecting(tasks)
-
-
-def stopped_in_training(task: str) -> Callable[[SeparateTasks], Program]:
-    def fault(tasks: SeparateTasks) -> Program:
-        servers = {name: tasks.serve(name) for name in ("ps 0", "worker 0")}
-        chief = training(tasks)
-        tasks.stop(servers[task])
-        return chief
-
-    return fault
-
-
-def black_hole_in_training(task: str) -> Callable[[SeparateTasks], Program]:
-    def fault(tasks: SeparateTasks) -> Program:
-        hole = tasks.enter(BlackHole(tasks.addresses[task]))
-        assert isinstance(hole, BlackHole)
-        sees = {task: hole.address}
-        for name in ("ps 0", "worker 0"):
-            tasks.serve(name, sees={} if name == task else sees)
-        chief = training(tasks, sees=sees)
-        hole.swallow()
-        tasks.fault()
-        tasks.addresses[task] = hole.address
-        return chief
-
-    return fault
-
-
-def stopped_in_evaluation(tasks: SeparateTasks) -> Program:
-    tasks.serve("ps 0")
-    worker = tasks.serve("worker 0")
-    eval_data = f"--eval_data={tasks.job_dir.parent / 'data'}"
-    chief = tasks.start("chief 0", STALL_LIMIT, "--set=train.epochs=1", eval_data)
-    chief.see("epoch 1 of 1 trained")
-    tasks.stop(worker)
-    return chief
-
-
-def hanging_storage(tasks: SeparateTasks) -> Program:
-    """Shards become pipes into which nobody writes."""
-    tasks.serve("ps 0")
-    tasks.serve("worker 0")
-    chief = training(tasks)
-    for shard in (tasks.job_dir.parent / "data").glob("*.tfrecord"):
-        shard.unlink()
-        os.mkfifo(shard)
-    tasks.fault()
-    return chief
-
-
-def no_chief(task: str) -> Callable[[SeparateTasks], Program]:
-    def fault(tasks: SeparateTasks) -> Program:
-        server = tasks.serve(task, f"--chief_wait_seconds={CHIEF}")
-        tasks.fault()
-        return server
-
-    return fault
-
-
-def other_program_for_chief(tasks: SeparateTasks) -> Program:
-    tasks.enter(Peer(peers.speak_http1, tasks.addresses["chief 0"]))
-    return no_chief("worker 0")(tasks)
-
-
-def stopped_chief(task: str) -> Callable[[SeparateTasks], Program]:
-    def fault(tasks: SeparateTasks) -> Program:
-        flag = f"--chief_lost_seconds={CHIEF}"
-        servers = {name: tasks.serve(name, flag) for name in ("ps 0", "worker 0")}
-        tasks.stop(training(tasks))
-        return servers[task]
-
-    return fault
 
 
 REFUSED = "its port refused connections (start it, or look in its log why it ended"

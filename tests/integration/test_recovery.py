@@ -1,13 +1,11 @@
 """What dies, and what happens then: real signals to the tasks of real clusters."""
 
-import json
 import os
 import pathlib
 import re
 import signal
 import socket
 import time
-from collections.abc import Iterator
 
 import pytest
 from cluster_process import (
@@ -21,8 +19,7 @@ from cluster_process import (
     wait_for_checkpoint,
 )
 from datasets_on_disk import Datasets
-
-from tests.peers import answer
+from reserved_ports import ports_fixture, tf_config  # noqa: F401
 
 RECORDS, EPOCHS, BATCH = 12_000, 2, 8
 SLOW = (f"--set=train.batch_size={BATCH}", "--set=task.dim=2")  # an epoch lasts seconds
@@ -270,78 +267,3 @@ def test_a_loss_that_is_not_finite(
     report = read_report(job_dir)
     assert report["status"] == "failed"
     assert report["error"] in error
-
-
-@pytest.fixture(name="ports")
-def ports_fixture() -> Iterator[list[socket.socket]]:
-    """Three sockets whose ports nobody else takes, refusing connections until they listen."""
-    sockets = [socket.socket() for _ in range(3)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    yield sockets
-    for each in sockets:
-        each.close()
-
-
-def tf_config(ports: list[socket.socket], job: str) -> dict[str, str]:
-    chief, worker, ps = ([f"127.0.0.1:{each.getsockname()[1]}"] for each in ports)
-    cluster = {"chief": chief, "worker": worker, "ps": ps}
-    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": job, "index": 0}})}
-
-
-def serve(ports: list[socket.socket], job: str, job_dir: pathlib.Path, *flags: str) -> Program:
-    """Starts a worker or ps; its own port is free."""
-    environ = tf_config(ports, job)
-    ports[("chief", "worker", "ps").index(job)].close()
-    return Program("--config=configs/smoke.py", f"--job_dir={job_dir}", *flags, environ=environ)
-
-
-@pytest.mark.parametrize("job", ["worker", "ps"])
-def test_a_taken_port(ports: list[socket.socket], job_dir: pathlib.Path, job: str) -> None:
-    for each in ports:
-        each.listen()
-    argv = ["--config=configs/smoke.py", f"--job_dir={job_dir}"]
-    with Program(*argv, environ=tf_config(ports, job)) as program:
-        assert program.finish() == 2, program.text
-    port = ports[("chief", "worker", "ps").index(job)].getsockname()[1]
-    place = f"error: {job} 0 of 1 cannot serve at 127.0.0.1:{port}: Address already in use; free"
-    assert [line.startswith(place) for line in program.errors] == [True], program.text
-
-
-def test_a_chief_that_never_comes(ports: list[socket.socket], job_dir: pathlib.Path) -> None:
-    with serve(ports, "worker", job_dir, "--chief_wait_seconds=2") as program:
-        assert program.finish() == 3, program.text
-    chief = f"127.0.0.1:{ports[0].getsockname()[1]}"
-    [error] = program.errors
-    assert error.startswith(
-        f"error: the chief did not appear at {chief} within 2 s (its port refused "
-    )
-
-
-@pytest.mark.parametrize("status", [None, "running", "finished"])
-def test_a_chief_that_goes_away(
-    ports: list[socket.socket], job_dir: pathlib.Path, status: str | None
-) -> None:
-    """A worker waits for a lost chief; it ends at once when the report says that all is done."""
-    job_dir.mkdir()
-    if status:
-        (job_dir / "report.json").write_text(json.dumps({"format": 2, "status": status}))
-    chief = ports[0]
-    chief.listen()
-    chief.settimeout(PATIENCE)
-    limit = PATIENCE if status == "finished" else 2
-    with serve(ports, "worker", job_dir, f"--chief_lost_seconds={limit}") as program:
-        address = chief.getsockname()
-        with chief.accept()[0] as connection:
-            answer(connection)  # the worker has seen its chief
-        chief.close()
-        lost = time.monotonic()
-        code = program.finish()
-    if status == "finished":
-        assert code == 0, program.text
-        assert program.lines[-1].endswith("worker 0 of 1 ends: the chief is done")
-        return
-    assert code == 3, program.text
-    assert time.monotonic() - lost < 2 + 10
-    [error] = program.errors
-    assert error.startswith(f"error: the chief at 127.0.0.1:{address[1]} has been away for 2 s ")
