@@ -4,7 +4,7 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tfps.reachability import Reachability
 
@@ -77,6 +77,7 @@ class TaskWatch:
         probe: Callable[[str], Reachability] = Reachability.of,
         interval_seconds: float = PROBE_SECONDS,
         hang_up: Callable[[str], None] = lambda address: None,
+        failures: Sequence[Failure] = (),
     ):
         """Prepares it.
 
@@ -86,8 +87,9 @@ class TaskWatch:
             interval_seconds: Between two probes of a task.
             hang_up: Called with the address of a task that is lost and does not refuse
                 connections, after every probe.
+            failures: Those before.
         """
-        self.failures: list[Failure] = []
+        self.failures = list(failures)
         self._addresses = addresses
         self._probe = probe
         self._interval = interval_seconds

@@ -2,7 +2,6 @@
 
 import dataclasses
 import gc
-import json
 import logging
 import os
 from typing import NoReturn
@@ -18,11 +17,11 @@ from tfps.errors import LostPsError, WorkersChangedError
 from tfps.executor import ReplicaExecutor
 from tfps.fence import Fence, SupersededError
 from tfps.reachability import Reachability
-from tfps.recoveries import Recoveries
 from tfps.replica_group import LostReplicaError
 from tfps.report import FAILED, INTERRUPTED, Report, reopen
 from tfps.task_watch import TaskWatch
 from trainer.chief_state import ChiefState
+from trainer.handover import Handover
 from trainer.interruption import Interrupted, Interruption
 from trainer.progress_display import ProgressDisplay
 from trainer.restart import start_anew
@@ -30,7 +29,6 @@ from trainer.run_inputs import RunInputs
 from trainer.training import Training
 from trainer.trial import Trial
 
-_RECOVERIES = "TFPS_RECOVERIES"  # in the environment of a process that was begun anew
 _log = logging.getLogger(__name__)
 
 
@@ -73,14 +71,15 @@ def join(cluster: Cluster, job_dir: str, options: RunOptions) -> ReplicaExecutor
             again.
     """
     reopen(job_dir)
-    recoveries = _recoveries()
-    limit = options.ps_wait_seconds if recoveries.report() else options.connect_seconds
+    handover = Handover.found()
+    is_recovering = handover.recoveries.report()
+    limit = options.ps_wait_seconds if is_recovering else options.connect_seconds
     _log.info("waiting for %d other replicas", len(cluster.workers))
     try:
         executor = strategy.join(cluster, limit)
     except LostReplicaError as lost:
-        recoveries.begin(str(lost))
-        _begin_again(lost, recoveries)
+        handover.recoveries.begin(str(lost))
+        _begin_again(lost, handover)
     _log.info("together with %d other replicas", len(cluster.workers))
     return executor
 
@@ -116,8 +115,10 @@ def run(
     report = Report(inputs.job_dir, fence, **inputs.report_fields())
     report.write()
     peers = {} if cluster.is_local else strategy.peers(cluster)
+    handover = Handover.found()
+    watch = TaskWatch(peers, failures=handover.failures)
     # Replicas need no guard: TensorFlow notices a silent one, and ends what waits for it.
-    watch, guard = TaskWatch(peers), ConnectionGuard({} if cluster.is_replicated else peers)
+    guard = ConnectionGuard({} if cluster.is_replicated else peers)
     connector = Connector(
         cluster, inputs.job_dir, options.connect_seconds, options.min_workers, options.again
     )
@@ -130,7 +131,8 @@ def run(
         interruption,
         Departures(inputs.job_dir),
         Trial.of(os.environ),
-        _recoveries(),
+        handover.recoveries,
+        handover.began,
     )
     try:
         while lost := _train(inputs, options, state, guard, display, replica):
@@ -196,7 +198,7 @@ def _prepare_to_go_on(
         if not isinstance(lost, WorkersChangedError):
             state.recoveries.begin(str(lost))
         state.report.write(**state.fields())
-    _begin_again(lost, state.recoveries)
+    _begin_again(lost, Handover(state.recoveries, state.watch.failures, state.began))
 
 
 def _recover(lost: LostPsError, cluster: Cluster, options: RunOptions, state: ChiefState) -> None:
@@ -221,14 +223,8 @@ def _recover(lost: LostPsError, cluster: Cluster, options: RunOptions, state: Ch
         gc.collect()
 
 
-def _begin_again(lost: Exception, recoveries: Recoveries) -> NoReturn:
-    """Begins this process anew, with what is known of recoveries."""
+def _begin_again(lost: Exception, handover: Handover) -> NoReturn:
+    """Begins this process anew, with what is known of the run."""
     _log.warning("%s; beginning anew, from the last checkpoint", lost)
-    os.environ[_RECOVERIES] = json.dumps(recoveries.to_json())
+    handover.leave()
     start_anew()
-
-
-def _recoveries() -> Recoveries:
-    """Those of the process that this one goes on for, if it does for any."""
-    known = os.environ.get(_RECOVERIES)
-    return Recoveries.from_json(json.loads(known)) if known else Recoveries()

@@ -44,6 +44,7 @@ def test_workers_join_and_are_left_out(datasets: Datasets, tmp_path: pathlib.Pat
     report = read_report(job_dir)
     examples = report["examples"]
     assert (report["status"], examples["skipped"]) == ("interrupted", 0)
+    assert "worker 2" in [each["task"] for each in report["failures"]]  # of a program before
     # Worker 2 was lost with what it held and what waited for it.
     assert 0 <= examples["repeated"] <= 4 * 8
     assert all(share["leases"] for share in report["workers"]), report["workers"]

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfps.checkpoint.increment import Increment
 from tfps.checkpoint.part_file import PREFIX
 from tfps.checkpoint.piece_writer import PieceWriter
+from tfps.checkpoint.ready_graph import ready_graph
 from tfps.checkpoint.row_writer import RowWriter
 from tfps.store.piece import Piece
 
@@ -24,6 +25,10 @@ class CheckpointWriter:
         self._all = PieceWriter(pieces)
         self._untracked = PieceWriter([piece for piece in pieces if not piece.touched])
         self._rows = RowWriter([piece for piece in pieces if piece.touched])
+        # Also a graph: TensorFlow makes one of an operation that is called by itself.
+        self._join = ready_graph(
+            _join, [tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.string)]
+        )
 
     def write(self, directory: str, increment: Increment | None) -> None:
         """Writes everything, or what an increment holds; joins the indices of all that was written.
@@ -35,6 +40,10 @@ class CheckpointWriter:
             written = self._all.write(directory)
         else:
             written = self._untracked.write(directory) + self._rows.write(directory, increment)
-        tf.raw_ops.MergeV2Checkpoints(
-            checkpoint_prefixes=written, destination_prefix=posixpath.join(directory, PREFIX)
-        )
+        self._join(tf.constant(written, tf.string), tf.constant(posixpath.join(directory, PREFIX)))
+
+
+def _join(prefixes: tf.Tensor, prefix: tf.Tensor) -> tf.Tensor:
+    joined = tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=prefixes, destination_prefix=prefix)
+    with tf.control_dependencies([joined]):
+        return tf.identity(prefix)
