@@ -72,7 +72,7 @@ def join(cluster: Cluster, job_dir: str, options: RunOptions) -> ReplicaExecutor
     """
     reopen(job_dir)
     handover = Handover.found()
-    is_recovering = handover.recoveries.report()
+    is_recovering = bool(handover.recoveries.report())
     limit = options.ps_wait_seconds if is_recovering else options.connect_seconds
     _log.info("waiting for %d other replicas", len(cluster.workers))
     try:
