@@ -137,8 +137,7 @@ def measure_training(flags: argparse.Namespace, data: pathlib.Path, job_dir: pat
             f"save in the background: {saving:,.0f} examples/s over {committed - due:.1f} s, "
             f"{saving / usual:.2f} of {usual:,.0f}, which costs "
             f"{(1 - saving / usual) * (committed - due):.1f} s of training; begun {late:.1f} s "
-            f"late, all stopped for "
-            f"{run.took(save, 'stopped_seconds'):.2f} s, written in "
+            f"late, all stopped for {run.took(save, 'stopped_seconds'):.2f} s, written in "
             f"{run.took(save, 'write_seconds'):.1f} s",
             flush=True,
         )
@@ -150,15 +149,21 @@ def measure_files(flags: argparse.Namespace, data: pathlib.Path, job_dir: pathli
     run = watch(flags, data, job_dir, 1.0, "false")
     for save in range(1, flags.saves):
         show("save", run.saves[save][1]["bytes"], run.took(save, "write_seconds"))
-    for place in ("the page cache", "the disk"):
-        if place == "the disk":
-            for path in job_dir.glob("checkpoints/*/parameters.data-*"):
-                evict(path)
-        watch(flags, data, job_dir, 1.0, "false", saves=1)
-        fields = report.read(str(job_dir))
-        assert fields
-        show(f"restore from {place}", fields["checkpoints"]["bytes"], fields["restore_seconds"])
+    measure_restore("restore from the page cache", flags, data, job_dir)
+    for path in job_dir.glob("checkpoints/*/parameters.data-*"):
+        evict(path)
+    measure_restore("restore from the disk", flags, data, job_dir)
     shutil.rmtree(job_dir)
+
+
+def measure_restore(
+    what: str, flags: argparse.Namespace, data: pathlib.Path, job_dir: pathlib.Path
+) -> None:
+    """Prints how fast the ps read a job's newest checkpoint."""
+    watch(flags, data, job_dir, 1.0, "false", saves=1)
+    fields = report.read(str(job_dir))
+    assert fields
+    show(what, fields["checkpoints"]["bytes"], fields["restore_seconds"])
 
 
 def show(what: str, size: int, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Ways to make good records bad: before they are written, and in the file."""
+"""Ways to make good records, and other files, bad."""
 
 import pathlib
 
@@ -20,6 +20,13 @@ def without_a_feature(feature):
 def with_an_id_outside(feature):
     """A record's number that is no row of any table."""
     feature["record"].int64_list.value[0] = 1 << 40
+
+
+def flip_bit(path, position):
+    """Changes a bit of the byte at a position of a file."""
+    content = bytearray(path.read_bytes())
+    content[position] ^= 0x10
+    path.write_bytes(content)
 
 
 def flip(path, numbers, byte):

@@ -109,6 +109,10 @@ class StatelessModel:
     def lookups(self, features: Features, training: bool) -> list[Lookup]:
         """The ids that every call of an embedding layer asks for, in the order of the calls.
 
+        Args:
+            features: One batch, by feature name.
+            training: Whether layers behave as in training.
+
         Raises:
             UserError: If ids depend on what an embedding layer answered.
         """

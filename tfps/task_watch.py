@@ -87,7 +87,7 @@ class TaskWatch:
             interval_seconds: Between two probes of a task.
             hang_up: Called with the address of a task that is lost and does not refuse
                 connections, after every probe.
-            failures: Those before.
+            failures: Those that a program before this one has seen.
         """
         self.failures = list(failures)
         self._addresses = addresses

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.checkpoint.saved_state import DATA, values
+from tests.spoilt import flip_bit
 from tests.training_fixtures import draft
 from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
@@ -29,16 +30,10 @@ def saved(trainer, tmp_path):
     return directory, older
 
 
-def flip(path, position):
-    content = bytearray(path.read_bytes())
-    content[position] ^= 0x10
-    path.write_bytes(content)
-
-
 def every_byte(name):
     """Flips one byte, wherever it is: in the middle, at both ends."""
     return [
-        pytest.param(lambda d, k=k: flip(d / name, k), id=f"{name} byte {k}")
+        pytest.param(lambda d, k=k: flip_bit(d / name, k), id=f"{name} byte {k}")
         for k in (0, 100, -60, -1)
     ]
 
@@ -95,7 +90,7 @@ def test_a_damaged_checkpoint_is_passed_over_loudly(saved, trainer, tmp_path, da
 
 def test_the_file_is_named(saved, trainer, tmp_path):
     directory, _ = saved
-    flip(tmp_path / "checkpoints" / NEWEST / VALUES, 50)
+    flip_bit(tmp_path / "checkpoints" / NEWEST / VALUES, 50)
     _, passed_over = directory.restore_newest(trainer.store, DATA)
     [why] = passed_over.values()
     assert why.startswith(f"{VALUES} was altered (")

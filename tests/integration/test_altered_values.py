@@ -6,6 +6,8 @@ import pytest
 from cluster_process import local_cluster, read_report, trainer_flags
 from datasets_on_disk import Datasets
 
+from tests.spoilt import flip_bit
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
@@ -21,9 +23,7 @@ def test_a_cluster_goes_on_from_the_checkpoint_before(
         assert program.finish() == 143, program.text
     before, newest = sorted(path.parent for path in job_dir.glob("checkpoints/*/commit.json"))[-2:]
     of_the_second_ps = max(newest.glob("parameters.data-*"))
-    content = bytearray(of_the_second_ps.read_bytes())
-    content[len(content) // 2] ^= 0x40
-    of_the_second_ps.write_bytes(content)
+    flip_bit(of_the_second_ps, of_the_second_ps.stat().st_size // 2)
     with local_cluster(1, 2, flags) as program:
         program.see(rf"{newest} is damaged and is passed over: {of_the_second_ps.name} was altered")
         program.see(rf"resuming from {before}: ")

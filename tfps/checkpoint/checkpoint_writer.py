@@ -25,7 +25,6 @@ class CheckpointWriter:
         self._all = PieceWriter(pieces)
         self._untracked = PieceWriter([piece for piece in pieces if not piece.touched])
         self._rows = RowWriter([piece for piece in pieces if piece.touched])
-        # Also a graph: TensorFlow makes one of an operation that is called by itself.
         self._join = ready_graph(
             _join, [tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.string)]
         )

@@ -10,7 +10,8 @@ def ready_graph(graph: Callable[..., Any], signature: Sequence[tf.TensorSpec] = 
     """A function as a graph, made now.
 
     TensorFlow tells every task of a new graph and waits for each: in the middle of a run that would
-    let one worker that hangs stop the chief.
+    let one worker that hangs stop the chief. An operation that is called by itself is such a graph,
+    too, when it is called for the first time.
 
     Args:
         graph: What is traced.

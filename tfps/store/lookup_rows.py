@@ -52,7 +52,7 @@ def rows_by_group(
 
 def _shaped(rows: tf.Tensor, lookup: Lookup, dim: int) -> tf.Tensor:
     shape = lookup.ids.shape
-    if shape.rank == 1:  # as they are
+    if shape.rank == 1:
         return rows
     if shape.rank and shape[1:].is_fully_defined():
         return tf.reshape(rows, [-1, *shape[1:], dim])
