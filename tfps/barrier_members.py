@@ -77,21 +77,23 @@ class BarrierMembers:
         if status.round != self._status.round:
             self._since = now
         self._status = status
-        down = {name.partition(" at ")[0] for name in self._watch.down("worker")}
         awaited = [k for k in self._working if status.standings[k] == Standing.AWAITED]
         # With a worker down, a lease that none has begun waits for another one to end.
-        lost = [k for k in awaited if down and rows[k].worker < 0]
+        down = self._watch.down("worker")
+        left = [k for k in awaited if down and rows[k].worker < 0]
         if now - self._since >= self._round_seconds:
-            lost += [k for k in awaited if f"worker {rows[k].worker}" in down]
-        if lost:
-            self._ps_calls("telling whom to wait for", lambda: self._barrier.leave(lost))
-        for slot in lost:
+            # One probe without an answer says nothing of a worker whose rounds take long.
+            lost = {name.partition(" at ")[0] for name in self._watch.lost("worker")}
+            left += [k for k in awaited if f"worker {rows[k].worker}" in lost]
+        if left:
+            self._ps_calls("telling whom to wait for", lambda: self._barrier.leave(left))
+        for slot in left:
             if rows[slot].worker >= 0:
                 _log.warning(
                     "others go on without worker %d, which is lost, until its lease goes on",
                     rows[slot].worker,
                 )
-        return [slot for slot in awaited if slot not in lost]
+        return [slot for slot in awaited if slot not in left]
 
     def stop(self) -> None:
         """Ends the keeper, if its ps can be reached; does not wait for it."""

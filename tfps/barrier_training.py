@@ -20,7 +20,9 @@ class BarrierTraining:
     """Trains a lease batch by batch: pull, compute, contribute, wait for leave to go on.
 
     Where a round does not wait for everybody, a batch whose contribution came too late is trained
-    again with the parameters of the next round.
+    again with the parameters of the next round. Elsewhere only a member that was given up comes too
+    late. So that nobody else has to ask after each step, its loop ends, and the lease is read again
+    from the first batch on that is not recorded.
     """
 
     def __init__(self, step: Step, barrier: Barrier, unroll: int, may_repeat: bool):
@@ -30,7 +32,7 @@ class BarrierTraining:
             step: Computes a batch's gradients.
             barrier: Takes them, and says when to go on.
             unroll: Steps in one turn of a loop.
-            may_repeat: Whether a contribution may come too late.
+            may_repeat: Whether a batch is held until its contribution is taken.
         """
         self._step = step
         self._barrier = barrier
@@ -44,25 +46,55 @@ class BarrierTraining:
     def train(
         self,
         token: tf.Tensor,
-        read: Callable[[], ReadBatch],
-        begun: tf.Tensor,
-        end: tf.Tensor,
+        steps: tf.Tensor,
+        lease: tuple[tf.Tensor, tf.Tensor],
+        reader: Callable[[tf.Tensor], Callable[[], ReadBatch]],
         draw: Callable[[tf.Tensor], tf.Tensor],
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Trains what is left of a lease.
 
         Args:
             token: The first one.
-            read: Reads the next batch; where one may be trained again, there is one more than are
-                trained.
-            begun: Number in the shard of the first batch to be trained, scalar int64.
-            end: Number of the one after the last.
+            steps: Those of the lease that are trained, scalar int64.
+            lease: Numbers in the shard of its first batch and of the one after its last, scalar
+                int64.
+            reader: Given the number of a batch, gives what reads that one and then the next; where
+                one may be held, there is one more than are in the lease.
             draw: Gives what random layers draw from in a step.
 
         Returns:
             The last token, which exists once everything is applied, and the first batch whose loss
             was not finite, or -1.
         """
+        first, end = lease
+
+        def more(step: tf.Tensor, token: tf.Tensor, bad_step: tf.Tensor) -> tf.Tensor:
+            return _goes_on(step + 1, end, token, bad_step)
+
+        def train_from(step: tf.Tensor, token: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            step, token, bad_step = self._train_from(step, token, end, reader(step), draw)
+
+            def begin_again() -> tuple[tf.Tensor, tf.Tensor]:
+                again, steps = self._barrier.begin_again(token)
+                return first + steps, again
+
+            has_missed = tf.equal(token[tokens.ROUND], tokens.MISSED)
+            step, token = tf.cond(has_missed, begin_again, lambda: (step, token))
+            return step, token, bad_step
+
+        state = first + steps, token, tf.constant(-1, tf.int64)
+        _, token, bad_step = tf.while_loop(more, train_from, state)
+        return token, bad_step
+
+    def _train_from(
+        self,
+        step: tf.Tensor,
+        token: tf.Tensor,
+        end: tf.Tensor,
+        read: Callable[[], ReadBatch],
+        draw: Callable[[tf.Tensor], tf.Tensor],
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Trains from a batch on to the end, or until it is told to do otherwise."""
         held = _records(read()) if self._may_repeat else ()
 
         def several(steps: int, *state: Any) -> State:
@@ -71,15 +103,14 @@ class BarrierTraining:
             return state
 
         def more_than(steps: int, step: tf.Tensor, token: tf.Tensor, *state: Any) -> tf.Tensor:
-            is_current = token[tokens.ROUND] >= 0  # no other closure has taken the place
-            return (step + steps <= end) & (state[0] < 0) & is_current
+            return _goes_on(step + steps, end, token, state[0])
 
-        state: State = begun, token, tf.constant(-1, tf.int64), held
+        state: State = step, token, tf.constant(-1, tf.int64), held
         for steps in (self._unroll, 1):
             more, turns = (functools.partial(each, steps) for each in (more_than, several))
             state = tf.while_loop(more, turns, state)
-        _, token, bad_step, _ = state
-        return token, bad_step
+        step, token, bad_step, _ = state
+        return step, token, bad_step
 
     def _turn(
         self,
@@ -103,6 +134,11 @@ class BarrierTraining:
         failed = (bad_step < 0) & ~tf.math.is_finite(loss)
         bad_step = tf.where(failed, step, bad_step)
         return step + (token[tokens.TAKEN] if self._may_repeat else 1), token, bad_step, held
+
+
+def _goes_on(after: tf.Tensor, end: tf.Tensor, token: tf.Tensor, bad_step: tf.Tensor) -> tf.Tensor:
+    """Whether a lease goes on to a batch; a token of no round ends its loop."""
+    return (after <= end) & (bad_step < 0) & (token[tokens.ROUND] >= 0)
 
 
 def _records(read: ReadBatch) -> tuple[Features, Labels]:

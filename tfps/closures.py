@@ -142,9 +142,13 @@ class Closures:
         start, worker = tf.timestamp(), self._worker_index()
         first, count, seed, slot = tf.unstack(lease)
         token, steps = self._at_barrier.begin(slot, worker)
-        begun, end = self._left(first, count, steps)
-        read, draw = self._reader(source, seed, begun, end), functools.partial(draw_of, seed)
-        token, bad_step = self._at_barrier.train(token, read, begun, end, draw)
+        batches = self._left(first, count, tf.zeros([], tf.int64))
+
+        def reader(begun: tf.Tensor) -> Callable[[], ReadBatch]:
+            return self._reader(source, seed, begun, batches[1])
+
+        draw = functools.partial(draw_of, seed)
+        token, bad_step = self._at_barrier.train(token, steps, batches, reader, draw)
         with tf.control_dependencies([token]):
             return self._result(slot, bad_step, worker, start)
 

@@ -4,21 +4,21 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfps.store.barrier import CHANGE, Barrier, Kind
+from tfps.store.barrier import CHANGE, Barrier, Event
 from tfps.store.barrier_status import Standing
 from tfps.store.gradients import Gradients
 from tfps.store.parameter_store import ParameterStore
-from tfps.store.token import FIELDS
+from tfps.store.transitions import Happening
 
 
 class _State(NamedTuple):
-    """What the keeper knows."""
+    """What the keeper carries from event to event, beside the variables; scalars."""
 
-    steps: tf.Tensor  # of all members together, scalar int64
-    is_stopped: tf.Tensor  # scalar bool
-    standings: tf.Tensor  # [members] int64
-    turns: tf.Tensor  # [members] int64
-    clocks: tf.Tensor  # [members] int64: steps, as far as they count for who is ahead of whom
+    steps: tf.Tensor  # int64: of all members together
+    is_stopped: tf.Tensor  # bool
+    slowest: tf.Tensor  # int64: clock of those present; where nobody is, the latest of all
+    at_slowest: tf.Tensor  # int64: how many of those present have that clock
+    latest: tf.Tensor  # int64: clock that anybody had
 
 
 class Clocks(Barrier):
@@ -42,69 +42,92 @@ class Clocks(Barrier):
         """
         super().__init__(store, members)
         self._max_staleness = max_staleness
+        with tf.device(self._device):
+            # By member: steps, as far as they count for who is ahead of whom.
+            self._clocks = tf.Variable(tf.zeros([members], tf.int64), trainable=False)
 
     def _send(self, token: tf.Tensor, gradients: Gradients) -> list[tf.Operation]:
         return self._store.push(*gradients)
 
     def _keep(self) -> tf.Tensor:
         """The keeper; returns the number of steps."""
-        members = [self._members]
         with tf.device(self._device):
-            zeros = tf.zeros(members, tf.int64)
-            first = _State(tf.zeros([], tf.int64), tf.constant(False), zeros, zeros, zeros)
+            zero = tf.zeros([], tf.int64)
             last = tf.while_loop(
                 lambda *state: ~_State(*state).is_stopped,
                 lambda *state: self._after_event(_State(*state)),
-                first,
+                _State(zero, tf.constant(False), zero, zero, zero),
             )
             return last[0]
 
     def _after_event(self, state: _State) -> _State:
         """Takes an event: the state before and after."""
         with tf.device(self._device):
-            event = self._events.dequeue()
-            kind, member, turn, _ = tf.unstack(tf.cast(event[:FIELDS], tf.int64))
-            begins, contributes = tf.equal(kind, Kind.BEGIN), tf.equal(kind, Kind.CONTRIBUTE)
-            ticks = contributes & tf.equal(turn, state.turns[member])
-            before = state.standings[member]
-            joins = tf.equal(before, Standing.AWAY) & (begins | ticks | tf.equal(kind, Kind.EXPECT))
-            leaves = tf.equal(kind, Kind.LEAVE) & tf.not_equal(before, Standing.ARRIVED)
-            after = tf.where(leaves, tf.constant(Standing.AWAY, tf.int64), before)
-            after = tf.where(joins | begins, tf.constant(Standing.AWAITED, tf.int64), after)
-            after = tf.where(ticks, tf.constant(Standing.ARRIVED, tf.int64), after)
-            clock = tf.where(joins, self._slowest(state), state.clocks[member])
-            one, where = tf.cast(ticks, tf.int64), [[member]]
-            state = _State(
-                state.steps + one,
-                tf.equal(kind, Kind.STOP),
-                tf.tensor_scatter_nd_update(state.standings, where, [after]),
-                tf.tensor_scatter_nd_max(state.turns, where, [turn]),
-                tf.tensor_scatter_nd_update(state.clocks, where, [clock + one]),
-            )
-            change = tf.where(ticks, event[-CHANGE:], tf.zeros([CHANGE], tf.float64))
-            recorded = self._store.progress.add_to(member, change)
-            # Who begins is told to go on; who contributes after another took its place, to stop.
-            round_ = tf.where(begins, state.steps, tf.constant(-1, tf.int64))
-            token = tf.stack([member, turn, round_, 0])
-            tf.cond(begins | (contributes & ~ticks), lambda: self._give(token), tf.no_op)
-            with tf.control_dependencies([recorded]):
-                return self._granted(state)
+            event = self._next_event(state.steps)
+            ticks = event.is_a(Happening.ARRIVES)
+            state, clock = self._with_clock(state, event, ticks)
+            written = self._recorded(event)
+            written += self._note(event, state.steps, tf.zeros([], tf.int64))
+            with tf.control_dependencies(written):
+                steps = tf.identity(state.steps)
+            self._answer(event, steps)
+            with tf.control_dependencies(written):
+                return self._granted(state, event, ticks, clock)
 
-    def _granted(self, state: _State) -> _State:
-        """Lets go on who is not too far ahead."""
-        has_arrived = tf.equal(state.standings, Standing.ARRIVED)
-        may_go = state.clocks - self._slowest(state) <= self._max_staleness
-        goes = has_arrived & may_go
-        awaited = tf.constant(Standing.AWAITED, tf.int64)
-        state = state._replace(standings=tf.where(goes, awaited, state.standings))
-        dropped = tf.zeros([], tf.int64)
-        with tf.control_dependencies([self._show(state.steps, dropped, state.standings)]):
-            ready = tf.where(goes)[:, 0]
-        self._give_all(ready, state.turns, state.steps)
-        return state
+    def _with_clock(
+        self, state: _State, event: Event, ticks: tf.Tensor
+    ) -> tuple[_State, tf.Tensor]:
+        """Sets a member's clock: the state after, and the clock."""
+        was_present = tf.not_equal(event.before, Standing.AWAY)
+        is_present = tf.not_equal(event.after, Standing.AWAY)
+        before, tick = self._clocks.sparse_read(event.member), tf.cast(ticks, tf.int64)
+        clock = tf.where(is_present & ~was_present, state.slowest, before) + tick
+        self._clocks.scatter_update(tf.IndexedSlices(clock, event.member))
+        was_slowest = was_present & tf.equal(before, state.slowest)
+        is_slowest = is_present & tf.equal(clock, state.slowest)
+        change = tf.cast(is_slowest, tf.int64) - tf.cast(was_slowest, tf.int64)
+        after = _State(
+            state.steps + tick,
+            event.is_a(Happening.STOPS),
+            state.slowest,
+            state.at_slowest + change,
+            tf.maximum(state.latest, clock),
+        )
+        return after, clock
 
-    def _slowest(self, state: _State) -> tf.Tensor:
-        """The slowest clock of those present; where nobody is, the latest that anybody had."""
-        is_present = tf.not_equal(state.standings, Standing.AWAY)
-        latest = tf.reduce_max(state.clocks)
-        return tf.reduce_min(tf.where(is_present, state.clocks, latest))
+    def _recorded(self, event: Event) -> list[tf.Operation]:
+        """Records what was pushed: for the lease, or as trained by one that holds it no more."""
+        change, nothing = event.numbers[-CHANGE:], tf.zeros([CHANGE], tf.float64)
+        progress = self._store.progress
+        own = tf.where(event.is_a(Happening.ARRIVES), change, nothing)
+        strayed = tf.where(event.is_a(Happening.STRAYS), change, nothing)
+        return [progress.add_to(event.member, own), progress.add_strayed(strayed[1])]
+
+    def _granted(self, state: _State, event: Event, ticks: tf.Tensor, clock: tf.Tensor) -> _State:
+        """Lets go on who is not too far ahead: the one of the event, or all for whom it waited."""
+
+        def this_one() -> tuple[tf.Tensor, ...]:
+            goes = ticks & (clock - state.slowest <= self._max_staleness)
+            return state.slowest, state.at_slowest, tf.boolean_mask([event.member], [goes])
+
+        slowest, at_slowest, ready = tf.cond(
+            state.at_slowest > 0, this_one, lambda: self._next_slowest(state)
+        )
+        with tf.control_dependencies([self._note_standings(ready, Standing.AWAITED)]):
+            ready = tf.identity(ready)
+        self._give_all(ready, state.steps)
+        return state._replace(slowest=slowest, at_slowest=at_slowest)
+
+    def _next_slowest(self, state: _State) -> tuple[tf.Tensor, ...]:
+        """Looks at all members: slowest clock, how many have it, and who may go on with it.
+
+        Nobody has the one before any more, so that this comes once in a step of all.
+        """
+        with tf.device(self._device):
+            standings, clocks = self._standings(), self._clocks.read_value()
+            is_present = tf.not_equal(standings, Standing.AWAY)
+            slowest = tf.reduce_min(tf.where(is_present, clocks, state.latest))
+            at_slowest = tf.math.count_nonzero(is_present & tf.equal(clocks, slowest))
+            may_go = clocks - slowest <= self._max_staleness
+            goes = tf.equal(standings, Standing.ARRIVED) & may_go
+            return slowest, at_slowest, tf.where(goes)[:, 0]

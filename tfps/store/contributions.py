@@ -45,19 +45,19 @@ class Contributions:
     """A queue on each ps, of what the members of a round sent it.
 
     A round takes what it takes whatever the order of arrival; what is in a queue when a round
-    closes and is not taken by it is thrown away.
+    closes and is not taken by it is thrown away. That may be on some ps only, of what a worker is
+    still sending. It is of no round that will ever be open again, so that the rest of it is thrown
+    away as well.
     """
 
-    def __init__(self, store: ParameterStore, capacity: int, is_exact: bool):
+    def __init__(self, store: ParameterStore, capacity: int):
         """Creates the queues.
 
         Args:
             store: Where the parameters are.
             capacity: Of each queue.
-            is_exact: Whether a round takes only what was computed for this very round.
         """
         self._store = store
-        self._is_exact = is_exact
         self._queues = []
         for part, device in enumerate(store.devices):
             dtypes = [spec.dtype for spec in tf.nest.flatten(self._specs(part))]
@@ -147,9 +147,8 @@ class Contributions:
     def _weight(self, token: tf.Tensor, decision: Decision) -> tf.Tensor:
         """A contribution's part in the mean, 0 where it is not taken."""
         member = token[MEMBER]
-        is_taken = tf.equal(decision.turns[member], token[TURN])
-        if self._is_exact:
-            is_taken &= tf.equal(token[ROUND], decision.round)
+        is_its = tf.equal(decision.turns[member], token[TURN])
+        is_taken = is_its & tf.equal(token[ROUND], decision.round)
         return tf.where(is_taken, decision.weights[member], 0.0)
 
     def _has_state(self, part: int) -> bool:

@@ -101,6 +101,11 @@ class LeaseProgress:
         with tf.device(self._device):
             return self._is_last(*tf.unstack(asked))
 
+    def add_strayed(self, batches: tf.Tensor) -> tf.Operation:
+        """Adds to `strayed`, on the ps: scalar float64."""
+        with tf.device(self._device):
+            return self._strayed.assign_add(batches, read_value=False)
+
     def strayed(self) -> int:
         """On the chief: batches that were trained by attempts that held their lease no more."""
         return int(self._strayed.numpy())

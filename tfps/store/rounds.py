@@ -4,23 +4,22 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfps.store.barrier import CHANGE, Barrier, Kind
+from tfps.store.barrier import CHANGE, Barrier
 from tfps.store.barrier_status import Standing
 from tfps.store.contributions import Contributions, Decision
 from tfps.store.gradients import Gradients
 from tfps.store.parameter_store import ParameterStore
-from tfps.store.token import FIELDS
+from tfps.store.transitions import Happening, after_closing
 
 
 class _State(NamedTuple):
-    """What the keeper knows; `[members]` each but for the first three, scalars."""
+    """What the keeper carries from event to event, beside the variables; scalars."""
 
     round: tf.Tensor  # int64
     dropped: tf.Tensor  # int64
     is_stopped: tf.Tensor  # bool
-    standings: tf.Tensor  # int64
-    turns: tf.Tensor  # int64
-    arrived: tf.Tensor  # [members, 1 + CHANGE] float64: records, change of the lease's progress
+    arrived: tf.Tensor  # int64: how many have
+    awaited: tf.Tensor  # int64: how many are
 
 
 class Rounds(Barrier):
@@ -31,8 +30,9 @@ class Rounds(Barrier):
     gets a token.
 
     A contribution is announced to the keeper once it is on every ps: a worker that dies while it
-    sends leaves nothing half-applied. Progress is recorded with the update itself: no batch is
-    trained twice, and none is left out, whatever is lost when.
+    sends leaves nothing half-applied. It counts for the round of its token or for none: what comes
+    when that has closed is late, and its batch is trained again. Progress is recorded with the
+    update itself: no batch is trained twice, and none is left out, whatever is lost when.
     """
 
     has_rounds = True
@@ -45,26 +45,22 @@ class Rounds(Barrier):
             members: Slots of leases.
             backups: So many of the members are not waited for.
         """
-        super().__init__(store, members)
+        super().__init__(store, members, has_backups=backups > 0)
         self._needed = max(1, members - backups)
-        self._drops = backups > 0
-        self._contributions = Contributions(store, 4 * members + 16, self._drops)
+        self._contributions = Contributions(store, 4 * members + 16)
+        with tf.device(self._device):
+            # By member: records of its batch, change of its lease's progress.
+            zeros = tf.zeros([members, 1 + CHANGE], tf.float64)
+            self._arrived = tf.Variable(zeros, trainable=False)
 
     def _send(self, token: tf.Tensor, gradients: Gradients) -> list[tf.Operation]:
         return self._contributions.send(token, gradients)
 
     def _keep(self) -> tf.Tensor:
         """The keeper; returns the number of rounds that have closed."""
-        members = [self._members]
         with tf.device(self._device):
-            first = _State(
-                round=tf.zeros([], tf.int64),
-                dropped=tf.zeros([], tf.int64),
-                is_stopped=tf.constant(False),
-                standings=tf.fill(members, _int64(Standing.AWAY)),
-                turns=tf.zeros(members, tf.int64),
-                arrived=tf.zeros([*members, 1 + CHANGE], tf.float64),
-            )
+            zero = tf.zeros([], tf.int64)
+            first = _State(zero, zero, tf.constant(False), zero, zero)
             last = tf.while_loop(
                 lambda *state: ~_State(*state).is_stopped,
                 lambda *state: self._collected(self._closed(_State(*state))),
@@ -78,55 +74,42 @@ class Rounds(Barrier):
         def goes_on(*values: tf.Tensor) -> tf.Tensor:
             with tf.device(self._device):
                 state = _State(*values)
-                arrived = _count(state.standings, Standing.ARRIVED)
-                possible = arrived + _count(state.standings, Standing.AWAITED)
-                is_full = (arrived > 0) & (arrived >= tf.minimum(self._needed, possible))
-                return ~(is_full | state.is_stopped)
+                possible = state.arrived + state.awaited
+                is_enough = state.arrived >= tf.minimum(tf.cast(self._needed, tf.int64), possible)
+                return ~((state.arrived > 0) & is_enough | state.is_stopped)
 
         return _State(*tf.while_loop(goes_on, lambda *x: self._after_event(_State(*x)), state))
 
     def _after_event(self, state: _State) -> _State:
         """Takes an event: the state before and after."""
         with tf.device(self._device):
-            event = self._events.dequeue()
-            kind, member, turn, of_round = tf.unstack(tf.cast(event[:FIELDS], tf.int64))
-            begins = tf.equal(kind, Kind.BEGIN)
-            contributes = tf.equal(kind, Kind.CONTRIBUTE)
-            is_its = tf.equal(turn, state.turns[member])
-            is_late = contributes & is_its & self._drops & tf.not_equal(of_round, state.round)
-            arrives = contributes & is_its & ~is_late
-            before = state.standings[member]
-            expected = tf.equal(kind, Kind.EXPECT) & tf.equal(before, Standing.AWAY)
-            leaves = tf.equal(kind, Kind.LEAVE) & tf.not_equal(before, Standing.ARRIVED)
-            after = tf.where(leaves, _int64(Standing.AWAY), before)
-            after = tf.where(expected | begins | is_late, _int64(Standing.AWAITED), after)
-            after = tf.where(arrives, _int64(Standing.ARRIVED), after)
-            where = [[member]]
-            row = tf.where(arrives, event[FIELDS:], state.arrived[member])
+            event = self._next_event(state.round)
+            # What a closure sends after it was told that it has missed a round is of none.
+            is_dropped = event.is_a(Happening.IS_LATE) & (event.round >= 0)
             state = _State(
                 state.round,
-                state.dropped + tf.cast(is_late, tf.int64),
-                tf.equal(kind, Kind.STOP),
-                tf.tensor_scatter_nd_update(state.standings, where, [after]),
-                tf.tensor_scatter_nd_max(state.turns, where, [turn]),
-                tf.tensor_scatter_nd_update(state.arrived, where, [row]),
+                state.dropped + tf.cast(is_dropped, tf.int64),
+                event.is_a(Happening.STOPS),
+                state.arrived + event.change_of(Standing.ARRIVED),
+                state.awaited + event.change_of(Standing.AWAITED),
             )
-            shown = self._show(state.round, state.dropped, state.standings)
-            # Who is told to train for a round without having to wait for it; who to stop.
-            answers = begins | (contributes & ~arrives)
-            round_ = tf.where(is_its | begins, state.round, _int64(-1))
-            with tf.control_dependencies([shown]):
-                token = tf.stack([member, turn, round_, 0])
-            tf.cond(answers, lambda: self._give(token), tf.no_op)
+            arrives = event.is_a(Happening.ARRIVES)
+            held = self._arrived.sparse_read(event.member)
+            row = tf.where(arrives, event.numbers, held)
+            self._arrived.scatter_update(tf.IndexedSlices(row, event.member))
+            with tf.control_dependencies(self._note(event, state.round, state.dropped)):
+                round_ = tf.identity(state.round)
+            self._answer(event, round_)
             return state
 
     def _closed(self, state: _State) -> _State:
         """Applies what has arrived and opens the next round."""
         with tf.device(self._device):
-            has_arrived = tf.equal(state.standings, Standing.ARRIVED)
-            arrived = tf.where(has_arrived[:, tf.newaxis], state.arrived, 0.0)
+            standings = self._standings()
+            has_arrived = tf.equal(standings, Standing.ARRIVED)
+            arrived = tf.where(has_arrived[:, tf.newaxis], self._arrived.read_value(), 0.0)
             weights = arrived[:, 0] / tf.reduce_sum(arrived[:, 0])
-            turns = tf.cast(state.turns, tf.float64)
+            turns = tf.cast(self._turns.read_value(), tf.float64)
             # One tensor: each one that travels costs a message.
             decided = tf.concat([[tf.cast(state.round, tf.float64)], turns, weights], 0)
         writes = self._apply(decided)
@@ -134,15 +117,13 @@ class Rounds(Barrier):
             writes.append(self._store.progress.add(arrived[:, 1:]))
             with tf.control_dependencies(writes):
                 round_ = state.round + 1
-            missed = _int64(Standing.LATE if self._drops else Standing.AWAITED)
-            was_awaited = tf.equal(state.standings, Standing.AWAITED)
-            standings = tf.where(was_awaited, missed, state.standings)
-            standings = tf.where(has_arrived, _int64(Standing.AWAITED), standings)
-            state = state._replace(round=round_, standings=standings)
-            with tf.control_dependencies([self._show(state.round, state.dropped, state.standings)]):
+            standings = tf.gather(after_closing(self._has_backups), standings)
+            standings = tf.cast(standings, tf.int64)
+            with tf.control_dependencies([self._show(round_, state.dropped, standings)]):
                 ready = tf.where(has_arrived)[:, 0]
-            self._give_all(ready, state.turns, state.round)
-            return state
+            self._give_all(ready, round_)
+            awaited = tf.math.count_nonzero(tf.equal(standings, Standing.AWAITED))
+            return state._replace(round=round_, arrived=tf.zeros([], tf.int64), awaited=awaited)
 
     def _apply(self, decided: tf.Tensor) -> list[tf.Operation]:
         """Applies what a round takes on every ps; returns the operations that write."""
@@ -161,11 +142,3 @@ class Rounds(Barrier):
                     store.staleness.count(step, step)
                 writes += self._contributions.apply(part, decision, step)
         return writes
-
-
-def _count(standings: tf.Tensor, standing: Standing) -> tf.Tensor:
-    return tf.reduce_sum(tf.cast(tf.equal(standings, standing), tf.int32))
-
-
-def _int64(number: int) -> tf.Tensor:
-    return tf.constant(number, tf.int64)
