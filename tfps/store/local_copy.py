@@ -59,6 +59,7 @@ class LocalCopy:
             self._inverse.append(tf.split(pulled.inverse, sizes, num=len(ids)))
         self._begun = _Values(dense, [pulled.rows for pulled in self._groups], state)
         self._now = self._begun
+        self._state_increment: tf.Tensor | None = None
 
     def pulled(self, batch: int) -> Pulled:
         """What a batch needs, as the steps so far have left it."""
@@ -92,6 +93,10 @@ class LocalCopy:
                 store.groups, now.rows, touched, summed, strict=True
             )
         ]
+        if store.state.changes:
+            self._state_increment = store.state.increment(
+                now.state, gradients.state, self._state_increment
+            )
         self._now = _Values(values, rows, list(gradients.state))
 
     def push(self) -> list[tf.Operation]:
@@ -118,8 +123,10 @@ class LocalCopy:
                     writes += store.dense.add(part, values)
                 for group, rows in zip(store.groups, rows_of, strict=True):
                     writes += group.add(part, rows)
-        change = store.change_of_state(self._begun.state, self._now.state)
-        return [*writes, *([] if change is None else [store.add_to_state(change)])]
+        if self._state_increment is not None:
+            share = 1.0 / self._workers
+            writes.append(store.state.push(self._state_increment, steps, share))
+        return writes
 
     def _shares(self, rule: UpdateRule) -> list[float]:
         """What of a slot's difference a worker adds, for each slot."""
