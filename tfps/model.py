@@ -205,16 +205,17 @@ class StatelessModel:
         """
         names: list[str] = []
 
+        # Arguments, not numbers: a layer that decides by a value must be traced with both ends.
         @tf.function(autograph=False)
-        def training_step(features: Features, labels: Labels) -> None:
-            values = self._zeros()
+        def training_step(
+            dense: list[tf.Tensor], state: list[tf.Tensor], features: Features, labels: Labels
+        ) -> None:
+            values = self._variables.values(dense, state, tf.zeros([2], tf.int64))
             rows: list[tf.Tensor] = []
-            given = {id(variable): value for variable, value in values}
-            dense, before = ([given[id(v)] for v in some] for some in (self.dense, self.state))
             forward = self._forward(_zero_answer(rows), values, features, labels, True)
-            self.state_kept = kept_by_step(before, forward.state)
+            self.state_kept = kept_by_step(state, forward.state)
             self.changes_state = any(
-                new is not old for new, old in zip(forward.state, before, strict=True)
+                new is not old for new, old in zip(forward.state, state, strict=True)
             )
             tf.gradients(
                 forward.loss, [*dense, *rows], unconnected_gradients=tf.UnconnectedGradients.ZERO
@@ -229,8 +230,9 @@ class StatelessModel:
             {feature.name: batch_spec(feature) for feature in some}
             for some in (self._features, self._task.labels())
         ]
-        for step in (training_step, evaluation_step):
-            step.get_concrete_function(*specs)
+        parameters = [[tf.TensorSpec(v.shape) for v in some] for some in (self.dense, self.state)]
+        training_step.get_concrete_function(*parameters, *specs)
+        evaluation_step.get_concrete_function(*specs)
         return tuple(names)
 
 

@@ -64,8 +64,9 @@ class DenseLayout:
             (value, sum(size for _, size in run))
             for value, run in itertools.groupby(pairs, lambda pair: pair[0])
         ]
-        numbers, counts = zip(*runs, strict=True)
-        return tf.constant(numbers[0]) if len(runs) == 1 else tf.repeat(numbers, counts)
+        if len(runs) == 1:
+            return tf.constant(runs[0][0])
+        return tf.concat([tf.fill([count], value) for value, count in runs], 0)
 
     def cut(self, flat: tf.Tensor) -> list[tf.Tensor]:
         """The parts of a whole buffer `[total]`."""
