@@ -121,12 +121,15 @@ class Census(Task):
         dim: Embedding dimension of the deep part.
         mlp: Units of the hidden layers.
         dropout: Share of hidden units that are dropped.
+        batch_norm: Momentum of the moving averages with which hidden layers are normalized; 0 for
+            layers that are not.
         learning_rate: Of Adagrad, for tables and dense parameters.
     """
 
     dim: int = 8
     mlp: tuple[int, ...] = (64, 32)
     dropout: float = 0.1
+    batch_norm: float = 0.0
     learning_rate: float = 0.05
 
     def features(self) -> tuple[Feature, ...]:
@@ -168,6 +171,10 @@ class Census(Task):
         hidden = keras.layers.Concatenate(name="concatenated")(deep)
         for index, units in enumerate(self.mlp, start=1):
             hidden = keras.layers.Dense(units, activation="relu", name=f"hidden_{index}")(hidden)
+            if self.batch_norm:
+                hidden = keras.layers.BatchNormalization(
+                    momentum=self.batch_norm, name=f"normalized_{index}"
+                )(hidden)
             hidden = keras.layers.Dropout(self.dropout, name=f"dropped_{index}")(hidden)
         logits = keras.layers.Add(name="logits")(
             [keras.layers.Dense(1, name="deep_logit")(hidden), *wide]

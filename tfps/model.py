@@ -16,6 +16,7 @@ from tfps.loss_scaling import LossScaling, loss_scaling
 from tfps.model_inputs import batch_spec, model_inputs
 from tfps.model_variables import ModelVariables
 from tfps.named_predictions import named_predictions
+from tfps.state_recurrence import kept_by_step
 from tfps.task import Task
 
 Features = Mapping[str, tf.Tensor]
@@ -63,6 +64,9 @@ class StatelessModel:
         tables: One per embedding layer, in the order in which the layers were built.
         dense: The other trainable variables.
         state: Floating-point variables that no gradient changes, such as BatchNorm statistics.
+        state_kept: For every state variable, what a training step keeps of it before it adds
+            something of its own; None where a step does something else.
+        changes_state: Whether training changes any of them.
         initial_dense: Initial values of `dense`, laid end to end, float32.
         initial_state: Initial values of `state`, laid end to end, float32.
         seed: Of the initial values.
@@ -104,6 +108,8 @@ class StatelessModel:
             for training in (False, True)
         }
         self._asked_tables: dict[bool, list[int]] = {}
+        self.state_kept: tuple[float | None, ...] = ()
+        self.changes_state = False
         self.prediction_names = self._try_out()
 
     def lookups(self, features: Features, training: bool) -> list[Lookup]:
@@ -189,7 +195,7 @@ class StatelessModel:
         return self._variables.values(dense, state, tf.zeros([2], tf.int64))
 
     def _try_out(self) -> tuple[str, ...]:
-        """Traces a training and an evaluation step without a batch.
+        """Traces a training and an evaluation step without a batch; notes how the state changes.
 
         Returns:
             The names of the task's predictions.
@@ -199,12 +205,18 @@ class StatelessModel:
         """
         names: list[str] = []
 
+        # Arguments, not numbers: a layer that decides by a value must be traced with both ends.
         @tf.function(autograph=False)
-        def training_step(features: Features, labels: Labels) -> None:
-            values = self._zeros()
+        def training_step(
+            dense: list[tf.Tensor], state: list[tf.Tensor], features: Features, labels: Labels
+        ) -> None:
+            values = self._variables.values(dense, state, tf.zeros([2], tf.int64))
             rows: list[tf.Tensor] = []
-            dense = [value for _, value in values[: len(self.dense)]]
             forward = self._forward(_zero_answer(rows), values, features, labels, True)
+            self.state_kept = kept_by_step(state, forward.state)
+            self.changes_state = any(
+                new is not old for new, old in zip(forward.state, state, strict=True)
+            )
             tf.gradients(
                 forward.loss, [*dense, *rows], unconnected_gradients=tf.UnconnectedGradients.ZERO
             )
@@ -218,8 +230,9 @@ class StatelessModel:
             {feature.name: batch_spec(feature) for feature in some}
             for some in (self._features, self._task.labels())
         ]
-        for step in (training_step, evaluation_step):
-            step.get_concrete_function(*specs)
+        parameters = [[tf.TensorSpec(v.shape) for v in some] for some in (self.dense, self.state)]
+        training_step.get_concrete_function(*parameters, *specs)
+        evaluation_step.get_concrete_function(*specs)
         return tuple(names)
 
 

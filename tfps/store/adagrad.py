@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
+from tfps.store.slot import Slot
 from tfps.store.update_rule import Update, UpdateRule
 
 
@@ -17,12 +18,11 @@ class Adagrad(UpdateRule):
     """
 
     fused = True
-    slots_add_up = True
 
     def __init__(self, optimizer: keras.optimizers.Adagrad):
         super().__init__(optimizer)
         start = self.config["initial_accumulator_value"] + self.config["epsilon"]
-        self.slots = {"accumulator": start}
+        self.slots = {"accumulator": Slot(start, is_square=True)}
 
     def dense(self, update: Update) -> list[tf.Operation]:
         """See `UpdateRule`."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
+from tfps.store.slot import Slot
 from tfps.store.update_rule import Update, UpdateRule
 
 
@@ -20,8 +21,12 @@ class Adam(UpdateRule):
 
     def __init__(self, optimizer: keras.optimizers.Adam):
         super().__init__(optimizer)
-        names = ["momentum", "velocity"] + ["velocity_hat"] * self.config["amsgrad"]
-        self.slots = dict.fromkeys(names, 0.0)
+        self.slots = {
+            "momentum": Slot(kept=self.config["beta_1"]),
+            "velocity": Slot(kept=self.config["beta_2"], is_square=True),
+        }
+        if self.config["amsgrad"]:
+            self.slots["velocity_hat"] = Slot(kept=None, is_square=True)
 
     def dense(self, update: Update) -> list[tf.Operation]:
         """See `UpdateRule`."""

@@ -1,6 +1,7 @@
 """Where the dense parameters of a model lie: one flat buffer, cut into one part per ps."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -46,6 +47,26 @@ class DenseLayout:
             values: One per variable.
         """
         return np.repeat(np.asarray(values, bool), self.sizes)[slice(*self.bounds(part))]
+
+    def each(self, values: Sequence[float]) -> tf.Tensor:
+        """For every value of the whole buffer, what holds for its variable.
+
+        A graph that uses it does not grow with the buffer.
+
+        Args:
+            values: One per variable.
+
+        Returns:
+            `[total]`, or a scalar where all variables have the same.
+        """
+        pairs = zip(values, self.sizes, strict=True)
+        runs = [
+            (value, sum(size for _, size in run))
+            for value, run in itertools.groupby(pairs, lambda pair: pair[0])
+        ]
+        if len(runs) == 1:
+            return tf.constant(runs[0][0])
+        return tf.concat([tf.fill([count], value) for value, count in runs], 0)
 
     def cut(self, flat: tf.Tensor) -> list[tf.Tensor]:
         """The parts of a whole buffer `[total]`."""

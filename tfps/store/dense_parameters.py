@@ -64,9 +64,7 @@ class DenseParameters:
                 with tf.device(device):
                     mask = layout.spread(part, decays)
                     self._decayed.append(tf.Variable(mask, trainable=False))
-        self._mutexes: list[Mutex] = []
-        if self._decays or not rule.fused:
-            self._mutexes = [Mutex("dense", device) for device in devices]
+        self._mutexes = [Mutex("dense", device) for device in devices]
 
     def pull(self, after: Sequence[tf.Tensor] = ()) -> list[tf.Tensor]:
         """Every dense variable's value.
@@ -102,22 +100,48 @@ class DenseParameters:
         """
         buffer, *slots = values
         if self._decays:
-            decays = np.repeat(np.asarray(self._decay_of, "f4"), self.layout.sizes)
+            decays = self.layout.each([float(decays) for decays in self._decay_of])
             buffer -= self.rule.decay(step) * decays * buffer
         flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
         return self.rule.sparse(buffer, slots, flat, step)
 
-    def send_all(self, values: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
-        """Values for the whole buffer and each of its slots as they travel, for each ps."""
-        cut = [self.layout.cut(self._wire.send(value)) for value in values]
+    def send_increments(
+        self, before: Sequence[tf.Tensor], after: Sequence[tf.Tensor], steps: int
+    ) -> list[list[tf.Tensor]]:
+        """What steps on a worker add to the buffer and its slots as it travels, for each ps.
+
+        Args:
+            before: What `pull_with_slots` returned.
+            after: What the steps have made of it.
+            steps: How many.
+        """
+        added = self.rule.increments(before, after, tf.constant(float(steps)))
+        cut = [self.layout.cut(self._wire.send(value)) for value in added]
         return [list(parts) for parts in zip(*cut, strict=True)]
 
-    def add(self, part: int, sent: Sequence[tf.Tensor]) -> list[tf.Operation]:
-        """Adds what `send_all` gave to a part and its slots; under the device of its ps."""
-        return [
-            variable.assign_add(self._wire.receive(value), read_value=False)
-            for variable, value in zip(self._buffer.variables(part), sent, strict=True)
+    def merge(self, part: int, sent: Sequence[tf.Tensor], steps: int) -> list[tf.Operation]:
+        """Makes a worker's steps from what a part has become; under the device of its ps.
+
+        Args:
+            part: Index of the ps.
+            sent: What `send_increments` gave for it.
+            steps: How many.
+
+        Returns:
+            The operations that write.
+        """
+        added = [self._wire.receive(value) for value in sent]
+        variables = self._buffer.variables(part)
+        lock = self._mutexes[part].lock(added)
+        with tf.control_dependencies([lock]):
+            values = [variable.read_value() for variable in variables]
+        merged = self.rule.merged(values, added, tf.constant(float(steps)))
+        writes = [
+            variable.assign(value, read_value=False)
+            for variable, value in zip(variables, merged, strict=True)
         ]
+        self._mutexes[part].release(lock, writes)
+        return writes
 
     def send(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """The variables' gradients as they travel, `[n]` for each ps.
@@ -144,7 +168,7 @@ class DenseParameters:
         """
         rule = self.rule.scaled(scale)
         update = self._buffer.update(part, self._wire.receive(sent), step)
-        if self._mutexes:
+        if self._decays or not rule.fused:
             return self._change_locked(part, rule, update)
         return rule.dense(update)
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
+from tfps.store.slot import Slot
 from tfps.store.update_rule import Update, UpdateRule
 
 
@@ -18,7 +19,8 @@ class Ftrl(UpdateRule):
 
     def __init__(self, optimizer: keras.optimizers.Ftrl):
         super().__init__(optimizer)
-        self.slots = {"accumulator": self.config["initial_accumulator_value"], "linear": 0.0}
+        start = self.config["initial_accumulator_value"]
+        self.slots = {"accumulator": Slot(start, is_square=True), "linear": Slot()}
 
     def dense(self, update: Update) -> list[tf.Operation]:
         """See `UpdateRule`."""

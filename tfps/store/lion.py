@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
+from tfps.store.slot import Slot
 from tfps.store.update_rule import UpdateRule
 
 
@@ -16,7 +17,7 @@ class Lion(UpdateRule):
 
     def __init__(self, optimizer: keras.optimizers.Lion):
         super().__init__(optimizer)
-        self.slots = {"momentum": 0.0}
+        self.slots = {"momentum": Slot(kept=self.config["beta_2"])}
 
     def sparse(
         self, rows: tf.Tensor, slots: Sequence[tf.Tensor], gradient: tf.Tensor, step: tf.Tensor

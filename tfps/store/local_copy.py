@@ -11,7 +11,6 @@ from tfps.store.parameter_store import ParameterStore
 from tfps.store.pulled import Pulled
 from tfps.store.row_sums import sum_rows
 from tfps.store.row_tensors import PulledRows
-from tfps.store.update_rule import UpdateRule
 
 
 class _Values(NamedTuple):
@@ -31,10 +30,10 @@ class _Values(NamedTuple):
 class LocalCopy:
     """Parameters and slots on a worker, from one pull, through several steps, to one push.
 
-    What is pushed is the difference that the steps made, and the ps add it to what others have made
-    of the parameters meanwhile. Differences of parameters, and of slots that are sums over all
-    gradients, add up. A slot that is a moving average has moved by as much for every worker: of
-    its difference each worker adds its share, so that the average stays one.
+    What is pushed is what the steps add, and the ps make as many steps with it from what others
+    have made of the parameters meanwhile. Differences of parameters, and of slots that are sums
+    over all gradients, add up. Slots and state that are moving averages move on from where they
+    are, so that they stay averages however late a push comes.
     """
 
     def __init__(self, store: ParameterStore, workers: int, batches: Sequence[list[Lookup]]):
@@ -59,6 +58,8 @@ class LocalCopy:
             self._inverse.append(tf.split(pulled.inverse, sizes, num=len(ids)))
         self._begun = _Values(dense, [pulled.rows for pulled in self._groups], state)
         self._now = self._begun
+        self._state_increment: tf.Tensor | None = None
+        self._row_updates = [tf.zeros_like(pulled.ids, tf.int32) for pulled in self._groups]
 
     def pulled(self, batch: int) -> Pulled:
         """What a batch needs, as the steps so far have left it."""
@@ -78,6 +79,9 @@ class LocalCopy:
         for index, pulled in enumerate(gradients.pulled.groups):
             rows, inverse = tf.unique(pulled.inverse)
             touched.append(rows)
+            self._row_updates[index] = tf.tensor_scatter_nd_add(
+                self._row_updates[index], rows[:, tf.newaxis], tf.ones_like(rows)
+            )
             summed.append(sum_rows(gradients.rows[index], inverse, tf.size(rows)))
             parts.append(pulled._replace(ids=tf.gather(pulled.ids, rows)))
         dense, summed = store.clipping.clip(gradients.dense, summed, parts)
@@ -92,20 +96,23 @@ class LocalCopy:
                 store.groups, now.rows, touched, summed, strict=True
             )
         ]
+        if store.state.changes:
+            self._state_increment = store.state.increment(
+                now.state, gradients.state, self._state_increment
+            )
         self._now = _Values(values, rows, list(gradients.state))
 
     def push(self) -> list[tf.Operation]:
-        """Adds what the steps have changed to the parameters; returns the operations that write."""
+        """Makes the steps from what the ps have become; returns the operations that write."""
         store, steps = self._store, len(self._batches)
-        share = [1.0, *self._shares(store.dense.rule)]
-        pairs = zip(self._now.dense, self._begun.dense, share, strict=bool(self._now.dense))
-        dense = store.dense.send_all([(new - old) * part for new, old, part in pairs])
-        groups = []
-        for group, pulled, new, old in zip(
-            store.groups, self._groups, self._now.rows, self._begun.rows, strict=True
-        ):
-            shares = tf.constant([1.0, *self._shares(group.rule)])
-            groups.append(group.send(pulled, (new - old) * shares[:, tf.newaxis]))
+        begun, now = self._begun, self._now
+        dense = store.dense.send_increments(begun.dense, now.dense, steps) if now.dense else []
+        groups = [
+            group.send_increments(pulled, rows, updates)
+            for group, pulled, rows, updates in zip(
+                store.groups, self._groups, now.rows, self._row_updates, strict=True
+            )
+        ]
         writes: list[tf.Operation] = []
         for part, device in enumerate(store.devices):
             with tf.device(device):
@@ -115,12 +122,10 @@ class LocalCopy:
                 if not part:
                     store.staleness.count(self._version, count)
                 if values:
-                    writes += store.dense.add(part, values)
+                    writes += store.dense.merge(part, values, steps)
                 for group, rows in zip(store.groups, rows_of, strict=True):
-                    writes += group.add(part, rows)
-        change = store.change_of_state(self._begun.state, self._now.state)
-        return [*writes, *([] if change is None else [store.add_to_state(change)])]
-
-    def _shares(self, rule: UpdateRule) -> list[float]:
-        """What of a slot's difference a worker adds, for each slot."""
-        return [1.0 if rule.slots_add_up else 1.0 / self._workers] * len(rule.slots)
+                    writes += group.merge(part, rows)
+        if self._state_increment is not None:
+            share = 1.0 / self._workers
+            writes.append(store.state.push(self._state_increment, steps, share))
+        return writes

@@ -12,6 +12,7 @@ from tfps.store.gradient_clipping import GradientClipping
 from tfps.store.group_ids import ids_in_group
 from tfps.store.lease_progress import LeaseProgress
 from tfps.store.loss_scale import LossScale
+from tfps.store.model_state import ModelState
 from tfps.store.piece import Piece
 from tfps.store.pulled import Pulled
 from tfps.store.row_tensors import SentRows
@@ -30,6 +31,7 @@ class ParameterStore:
         devices: One per ps.
         dense: The dense parameters.
         groups: The tables.
+        state: The state, on the last ps.
         wire: How values travel.
         clipping: Clips gradients, before they are pushed.
         progress: How far each lease in flight has come.
@@ -77,8 +79,13 @@ class ParameterStore:
         for device in devices:
             with tf.device(device):
                 self._iterations.append(tf.Variable(tf.zeros([], tf.int64), trainable=False))
-        with tf.device(devices[-1]):
-            self._state = tf.Variable(model.initial_state, trainable=False)
+        self.state = ModelState(
+            self.layout.state,
+            model.state_kept,
+            model.changes_state,
+            model.initial_state,
+            devices[-1],
+        )
         self.progress = LeaseProgress(slots, devices[0])
         self.staleness = Staleness(devices[0])
         scaling = model.loss_scaling
@@ -91,13 +98,13 @@ class ParameterStore:
             lookups: The lookups, in the model's order.
             after: What each ps waits for before it reads.
         """
-        dense, state = self.dense.pull(after), self._pull_state(after)
+        dense, state = self.dense.pull(after), self.state.pull(after)
         pulled = [
             group.pull(self.ids(index, lookups), after) for index, group in enumerate(self.groups)
         ]
         versions: list[tf.Tensor] = []
         for device, count in zip(self.devices, self._iterations, strict=True):
-            if self._staleness_power or not versions:
+            if self._staleness_power or not (self.state.is_recurrent and versions):
                 with tf.device(device), tf.control_dependencies(after):
                     versions.append(count.read_value())
         scale = self.loss_scale.pull() if self.loss_scale else None
@@ -110,7 +117,7 @@ class ParameterStore:
         embedded_gradients: Sequence[tf.Tensor],
         state: Sequence[tf.Tensor],
     ) -> list[tf.Tensor | tf.Operation]:
-        """Applies one batch's gradients, and adds its change of the state.
+        """Applies one batch's gradients, and makes its step of the state.
 
         Where the loss is scaled, gradients that are not all finite are not applied.
 
@@ -118,8 +125,7 @@ class ParameterStore:
             pulled: What `pull` returned.
             dense_gradients: One per dense variable.
             embedded_gradients: One per group, `[n, dim]`: what `rows_by_group` returned.
-            state: New values of the state; what changed since the pull is added, so that concurrent
-                workers' changes add up.
+            state: New values of the state.
 
         Returns:
             What is there once all is applied.
@@ -137,24 +143,23 @@ class ParameterStore:
             self.loss_scale.update(pulled.loss_scale, finite)
         else:
             applied += self._apply(pulled, dense_gradients, embedded_gradients)
-        change = self.change_of_state(pulled.state, state)
-        if change is not None:
-            applied.append(self.add_to_state(change))
+        if self.state.changes:
+            increment = self.state.increment(pulled.state, state)
+            applied.append(self.state.push(increment, share=self._share(pulled)))
         return applied
 
     def change_of_state(
         self, before: Sequence[tf.Tensor], after: Sequence[tf.Tensor]
     ) -> tf.Tensor | None:
-        """What has changed of the state, `[n]`; None where nothing has."""
-        both = list(zip(after, before, strict=True))
-        if all(new is old for new, old in both):
+        """What has changed of the state, `[n]`; None where nothing ever does."""
+        if not self.state.changes:
             return None
+        both = zip(after, before, strict=True)
         return tf.concat([tf.reshape(new - old, [-1]) for new, old in both], 0)
 
     def add_to_state(self, change: tf.Tensor) -> tf.Operation:
-        """Adds a change `[n]` to the state, on the last ps."""
-        with tf.device(self.devices[-1]):
-            return self._state.assign_add(change, read_value=False)
+        """Adds a round's mean change `[n]` to the state, on the last ps."""
+        return self.state.add(change)
 
     def count_update(self, part: int, after: Sequence[tf.Tensor], updates: int = 1) -> tf.Tensor:
         """Counts updates on a ps; under its device.
@@ -204,9 +209,7 @@ class ParameterStore:
         pieces = self.dense.pieces()
         for group in self.groups:
             pieces += group.pieces()
-        total = self.layout.state.total
-        if total:
-            pieces.append(Piece("state", (total,), 0, total, self.devices[-1], self._state))
+        pieces += self.state.pieces()
         if self.loss_scale:
             pieces.append(self.loss_scale.piece())
         return pieces
@@ -234,7 +237,7 @@ class ParameterStore:
 
     def read_state(self) -> list[np.ndarray]:
         """Values of the model's state variables, on the chief."""
-        return [value.numpy() for value in self.layout.state.unflatten(self._state.read_value())]
+        return self.state.read()
 
     def read_table(self, table: int) -> np.ndarray:
         """A whole table in the order of its ids, `[rows, dim]`, on the chief."""
@@ -249,14 +252,16 @@ class ParameterStore:
         with tf.device(self.devices[0]):
             version = self._iterations[0].read_value()
         dense = self.dense.pull_with_slots() if self.layout.dense.total else []
-        return dense, self._pull_state(()), version
+        return dense, self.state.pull(), version
 
-    def _pull_state(self, after: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        if not self._model.state:
-            return []
-        with tf.device(self.devices[-1]), tf.control_dependencies(after):
-            flat = self._state.read_value()
-        return self.layout.state.unflatten(flat)
+    def _share(self, pulled: Pulled) -> float | tf.Tensor:
+        """What counts of a difference that others add as well: 1 / (1 + staleness)."""
+        if self.state.is_recurrent:
+            return 1.0
+        with tf.device(self.devices[-1]):
+            # Read after the update of this very batch, in program order, which it counts.
+            updates = self._iterations[-1].read_value() - pulled.versions[-1]
+            return 1.0 / tf.cast(tf.maximum(updates, 1), tf.float32)
 
     def ids(self, index: int, lookups: list[Lookup]) -> tf.Tensor:
         """The ids in a group of everything that lookups ask of it, `[n]`."""

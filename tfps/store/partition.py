@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 
 from tfps.store.piece import Piece
+from tfps.store.slot import Slot
 from tfps.store.update_rule import Update
 
 
@@ -22,7 +23,7 @@ class Partition:
         bounds: Callable[[int], tuple[int, int]],
         devices: Sequence[str],
         initial: Callable[[int], tf.Tensor],
-        slots: Mapping[str, float],
+        slots: Mapping[str, Slot],
     ):
         """Creates every part on its ps.
 
@@ -32,7 +33,7 @@ class Partition:
             bounds: For a part, its first row and the one after its last.
             devices: One per ps.
             initial: For a part, its initial value; called under the device of its ps.
-            slots: What the slots are filled with at first, by name.
+            slots: The slots, by name.
         """
         self.parts: list[tf.Variable] = []
         self._name, self._shape, self._bounds, self._devices = name, shape, bounds, devices
@@ -43,8 +44,8 @@ class Partition:
             with tf.device(device):
                 self.parts.append(tf.Variable(initial(part), trainable=False))
                 starts = [
-                    tf.fill([end - first, *shape[1:]], tf.constant(start, tf.float32))
-                    for start in slots.values()
+                    tf.fill([end - first, *shape[1:]], tf.constant(slot.start, tf.float32))
+                    for slot in slots.values()
                 ]
                 self._slots.append([tf.Variable(start, trainable=False) for start in starts])
 

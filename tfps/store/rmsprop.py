@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
+from tfps.store.slot import Slot
 from tfps.store.update_rule import Update, UpdateRule
 
 
@@ -22,8 +23,11 @@ class RmsProp(UpdateRule):
         self._momentum = self.config["momentum"] > 0
         self._centered = self.config["centered"]
         self.fused = self._momentum and not self._centered
-        names = ["velocity"] + ["momentum"] * self._momentum + ["average_gradient"] * self._centered
-        self.slots = dict.fromkeys(names, 0.0)
+        self.slots = {"velocity": Slot(kept=self.config["rho"], is_square=True)}
+        if self._momentum:
+            self.slots["momentum"] = Slot(kept=self.config["momentum"])
+        if self._centered:
+            self.slots["average_gradient"] = Slot(kept=self.config["rho"])
 
     def dense(self, update: Update) -> list[tf.Operation]:
         """See `UpdateRule`."""

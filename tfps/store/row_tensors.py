@@ -23,6 +23,20 @@ class PulledRows(NamedTuple):
     where: list[tf.Tensor]
 
 
+class SentSteps(NamedTuple):
+    """What a worker's steps add to rows of one ps, on its way there.
+
+    Attributes:
+        rows: Their numbers within that ps's part, `[u]`.
+        increment: What is added to them and their slots, `[u, 1 + slots, dim]`.
+        updates: How many steps touched each, `[u]` int32; empty where no slot asks for it.
+    """
+
+    rows: tf.Tensor
+    increment: tf.Tensor
+    updates: list[tf.Tensor]
+
+
 class SentRows(NamedTuple):
     """The gradient of rows of one ps on its way there.
 

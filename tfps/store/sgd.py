@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
+from tfps.store.slot import Slot
 from tfps.store.update_rule import Update, UpdateRule
 
 
@@ -15,7 +16,8 @@ class Sgd(UpdateRule):
 
     def __init__(self, optimizer: keras.optimizers.SGD):
         super().__init__(optimizer)
-        self.slots = {"momentum": 0.0} if self.config["momentum"] else {}
+        momentum = self.config["momentum"]
+        self.slots = {"momentum": Slot(kept=momentum)} if momentum else {}
 
     def dense(self, update: Update) -> list[tf.Operation]:
         """See `UpdateRule`."""

@@ -14,7 +14,7 @@ from tfps.store.mutex import Mutex
 from tfps.store.partition import Partition
 from tfps.store.piece import CHUNK_BYTES, Piece
 from tfps.store.row_sums import sum_rows
-from tfps.store.row_tensors import PulledRows, SentRows
+from tfps.store.row_tensors import PulledRows, SentRows, SentSteps
 from tfps.store.touched_rows import TouchedRows
 from tfps.store.update_rule import UpdateRule
 from tfps.store.wire import EXACT, Wire
@@ -184,24 +184,47 @@ class TableGroup:
             values -= self.rule.decay(step) * values
         return tf.stack(self.rule.sparse(values, slots, gradient, step), 1)
 
-    def add(self, part: int, sent: SentRows) -> list[tf.Operation]:
-        """Adds to distinct rows of a part and their slots; under the device of its ps.
+    def send_increments(
+        self, pulled: PulledRows, after: tf.Tensor, updates: tf.Tensor
+    ) -> list[SentSteps]:
+        """What steps on a worker add to rows and their slots as it travels, for each ps.
+
+        Args:
+            pulled: What `pull` returned, with slots.
+            after: What the steps have made of it, `[u, 1 + slots, dim]`.
+            updates: How many steps touched each row, `[u]` int32.
+        """
+        before, now = (tf.unstack(lines, self._lines, 1) for lines in (pulled.rows, after))
+        counts = tf.cast(updates, tf.float32)[:, tf.newaxis]
+        added = self.send(pulled, tf.stack(self.rule.increments(before, now, counts), 1))
+        where = pulled.where or [tf.range(tf.size(updates))]
+        return [
+            SentSteps(rows, increment, [tf.gather(updates, some)] * self.rule.averages)
+            for (rows, increment), some in zip(added, where, strict=True)
+        ]
+
+    def merge(self, part: int, sent: SentSteps) -> list[tf.Operation]:
+        """Makes a worker's steps from what rows of a part have become; under its ps's device.
 
         Args:
             part: Index of the ps.
-            sent: What `send` gave for it of `[u, 1 + slots, dim]`.
+            sent: What `send_increments` gave for it.
 
         Returns:
             The operations that write.
         """
-        change, numbers = self._wire.receive(sent.gradient), tf.identity(sent.rows)
-        lines = self._all_lines(numbers)
-        lock = self._mutexes[part].lock([change, lines])
+        increment, numbers = self._wire.receive(sent.increment), tf.identity(sent.rows)
+        lines, counts = self._all_lines(numbers), tf.ones([])
+        for updates in sent.updates:
+            counts = tf.cast(updates, tf.float32)[:, tf.newaxis]
+        lock = self._mutexes[part].lock([increment, lines, counts])
         with tf.control_dependencies([lock]):
-            added = tf.raw_ops.ResourceScatterAdd(
-                resource=self._rows.parts[part].handle, indices=lines, updates=change
-            )
-        return self._released(part, lock, numbers, [added])
+            values = tf.unstack(self._read(part, lines), self._lines, 1)
+        merged = self.rule.merged(values, tf.unstack(increment, self._lines, 1), counts)
+        written = tf.raw_ops.ResourceScatterUpdate(
+            resource=self._rows.parts[part].handle, indices=lines, updates=tf.stack(merged, 1)
+        )
+        return self._released(part, lock, numbers, [written])
 
     def signature(self) -> dict[str, Any]:
         """What must be equal for a checkpoint of the group to fit."""
@@ -276,7 +299,7 @@ class TableGroup:
 
     def _begin(self, part: int, rows: tf.Tensor, values: tf.Tensor) -> None:
         """Writes initial values of rows of a part, with what their slots start from."""
-        starts = self.rule.slots.values()
+        starts = [slot.start for slot in self.rule.slots.values()]
         slots = [tf.fill(tf.shape(values), np.float32(start)) for start in starts]
         lines = rows[:, tf.newaxis] * self._lines + tf.range(self._lines, dtype=rows.dtype)
         tf.raw_ops.ResourceScatterUpdate(

@@ -4,13 +4,14 @@ import abc
 import copy
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tfps.errors import UserError
+from tfps.store.slot import Slot
 
 _CLIPS = ("clipnorm", "global_clipnorm", "clipvalue")
 _UNSUPPORTED = (
@@ -46,18 +47,16 @@ class UpdateRule(abc.ABC):
     Rules of equal optimizers are equal.
 
     Attributes:
-        slots: What the state that each parameter has is filled with at first, by name.
+        slots: The state that each parameter has, by name.
         fused: Whether `dense` is a single kernel of TensorFlow's, which holds the variable's and
             the slots' own locks while it runs. If not, the caller must let one `dense` at a time
             change a variable.
-        slots_add_up: Whether the slots are sums over all gradients, and no moving averages.
         clip: Which of Keras's three ways to clip gradients is asked for, "" for none.
         config: The optimizer's config; `learning_rate` is a number or a schedule.
     """
 
-    slots: Mapping[str, float]
+    slots: dict[str, Slot]
     fused: bool = False
-    slots_add_up: bool = False
     _rate_scale: tf.Tensor | None = None
 
     def __init__(self, optimizer: keras.optimizers.Optimizer):
@@ -117,6 +116,46 @@ class UpdateRule(abc.ABC):
             variable.assign(value, read_value=False)
             for variable, value in zip(variables, changed, strict=True)
         ]
+
+    def increments(
+        self, before: Sequence[tf.Tensor], after: Sequence[tf.Tensor], updates: tf.Tensor
+    ) -> list[tf.Tensor]:
+        """What updates that were made on a copy add to parameters and to each slot.
+
+        Args:
+            before: The parameters and each slot before them.
+            after: The same after them.
+            updates: How many, float32, of a shape that can be broadcast to theirs.
+        """
+        return [
+            slot.increment(old, new, updates)
+            for slot, old, new in zip(self._held, before, after, strict=True)
+        ]
+
+    def merged(
+        self, values: Sequence[tf.Tensor], increments: Sequence[tf.Tensor], updates: tf.Tensor
+    ) -> list[tf.Tensor]:
+        """What those updates make of parameters and slots that others have changed meanwhile.
+
+        Args:
+            values: The parameters and each slot as they are now.
+            increments: What `increments` returned.
+            updates: How many, as for `increments`.
+        """
+        return [
+            slot.merged(value, increment, updates)
+            for slot, value, increment in zip(self._held, values, increments, strict=True)
+        ]
+
+    @property
+    def averages(self) -> bool:
+        """Whether a slot is a moving average, so that `merged` asks how many updates there were."""
+        return any(slot.kept not in (None, 1.0) for slot in self.slots.values())
+
+    @property
+    def _held(self) -> list[Slot]:
+        """The parameter, which is a sum of changes, and its slots."""
+        return [Slot(), *self.slots.values()]
 
     @abc.abstractmethod
     def sparse(

@@ -1,0 +1,125 @@
+"""The state of a model on its ps: what no gradient changes, such as BatchNorm statistics."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.store.dense_layout import DenseLayout
+from tfps.store.mutex import Mutex
+from tfps.store.piece import Piece
+
+
+class ModelState:
+    """State variables laid end to end, whole, on one ps.
+
+    Several workers change the same state, each from the value that it pulled. Where a step makes
+    `kept * old + something` of a variable, a worker pushes the something, and the ps makes the step
+    from the value that it has: a moving average stays one, and a counter exact, however stale the
+    pull was. Of a variable for which that does not hold the ps adds a share of the difference.
+
+    Attributes:
+        is_recurrent: Whether it holds for all of them.
+        changes: Whether training changes any of them.
+    """
+
+    def __init__(
+        self,
+        layout: DenseLayout,
+        kept: Sequence[float | None],
+        changes: bool,
+        initial: np.ndarray,
+        device: str,
+    ):
+        """Creates the variable on its ps.
+
+        Args:
+            layout: The state variables, in one part.
+            kept: For each, what a step keeps of it, None where that is not known.
+            changes: Whether training changes any of them.
+            initial: Their initial values, laid end to end, float32.
+            device: Of the ps.
+        """
+        self._layout = layout
+        self._device = device
+        self.changes = changes
+        self._kept = [1.0 if part is None else part for part in kept]
+        self._is_shared = [part is None for part in kept]
+        self.is_recurrent = not any(self._is_shared)
+        self._mutex = Mutex("state", device)
+        with tf.device(device):
+            self._values = tf.Variable(initial, trainable=False)
+
+    def pull(self, after: Sequence[tf.Tensor] = ()) -> list[tf.Tensor]:
+        """Every state variable's value.
+
+        Args:
+            after: What the ps waits for before it reads.
+        """
+        if not self._layout.shapes:
+            return []
+        with tf.device(self._device), tf.control_dependencies(after):
+            values = self._values.read_value()
+        return self._layout.unflatten(values)
+
+    def increment(
+        self,
+        before: Sequence[tf.Tensor],
+        after: Sequence[tf.Tensor],
+        earlier: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """What a step adds to what it keeps of the state, `[n]`.
+
+        Args:
+            before: The state variables when it begins.
+            after: And at its end.
+            earlier: What the steps before it, of the same pull, have added together; the result is
+                then what all of them add.
+        """
+        added = [
+            tf.reshape(new - kept * old, [-1])
+            for new, old, kept in zip(after, before, self._kept, strict=True)
+        ]
+        total = tf.concat(added, 0)
+        return total if earlier is None else self._layout.each(self._kept) * earlier + total
+
+    def push(
+        self, increment: tf.Tensor, steps: int = 1, share: float | tf.Tensor = 1.0
+    ) -> tf.Operation:
+        """Makes steps from the state that the ps has.
+
+        Args:
+            increment: What `increment` returned.
+            steps: Of how many steps.
+            share: What counts of the difference of a variable that is not recurrent, scalar.
+
+        Returns:
+            The operation that writes.
+        """
+        with tf.device(self._device):
+            added = tf.identity(increment)
+            if not self.is_recurrent:
+                added *= tf.where(self._layout.each(self._is_shared), share, 1.0)
+            lock = self._mutex.lock([added])
+            with tf.control_dependencies([lock]):
+                kept = self._layout.each([part**steps for part in self._kept])
+                values = kept * self._values.read_value() + added
+            write = self._values.assign(values, read_value=False)
+            self._mutex.release(lock, [write])
+            return write
+
+    def add(self, change: tf.Tensor) -> tf.Operation:
+        """Adds a change `[n]` that is the mean of those of all who pulled this very state."""
+        with tf.device(self._device):
+            return self._values.assign_add(change, read_value=False)
+
+    def read(self) -> list[np.ndarray]:
+        """Every state variable's value, on the chief."""
+        return [value.numpy() for value in self._layout.unflatten(self._values.read_value())]
+
+    def pieces(self) -> list[Piece]:
+        """What a checkpoint holds of the state; empty for a model without any."""
+        total = self._layout.total
+        if not total:
+            return []
+        return [Piece("state", (total,), 0, total, self._device, self._values)]
