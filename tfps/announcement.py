@@ -15,6 +15,8 @@ import tensorflow as tf
 import tfps
 from tfps import whole_file
 from tfps.cluster import Cluster
+from tfps.storage import files
+from tfps.storage.files import StorageError
 
 _log = logging.getLogger(__name__)
 
@@ -65,9 +67,8 @@ class Announcement:
     def read(cls, job_dir: str, task: str) -> "Announcement | None":
         """That of a task, such as "worker 0"; None when there is none that can be read."""
         try:
-            with tf.io.gfile.GFile(_path(job_dir, task)) as file:
-                return cls(**json.load(file))
-        except (tf.errors.OpError, ValueError, TypeError):
+            return cls(**json.loads(files.read(_path(job_dir, task), patience=0.0)))
+        except (FileNotFoundError, StorageError, ValueError, TypeError):
             return None
 
     def write(self, job_dir: str, task: str) -> None:
@@ -75,10 +76,10 @@ class Announcement:
         path = _path(job_dir, task)
         text = json.dumps(dataclasses.asdict(self), indent=1) + "\n"
         try:
-            tf.io.gfile.makedirs(posixpath.dirname(path))
+            files.make_directories(posixpath.dirname(path))
             whole_file.write(path, text, str(self.incarnation))
-        except tf.errors.OpError as error:
-            _log.warning("%s cannot be written, so the chief sees no versions: %s", path, error)
+        except StorageError as error:
+            _log.warning("the chief sees no versions: %s", error)
 
 
 def _path(job_dir: str, task: str) -> str:

@@ -2,7 +2,7 @@
 
 import posixpath
 
-import tensorflow as tf
+from tfps.storage import files
 
 
 class Departures:
@@ -16,26 +16,27 @@ class Departures:
 
     def announce(self, ps: str) -> None:
         """Says that a ps, such as "ps 0", will go."""
-        tf.io.gfile.makedirs(self._path)
-        with tf.io.gfile.GFile(self._file(ps), "w") as file:
-            file.write("")
+        files.make_directories(self._path)
+        files.write(self._file(ps), b"")
 
     def withdraw(self, ps: str) -> None:
         """Lets a ps go: its parameters are saved."""
-        try:
-            tf.io.gfile.remove(self._file(ps))
-        except tf.errors.NotFoundError:  # the ps itself did, when it began anew
-            return
+        files.remove(self._file(ps))  # unless the ps itself did, when it began anew
 
     def is_announced(self, ps: str) -> bool:
         """Whether a ps has said that it will go, and waits."""
-        return bool(tf.io.gfile.exists(self._file(ps)))
+        return files.exists(self._file(ps))
 
     def announced(self) -> list[str]:
-        """All that have."""
-        if not tf.io.gfile.isdir(self._path):
+        """All that have, asked of the storage once.
+
+        Raises:
+            StorageError: If it does not answer.
+        """
+        try:
+            names = files.names(self._path, patience=0.0)
+        except FileNotFoundError:
             return []
-        names = sorted(name.rstrip("/") for name in tf.io.gfile.listdir(self._path))
         return [name.replace("-", " ") for name in names]
 
     def _file(self, ps: str) -> str:

@@ -2,17 +2,18 @@
 
 import dataclasses
 import json
+import logging
 import posixpath
 import re
 from collections.abc import Callable
 from typing import Any
 
-import tensorflow as tf
-
 from tfps import whole_file
 from tfps.errors import UserError
+from tfps.storage import files
 
 FORMAT = 1
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,35 +45,43 @@ class Evaluation:
 class Evaluations:
     """A job's evaluations, one file each, named by the checkpoint.
 
-    A file appears in one piece, and stays when its checkpoint is deleted.
+    A file appears in one piece, and stays when its checkpoint is deleted. One that is empty or cut
+    off, as a power cut can leave it, is none: its checkpoint counts as not evaluated.
     """
 
     def __init__(self, job_dir: str):
         self._path = posixpath.join(job_dir, "evaluations")
         self._known: dict[str, Evaluation] = {}  # read or written before
+        self._damaged: set[str] = set()  # that were told of
 
     def write(self, evaluation: Evaluation) -> None:
-        """Adds an evaluation, in place of one of the same checkpoint."""
-        tf.io.gfile.makedirs(self._path)
+        """Adds an evaluation, in place of one of the same checkpoint.
+
+        Raises:
+            StorageError: If it cannot be written.
+        """
+        files.make_directories(self._path)
         data = {"format": FORMAT, **dataclasses.asdict(evaluation)}
         whole_file.write(self._file(evaluation.checkpoint), json.dumps(data, indent=1) + "\n")
         self._known[evaluation.checkpoint] = evaluation
 
     def checkpoints(self) -> list[str]:
-        """Names of the checkpoints that have one, in the order of the training."""
-        if not tf.io.gfile.isdir(self._path):
-            return []
-        found = [re.fullmatch(r"(.+)\.json", name) for name in tf.io.gfile.listdir(self._path)]
-        return sorted(match[1] for match in found if match)
+        """Names of the checkpoints that have one, in the order of the training.
+
+        Raises:
+            UserError: If another version of tfps wrote one.
+            StorageError: If the storage does not answer.
+        """
+        return [evaluation.checkpoint for evaluation in self.all()]
 
     def all(self) -> list[Evaluation]:
         """Every evaluation, in the order of the training; each file is read once.
 
         Raises:
-            UserError: If a file is not an evaluation.
+            UserError: If another version of tfps wrote one.
+            StorageError: If the storage does not answer.
         """
-        names = self.checkpoints()
-        found = {name: self._known.get(name) or self._read(name) for name in names}
+        found = {name: self._known.get(name) or self._read(name) for name in self._files()}
         self._known = {name: evaluation for name, evaluation in found.items() if evaluation}
         return list(self._known.values())
 
@@ -86,26 +95,41 @@ class Evaluations:
             How many.
 
         Raises:
-            UserError: If a file is not an evaluation.
+            UserError: If another version of tfps wrote one.
+            StorageError: If the storage does not answer.
         """
         stale = [evaluation.checkpoint for evaluation in self.all() if is_stale(evaluation)]
         for checkpoint in stale:
-            tf.io.gfile.remove(self._file(checkpoint))
+            files.remove(self._file(checkpoint))
             del self._known[checkpoint]
         return len(stale)
 
+    def _files(self) -> list[str]:
+        """Names of the checkpoints that have a file, in the order of the training."""
+        try:
+            names = files.names(self._path)
+        except FileNotFoundError:
+            return []
+        found = [re.fullmatch(r"(.+)\.json", name) for name in names]
+        return sorted(match[1] for match in found if match)
+
     def _read(self, checkpoint: str) -> Evaluation | None:
-        """The evaluation of a checkpoint; None if another task has just deleted it."""
+        """The evaluation of a checkpoint; None if the file is damaged, or was just deleted."""
         path = self._file(checkpoint)
         try:
-            with tf.io.gfile.GFile(path) as file:
-                data = json.load(file)
+            data = json.loads(files.read(path))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            if checkpoint not in self._damaged:
+                self._damaged.add(checkpoint)
+                _log.warning("%s is empty or damaged and counts as none: %s", path, error)
+            return None
+        try:
             if data.pop("format") != FORMAT:
                 raise ValueError("another format")
             return Evaluation(**data)
-        except tf.errors.NotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError, AttributeError, tf.errors.OpError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(
                 f"{path} is not an evaluation of this version ({error}); delete it"
             ) from None

@@ -13,6 +13,7 @@ from tfps.data import examples
 from tfps.model import StatelessModel
 from tfps.model_inputs import model_inputs
 from tfps.named_predictions import named_predictions
+from tfps.storage import files
 from tfps.storage.cloud_path import is_cloud
 from tfps.store.parameter_store import ParameterStore
 from tfps.task import Task
@@ -36,6 +37,9 @@ def export(task: Task, model: StatelessModel, store: ParameterStore, path: str) 
         model: Its model, whose parameters the store holds.
         store: The parameters.
         path: Directory to write. One that exists is replaced once the new one is whole.
+
+    Raises:
+        StorageError: If it cannot be written.
     """
     trained = _load(task, model.seed, _values(model, store))
     features = task.features()
@@ -58,18 +62,21 @@ def export(task: Task, model: StatelessModel, store: ParameterStore, path: str) 
     # A directory on gs:// cannot be renamed in one piece: there it is written in place, and the
     # schema, written last, makes it a model.
     temporary = path if is_cloud(path) else f"{path}.tmp"
-    if tf.io.gfile.exists(temporary):
-        tf.io.gfile.rmtree(temporary)
-    tf.saved_model.save(
-        module,
-        temporary,
-        signatures={
-            "serving_default": serve_features.get_concrete_function(**specs),
-            "serving_examples": serve_examples,
-        },
-    )
+    files.remove_tree(temporary)
+    try:
+        tf.saved_model.save(
+            module,
+            temporary,
+            signatures={
+                "serving_default": serve_features.get_concrete_function(**specs),
+                "serving_examples": serve_examples,
+            },
+        )
+    except (OSError, tf.errors.OpError) as error:
+        raise files.explain(error, "written", temporary) from None
     _write_schema(task, temporary)
     if temporary != path:
+        files.sync_tree(temporary)
         _replace(path, temporary)
 
 
@@ -95,13 +102,12 @@ def _load(task: Task, seed: int, values: dict[str, np.ndarray]) -> keras.Model:
 def _replace(path: str, new: str) -> None:
     """Puts a directory in another's place: two renamings, since no single one replaces it."""
     old = f"{path}.old"
-    if tf.io.gfile.exists(old):
-        tf.io.gfile.rmtree(old)
-    if tf.io.gfile.exists(path):
-        tf.io.gfile.rename(path, old)
-    tf.io.gfile.rename(new, path)
-    if tf.io.gfile.exists(old):
-        tf.io.gfile.rmtree(old)
+    files.remove_tree(old)
+    if files.exists(path):
+        files.rename(path, old)
+    files.rename(new, path)
+    files.sync([posixpath.dirname(path)])
+    files.remove_tree(old)
 
 
 def _write_schema(task: Task, path: str) -> None:
@@ -110,5 +116,5 @@ def _write_schema(task: Task, path: str) -> None:
         "features": [feature.schema() for feature in task.features()],
         "labels": [label.schema() for label in task.labels()],
     }
-    with tf.io.gfile.GFile(posixpath.join(path, SCHEMA_FILE), "w") as file:
-        file.write(json.dumps(schema, indent=1) + "\n")
+    text = json.dumps(schema, indent=1) + "\n"
+    files.write(posixpath.join(path, SCHEMA_FILE), text.encode())

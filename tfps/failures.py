@@ -1,5 +1,6 @@
 """Tells a person what an error of TensorFlow's runtime means."""
 
+import os
 import re
 from collections.abc import Callable, Sequence
 
@@ -8,6 +9,8 @@ import tensorflow as tf
 from tfps.data import bad_record
 from tfps.data.bad_record import BadRecord
 from tfps.errors import LostPsError, RunError, UserError
+from tfps.storage import files
+from tfps.storage.files import StorageError
 
 _PS = re.compile(r"/job:ps/replica:0/task:(\d+)")
 # Lines with which TensorFlow tells where in a graph an error arose, before it tells the error.
@@ -23,6 +26,8 @@ _WRAPPING = re.compile(
 _OF_RECORDS = (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.InvalidArgumentError)
 # Of TensorFlow's gs:// client, in an error of the same kinds as that of a lost task.
 _STORAGE_GAVE_UP = "retry attempts failed"
+# Of its local files, as the operating system words them.
+_STORAGE_ERRORS = tuple(f"; {os.strerror(number)}" for number in files.PASSING)
 _ASSERTION = re.compile(r"^assertion failed: \[(.*)\]$")
 
 
@@ -84,7 +89,7 @@ def _unreadable(error: tf.errors.OpError, doing: str, path: str, text: str) -> E
             f"{doing}: the worker may not read shard {path} ({text}); give its account "
             "roles/storage.objectViewer on the bucket"
         )
-    if _STORAGE_GAVE_UP in text:
+    if _STORAGE_GAVE_UP in text or text.endswith(_STORAGE_ERRORS):
         return RunError(
             f"{doing}: shard {path} cannot be read ({text}); when the storage answers again, the "
             "same command goes on from the last checkpoint"
@@ -110,9 +115,9 @@ def lost_ps(names: str) -> LostPsError:
 def _absence(path: str) -> str:
     """What to say of a shard that a worker did not find."""
     try:
-        is_there = tf.io.gfile.exists(path)
-    except tf.errors.OpError:
-        is_there = False
+        is_there = files.exists(path)
+    except StorageError as error:
+        return f"was not there for the worker, and the chief sees as little: {error}"
     if is_there:
         return "is there for the chief, but not for the worker; every task must see the same files"
     return "has vanished since the run began; put it back and start the run again to go on"

@@ -6,11 +6,12 @@ import posixpath
 import socket
 import time
 import uuid
-
-import tensorflow as tf
+from typing import Any
 
 from tfps import whole_file
 from tfps.errors import RunError
+from tfps.storage import files
+from tfps.storage.patience import Patience
 
 FILE = "chief.json"
 
@@ -24,12 +25,15 @@ class Fence:
 
     The file is looked at before each write of what counts: a chief that was cut off from the
     platform which replaced it, and comes back, neither commits a checkpoint nor changes the report.
+    What it had prepared to commit when it was stopped, the new chief takes away from it: see
+    `commit_marker`.
     """
 
     def __init__(self, job_dir: str):
         """Takes the job_dir over from whichever chief had it."""
         self._path = posixpath.join(job_dir, FILE)
         self._token = str(uuid.uuid4())
+        self._patience = Patience()
         holder = {
             "token": self._token,
             "host": socket.gethostname(),
@@ -41,14 +45,33 @@ class Fence:
     def check(self) -> None:
         """Does nothing while the job_dir is this chief's.
 
+        While the storage does not answer, its last answer holds, as long as `Patience` does.
+
         Raises:
             SupersededError: If another chief has taken it over.
+            StorageError: If the storage has not answered for too long, or cannot be asked.
         """
+        own = {"token": self._token}
+        self._compare(self._patience.ask(lambda: self._holder(0.0), own))
+
+    def confirm(self) -> None:
+        """As `check`, but waits for an answer: for what must not be done on an old one.
+
+        Raises:
+            SupersededError: If another chief has taken it over.
+            StorageError: If the storage does not answer.
+        """
+        self._compare(self._holder())
+
+    def _holder(self, patience: float | None = None) -> dict[str, Any]:
+        """What the file says of the chief that came last; nothing if it tells of none."""
         try:
-            with tf.io.gfile.GFile(self._path) as file:
-                holder = json.load(file)
-        except (ValueError, tf.errors.NotFoundError):
-            holder = {}
+            holder = json.loads(files.read(self._path, patience))
+        except (ValueError, FileNotFoundError):
+            return {}
+        return holder if isinstance(holder, dict) else {}
+
+    def _compare(self, holder: dict[str, Any]) -> None:
         if holder.get("token") == self._token:
             return
         other = "process {process} at {host}, since {since}".format_map(

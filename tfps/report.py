@@ -1,18 +1,19 @@
 """`JOB_DIR/report.json`: what a run did. `docs/report.md` documents every field."""
 
 import json
+import logging
 import posixpath
 from typing import Any
-
-import tensorflow as tf
 
 from tfps import whole_file
 from tfps.errors import UserError
 from tfps.fence import Fence
+from tfps.storage import files
 
 FILE = "report.json"
 FORMAT = 2
 RUNNING, FINISHED, FAILED, INTERRUPTED = "running", "finished", "failed", "interrupted"
+_log = logging.getLogger(__name__)
 
 
 class Report:
@@ -28,6 +29,7 @@ class Report:
 
         Raises:
             SupersededError: If the job_dir is another chief's by now.
+            StorageError: If it cannot be written.
         """
         self._fence.check()
         self._fields.update(fields)
@@ -40,27 +42,36 @@ def reopen(job_dir: str) -> None:
     For tasks that ask so before the new chief has all that a report of its own holds.
 
     Raises:
-        UserError: If the file is not a report.
+        UserError: If another version of tfps wrote the report.
+        StorageError: If it cannot be read or written.
     """
     fields = read(job_dir)
     if fields is not None and fields["status"] != RUNNING:
         _write(job_dir, {**fields, "status": RUNNING})
 
 
-def read(job_dir: str) -> dict[str, Any] | None:
+def read(job_dir: str, patience: float | None = None) -> dict[str, Any] | None:
     """The report of a job, None when it has none yet.
 
+    A file that is empty or cut off, as a power cut can leave it, is none: the next run writes it
+    anew, and nothing depends on the old one.
+
+    Args:
+        job_dir: The job's.
+        patience: As of `files.read`.
+
     Raises:
-        UserError: If the file is not a report.
+        UserError: If another version of tfps wrote it.
+        StorageError: If the storage does not answer.
     """
     path = posixpath.join(job_dir, FILE)
-    if not tf.io.gfile.exists(path):
-        return None
     try:
-        with tf.io.gfile.GFile(path) as file:
-            fields = json.load(file)
+        fields = json.loads(files.read(path, patience))
+    except FileNotFoundError:
+        return None
     except ValueError as error:
-        raise UserError(f"{path} is not a report ({error}); delete it") from None
+        _log.warning("%s is empty or damaged and counts as none: %s", path, error)
+        return None
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise UserError(f"{path} is not a report of this version; delete it")
     return fields

@@ -18,6 +18,7 @@ from tfps.errors import RunError
 from tfps.own_port import port_error, refuse_taken_port
 from tfps.reachability import Reachability
 from tfps.server_identity import ServerIdentity
+from tfps.storage.files import StorageError
 from tfps.task_watch import PROBE_SECONDS
 
 # A running closure keeps one thread waiting; with a single one nothing would move.
@@ -144,9 +145,9 @@ def wait_for_end_of_chief(
 def is_done(job_dir: str) -> bool:
     """Whether the job's report says that its chief will do no more."""
     try:
-        fields = report.read(job_dir)
-    except tf.errors.OpError as error:
-        _log.warning("the report in --job_dir=%s cannot be read: %s", job_dir, error.message)
+        fields = report.read(job_dir, patience=0.0)
+    except StorageError as error:
+        _log.warning("%s", error)
         return False
     return fields is not None and fields["status"] != report.RUNNING
 

@@ -1,10 +1,10 @@
 """Writes files that appear under their names once they are whole."""
 
-import tensorflow as tf
+from tfps.storage import files
 
 
 def write(path: str, content: str | bytes, suffix: str = "tmp") -> None:
-    """Writes a file, in place of one that is there.
+    """Writes a file, in place of one that is there; after a power cut it is whole, or the old one.
 
     Args:
         path: Of the file, local or `gs://`.
@@ -13,9 +13,7 @@ def write(path: str, content: str | bytes, suffix: str = "tmp") -> None:
             that may write it at the same time.
 
     Raises:
-        tf.errors.OpError: If it cannot be written.
+        StorageError: If it cannot be written.
     """
-    temporary = f"{path}.{suffix}"
-    with tf.io.gfile.GFile(temporary, "wb") as file:
-        file.write(content)
-    tf.io.gfile.rename(temporary, path, overwrite=True)
+    whole = content.encode() if isinstance(content, str) else content
+    files.write_whole(path, whole, f"{path}.{suffix}")

@@ -10,6 +10,7 @@ from tfps.departures import Departures
 from tfps.fence import Fence
 from tfps.recoveries import Recoveries
 from tfps.report import Report
+from tfps.storage.patience import Patience
 from tfps.task_watch import TaskWatch
 from trainer.interruption import Interruption
 from trainer.trial import Trial
@@ -50,18 +51,20 @@ class ChiefState:
     leaving: list[str] = dataclasses.field(default_factory=list)
     change_of_workers: str = ""
     _looked: float = 0.0
+    _patience: Patience = dataclasses.field(default_factory=Patience)
 
     def is_asked_to_save(self) -> bool:
         """Whether a signal has arrived, a ps is about to go, or a worker comes or is given up.
 
         Raises:
             SupersededError: If the job_dir is another chief's by now.
+            StorageError: If the storage has not answered for too long.
         """
         now = time.monotonic()
         if now - self._looked > _LOOK_SECONDS:
             self._looked = now
             self.fence.check()
-            self.leaving = self.departures.announced()
+            self.leaving = self._patience.ask(self.departures.announced, self.leaving)
             self.change_of_workers = self._arrivals() or self._overdue()
         return self.interruption.is_requested or bool(self.leaving or self.change_of_workers)
 

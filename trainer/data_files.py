@@ -5,6 +5,7 @@ import posixpath
 import tensorflow as tf
 
 from tfps.errors import UserError
+from tfps.storage import files
 
 
 def find(data: str, flag: str) -> list[str]:
@@ -17,17 +18,17 @@ def find(data: str, flag: str) -> list[str]:
     Raises:
         UserError: If there is no such file, or one of them is a directory.
     """
-    if tf.io.gfile.isdir(data):
+    if files.is_directory(data):
         raise UserError(f"{flag}={data} is a directory; name files")
-    if tf.io.gfile.exists(data):
+    if files.exists(data):
         return [data]
-    files = sorted(tf.io.gfile.glob(data)) if any(sign in data for sign in "*?[") else []
-    if not files:
+    found = sorted(tf.io.gfile.glob(data)) if any(sign in data for sign in "*?[") else []
+    if not found:
         raise UserError(f"{flag}={data}: no such file")
-    directories = [path for path in files if tf.io.gfile.isdir(path)]
+    directories = [path for path in found if files.is_directory(path)]
     if directories:
         raise UserError(f"{flag}={data}: {directories[0]} is a directory; name files only")
-    return files
+    return found
 
 
 def find_records(data: str, flag: str) -> list[str]:
@@ -40,14 +41,14 @@ def find_records(data: str, flag: str) -> list[str]:
     Raises:
         UserError: If there are none.
     """
-    if not tf.io.gfile.isdir(data):
+    if not files.is_directory(data):
         return find(data, flag)
-    names = sorted(name for name in tf.io.gfile.listdir(data) if ".tfrecord" in name)
+    names = [name for name in files.names(data) if ".tfrecord" in name]
     paths = [posixpath.join(data, name) for name in names]
-    files = [path for path in paths if not tf.io.gfile.isdir(path)]
-    if not files:
+    found = [path for path in paths if not files.is_directory(path)]
+    if not found:
         raise UserError(
             f"{flag}={data} holds no file with .tfrecord in its name; name the files with a glob, "
             f"such as {flag}='{posixpath.join(data, 'part-*')}'"
         )
-    return files
+    return found

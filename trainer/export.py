@@ -11,7 +11,6 @@ import trainer.quiet_tensorflow  # noqa: F401 - it loads TensorFlow  # isort: sk
 import posixpath
 import sys
 
-import tensorflow as tf
 from absl import flags, logging
 
 from tfps import config, overrides
@@ -23,9 +22,9 @@ from tfps.checkpoint.retention import Retention
 from tfps.errors import UserError
 from tfps.experiment import Experiment
 from tfps.export import export
-from tfps.failures import first_line
 from tfps.model import StatelessModel
-from tfps.storage import preflight
+from tfps.storage import files, preflight
+from tfps.storage.files import StorageError
 from tfps.storage.preflight import Use
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.rules import Rules
@@ -62,8 +61,8 @@ def export_checkpoint(experiment: Experiment, checkpoint: Checkpoint, output: st
         ) from None
     try:
         export(task, model, store, output)
-    except tf.errors.OpError as error:
-        raise UserError(f"--output={output} cannot be written: {first_line(error)}") from None
+    except StorageError as error:
+        raise UserError(f"--output={output}: {error}") from None
 
 
 def main() -> None:
@@ -73,7 +72,7 @@ def main() -> None:
     preflight.check(
         [Use("--checkpoint", values.checkpoint), Use("--output", values.output, writes=True)]
     )
-    if tf.io.gfile.exists(values.output) and not values.overwrite:
+    if files.exists(values.output) and not values.overwrite:
         raise UserError(f"--output={values.output} exists; name another, or say --overwrite")
     experiment = overrides.apply(config.load(values.config), values.set)
     checkpoint = named_checkpoint(values.checkpoint)

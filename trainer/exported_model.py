@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfps import signature_inputs
 from tfps.errors import RunError, UserError
 from tfps.feature import Feature
+from tfps.storage import files
 
 SCHEMA_FILE = "schema.json"
 FORMAT = 2
@@ -133,16 +134,16 @@ class ExportedModel:
 def _schema(directory: str) -> dict[str, Any]:
     """Content of the schema file, after a look at what else the directory must hold."""
     where = f"--model={directory}"
-    if not tf.io.gfile.isdir(directory):
-        state = "is a file" if tf.io.gfile.exists(directory) else "does not exist"
+    if not files.is_directory(directory):
+        state = "is a file" if files.exists(directory) else "does not exist"
         raise UserError(f"{where} {state}; name the export directory of a trained job")
-    if not tf.io.gfile.exists(posixpath.join(directory, "saved_model.pb")):
+    if not files.exists(posixpath.join(directory, "saved_model.pb")):
         raise UserError(
             f"{where} is not a SavedModel (it has no saved_model.pb); name the export directory "
             "of a trained job"
         )
     path = posixpath.join(directory, SCHEMA_FILE)
-    if not tf.io.gfile.exists(path):
+    if not files.exists(path):
         raise UserError(f"{where} has no {SCHEMA_FILE}, so its inputs are not known; {_MEND}")
     with tf.io.gfile.GFile(path, "rb") as file:
         text = file.read().decode("utf-8", errors="replace")

@@ -25,7 +25,7 @@ from tfps.data.manifest import Manifest
 from tfps.data.record_index import STRIDE, RecordIndex
 from tfps.errors import UserError
 from tfps.experiment import Experiment
-from tfps.storage import preflight
+from tfps.storage import files, preflight
 from tfps.storage.preflight import Use
 from trainer import data_files, entry, shard_scan
 from trainer.shard_scan import ShardScan
@@ -56,7 +56,7 @@ def index(
     try:
         paths = data_files.find_records(data, "--data")
         directory = _directory(paths, data)
-        if tf.io.gfile.exists(posixpath.join(directory, manifest.FILE)) and not overwrite:
+        if files.exists(posixpath.join(directory, manifest.FILE)) and not overwrite:
             raise UserError(
                 f"--data={data} is a dataset already; say --overwrite to write its index and "
                 "manifest again"

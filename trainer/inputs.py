@@ -4,12 +4,12 @@ import posixpath
 import zlib
 from typing import Any
 
-import tensorflow as tf
-
 from tfps.data import manifest as manifests
 from tfps.data import schema
 from tfps.data.manifest import Manifest
 from tfps.errors import UserError
+from tfps.storage import files
+from tfps.storage.files import StorageError
 from tfps.task import Task
 
 
@@ -56,12 +56,11 @@ def check_writable(job_dir: str, task: str) -> None:
     """
     probe = posixpath.join(job_dir, f".writable-{task}")
     try:
-        tf.io.gfile.makedirs(job_dir)
-        with tf.io.gfile.GFile(probe, "w") as file:
-            file.write("")
-        tf.io.gfile.remove(probe)
-    except tf.errors.OpError as error:
+        files.make_directories(job_dir)
+        files.write(probe, b"")
+        files.remove(probe)
+    except StorageError as error:
         raise UserError(
-            f"--job_dir={job_dir} cannot be written ({error.message}); name a directory that every "
+            f"--job_dir={job_dir} cannot be written ({error}); name a directory that every "
             "task can write"
         ) from None

@@ -25,7 +25,7 @@ from tfps.data.record_index import STRIDE
 from tfps.data.record_scan import scan
 from tfps.errors import EXIT_OK, EXIT_USER, UserError
 from tfps.feature import Feature
-from tfps.storage import preflight
+from tfps.storage import files, preflight
 from tfps.storage.preflight import Use
 from trainer import data_files, entry, inspection_text, shard_scan
 from trainer.shard_scan import ShardScan
@@ -64,7 +64,7 @@ def inspect(data: str, processes: int) -> Inspection:
     problems: list[str] = []
     dataset = None
     try:
-        if tf.io.gfile.exists(posixpath.join(data, manifest.FILE)):
+        if files.exists(posixpath.join(data, manifest.FILE)):
             try:
                 dataset = manifest.read(data)
             except UserError as error:  # what it says is shown with what the files hold

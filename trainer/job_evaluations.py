@@ -4,14 +4,13 @@ import logging
 import posixpath
 import time
 
-import tensorflow as tf
-
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.early_stopping import EarlyStopping
 from tfps.errors import UserError
 from tfps.evaluations import Evaluation, Evaluations
 from tfps.export import EXPORT_BEST
 from tfps.report import Report
+from tfps.storage import files
 from trainer.engine import Engine
 from trainer.inputs import identity
 from trainer.trial import Trial
@@ -47,7 +46,8 @@ class JobEvaluations:
             trial: Whose metrics these are, if the job is one of tuning.
 
         Raises:
-            UserError: If the file of an evaluation cannot be read.
+            UserError: If another version of tfps wrote an evaluation.
+            StorageError: If the storage does not answer.
         """
         inputs = engine.inputs
         self.reason_to_stop: str | None = None
@@ -105,7 +105,7 @@ class JobEvaluations:
             )
             self._evaluate(checkpoint)
         path = posixpath.join(self._engine.inputs.job_dir, EXPORT_BEST)
-        if tf.io.gfile.exists(path):
+        if files.exists(path):
             self._report.write(export_best=path)
 
     def _forget_stale(self, resumed: Checkpoint | None) -> None:

@@ -33,7 +33,7 @@ from tqdm import tqdm
 from tfps import config, metrics, overrides
 from tfps.data.rows import RowFormat
 from tfps.errors import UserError
-from tfps.storage import preflight
+from tfps.storage import files, preflight
 from tfps.storage.preflight import Use
 from trainer import entry
 from trainer.exported_model import ExportedModel
@@ -67,9 +67,9 @@ class _Output:
         self._overwrite = overwrite
         self._has_header = False
         try:
-            if tf.io.gfile.isdir(path):
+            if files.is_directory(path):
                 raise UserError(f"--output={path} is a directory; name a file")
-            if tf.io.gfile.exists(path) and not overwrite:
+            if files.exists(path) and not overwrite:
                 raise UserError(f"--output={path} exists; name another, or say --overwrite")
             self._file = tf.io.gfile.GFile(self._partial, "w")
             self._file.write("")  # the file is opened by the first write

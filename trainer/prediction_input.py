@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfps.data import manifest, record_scan
 from tfps.data.rows import RowFormat
 from tfps.errors import UserError
+from tfps.storage import files
 from trainer import data_files
 from trainer.exported_model import ExportedModel
 from trainer.prediction_rows import PredictionRows
@@ -93,7 +94,7 @@ class PredictionInput:
 
 def _format(data: str) -> str:
     """The format of what is named: "dataset", "tfrecord" or "csv"."""
-    if tf.io.gfile.isdir(data):
+    if files.is_directory(data):
         return "dataset"
     found = {".tfrecord" in posixpath.basename(path) for path in data_files.find(data, "--data")}
     if len(found) > 1:

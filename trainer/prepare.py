@@ -27,7 +27,7 @@ from tfps.data.row_block import row_blocks
 from tfps.data.rows import RowFormat
 from tfps.errors import UserError
 from tfps.experiment import Experiment
-from tfps.storage import preflight
+from tfps.storage import files, preflight
 from tfps.storage.preflight import Use
 from trainer import entry, row_encoding
 from trainer.processes import Processes, worthwhile
@@ -117,7 +117,7 @@ def _blocks(inputs: Sequence[str], row_format: RowFormat) -> Iterator[Block]:
 
 def _size(inputs: Sequence[str]) -> int:
     """Bytes of all files; those that are missing are refused when it is their turn."""
-    return sum(tf.io.gfile.stat(path).length for path in inputs if tf.io.gfile.exists(path))
+    return sum(tf.io.gfile.stat(path).length for path in inputs if files.exists(path))
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ import dataclasses
 import gc
 import logging
 import os
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
@@ -19,6 +19,7 @@ from tfps.fence import Fence, SupersededError
 from tfps.reachability import Reachability
 from tfps.replica_group import LostReplicaError
 from tfps.report import FAILED, INTERRUPTED, Report, reopen
+from tfps.storage.files import StorageError
 from tfps.task_watch import TaskWatch
 from trainer.chief_state import ChiefState
 from trainer.handover import Handover
@@ -139,16 +140,24 @@ def run(
             display.hide()
             _prepare_to_go_on(lost, cluster, options, state)
     except Interrupted:
-        report.write(status=INTERRUPTED, **state.fields())
+        _tell_of_end(report, status=INTERRUPTED, **state.fields())
         raise
     except SupersededError:
         raise
     except Exception as error:
-        report.write(status=FAILED, error=str(error), **state.fields())
+        _tell_of_end(report, status=FAILED, error=str(error), **state.fields())
         raise
     finally:
         watch.stop()
         guard.stop()
+
+
+def _tell_of_end(report: Report, **fields: Any) -> None:
+    """Writes the report of a run that ends for a reason of its own, which is the one to show."""
+    try:
+        report.write(**fields)
+    except StorageError as error:
+        _log.warning("the report does not tell of the end: %s", error)
 
 
 def _train(

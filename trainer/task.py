@@ -19,7 +19,7 @@ from absl import flags
 
 from tfps.cluster import Cluster, decode
 from tfps.errors import EXIT_OK, EXIT_RUN, UserError
-from tfps.storage import settings
+from tfps.storage import directories, settings
 from trainer import entry, experiment_flags, field_flags, limit_flags, terminal
 from trainer.job_paths import JobPaths
 from trainer.platform import Platform
@@ -110,7 +110,7 @@ def _default_log(cluster: Cluster) -> str | None:
         return None
     log = posixpath.join(_FLAGS.job_dir, "logs", "chief-0.log")
     try:
-        os.makedirs(posixpath.dirname(log), exist_ok=True)
+        directories.make(posixpath.dirname(log))
         open(log, "a").close()
     except OSError as error:
         raise UserError(

@@ -196,7 +196,7 @@ class Training:
         data, counts = self._inputs.data, self._counts()
 
         def may_commit() -> None:
-            self._state.fence.check()
+            self._state.fence.confirm()
             shard_files.refuse_replaced(data.directory, data.shards)
 
         def tell(checkpoint: Checkpoint) -> None:

@@ -21,7 +21,9 @@ from tfps.checkpoint.retention import Retention
 from tfps.errors import RunError, UserError
 from tfps.evaluations import Evaluations
 from tfps.failures import first_line, lost_ps_behind
+from tfps.storage import files
 from tfps.storage.cloud_path import is_cloud
+from tfps.storage.files import StorageError
 from tfps.store.parameter_store import ParameterStore
 
 _NAME = re.compile(r"\d{12}-\d{6}(-\d{12})?")
@@ -54,29 +56,26 @@ class CheckpointDirectory:
         Args:
             draft: Which state to save.
             writer: Of the parameters in this state; nothing may be changing what it writes.
-            before_commit: Called when all but the marker is written; may raise to have none.
+            before_commit: Called when all is on the disk and the marker prepared; may raise to have
+                no checkpoint.
 
         Returns:
             The checkpoint; where this state is saved already, the one that is.
 
         Raises:
-            RunError: If it cannot be written.
+            RunError: If it cannot be written, or another chief has begun meanwhile.
         """
         path = posixpath.join(self._path, draft.name)
         with _explained(
             f"checkpoint {path} cannot be written",
             "is --job_dir full, or not writable for every ps? The checkpoint before it counts",
         ):
-            if commit_marker.is_in(path):
-                # What is damaged is written again.
-                with contextlib.suppress(Damage):
-                    return _checked(path)
-            if tf.io.gfile.exists(path):
-                tf.io.gfile.rmtree(path)
-            tf.io.gfile.makedirs(path)
+            if saved := self._saved(path):
+                return saved
+            files.make_directories(path)
             writer.write(path, draft.increment)
-            before_commit()
-            files = PartFile.all_in(path)
+            parts = PartFile.all_in(path)
+            files.sync([*(posixpath.join(path, part.name) for part in parts), path])
             checkpoint = Checkpoint(
                 path,
                 draft.steps,
@@ -85,9 +84,11 @@ class CheckpointDirectory:
                 draft.signature,
                 draft.increment,
                 time.time(),
-                files,
+                parts,
             )
-            commit_marker.write(checkpoint)
+            prepared = commit_marker.prepare(checkpoint)
+            before_commit()
+            commit_marker.commit(prepared)
         with _explained(
             f"old checkpoints in {self._path} cannot be deleted", f"{path} is there and counts"
         ):
@@ -118,7 +119,7 @@ class CheckpointDirectory:
         path = posixpath.join(self._path, name)
         try:
             return commit_marker.read(path)
-        except tf.errors.NotFoundError:
+        except FileNotFoundError:
             return None
         except Damage as damage:
             raise RunError(f"checkpoint {path} is damaged: {damage}; delete it") from None
@@ -187,11 +188,33 @@ class CheckpointDirectory:
         return None, wrong
 
     def delete_uncommitted(self) -> None:
-        """Deletes what saves that were cut off left behind."""
+        """Deletes what saves that were cut off left behind, of this job's earlier chiefs.
+
+        None of them can commit anything once this returns. What may be committed is not deleted.
+
+        Raises:
+            StorageError: If the storage does not say what is committed.
+        """
         for path in self._directories():
-            if not commit_marker.is_in(path):
-                _log.warning("deleting the unfinished checkpoint %s", path)
-                tf.io.gfile.rmtree(path)
+            self._delete_unless_committed(path)
+
+    def _saved(self, path: str) -> Checkpoint | None:
+        """The checkpoint that is at a path already; there is nothing any more if there is none."""
+        if not files.exists(path) or self._delete_unless_committed(path):
+            return None
+        try:
+            return _checked(path)
+        except Damage as damage:  # it is written again
+            self._set_aside({path: str(damage)})
+            return None
+
+    def _delete_unless_committed(self, path: str) -> bool:
+        """Deletes a directory that is certainly no checkpoint; whether it was none."""
+        if not commit_marker.forbid(path):
+            return False
+        _log.warning("deleting the unfinished checkpoint %s", path)
+        files.remove_tree(path)
+        return True
 
     def _delete_old(self) -> None:
         found = self._readable()
@@ -207,7 +230,7 @@ class CheckpointDirectory:
         for path in reversed([path for path in found if path not in stay]):
             # The marker first: a half-deleted directory must not look like a checkpoint.
             commit_marker.remove(path)
-            tf.io.gfile.rmtree(path)
+            files.remove_tree(path)
             del self._known[path]
 
     def _readable(self) -> dict[str, Checkpoint]:
@@ -216,6 +239,8 @@ class CheckpointDirectory:
         for path in self._committed():
             try:
                 found[path] = self._known.get(path) or commit_marker.read(path)
+            except FileNotFoundError as error:  # it was there a moment ago
+                raise files.explain(error, "read", path) from None
             except Damage as damage:
                 _log.warning("checkpoint %s is damaged and is not deleted: %s", path, damage)
         self._known = dict(found)
@@ -224,16 +249,17 @@ class CheckpointDirectory:
     def _set_aside(self, paths: Mapping[str, str]) -> None:
         for path in paths:
             names = (f"{path}.damaged-{number}" for number in itertools.count(1))
-            target = next(name for name in names if not tf.io.gfile.exists(name))
+            target = next(name for name in names if not files.exists(name))
             _log.warning("keeping the damaged checkpoint %s as %s", path, target)
             with _explained(f"{path} cannot be renamed to {target}", "rename or delete it"):
                 _move(path, target)
 
     def _directories(self, names: re.Pattern[str] = _NAME) -> list[str]:
         """Directories with such names, oldest checkpoint first."""
-        if not tf.io.gfile.isdir(self._path):
+        try:
+            found = files.names(self._path)
+        except FileNotFoundError:
             return []
-        found = sorted(name.rstrip("/") for name in tf.io.gfile.listdir(self._path))
         return [posixpath.join(self._path, name) for name in found if names.fullmatch(name)]
 
     def _committed(self) -> list[str]:
@@ -246,9 +272,18 @@ _GO_ON = "when the storage answers again, the same command goes on from the last
 
 @contextlib.contextmanager
 def _explained(what: str, mend: str) -> Iterator[None]:
-    """Makes TensorFlow's errors a `RunError`, but for that of a lost ps."""
+    """Makes errors of the storage a `RunError` that says what they prevented.
+
+    TensorFlow's are those of the ps, too; that of a lost ps stays what it is.
+    """
     try:
         yield
+    except StorageError as error:  # it says itself that the run can go on
+        raise RunError(f"{what}: {error}" + (f"; {mend}" if mend != _GO_ON else "")) from None
+    except FileNotFoundError as error:
+        raise RunError(
+            f"{what}: {error.filename} is gone; another chief may have begun; {mend}"
+        ) from None
     except tf.errors.OpError as error:
         if lost_ps_behind(error):
             raise
@@ -258,12 +293,13 @@ def _explained(what: str, mend: str) -> Iterator[None]:
 def _move(path: str, target: str) -> None:
     """Renames a checkpoint's directory."""
     if not is_cloud(path):
-        tf.io.gfile.rename(path, target)
+        files.rename(path, target)
+        files.sync([posixpath.dirname(path)])
         return
     # On gs:// only files have names. The marker is the first: what is half moved is no checkpoint.
-    for name in sorted(tf.io.gfile.listdir(path)):
-        tf.io.gfile.rename(posixpath.join(path, name), posixpath.join(target, name))
-    tf.io.gfile.rmtree(path)
+    for name in files.names(path):
+        files.rename(posixpath.join(path, name), posixpath.join(target, name))
+    files.remove_tree(path)
 
 
 def _checked(path: str) -> Checkpoint:

@@ -3,8 +3,6 @@
 import posixpath
 from collections.abc import Sequence
 
-import tensorflow as tf
-
 from tfps.checkpoint import commit_marker, piece_reader
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.damage import Damage
@@ -16,7 +14,7 @@ def check(checkpoint: Checkpoint) -> None:
 
     Raises:
         Damage: If one differs, also one of its base.
-        tf.errors.OpError: If the storage does not answer.
+        StorageError: If the storage does not answer.
     """
     for file in checkpoint.files:
         file.check(checkpoint.path)
@@ -57,7 +55,7 @@ def _base(checkpoint: Checkpoint) -> Checkpoint | None:
     wanted = checkpoint.increment.base
     try:
         found = commit_marker.read(_base_path(checkpoint))
-    except tf.errors.NotFoundError:
+    except FileNotFoundError:
         raise Damage(f"its base {wanted.name} is missing") from None
     except Damage as damage:
         raise _of_base(wanted.name, damage) from None

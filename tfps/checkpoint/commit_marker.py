@@ -1,13 +1,16 @@
-"""The commit marker: the file that makes a directory a checkpoint, written last, deleted first."""
+"""The commit marker: the file that makes a directory a checkpoint, written last, deleted first.
+
+It is prepared under a name of its own and committed by renaming it, which succeeds only while the
+prepared file is there. A chief that begins deletes prepared files: what an earlier chief had
+prepared, it can then never commit, however long it was stopped before the last look at its fence.
+"""
 
 import dataclasses
 import json
 import posixpath
+import uuid
 from typing import Any
 
-import tensorflow as tf
-
-from tfps import whole_file
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.damage import Damage
 from tfps.checkpoint.increment import Increment
@@ -15,23 +18,33 @@ from tfps.checkpoint.part_file import PartFile
 from tfps.data import checksum
 from tfps.errors import UserError
 from tfps.lease_queue import QueueState
+from tfps.storage import files
+from tfps.storage.files import StorageError
 
 NAME = "commit.json"
+_PREPARED = f"{NAME}."
 FORMAT = 5
 _FORMATS_WITHOUT_CHECKSUM = (1, 2, 3)
 _CHECKSUM = "crc32c"
 
 
 def is_in(directory: str) -> bool:
-    """Whether a directory has one, whatever its state."""
-    return bool(tf.io.gfile.exists(posixpath.join(directory, NAME)))
-
-
-def write(checkpoint: Checkpoint) -> None:
-    """Makes a checkpoint exist, in one piece.
+    """Whether a directory has one, whatever its state.
 
     Raises:
-        tf.errors.OpError: If it cannot be written.
+        StorageError: If the storage does not say.
+    """
+    return files.exists(posixpath.join(directory, NAME))
+
+
+def prepare(checkpoint: Checkpoint) -> str:
+    """Writes all that `commit` needs; the directory is no checkpoint yet.
+
+    Returns:
+        The path of the prepared file, which no other chief's has.
+
+    Raises:
+        StorageError: If it cannot be written.
     """
     fields = {
         "format": FORMAT,
@@ -43,8 +56,48 @@ def write(checkpoint: Checkpoint) -> None:
         "increment": checkpoint.increment and dataclasses.asdict(checkpoint.increment),
         "files": [dataclasses.asdict(file) for file in checkpoint.files],
     }
-    marker = posixpath.join(checkpoint.path, NAME)
-    whole_file.write(marker, json.dumps({**fields, _CHECKSUM: _checksum(fields)}, indent=1))
+    prepared = posixpath.join(checkpoint.path, f"{_PREPARED}{uuid.uuid4()}")
+    content = json.dumps({**fields, _CHECKSUM: _checksum(fields)}, indent=1)
+    files.write(prepared, content.encode())
+    return prepared
+
+
+def commit(prepared: str) -> None:
+    """Makes a checkpoint exist, in one piece.
+
+    Args:
+        prepared: What `prepare` returned.
+
+    Raises:
+        FileNotFoundError: If another chief has deleted what was prepared.
+        StorageError: If it cannot be renamed, or its name not be brought to the disk.
+    """
+    directory = posixpath.dirname(prepared)
+    files.rename(prepared, posixpath.join(directory, NAME))
+    files.sync([directory])
+
+
+def forbid(directory: str) -> bool:
+    """Takes what was prepared from whoever prepared it; no commit can follow.
+
+    Returns:
+        Whether the directory has no marker. It was committed otherwise, at the last moment perhaps.
+
+    Raises:
+        StorageError: If the storage does not say, or contradicts itself.
+    """
+    for name in files.names(directory):
+        if name.startswith(_PREPARED):
+            files.remove(posixpath.join(directory, name))
+    if is_in(directory):
+        return False
+    if NAME in files.names(directory):
+        raise StorageError(
+            f"{directory} lists {NAME}, which cannot be found; when the storage answers again, the "
+            "same command goes on",
+            may_pass=True,
+        )
+    return True
 
 
 def read(directory: str) -> Checkpoint:
@@ -53,11 +106,11 @@ def read(directory: str) -> Checkpoint:
     Raises:
         Damage: If the marker is not what was written.
         UserError: If another version of tfps wrote it.
-        tf.errors.OpError: If the storage does not answer.
+        FileNotFoundError: If there is none.
+        StorageError: If the storage does not answer.
     """
     marker = posixpath.join(directory, NAME)
-    with tf.io.gfile.GFile(marker, "rb") as file:
-        content = file.read()
+    content = files.read(marker)
     try:
         fields = json.loads(content)
     except ValueError as error:
@@ -86,8 +139,13 @@ def read(directory: str) -> Checkpoint:
 
 
 def remove(directory: str) -> None:
-    """Makes a directory no checkpoint any more."""
-    tf.io.gfile.remove(posixpath.join(directory, NAME))
+    """Makes a directory no checkpoint any more, also after a power cut.
+
+    Raises:
+        StorageError: If it cannot be deleted.
+    """
+    files.remove(posixpath.join(directory, NAME))
+    files.sync([directory])
 
 
 def _checksum(fields: dict[str, Any]) -> str:

@@ -2,15 +2,12 @@
 
 import posixpath
 
-import tensorflow as tf
-
 from tfps.checkpoint import commit_marker
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
 from tfps.checkpoint.damage import Damage
 from tfps.checkpoint.retention import Retention
 from tfps.errors import UserError
-from tfps.failures import first_line
 
 
 def named_checkpoint(path: str) -> Checkpoint:
@@ -20,8 +17,9 @@ def named_checkpoint(path: str) -> Checkpoint:
         path: `JOB_DIR/checkpoints/NAME`, or `JOB_DIR` for the newest of the job.
 
     Raises:
-        UserError: If there is none, its commit marker is damaged, another version of tfps wrote it
-            or the storage cannot be read.
+        UserError: If there is none, its commit marker is damaged, or another version of tfps wrote
+            it.
+        StorageError: If the storage does not answer.
     """
     directory = path.rstrip("/")
     try:
@@ -34,7 +32,7 @@ def named_checkpoint(path: str) -> Checkpoint:
                 )
             directory = posixpath.join(directory, "checkpoints", names[-1])
         return commit_marker.read(directory)
+    except FileNotFoundError:
+        raise UserError(f"checkpoint {directory} was deleted meanwhile; name another") from None
     except Damage as damage:
         raise UserError(f"checkpoint {directory} is damaged: {damage}; name another") from None
-    except tf.errors.OpError as error:
-        raise UserError(f"checkpoint {directory} cannot be read ({first_line(error)})") from None

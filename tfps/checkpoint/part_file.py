@@ -4,14 +4,14 @@ import dataclasses
 import posixpath
 import re
 
-import tensorflow as tf
-
 from tfps.checkpoint.damage import Damage
 from tfps.data import checksum
+from tfps.storage import files
+from tfps.storage.files import StorageError
 
 PREFIX = "parameters"
 _INDEX = f"{PREFIX}.index"
-_FILE = re.compile(rf"{PREFIX}\.(index|data-\d{{5}}-of-\d{{5}})")
+_VALUES = re.compile(rf"{PREFIX}\.data-\d{{5}}-of-(\d{{5}})")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,30 +36,41 @@ class PartFile:
         """The files of a checkpoint that was just written.
 
         Raises:
-            tf.errors.OpError: If they cannot be read.
+            StorageError: If they cannot be read, or one of them is not there.
         """
-        names = sorted(name for name in tf.io.gfile.listdir(directory) if _FILE.fullmatch(name))
-        return tuple(cls._of(posixpath.join(directory, name)) for name in names)
+        found = [(name, _VALUES.fullmatch(name)) for name in files.names(directory)]
+        values = [(name, int(match[1])) for name, match in found if match]
+        names = [_INDEX, *(name for name, _ in values)]
+        if any(count != len(values) for _, count in values):
+            raise StorageError(
+                f"{directory} has {len(values)} files of values instead of {values[0][1]}; when "
+                "the storage answers again, the same command goes on from the last checkpoint",
+                may_pass=True,
+            )
+        return tuple(cls._of(posixpath.join(directory, name)) for name in sorted(names))
 
     @classmethod
     def _of(cls, path: str) -> "PartFile":
-        name = posixpath.basename(path)
-        crc32c = checksum.of_file(path) if name == _INDEX else None
-        return cls(name, tf.io.gfile.stat(path).length, crc32c)
+        try:
+            crc32c = checksum.of_bytes(files.read(path)) if path.endswith(_INDEX) else None
+            return cls(posixpath.basename(path), files.size(path), crc32c)
+        except FileNotFoundError as error:
+            raise files.explain(error, "read", path) from None
 
     def check(self, directory: str) -> None:
         """Holds what is on disk against the description, without reading values.
 
         Raises:
             Damage: If it differs.
-            tf.errors.OpError: If the storage does not answer.
+            StorageError: If the storage does not answer.
         """
         path = posixpath.join(directory, self.name)
         try:
-            size = tf.io.gfile.stat(path).length
-        except tf.errors.NotFoundError:
+            size = files.size(path)
+            index = files.read(path) if self.crc32c is not None else b""
+        except FileNotFoundError:
             raise Damage(f"{self.name} is missing") from None
         if size != self.size:
             raise Damage(f"{self.name} has {size:,} bytes instead of {self.size:,}")
-        if self.crc32c is not None and checksum.of_file(path) != self.crc32c:
+        if self.crc32c is not None and checksum.of_bytes(index) != self.crc32c:
             raise Damage(f"{self.name} was altered: its checksum differs")

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tfps.data.rows import BadRow, Cell, Columns, RowFormat, Values
 from tfps.errors import UserError
+from tfps.storage import files
 
 _MAGIC = b"PAR1"
 _BLOCK_ROWS = 1024
@@ -67,7 +68,7 @@ class ParquetBlock:
 
 def is_parquet(path: str) -> bool:
     """Whether a file is one, by its first bytes."""
-    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
+    if not files.exists(path) or files.is_directory(path):
         return False
     with tf.io.gfile.GFile(path, "rb") as file:
         return bool(file.read(len(_MAGIC)) == _MAGIC)

@@ -9,6 +9,7 @@ from typing import IO, cast
 import tensorflow as tf
 
 from tfps.errors import UserError
+from tfps.storage import files
 
 
 @contextlib.contextmanager
@@ -25,7 +26,7 @@ def text_file(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     Raises:
         UserError: If it is no file, cannot be read or is not a whole gzip file.
     """
-    if tf.io.gfile.isdir(path):
+    if files.is_directory(path):
         raise UserError(f"{path} is a directory, not a file of rows")
     try:
         with tf.io.gfile.GFile(path, "rb") as file:

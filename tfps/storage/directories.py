@@ -1,0 +1,42 @@
+"""Directories of this machine's file systems, whose names outlive a power cut.
+
+It loads no TensorFlow, so that a role may still set the environment in which that loads.
+"""
+
+import os
+
+
+def make(path: str) -> None:
+    """Makes a directory and those above it, if they are missing; their names are on the disk.
+
+    Raises:
+        OSError: If it cannot be made.
+    """
+    missing, above = [], os.path.abspath(path)
+    while not _is_there(above):
+        missing.append(above)
+        above = os.path.dirname(above)
+    os.makedirs(path, exist_ok=True)
+    for made in missing:
+        sync(os.path.dirname(made))
+
+
+def sync(path: str) -> None:
+    """Brings a file to the disk, or a directory with the names in it, whoever wrote them.
+
+    Raises:
+        OSError: If that fails.
+    """
+    file = os.open(path or ".", os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _is_there(path: str) -> bool:
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return False
+    return True
