@@ -102,6 +102,8 @@ class Evaluations:
                 data = json.load(file)
             if data.pop("format") != FORMAT:
                 raise ValueError("another format")
+            if data["checkpoint"] != checkpoint:  # which names the file that `forget` deletes
+                raise ValueError(f"it is of checkpoint {data['checkpoint']!r}")
             return Evaluation(**data)
         except tf.errors.NotFoundError:
             return None
