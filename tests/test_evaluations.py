@@ -56,6 +56,17 @@ def test_a_file_that_is_no_evaluation_is_named(tmp_path, content):
         Evaluations(str(tmp_path)).all()
 
 
+def test_an_evaluation_cannot_name_another_file(tmp_path):
+    directory, precious = Evaluations(str(tmp_path)), tmp_path / "precious.json"
+    precious.write_text("precious")
+    directory.write(FIRST)
+    path = tmp_path / "evaluations" / f"{FIRST.checkpoint}.json"
+    path.write_text(path.read_text().replace(FIRST.checkpoint, "../precious"))
+    with pytest.raises(UserError, match=r"it is of checkpoint '\.\./precious'"):
+        Evaluations(str(tmp_path)).forget(lambda evaluation: True)
+    assert precious.read_text() == "precious"
+
+
 def test_a_person_reads_the_metrics():
     assert str(dataclasses.replace(FIRST, metrics={"loss": 0.5, "auc": 0.75})) == (
         "loss 0.5000, auc 0.7500"

@@ -128,6 +128,8 @@ class Evaluations:
         try:
             if data.pop("format") != FORMAT:
                 raise ValueError("another format")
+            if data["checkpoint"] != checkpoint:  # which names the file that `forget` deletes
+                raise ValueError(f"it is of checkpoint {data['checkpoint']!r}")
             return Evaluation(**data)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(

@@ -20,7 +20,7 @@ import tensorflow as tf
 from absl import flags
 
 from tfps import config, overrides
-from tfps.data import manifest
+from tfps.data import manifest, replacement
 from tfps.data.manifest import Manifest
 from tfps.data.record_index import STRIDE, RecordIndex
 from tfps.errors import UserError
@@ -53,7 +53,10 @@ def index(
             truncated or no TFRecord files, or the directory cannot be written.
     """
     features = (*experiment.task.features(), *experiment.task.labels())
+    manifest.check_name(name := name or experiment.name)
     try:
+        # What a dataset left behind whose writing was interrupted is none of the files meant.
+        replacement.settle(data if tf.io.gfile.isdir(data) else posixpath.dirname(data))
         paths = data_files.find_records(data, "--data")
         directory = _directory(paths, data)
         if files.exists(posixpath.join(directory, manifest.FILE)) and not overwrite:
@@ -67,7 +70,7 @@ def index(
             _refuse(path, scan)
             scans.append(scan)
         made = Manifest(
-            name=name or experiment.name,
+            name=replacement.free_prefix(directory, name, lambda x: [manifest.index_file(x)]),
             features=[feature.schema() for feature in experiment.task.features()],
             labels=[label.schema() for label in experiment.task.labels()],
             shards=tuple(scan.shard for scan in scans),
@@ -77,10 +80,24 @@ def index(
         )
         if not made.records:
             raise UserError(f"--data={data} holds no records")
-        manifest.write(made)
+        _write(made)
     except tf.errors.OpError as error:
         raise UserError(f"--data={data}: {error.message}") from None
     return made, scans
+
+
+def _write(made: Manifest) -> None:
+    """Writes index and manifest in place of those that are there."""
+    try:
+        *_, old = manifest.files(made.directory) or [""]
+    except UserError:  # a manifest that is to be replaced need not be understood
+        old = ""
+    new = manifest.index_file(made.name)
+    replacement.begin(made.directory, [old, new] if old else [new])
+    try:
+        manifest.write(made)
+    finally:
+        replacement.settle(made.directory)
 
 
 def _directory(paths: Sequence[str], data: str) -> str:

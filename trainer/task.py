@@ -251,8 +251,9 @@ def _start_staging() -> None:
         ShardStager(_FLAGS.cache_dir, limit).start()
     except OSError as error:
         raise UserError(
-            f"--cache_dir={_FLAGS.cache_dir} cannot be made: {error.strerror}; name a directory "
-            "that is yours to write, or leave the flag out"
+            f"--cache_dir={_FLAGS.cache_dir} cannot be used: {error.strerror}; name a directory "
+            "that is yours alone to write (chmod 700), once you know what is in it, or leave the "
+            "flag out"
         ) from None
 
 

@@ -106,8 +106,7 @@ def script(spec: JobSpec, allocation: Allocation) -> str:
             f"--first_port={allocation.first_port}: {spec.tasks} tasks need as many ports up to "
             "65535; give a lower one"
         )
-    options = _options(spec, allocation, placed)
-    head = "\n".join(f"#SBATCH --{option}" for option in options)
+    head = "\n".join(map(_directive, _options(spec, allocation, placed)))
     body = _BODY.format(
         hosts=placement.HOSTS,
         exports="\n".join(_exports(spec, allocation, tasks)),
@@ -143,8 +142,23 @@ def _check(spec: JobSpec) -> None:
         )
 
 
+def _directive(option: str) -> str:
+    """An option of sbatch as a line of the script.
+
+    Raises:
+        UserError: If it would be more than a line: bash runs the next one.
+    """
+    name, equals, value = option.partition("=")
+    if not value.isprintable():
+        raise UserError(
+            f"--{name}={value!r}: an option of sbatch is one line of a script; write it without "
+            "line breaks and control characters"
+        )
+    return f"#SBATCH --{name}{equals}{shlex.quote(value) if equals else ''}"
+
+
 def _options(spec: JobSpec, allocation: Allocation, placed: Placement) -> Iterator[str]:
-    """The options of sbatch."""
+    """The options of sbatch, not quoted."""
 
     def most(field: str) -> int:
         return placed.most_on_a_node({role.job: getattr(role, field) for role in spec.roles})
@@ -162,10 +176,10 @@ def _options(spec: JobSpec, allocation: Allocation, placed: Placement) -> Iterat
         (kind,) = {role.accelerator for role in spec.roles if role.accelerator}
         yield f"gpus-per-node={gpus if kind == _ANY_GPU else f'{kind}:{gpus}'}"
     if machine := spec.roles[0].machine:
-        yield f"constraint={shlex.quote(machine)}"
+        yield f"constraint={machine}"
     for name in ("partition", "account", "qos"):
         if value := getattr(allocation, name):
-            yield f"{name}={shlex.quote(value)}"
+            yield f"{name}={value}"
     yield "comment=" + ",".join([MARK, *(f"{key}={value}" for key, value in spec.labels.items())])
     if spec.timeout_seconds:
         yield f"time={math.ceil(spec.timeout_seconds / 60)}"
@@ -193,7 +207,7 @@ def _starts(spec: JobSpec) -> Iterator[str]:
     for role in sorted(spec.roles, key=lambda role: role.job == "chief"):
         options = [] if role.job == "chief" else [f"--output={spec.name}-%j-{role.job}-%t.log"]
         options.append(_gpus(role))
-        yield f"start {role.job} {role.replicas} {' '.join(options)}"
+        yield f"start {role.job} {role.replicas} {shlex.join(options)}"
         yield "chief=$!" if role.job == "chief" else 'servers+=("$!")'
 
 

@@ -50,11 +50,21 @@ def edit(path):
     path.write_text(json.dumps(fields))
 
 
+def name_path(path):
+    """What a forger might do: a file elsewhere, under a checksum that is right."""
+    fields = json.loads(path.read_text())
+    fields["files"][0]["name"] = "../../secret"
+    del fields["crc32c"]
+    crc32c = checksum.of_bytes(json.dumps(fields, sort_keys=True).encode())
+    path.write_text(json.dumps({**fields, "crc32c": crc32c}))
+
+
 VALUES = "parameters.data-00000-of-00001"
 DAMAGE = [
     *every_byte(VALUES),
     *every_byte("parameters.index"),
     *every_byte("commit.json"),
+    pytest.param(lambda d: name_path(d / "commit.json"), id="path in commit.json"),
     pytest.param(lambda d: truncate(d / VALUES, 100), id="truncated values"),
     pytest.param(lambda d: truncate(d / VALUES, 0), id="empty values"),
     pytest.param(lambda d: truncate(d / "parameters.index", 100), id="truncated index"),

@@ -5,13 +5,14 @@ import pytest
 import tensorflow as tf
 
 from configs.smoke import Smoke
-from tfps.data import checksum, manifest
+from tfps.data import checksum, manifest, replacement
 from tfps.data.dataset_writer import DatasetWriter
 from tfps.data.examples import encode
 from tfps.data.manifest import Manifest
 from tfps.errors import UserError
 
 TASK = Smoke()
+NO_FILES = ("../few", "/etc/passwd", "a/b", "", ".", "..", "few\0", "/")
 RECORD = encode(
     {"numbers": [1.0, 2.0, 3.0, 4.0], "token": 3, "label": 1}, TASK.features(), TASK.labels()
 )
@@ -100,7 +101,7 @@ def test_manifests_that_cannot_be_understood(dataset: Manifest, text: str, messa
     ("key", "value", "message"),
     [
         ("records", "3", "shards: 'records' is '3', not a int"),
-        ("file", "../few", "not the name of a file"),
+        *(("file", name, "not the name of a file") for name in NO_FILES),
         ("compression", "LZ4", "'compression' is 'LZ4', not one of '', 'GZIP', 'ZLIB'"),
         ("generation", None, "'generation' is None, not a int"),
     ],
@@ -111,6 +112,29 @@ def test_a_shard_entry_that_is_wrong(dataset: Manifest, key: str, value: str, me
     manifest_path(dataset).write_text(json.dumps(content))
     with pytest.raises(UserError, match=message):
         manifest.read(dataset.directory)
+
+
+@pytest.mark.parametrize("name", NO_FILES)
+def test_no_file_outside_a_dataset_is_read_or_deleted(dataset: Manifest, name: str) -> None:
+    precious = Path(dataset.directory).parent / "few"
+    precious.write_text("precious")
+    content = json.loads(manifest_path(dataset).read_text())
+    for where in (content["index"], content["shards"][0]):
+        kept, where["file"] = where["file"], name
+        manifest_path(dataset).write_text(json.dumps(content))
+        with pytest.raises(UserError, match="is not the name of a file"):
+            manifest.read(dataset.directory)
+        with pytest.raises(UserError, match="is not the name of a file"):
+            DatasetWriter(dataset.directory, "new", 1, TASK, overwrite=True)
+        where["file"] = kept
+    manifest_path(dataset).write_text(json.dumps(content))
+    list_file = Path(dataset.directory) / replacement.FILE
+    list_file.write_text(json.dumps({"files": [name]}))
+    with pytest.raises(UserError, match="is no list of files in its directory"):
+        DatasetWriter(dataset.directory, "new", 1, TASK, overwrite=True)
+    list_file.unlink()
+    assert manifest.read(dataset.directory) == dataset
+    assert precious.read_text() == "precious"
 
 
 def test_an_index_that_is_wrong(dataset: Manifest) -> None:
@@ -133,8 +157,9 @@ def test_an_index_that_is_wrong(dataset: Manifest) -> None:
 
 def test_a_dataset_whose_index_is_lost_can_be_replaced(dataset: Manifest) -> None:
     (Path(dataset.directory) / "few.index").unlink()
-    manifest.remove(dataset.directory)
-    assert list(Path(dataset.directory).iterdir()) == []
+    with DatasetWriter(dataset.directory, "few", 1, TASK, overwrite=True) as writer:
+        written = writer.finish()
+    assert manifest.read(dataset.directory) == written
 
 
 def test_missing_and_cut_shards_are_named(dataset: Manifest) -> None:
@@ -168,7 +193,7 @@ def test_a_dataset_is_not_overwritten_unasked(dataset: Manifest) -> None:
         DatasetWriter(dataset.directory, "new", 1, TASK)
     assert manifest.read(dataset.directory) == dataset
     with DatasetWriter(dataset.directory, "new", 1, TASK, overwrite=True) as writer:
-        assert not manifest_path(dataset).exists()
+        assert manifest.read(dataset.directory) == dataset
         writer.finish()
     assert sorted(path.name for path in Path(dataset.directory).iterdir()) == [
         "manifest.json",

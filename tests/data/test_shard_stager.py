@@ -1,5 +1,6 @@
 import os
 import shutil
+import stat
 import threading
 import time
 
@@ -25,7 +26,7 @@ def ask_fixture(cloud_process):
         path = f"gs://bucket/{name}"
         copy = copy_name(path, blob.generation)
         asked = directory / ASKED / copy
-        asked.parent.mkdir(parents=True, exist_ok=True)
+        asked.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
         asked.write_text(note(path, blob.generation))
         then = time.time() - seconds_ago
         os.utime(asked, (then, then))
@@ -121,3 +122,47 @@ def test_a_directory_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         ShardStager(str(tmp_path / "file"), SIZE)
+
+
+def test_a_directory_that_others_can_write_is_refused(tmp_path):
+    cache = tmp_path / "cache"
+    ShardStager(str(cache), SIZE)
+    for made in (cache, cache / ASKED, cache / SHARDS):
+        assert stat.S_IMODE(made.stat().st_mode) == 0o700
+        for mode in (0o777, 0o770, 0o1777):
+            made.chmod(mode)
+            with pytest.raises(PermissionError, match=f"others can write to {made} .mode {mode:o}"):
+                ShardStager(str(cache), SIZE)
+        made.chmod(0o755)  # which others can only read
+        ShardStager(str(cache), SIZE)
+        assert stat.S_IMODE(made.stat().st_mode) == 0o700
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_a_directory_of_another_user_is_refused(tmp_path):
+    os.chown(tmp_path, 12345, -1)
+    with pytest.raises(PermissionError, match="belongs to user 12345"):
+        ShardStager(str(tmp_path), SIZE)
+
+
+@pytest.mark.parametrize("link", ["lock", "evict.lock", "partial", "note"])
+def test_no_link_is_followed(cloud, ask, tmp_path, link, caplog):
+    content, copy = ask(tmp_path / "cache", f"linked-{link}", 100)
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    place = {
+        "lock": copy.with_name(f"{copy.name}.lock"),
+        "evict.lock": copy.with_name("evict.lock"),
+        "partial": copy.with_name(f"{copy.name}.partial"),
+        "note": tmp_path / "cache" / ASKED / copy.name,
+    }[link]
+    stager = ShardStager(str(tmp_path / "cache"), SIZE)
+    place.unlink(missing_ok=True)
+    place.symlink_to(precious)
+    stager.stage_asked()
+    assert precious.read_text() == "precious"
+    if link == "partial":  # the link itself made room
+        assert copy.read_bytes() == content
+    else:
+        assert not copy.exists()
+        assert "Too many levels of symbolic links" in caplog.text

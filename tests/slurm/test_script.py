@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -101,6 +102,53 @@ def test_nodes_are_asked_for():
     assert options(job())["mem"] == "0M"  # all there is
     longer = job(arguments=(*ARGUMENTS, "--grace_seconds=100"))
     assert options(longer)["signal"] == "B:USR1@160"
+
+
+HOSTILE = "a100;touch pwned;#$(touch pwned)`touch pwned`'\"\\ x"
+
+
+def test_nothing_that_is_given_is_run_by_the_script(tmp_path):
+    spec = job(
+        arguments=(*ARGUMENTS, HOSTILE),
+        roles=tuple(
+            Role(each.job, each.replicas, HOSTILE, **gpu)
+            for each in roles()
+            for gpu in [{"accelerator": HOSTILE, "accelerators": 1} if each.job == "worker" else {}]
+        ),
+        environment={"A": HOSTILE},
+    )
+    rendered = script(spec, Allocation(1, HOSTILE, HOSTILE, HOSTILE, python=HOSTILE))
+    # Commands that say what they were given stand in for Slurm's and for the interpreter.
+    for name in ("scontrol", "srun", HOSTILE.replace("/", "")):
+        (tmp_path / name).write_text('#!/bin/bash\necho "$0 $*" >> "$LOG"\n')
+        (tmp_path / name).chmod(0o755)
+    path, log = f"{tmp_path}:{os.environ['PATH']}", tmp_path / "log"
+    environ = {"PATH": path, "LOG": str(log), "SLURM_JOB_NODELIST": "n1", "SLURM_JOB_ID": "1"}
+    command = ["bash", "-c", rendered]
+    subprocess.run(command, cwd=tmp_path, env=environ, timeout=PATIENCE, check=True)
+    assert not (tmp_path / "pwned").exists()
+    said = log.read_text()
+    assert f" --gpus-per-task={HOSTILE}:1 " in said
+    assert f"run chief trainer.task {' '.join(spec.arguments)}" in said
+    directives = [line for line in rendered.splitlines() if line.startswith("#SBATCH")]
+    given = [shlex.split(line, comments=False)[1] for line in directives]
+    for option in (f"gpus-per-node={HOSTILE}:4", f"constraint={HOSTILE}", f"qos={HOSTILE}"):
+        assert f"--{option}" in given
+
+
+@pytest.mark.parametrize(
+    ("fields", "allocation", "option"),
+    [
+        ({"roles": roles(accelerator="a\ntouch x", accelerators=1)}, {}, "gpus-per-node"),
+        ({"roles": (Role("chief", machine="a\ntouch x"),)}, {}, "constraint"),
+        ({}, {"partition": "a\ntouch x"}, "partition"),
+        ({}, {"account": "a\rb"}, "account"),
+        ({}, {"qos": "a\0b"}, "qos"),
+    ],
+)
+def test_an_option_that_would_be_several_lines_is_refused(fields, allocation, option):
+    with pytest.raises(UserError, match=f"--{option}=.*one line of a script"):
+        script(job(**fields), Allocation(**allocation))
 
 
 def test_tasks_are_placed_and_numbered():

@@ -17,6 +17,7 @@ from tfps.checkpoint.increment import Increment
 from tfps.checkpoint.part_file import PartFile
 from tfps.data import checksum
 from tfps.errors import UserError
+from tfps.file_name import is_file_name
 from tfps.lease_queue import QueueState
 from tfps.storage import files
 from tfps.storage.files import StorageError
@@ -126,6 +127,7 @@ def read(directory: str) -> Checkpoint:
             f"{marker} has format {fields['format']}, this version of tfps reads {FORMAT}; go on "
             "with the version that wrote it, or use another --job_dir"
         )
+    _refuse_paths(fields)
     return Checkpoint(
         directory,
         fields["steps"],
@@ -136,6 +138,16 @@ def read(directory: str) -> Checkpoint:
         fields["saved_at"],
         tuple(PartFile(**file) for file in fields["files"]),
     )
+
+
+def _refuse_paths(fields: dict[str, Any]) -> None:
+    """Looks whether what a marker names lies beside it, and its base beside its directory."""
+    names = [file["name"] for file in fields["files"]]
+    if increment := fields["increment"]:
+        names.append(increment["base"]["name"])
+    for name in names:
+        if not is_file_name(name):
+            raise Damage(f"{NAME} names {name!r}, which is not the name of a file")
 
 
 def remove(directory: str) -> None:

@@ -1,7 +1,6 @@
 """Writes a dataset: TFRecord shards, then the index and manifest that make them one."""
 
 import posixpath
-import re
 from types import TracebackType
 from typing import Self
 
@@ -9,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tfps.data import checksum, manifest
+from tfps.data import checksum, manifest, replacement
 from tfps.data.manifest import Manifest
 from tfps.data.record_frame import frame
 from tfps.data.record_index import STRIDE, RecordIndex
@@ -17,11 +16,12 @@ from tfps.data.shard import Shard
 from tfps.errors import UserError
 from tfps.task import Task
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-
 
 class DatasetWriter:
     """A dataset being written; as a context it removes its shards when it fails.
+
+    A dataset that is in the directory already stays what it is until the new one is whole
+    (`tfps.data.replacement`).
 
     Attributes:
         files: Names of the shards, in order.
@@ -34,20 +34,17 @@ class DatasetWriter:
 
         Args:
             directory: Made when it does not exist; local or `gs://`.
-            name: Prefix of the shards' names.
+            name: Prefix of the shards' names; where files have such names, a number follows it.
             shards: Their number.
             task: Whose features and labels a record holds.
-            overwrite: Removes a dataset that is in the directory; without it that is an error.
+            overwrite: Replaces a dataset that is in the directory; without it that is an error.
 
         Raises:
             UserError: If the name is no file name, or the directory holds a dataset or cannot be
                 written.
         """
-        if not _NAME.fullmatch(name):
-            raise UserError(f"--name={name}: use letters, digits, '-', '_' and '.' only")
-        self.files = [f"{name}-{index:05d}-of-{shards:05d}.tfrecord" for index in range(shards)]
+        manifest.check_name(name)
         self._directory = directory
-        self._name = name
         self._features = task.features()
         self._labels = task.labels()
         self._records = [0] * shards
@@ -56,8 +53,12 @@ class DatasetWriter:
         self._files: list[tf.io.gfile.GFile] = []
         self._done = False
         try:
-            self._clear(overwrite)
+            replaced = self._replaced(overwrite)
             tf.io.gfile.makedirs(directory)
+            replacement.settle(directory)
+            self._name = replacement.free_prefix(directory, name, lambda x: _names(x, shards))
+            *self.files, index = _names(self._name, shards)
+            replacement.begin(directory, [*replaced, *self.files, index])
             self._files = [tf.io.gfile.GFile(self._path(file), "wb") for file in self.files]
             for opened in self._files:
                 opened.write(b"")  # a file is made by the first write
@@ -121,9 +122,10 @@ class DatasetWriter:
                 directory=self._directory,
             )
             manifest.write(written)
+            self._done = True
+            replacement.settle(self._directory)
         except tf.errors.OpError as error:
             raise self._unwritable(error) from None
-        self._done = True
         return written
 
     def __enter__(self) -> Self:
@@ -140,8 +142,7 @@ class DatasetWriter:
         try:
             for opened in self._files:
                 opened.close()
-            for file in self.files:
-                tf.io.gfile.remove(self._path(file))
+            replacement.settle(self._directory)
         except tf.errors.OpError as failure:
             raise self._unwritable(failure) from error
 
@@ -153,15 +154,20 @@ class DatasetWriter:
         size = tf.io.gfile.stat(path).length
         return Shard(file, records, size, checksum.of_file(path))
 
-    def _clear(self, overwrite: bool) -> None:
-        if not tf.io.gfile.exists(self._path(manifest.FILE)):
-            return
-        if not overwrite:
+    def _replaced(self, overwrite: bool) -> tuple[str, ...]:
+        """Files of the dataset that is in the directory."""
+        if not overwrite and tf.io.gfile.exists(self._path(manifest.FILE)):
             raise UserError(
                 f"--output={self._directory} already holds a dataset; name another directory, or "
                 "replace it with --overwrite"
             )
-        manifest.remove(self._directory)
+        return manifest.files_to_replace(self._directory)
 
     def _unwritable(self, error: tf.errors.OpError) -> UserError:
         return UserError(f"--output={self._directory} cannot be written: {error.message}")
+
+
+def _names(prefix: str, shards: int) -> list[str]:
+    """Names of all shards, and of the index."""
+    names = [f"{prefix}-{index:05d}-of-{shards:05d}.tfrecord" for index in range(shards)]
+    return [*names, manifest.index_file(prefix)]

@@ -31,6 +31,7 @@
 import dataclasses
 import json
 import posixpath
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -41,11 +42,13 @@ from tfps.data import checksum, record_index, shard_files
 from tfps.data.record_index import RecordIndex
 from tfps.data.shard import COMPRESSIONS, Shard
 from tfps.errors import UserError
+from tfps.file_name import is_file_name
 
 FILE = "manifest.json"
 FORMAT = 3
 WRITTEN, FOUND = "written", "found"
 _MEND = "run trainer.prepare again"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,10 +92,25 @@ class Manifest:
         return posixpath.join(self.directory, shard.file)
 
 
+def check_name(name: str) -> None:
+    """Refuses a dataset's name that its files' names could not begin with.
+
+    Raises:
+        UserError: If it is none.
+    """
+    if not _NAME.fullmatch(name):
+        raise UserError(f"--name={name}: use letters, digits, '-', '_' and '.' only")
+
+
+def index_file(name: str) -> str:
+    """Name of the index's file of a dataset of that name."""
+    return f"{name}.index"
+
+
 def write(manifest: Manifest) -> None:
     """Writes index and manifest into their directory; the last act of making a dataset."""
     index = manifest.index.encode()
-    index_file = f"{manifest.name}.index"
+    file = index_file(manifest.name)
     content = {
         "format": FORMAT,
         "name": manifest.name,
@@ -103,7 +121,7 @@ def write(manifest: Manifest) -> None:
             for shard in shard_files.with_generations(manifest.directory, manifest.shards)
         ],
         "index": {
-            "file": index_file,
+            "file": file,
             "stride": manifest.index.stride,
             "crc32c": checksum.of_bytes(index),
         },
@@ -111,7 +129,7 @@ def write(manifest: Manifest) -> None:
         "best_auc": manifest.best_auc,
         "origin": manifest.origin,
     }
-    whole_file.write(posixpath.join(manifest.directory, index_file), index, "partial")
+    whole_file.write(posixpath.join(manifest.directory, file), index, "partial")
     text = json.dumps(content, indent=2) + "\n"
     whole_file.write(posixpath.join(manifest.directory, FILE), text, "partial")
 
@@ -142,25 +160,33 @@ def read(directory: str, flag: str = "", may_be_cut: bool = False) -> Manifest:
     return dataclasses.replace(manifest, shards=shards)
 
 
-def remove(directory: str) -> None:
-    """Removes a dataset: first its manifest, so that nobody reads what is half gone.
+def files(directory: str) -> tuple[str, ...]:
+    """Names of shards and index of the dataset in a directory, none if there is no dataset.
 
     Raises:
-        UserError: If the manifest cannot be understood, and with it the names of its shards, or
-            these were made by something else.
+        UserError: If the manifest cannot be understood, and with it these names.
+        tf.errors.OpError: If the storage does not answer.
     """
-    get = _content(_text(directory, directory), f"{directory}: {FILE}")
+    get = _stored(directory)
+    return _files(get, directory) if get else ()
+
+
+def files_to_replace(directory: str) -> tuple[str, ...]:
+    """As `files`, for a dataset that is to be replaced.
+
+    Raises:
+        UserError: If the manifest cannot be understood, or the shards were made by something else.
+        tf.errors.OpError: If the storage does not answer.
+    """
+    get = _stored(directory)
+    if get is None:
+        return ()
     if get("origin", str) != WRITTEN:
         raise UserError(
             f"{directory} holds TFRecord files that were there before their {FILE}; delete them "
             "yourself, or name another directory"
         )
-    files = [_shard(shard, f"{directory}: {FILE}: shards").file for shard in get("shards", list)]
-    tf.io.gfile.remove(posixpath.join(directory, FILE))
-    for file in (*files, _getter(get("index", dict), f"{directory}: {FILE}: index")("file", str)):
-        path = posixpath.join(directory, file)
-        if tf.io.gfile.exists(path):
-            tf.io.gfile.remove(path)
+    return _files(get, directory)
 
 
 def verify(manifest: Manifest, shard: Shard) -> None:
@@ -199,6 +225,30 @@ def _text(directory: str, where: str) -> str:
             "the TFRecord files that a glob names"
         )
     raise UserError(f"{where} does not exist; run trainer.prepare to make a dataset there")
+
+
+def _stored(directory: str) -> Callable[[str, Any], Any] | None:
+    """A getter of what the manifest in a directory holds; None only where there is none."""
+    try:
+        with tf.io.gfile.GFile(posixpath.join(directory, FILE), "rb") as file:
+            text = file.read().decode("utf-8", errors="replace")
+    except tf.errors.NotFoundError:
+        return None
+    return _content(text, f"{directory}: {FILE}")
+
+
+def _files(get: Callable[[str, Any], Any], directory: str) -> tuple[str, ...]:
+    where = f"{directory}: {FILE}"
+    shards = [_shard(shard, f"{where}: shards").file for shard in get("shards", list)]
+    return (*shards, _file_name(_getter(get("index", dict), f"{where}: index"), f"{where}: index"))
+
+
+def _file_name(get: Callable[[str, Any], Any], where: str) -> str:
+    """The name of a file in the dataset's directory."""
+    name = get("file", str)
+    if not is_file_name(name):
+        raise UserError(f"{where}: {name!r} is not the name of a file; {_MEND}")
+    return str(name)
 
 
 def _decode(text: str, where: str, directory: str) -> Manifest:
@@ -256,15 +306,14 @@ def _schema(content: Any, where: str) -> dict[str, Any]:
 
 def _shard(content: Any, where: str) -> Shard:
     get = _getter(content, where)
-    if "/" in get("file", str):
-        raise UserError(f"{where}: {content['file']!r} is not the name of a file; {_MEND}")
+    file = _file_name(get, where)
     if get("compression", str) not in COMPRESSIONS:
         raise UserError(
             f"{where}: 'compression' is {content['compression']!r}, not one of "
             f"{', '.join(map(repr, COMPRESSIONS))}; {_MEND}"
         )
     return Shard(
-        get("file", str),
+        file,
         get("records", int),
         get("bytes", int),
         get("crc32c", str),
@@ -276,7 +325,7 @@ def _shard(content: Any, where: str) -> Shard:
 def _index(content: Any, shards: Sequence[Shard], where: str, directory: str) -> RecordIndex:
     """Reads the index and holds it against its checksum and the shards' numbers of records."""
     get = _getter(content, f"{where}: {FILE}: index")
-    file, stride = get("file", str), get("stride", int)
+    file, stride = _file_name(get, f"{where}: {FILE}: index"), get("stride", int)
     try:
         with tf.io.gfile.GFile(posixpath.join(directory, file), "rb") as opened:
             encoded = opened.read()

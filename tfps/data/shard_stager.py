@@ -2,13 +2,16 @@
 
 import concurrent.futures
 import contextlib
+import errno
 import fcntl
 import logging
 import os
 import pathlib
+import stat
 import threading
 import time
 from collections.abc import Iterator
+from typing import IO, Any
 
 import google_crc32c
 from google.cloud.storage import Blob
@@ -28,6 +31,9 @@ _log = logging.getLogger(__name__)
 class ShardStager:
     """Keeps copies of the shards that were asked for, and the directory within its size.
 
+    Whoever can write to the directory chooses what is trained: names of copies can be computed,
+    and a copy that is there is not compared with its object again. So it belongs to the user alone.
+
     Several processes may share a directory: each copy is made under a lock of its own, and under
     another is decided what to evict. A process that dies frees its locks.
     """
@@ -40,8 +46,9 @@ class ShardStager:
             limit_bytes: How many bytes they may have together.
 
         Raises:
-            OSError: If the directory cannot be made.
+            OSError: If the directory cannot be made, or others can write to it.
         """
+        self._directory = pathlib.Path(cache_dir)
         self._asked = pathlib.Path(cache_dir, ASKED)
         self._shards = pathlib.Path(cache_dir, SHARDS)
         self._limit_bytes = limit_bytes
@@ -62,7 +69,7 @@ class ShardStager:
             if time.monotonic() < self._not_before.get(name, 0.0) or self._copy(name).exists():
                 continue
             try:
-                self._stage(name, (self._asked / name).read_text())
+                self._stage(name, _read(self._asked / name))
             except (OSError, ValueError, *objects.FAILURES) as error:
                 self._not_before[name] = time.monotonic() + _PATIENCE_SECONDS
                 _log.warning("a shard is read without a copy on disk: %s", error)
@@ -113,7 +120,7 @@ class ShardStager:
                 raise OSError(f"{blob.name}: {len(content)} bytes came for {first}-{last}")
             os.pwrite(file.fileno(), content, first)
 
-        with partial.open("rb+") as file:
+        with _opened(partial, os.O_RDWR, "rb+") as file:
             if blob.size:  # a full disk is found out now
                 os.posix_fallocate(file.fileno(), 0, blob.size)
             list(self._pool.map(fetch_range, range(0, blob.size, _CHUNK_BYTES)))
@@ -143,7 +150,7 @@ class ShardStager:
                 free += sizes[path]
             if free < size:
                 return False
-            with partial.open("wb") as file:
+            with _opened(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, "wb") as file:
                 file.truncate(size)
         return True
 
@@ -155,14 +162,42 @@ class ShardStager:
         return self._shards / name
 
     def _make_directories(self) -> None:
-        for directory in (self._asked, self._shards):
-            directory.mkdir(parents=True, exist_ok=True)
+        self._directory.parent.mkdir(parents=True, exist_ok=True)
+        for directory in (self._directory, self._asked, self._shards):
+            directory.mkdir(mode=0o700, exist_ok=True)
+            _make_private(directory)
+
+
+def _make_private(directory: pathlib.Path) -> None:
+    """Leaves a directory to its owner, who must be this process's user.
+
+    Raises:
+        PermissionError: If it is another's, or others could write to it until now.
+    """
+    found = directory.stat()
+    if found.st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, f"{directory} belongs to user {found.st_uid}")
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        mode = stat.S_IMODE(found.st_mode)
+        raise PermissionError(errno.EPERM, f"others can write to {directory} (mode {mode:o})")
+    if stat.S_IMODE(found.st_mode) != 0o700:
+        directory.chmod(0o700)
+
+
+def _opened(path: pathlib.Path, flags: int, mode: str) -> IO[Any]:
+    """Opens a file itself: a link is refused."""
+    return os.fdopen(os.open(path, flags | os.O_NOFOLLOW, 0o600), mode)
+
+
+def _read(path: pathlib.Path) -> str:
+    with _opened(path, os.O_RDONLY, "r") as file:
+        return str(file.read())
 
 
 @contextlib.contextmanager
 def _locked(path: pathlib.Path, waits: bool = False) -> Iterator[bool]:
     """Holds the lock of a file; gives False if another process does."""
-    with path.open("w") as file:
+    with _opened(path, os.O_WRONLY | os.O_CREAT, "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         except BlockingIOError:
