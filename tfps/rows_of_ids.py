@@ -20,8 +20,9 @@ class RowsOfIds(keras.initializers.Initializer):
         """Notes the function.
 
         Args:
-            function: Given ids `[n]` int64, returns their rows `[n, dim]`. It is called on the
-                chief, and in `allreduce` on every replica, where it must return the same.
+            function: Given ids `[n]` int64, returns their rows `[n, dim]`. It is called by the
+                chief and the evaluator, and in `allreduce` by every replica, and must return the
+                same to all.
         """
         self.function = function
 

