@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfps.embedding_table import EmbeddingTable, checked
 from tfps.errors import UserError
+from tfps.initial_values import refuse_unusable
 from tfps.table import Table
 
 _log = logging.getLogger(__name__)
@@ -109,6 +110,7 @@ class EmbeddingLayers:
         self.tables.append(
             Table(name, layer.input_dim, layer.output_dim, layer.embeddings_initializer)
         )
+        refuse_unusable(self.tables[-1])
         self._layers.append(layer)
 
         def rows_of(ids: tf.Tensor) -> tf.Tensor:

@@ -13,7 +13,7 @@ class Table:
         name: Path of its variable in the model.
         rows: Number of rows; ids lie in `[0, rows)`.
         dim: Length of a row, in float32 values.
-        initializer: Keras initializer of its rows.
+        initializer: Keras initializer of its rows, or a function of shape and dtype.
     """
 
     name: str

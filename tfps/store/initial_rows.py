@@ -7,6 +7,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from tfps.initial_values import is_drawn_by_element
 from tfps.store.group_layout import GroupLayout
 from tfps.table import Table
 
@@ -22,6 +23,8 @@ def draw_rows(
     layout: GroupLayout, part: int, seed: int, write: Callable[[tf.Tensor, tf.Tensor], None]
 ) -> None:
     """Draws one ps's rows of a group on the device in scope, one bucket after the other.
+
+    Rows of tables whose initializers do not draw every value by itself become 0.
 
     Every bucket is drawn from its own seed, so that a row's value depends on the run's seed and its
     bucket, not on how many ps there are. The memory it takes is that of a bucket's rows.
@@ -68,12 +71,16 @@ def draw_rows(
 
 def _key(table: Table) -> str:
     """Equal for tables whose rows are drawn alike."""
+    if not is_drawn_by_element(table.initializer):
+        return ""
     config = {k: v for k, v in table.initializer.get_config().items() if k != "seed"}
     by_shape = isinstance(table.initializer, keras.initializers.VarianceScaling)
     return f"{type(table.initializer).__qualname__} {config} {table.rows if by_shape else ''}"
 
 
 def _with_seed(table: Table, source: _BucketSeed) -> keras.initializers.Initializer:
+    if not is_drawn_by_element(table.initializer):
+        return keras.initializers.Zeros()
     initializer = _without_fan(table)
     config = {k: v for k, v in initializer.get_config().items() if k != "seed"}
     copy = type(initializer).from_config(config)

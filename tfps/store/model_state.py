@@ -16,7 +16,8 @@ class ModelState:
     Several workers change the same state, each from the value that it pulled. Where a step makes
     `kept * old + something` of a variable, a worker pushes the something, and the ps makes the step
     from the value that it has: a moving average stays one, and a counter exact, however stale the
-    pull was. Of a variable for which that does not hold the ps adds a share of the difference.
+    pull was. A variable for which that does not hold becomes a mean of what the ps has and what the
+    worker made of it, which lies between the two.
 
     Attributes:
         is_recurrent: Whether it holds for all of them.
@@ -43,9 +44,9 @@ class ModelState:
         self._layout = layout
         self._device = device
         self.changes = changes
-        self._kept = [1.0 if part is None else part for part in kept]
-        self._is_shared = [part is None for part in kept]
-        self.is_recurrent = not any(self._is_shared)
+        self._kept = [part or 0.0 for part in kept]
+        self._is_mixed = [part is None for part in kept]
+        self.is_recurrent = not any(self._is_mixed)
         self._mutex = Mutex("state", device)
         with tf.device(device):
             self._values = tf.Variable(initial, trainable=False)
@@ -68,7 +69,7 @@ class ModelState:
         after: Sequence[tf.Tensor],
         earlier: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """What a step adds to what it keeps of the state, `[n]`.
+        """What a step adds to what it keeps of the state, `[n]`; the value, where that is unknown.
 
         Args:
             before: The state variables when it begins.
@@ -91,19 +92,21 @@ class ModelState:
         Args:
             increment: What `increment` returned.
             steps: Of how many steps.
-            share: What counts of the difference of a variable that is not recurrent, scalar.
+            share: The increment's part in the mean, for a variable that is not recurrent; scalar.
 
         Returns:
             The operation that writes.
         """
         with tf.device(self._device):
             added = tf.identity(increment)
-            if not self.is_recurrent:
-                added *= tf.where(self._layout.each(self._is_shared), share, 1.0)
+            kept = self._layout.each([part**steps for part in self._kept])
             lock = self._mutex.lock([added])
             with tf.control_dependencies([lock]):
-                kept = self._layout.each([part**steps for part in self._kept])
-                values = kept * self._values.read_value() + added
+                before = self._values.read_value()
+            values = kept * before + added
+            if not self.is_recurrent:
+                mean = (1.0 - share) * before + share * added
+                values = tf.where(self._layout.each(self._is_mixed), mean, values)
             write = self._values.assign(values, read_value=False)
             self._mutex.release(lock, [write])
             return write

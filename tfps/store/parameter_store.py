@@ -255,7 +255,7 @@ class ParameterStore:
         return dense, self.state.pull(), version
 
     def _share(self, pulled: Pulled) -> float | tf.Tensor:
-        """What counts of a difference that others add as well: 1 / (1 + staleness)."""
+        """The part of a worker's state in a mean with that of others: 1 / (1 + staleness)."""
         if self.state.is_recurrent:
             return 1.0
         with tf.device(self.devices[-1]):

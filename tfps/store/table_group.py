@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfps.store.given_rows import write_given_rows
 from tfps.store.group_layout import GroupLayout
 from tfps.store.initial_rows import draw_rows
 from tfps.store.mutex import Mutex
@@ -81,6 +82,7 @@ class TableGroup:
         for part, device in enumerate(devices):
             with tf.device(device):
                 draw_rows(layout, part, seed, functools.partial(self._begin, part))
+        write_given_rows(layout, devices, seed, self._begin)
 
     def pull(
         self, ids: tf.Tensor, after: Sequence[tf.Tensor] = (), with_slots: bool = False

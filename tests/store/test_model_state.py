@@ -1,0 +1,180 @@
+"""Moving averages under many workers: pulls and pushes of real steps, in the order of a crowd."""
+
+import concurrent.futures
+import dataclasses
+import heapq
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from configs.smoke import Smoke
+from tests.training_fixtures import Trainer, dataset
+from tfps.mode import Mode
+from tfps.step import Batch
+from tfps.store.dense_layout import DenseLayout
+from tfps.store.local_copy import LocalCopy
+from tfps.store.model_state import ModelState
+
+RECORDS, SPREAD = 16, 0.1
+SEED = tf.zeros([2], tf.int64)
+
+
+@keras.saving.register_keras_serializable("tests")
+class GeometricMean(keras.layers.Layer):
+    """Keeps a moving average that no sum of its parts gives."""
+
+    def build(self, shape):
+        self.mean = self.add_weight(shape=shape[1:], initializer="ones", trainable=False)
+
+    def call(self, inputs):
+        batch = keras.ops.mean(keras.ops.square(inputs), 0)
+        log = keras.ops.log
+        self.mean.assign(keras.ops.exp(0.9 * log(self.mean) + 0.1 * log(batch)))
+        return inputs
+
+
+@dataclasses.dataclass(frozen=True)
+class Normalized(Smoke):
+    """Statistics of the features themselves, so that NumPy can say what they must be."""
+
+    momentum: float = 0.9
+    layer: type[keras.layers.Layer] | None = None
+
+    def build_model(self):
+        numbers = keras.Input((4,), name="numbers", dtype="float32")
+        token = keras.Input((), name="token", dtype="int64")
+        of_batch = keras.layers.BatchNormalization(momentum=self.momentum)
+        hidden = (self.layer() if self.layer else of_batch)(numbers)
+        return keras.Model({"numbers": numbers, "token": token}, keras.layers.Dense(1)(hidden))
+
+    def optimizer(self):
+        return keras.optimizers.SGD(0.001)
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    return dataset(tmp_path_factory.mktemp("data"))
+
+
+def batch_of(numbers):
+    features = {"numbers": numbers, "token": tf.zeros([RECORDS], tf.int64)}
+    return features, {"label": tf.zeros([RECORDS], tf.int64)}
+
+
+def train_as_a_crowd(trainer, workers, pushes, seed=0):
+    """Workers of different speeds, one in ten of them ten times as slow, push what they computed.
+
+    Returns:
+        The batches in the order in which they were pushed, and the state after each push.
+    """
+    store, step, drawn = trainer.store, trainer.step, np.random.default_rng(seed)
+
+    @tf.function(autograph=False)
+    def pull():
+        pulled = store.pull([])
+        return pulled.state, pulled.versions
+
+    @tf.function(autograph=False)
+    def push(state, versions, numbers):
+        features, labels = batch_of(numbers)
+        batch = step.pull(features, labels)
+        stale = batch.pulled._replace(state=state, versions=versions)
+        step.train(batch._replace(pulled=stale), SEED)
+
+    first = pull()
+    waiting = [(drawn.random(), worker) for worker in range(workers)]
+    held, batches, states = dict.fromkeys(range(workers), first), [], []
+    heapq.heapify(waiting)
+    for _ in range(pushes):
+        now, worker = heapq.heappop(waiting)
+        numbers = (SPREAD * drawn.normal(size=(RECORDS, 4))).astype("f4")
+        push(*held[worker], tf.constant(numbers))
+        held[worker] = pull()
+        batches.append(numbers)
+        states.append(np.stack([value.numpy() for value in held[worker][0]]))
+        slowness = 10 if worker % 10 == 9 else 1
+        heapq.heappush(waiting, (now + slowness * (0.8 + 0.4 * drawn.random()), worker))
+    return batches, np.stack(states)
+
+
+def one_after_the_other(batches, momentum):
+    """Mean and variance after each batch, `[batches, 2, 4]`, if one process had trained them."""
+    moving, states = np.array([np.zeros(4), np.ones(4)]), []
+    for batch in batches:
+        of_batch = np.stack([batch.mean(0, dtype="f8"), batch.var(0, dtype="f8")])
+        moving = momentum * moving + (1 - momentum) * of_batch
+        states.append(moving)
+    return np.stack(states)
+
+
+@pytest.mark.parametrize(
+    ("momentum", "workers", "pushes"),
+    [
+        (0.9, 24, 240),
+        pytest.param(0.99, 200, 1000, marks=pytest.mark.slow),
+        pytest.param(0.9, 1000, 4000, marks=pytest.mark.slow),
+        pytest.param(0.99, 1000, 4000, marks=pytest.mark.slow),
+    ],
+)
+def test_moving_averages_of_a_crowd_are_those_of_one_process(manifest, momentum, workers, pushes):
+    trainer = Trainer(manifest, Normalized(momentum=momentum))
+    batches, states = train_as_a_crowd(trainer, workers, pushes)
+    assert (states[:, 1] >= 0).all()
+    np.testing.assert_allclose(states, one_after_the_other(batches, momentum), atol=1e-5)
+
+
+def test_state_that_is_no_such_average_is_a_mean_of_what_workers_make_of_it(manifest):
+    trainer = Trainer(manifest, Normalized(layer=GeometricMean))
+    assert not trainer.store.state.is_recurrent
+    _, states = train_as_a_crowd(trainer, workers=8, pushes=240)
+    assert (states > 0).all()
+    assert (states[-1] > 0.5 * SPREAD**2).all()
+    assert (states[-1] < 5 * SPREAD**2).all()
+
+
+def test_local_steps_of_several_workers_are_those_of_one_process(manifest):
+    """All pull the same, and push one after the other."""
+    momentum, workers, steps, rounds = 0.9, 4, 2, 8
+    mode = Mode("local_sgd", sync_every=steps)
+    trainer = Trainer(manifest, Normalized(momentum=momentum), mode=mode)
+
+    @tf.function(autograph=False)
+    def train(numbers):
+        copies = []
+        for mine in tf.unstack(numbers):
+            batches = [batch_of(each) for each in tf.unstack(mine)]
+            copy = LocalCopy(trainer.store, workers, [trainer.step.lookups(*b) for b in batches])
+            for number, batch in enumerate(batches):
+                ready = Batch(*batch, copy.pulled(number))
+                copy.update(number, trainer.step.gradients(ready, SEED)[1])
+            copies.append(copy)
+        for copy in copies:
+            copy.push()
+
+    shape = (rounds, workers, steps, RECORDS, 4)
+    numbers = (SPREAD * np.random.default_rng(0).normal(size=shape)).astype("f4")
+    for each in numbers:
+        train(tf.constant(each))
+    expected = one_after_the_other(numbers.reshape(-1, RECORDS, 4), momentum)[-1]
+    np.testing.assert_allclose(np.stack(trainer.store.read_state()), expected, atol=1e-5)
+
+
+def test_no_push_at_the_same_time_is_lost():
+    """A counter and an average, pushed by four threads."""
+    layout = DenseLayout(("counter", "average"), ((), (1000,)), 1)
+    state = ModelState(layout, [1.0, 0.5], True, np.zeros(1001, "f4"), "/device:CPU:0")
+    increment = tf.constant(np.array([1.0] + [0.5] * 1000, "f4"))
+
+    @tf.function(autograph=False)
+    def push():
+        state.push(increment)
+
+    push.get_concrete_function()
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        for pushed in [threads.submit(push) for _ in range(1000)]:
+            pushed.result(60)
+    counter, average = state.read()
+    assert counter == 1000
+    np.testing.assert_allclose(average, 1.0)
