@@ -1,6 +1,6 @@
 """A short run whose storage misbehaves at one call after the other.
 
-    python -m tests.faults.exploration [--step=N] [--kinds=EIO,ENOSPC] [--jobs=2]
+    python -m tests.faults.exploration [--points=N] [--kinds=EIO,ENOSPC] [--jobs=2]
 
 The run resumes from a checkpoint, trains, saves, deletes an old checkpoint, evaluates and exports.
 Its calls on the job_dir and the data are counted in one that nothing disturbs. Then each run meets
@@ -103,12 +103,15 @@ class Exploration:
         """How many calls of the run a kind of fault can meet."""
         return sum(bool(each & shim.FAULTS[kind].meets) for each in self._classes)
 
-    def points(self, kinds: list[str], step: int) -> list[Point]:
-        """Every `step`-th call, by kind."""
+    def points(self, kinds: list[str], most: int = 0) -> list[Point]:
+        """Every call, by kind; or so many of each kind, as far apart as can be."""
         found = []
         for kind in kinds:
+            calls = self.calls(kind)
+            step = max(1, -(-calls // most)) if most else 1
             for is_lasting in (False, True) if kind in LASTING else (False,):
-                found += [Point(kind, n, is_lasting) for n in range(1, self.calls(kind) + 1, step)]
+                first = (1 + step) // 2
+                found += [Point(kind, call, is_lasting) for call in range(first, calls + 1, step)]
         return found
 
     def try_out(self, point: Point) -> Outcome:
@@ -220,16 +223,14 @@ def committed(job_dir: pathlib.Path) -> list[str]:
 def main() -> int:
     """Tries all points that the flags name; the exit code says whether all was well."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--step", type=int, default=1)
-    parser.add_argument("--offset", type=int, default=0)
-    parser.add_argument("--kinds", default=",".join(shim.FAULTS))
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--points", type=int, default=0, help="Of each kind; 0 for every call.")
+    parser.add_argument("--kinds", default=",".join(shim.FAULTS), help="Names, with commas.")
+    parser.add_argument("--jobs", type=int, default=2, help="Runs at the same time.")
     values = parser.parse_args()
     directory = pathlib.Path(tempfile.mkdtemp(prefix="faults-"))
     kinds = values.kinds.split(",")
     with Exploration(directory, values.jobs) as exploration:
-        points = exploration.points(kinds, values.step)
-        points = [dataclasses.replace(each, call=each.call + values.offset) for each in points]
+        points = exploration.points(kinds, values.points)
         met = {kind: exploration.calls(kind) for kind in kinds}
         print("calls that a fault can meet:", met, flush=True)
         tried: dict[str, collections.Counter[int]] = {}
