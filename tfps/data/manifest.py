@@ -163,9 +163,9 @@ def remove(directory: str) -> None:
             f"{directory} holds TFRecord files that were there before their {FILE}; delete them "
             "yourself, or name another directory"
         )
-    shards = [_shard(shard, f"{directory}: {FILE}: shards").file for shard in get("shards", list)]
+    files = [_shard(shard, f"{directory}: {FILE}: shards").file for shard in get("shards", list)]
     tf.io.gfile.remove(posixpath.join(directory, FILE))
-    for file in (*shards, _getter(get("index", dict), f"{directory}: {FILE}: index")("file", str)):
+    for file in (*files, _getter(get("index", dict), f"{directory}: {FILE}: index")("file", str)):
         path = posixpath.join(directory, file)
         if tf.io.gfile.exists(path):
             tf.io.gfile.remove(path)
