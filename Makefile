@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := runs/demo
 
-.PHONY: help install demo test census slow chaos golden image image-packages lint types format clean
+.PHONY: help install demo test census slow chaos faults golden image image-packages lint types format clean
 
 help:
 	@echo "make demo       install, then train a DLRM on a local cluster, from data to predictions"
@@ -12,6 +12,7 @@ help:
 	@echo "make census     the census job on the real data, faults included: CENSUS=DIR"
 	@echo "make slow       the tests that take longer: killed tasks, gs://, how leases spread"
 	@echo "make chaos      random faults to the tasks of RUNS=100 jobs, each must complete: CENSUS=DIR"
+	@echo "make faults     storage that misbehaves at every call of a run: POINTS=0 (all) of each kind"
 	@echo "make golden     render the kept requests to platforms anew, show what has changed"
 	@echo "make image      build the container image, or print how: IMAGE=tfps KIND=cpu or gpu"
 	@echo "make image-packages  pin anew what the images install"
@@ -61,6 +62,12 @@ RUNS := 100
 chaos: install
 	TFPS_CHAOS_RUNS=$(RUNS) $(if $(CENSUS),TFPS_CENSUS=$(abspath $(CENSUS))) \
 	  $(BIN)/pytest -v -rP -n 2 --dist load tests/integration/test_chaos.py
+
+# Each call of a short run meets each kind of fault: some 2,500 runs of 4 CPU-seconds. POINTS=20 for
+# that many of each kind.
+POINTS := 0
+faults: install
+	$(BIN)/python -m tests.faults.exploration --points=$(POINTS)
 
 golden: install
 	$(BIN)/python -m tests.golden

@@ -46,9 +46,21 @@ def test_stale_ones_are_forgotten(tmp_path):
     assert directory.all() == reader.all() == [FIRST]
 
 
-@pytest.mark.parametrize(
-    "content", ["", "{", "[]", "{}", json.dumps({"format": 2}), json.dumps({"format": 1})]
-)
+@pytest.mark.parametrize("content", ["", "{"])
+def test_a_file_that_a_power_cut_left_counts_as_none(tmp_path, caplog, content):
+    directory = Evaluations(str(tmp_path))
+    for evaluation in (FIRST, SECOND):
+        directory.write(evaluation)
+    (tmp_path / "evaluations" / f"{SECOND.checkpoint}.json").write_text(content)
+    reader = Evaluations(str(tmp_path))
+    assert reader.all() == reader.all() == [FIRST]
+    assert reader.checkpoints() == [FIRST.checkpoint]
+    assert caplog.text.count("is empty or damaged and counts as none") == 1
+    directory.write(SECOND)
+    assert reader.all() == [FIRST, SECOND]
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", json.dumps({"format": 2}), '{"format": 1}'])
 def test_a_file_that_is_no_evaluation_is_named(tmp_path, content):
     Evaluations(str(tmp_path)).write(FIRST)
     (tmp_path / "evaluations" / f"{FIRST.checkpoint}.json").write_text(content)

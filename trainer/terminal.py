@@ -5,6 +5,7 @@ import os
 import sys
 from typing import TextIO
 
+from tfps.errors import UserError
 from trainer.progress_display import ProgressDisplay
 
 _FORMAT = "%(asctime)s %(message)s"
@@ -28,11 +29,20 @@ def redirect_noise(path: str) -> None:
 
     Args:
         path: The file, appended to.
+
+    Raises:
+        UserError: If it cannot be opened.
     """
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    try:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError as error:
+        raise UserError(
+            f"the log {path} cannot be written ({error.strerror}); name another with "
+            "--tensorflow_log"
+        ) from None
     sys.stderr.flush()
     terminal = os.dup(2)
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 2)
     os.close(log)
     sys.stderr = os.fdopen(terminal, "w", buffering=1, errors="backslashreplace")

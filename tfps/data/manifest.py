@@ -28,6 +28,7 @@
     }
 """
 
+import contextlib
 import dataclasses
 import json
 import posixpath
@@ -43,6 +44,8 @@ from tfps.data.record_index import RecordIndex
 from tfps.data.shard import COMPRESSIONS, Shard
 from tfps.errors import UserError
 from tfps.file_name import is_file_name
+from tfps.storage import files
+from tfps.storage.files import StorageError
 
 FILE = "manifest.json"
 FORMAT = 3
@@ -149,12 +152,17 @@ def read(directory: str, flag: str = "", may_be_cut: bool = False) -> Manifest:
     Raises:
         UserError: If the directory is no dataset, or a shard is missing or another than the
             manifest says.
+        StorageError: If the storage does not answer.
     """
     where = f"{flag}={directory}" if flag else directory
     try:
         text = _text(directory, where)
         manifest = _decode(text, where, directory)
         shards = shard_files.checked(directory, manifest.shards, where, may_be_cut)
+    except StorageError as error:
+        if error.may_pass:
+            raise
+        raise UserError(f"{where} cannot be read: {error}") from None
     except tf.errors.OpError as error:
         raise UserError(f"{where} cannot be read: {error.message}") from None
     return dataclasses.replace(manifest, shards=shards)
@@ -209,15 +217,14 @@ def verify(manifest: Manifest, shard: Shard) -> None:
 
 def _text(directory: str, where: str) -> str:
     path = posixpath.join(directory, FILE)
-    if tf.io.gfile.exists(path):
-        with tf.io.gfile.GFile(path, "rb") as file:
-            return str(file.read().decode("utf-8", errors="replace"))
-    if tf.io.gfile.isdir(directory):
+    with contextlib.suppress(FileNotFoundError):
+        return files.read(path).decode("utf-8", errors="replace")
+    if files.is_directory(directory):
         raise UserError(
             f"{where} has no {FILE}; run trainer.prepare to make a dataset of rows there, or "
             "trainer.index if it holds TFRecord files"
         )
-    if tf.io.gfile.exists(directory):
+    if files.exists(directory):
         raise UserError(f"{where} is a file; name the directory of a dataset (with {FILE})")
     if any(sign in directory for sign in "*?["):
         raise UserError(
