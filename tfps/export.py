@@ -10,6 +10,8 @@ import tensorflow as tf
 from tfps import signature_inputs
 from tfps.built_model import built_model
 from tfps.data import examples
+from tfps.embedding_layers import EmbeddingLayers
+from tfps.errors import UserError
 from tfps.model import StatelessModel
 from tfps.model_inputs import model_inputs
 from tfps.named_predictions import named_predictions
@@ -21,6 +23,7 @@ from tfps.task import Task
 EXPORT_BEST = "export_best"  # in the job_dir: the best model that an evaluator has seen
 SCHEMA_FILE = "schema.json"
 SCHEMA_FORMAT = 2
+_TRIAL = "ram://tfps/trial_export"  # TensorFlow's file system in the memory of this process
 
 
 def export(task: Task, model: StatelessModel, store: ParameterStore, path: str) -> None:
@@ -42,6 +45,53 @@ def export(task: Task, model: StatelessModel, store: ParameterStore, path: str) 
         StorageError: If it cannot be written.
     """
     trained = _load(task, model.seed, _values(model, store))
+    # A directory on gs:// cannot be renamed in one piece: there it is written in place, and the
+    # schema, written last, makes it a model.
+    temporary = path if is_cloud(path) else f"{path}.tmp"
+    files.remove_tree(temporary)
+    try:
+        _save(task, trained, temporary)
+    except (OSError, tf.errors.OpError) as error:
+        raise files.explain(error, "written", temporary) from None
+    _write_schema(task, temporary)
+    if temporary != path:
+        files.sync_tree(temporary)
+        _replace(path, temporary)
+
+
+def try_export(task: Task, model: StatelessModel) -> None:
+    """Finds out before the training whether a model can be exported after it.
+
+    A model without lookup tables and the like captures nothing but its variables, and there is
+    nothing that a SavedModel could lack. Any other is saved as a trial, in memory, without its
+    embedding tables.
+
+    Args:
+        task: The task.
+        model: Its model.
+
+    Raises:
+        UserError: If it cannot be exported.
+    """
+    if not model.has_resources:
+        return
+    with EmbeddingLayers().taken_over():
+        trial = built_model(task, model.seed)
+    try:
+        _save(task, trial, _TRIAL)
+    except Exception as error:  # whatever TensorFlow says of whatever a model may hold
+        reason, *_ = str(error).splitlines() or [type(error).__name__]
+        raise UserError(
+            f"build_model(): the model can be trained, but not exported: {reason} Keep lookup "
+            "tables and variables in attributes of the model's layers"
+        ) from error
+    finally:
+        if tf.io.gfile.exists(_TRIAL):
+            tf.io.gfile.rmtree(_TRIAL)
+
+
+def _save(task: Task, trained: keras.Model, path: str) -> None:
+    """Writes a SavedModel of the model as it is."""
     features = task.features()
 
     def predict(values: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -59,25 +109,15 @@ def export(task: Task, model: StatelessModel, store: ParameterStore, path: str) 
     specs = signature_inputs.specs(features)
     module = tf.Module()
     module.variables_of_model = [variable.value for variable in trained.variables]
-    # A directory on gs:// cannot be renamed in one piece: there it is written in place, and the
-    # schema, written last, makes it a model.
-    temporary = path if is_cloud(path) else f"{path}.tmp"
-    files.remove_tree(temporary)
-    try:
-        tf.saved_model.save(
-            module,
-            temporary,
-            signatures={
-                "serving_default": serve_features.get_concrete_function(**specs),
-                "serving_examples": serve_examples,
-            },
-        )
-    except (OSError, tf.errors.OpError) as error:
-        raise files.explain(error, "written", temporary) from None
-    _write_schema(task, temporary)
-    if temporary != path:
-        files.sync_tree(temporary)
-        _replace(path, temporary)
+    module.model = trained  # with its lookup tables and the files of their vocabularies
+    tf.saved_model.save(
+        module,
+        path,
+        signatures={
+            "serving_default": serve_features.get_concrete_function(**specs),
+            "serving_examples": serve_examples,
+        },
+    )
 
 
 def _values(model: StatelessModel, store: ParameterStore) -> dict[str, np.ndarray]:

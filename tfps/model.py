@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfps.built_model import built_model
 from tfps.embedding_layers import Answer, EmbeddingLayers, zero_rows
 from tfps.errors import UserError
+from tfps.lookup_tables import LookupTables
 from tfps.loss_function import LossFunction
 from tfps.loss_scaling import LossScaling, loss_scaling
 from tfps.model_inputs import batch_spec, model_inputs
@@ -72,6 +73,8 @@ class StatelessModel:
         seed: Of the initial values.
         loss_scaling: How the loss is scaled, None for not at all.
         prediction_names: Names of the task's predictions.
+        unreachable: What the model uses that lies in this process, such as a `tf.Variable` or a
+            `MutableHashTable`: closures on workers cannot reach it.
     """
 
     def __init__(self, task: Task, seed: int, dense_table_bytes: int = 0):
@@ -90,7 +93,8 @@ class StatelessModel:
         self._features = task.features()
         self._layers = EmbeddingLayers(dense_table_bytes)
         self.tables = self._layers.tables
-        with self._layers.taken_over():
+        self._lookup_tables = LookupTables()
+        with self._layers.taken_over(), self._lookup_tables.taken_over():
             self._model = built_model(task, seed)
         self._loss = LossFunction(task, self._model)
         self.loss_scaling: LossScaling | None = loss_scaling(task, self._model, self.tables)
@@ -110,7 +114,12 @@ class StatelessModel:
         self._asked_tables: dict[bool, list[int]] = {}
         self.state_kept: tuple[float | None, ...] = ()
         self.changes_state = False
-        self.prediction_names = self._try_out()
+        self.prediction_names, self.unreachable = self._try_out()
+
+    @property
+    def has_resources(self) -> bool:
+        """Whether the model uses more than its variables: lookup tables, or what is unreachable."""
+        return bool(self._lookup_tables or self.unreachable)
 
     def lookups(self, features: Features, training: bool) -> list[Lookup]:
         """The ids that every call of an embedding layer asks for, in the order of the calls.
@@ -194,11 +203,11 @@ class StatelessModel:
         dense, state = ([tf.zeros(v.shape) for v in some] for some in (self.dense, self.state))
         return self._variables.values(dense, state, tf.zeros([2], tf.int64))
 
-    def _try_out(self) -> tuple[str, ...]:
+    def _try_out(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Traces a training and an evaluation step without a batch; notes how the state changes.
 
         Returns:
-            The names of the task's predictions.
+            The names of the task's predictions, and what is unreachable for workers.
 
         Raises:
             UserError: If one cannot be traced.
@@ -231,9 +240,27 @@ class StatelessModel:
             for some in (self._features, self._task.labels())
         ]
         parameters = [[tf.TensorSpec(v.shape) for v in some] for some in (self.dense, self.state)]
-        training_step.get_concrete_function(*parameters, *specs)
-        evaluation_step.get_concrete_function(*specs)
-        return tuple(names)
+        traced = [
+            training_step.get_concrete_function(*parameters, *specs),
+            evaluation_step.get_concrete_function(*specs),
+        ]
+        captured = [x for each in traced for x in each.captured_inputs if x.dtype == tf.resource]
+        return tuple(names), _holders(self._model, captured)
+
+
+def _holders(model: keras.Model, captured: Sequence[tf.Tensor]) -> tuple[str, ...]:
+    """Which layers hold the resources that a graph has captured, and as what."""
+    wanted = {id(handle) for handle in captured}
+    found = {}
+    for layer in tf.train.TrackableView(model).descendants():
+        if isinstance(layer, keras.layers.Layer):
+            for name, child in tf.train.TrackableView.children(layer).items():
+                handle = id(getattr(child, "resource_handle", getattr(child, "handle", None)))
+                if handle in wanted:
+                    found[handle] = f"{name} ({type(child).__name__}) of layer {layer.path!r}"
+    if wanted - set(found):
+        found[0] = "a variable or table that was made outside the model's layers"
+    return tuple(found.values())
 
 
 def _zero_answer(rows: list[tf.Tensor]) -> Answer:

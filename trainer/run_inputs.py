@@ -15,6 +15,7 @@ from tfps.data.manifest import Manifest
 from tfps.data.staged_shards import StagedShards
 from tfps.errors import UserError
 from tfps.experiment import WIRE_DTYPES, Experiment
+from tfps.export import try_export
 from tfps.mode import Mode
 from tfps.mode_suitability import refuse_unsuitable
 from tfps.model import StatelessModel
@@ -103,6 +104,8 @@ class RunInputs:
         staged = StagedShards(cache_dir, [data, eval_data] if eval_data else [data])
         train = experiment.train
         model = StatelessModel(task, train.seed, train.dense_table_bytes)
+        _refuse_unreachable(model, cluster)
+        try_export(task, model)
         check_metrics(task, model.prediction_names)
         best_metric = BestMetric.of(train.best_metric, metric_names(task))
         rules = Rules.of(task, model)
@@ -196,6 +199,17 @@ def _refuse_unshared(experiment: Experiment) -> None:
                 f"{name}={value}: training without ps (--mode=allreduce) knows only {only}; leave "
                 "it out, or train with ps"
             )
+
+
+def _refuse_unreachable(model: StatelessModel, cluster: Cluster) -> None:
+    """Refuses what would make closures on workers wait for ever."""
+    if cluster.ps and model.unreachable:
+        raise UserError(
+            f"build_model(): the model uses {'; '.join(model.unreachable)}, which lies in the "
+            "chief's memory, where workers cannot reach it; use layer.add_weight() for variables "
+            "and Keras's lookup layers or tf.lookup.StaticHashTable, made in build_model(), for "
+            "tables"
+        )
 
 
 def _check_evaluation(experiment: Experiment, cluster: Cluster) -> None:
