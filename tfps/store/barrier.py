@@ -59,25 +59,39 @@ class Barrier(abc.ABC):
                 tf.queue.FIFOQueue(_EVENTS, [tf.int64], shapes=[[FIELDS]])
                 for _ in range(members * _TURNS)
             ]
-            self._turns = tf.Variable(tf.zeros([members], tf.int64), trainable=False)
             self._status = tf.Variable(tf.zeros([2 + members], tf.int64), trainable=False)
         self.keep = tf.function(self._keep, input_signature=[], autograph=False)
 
-    def begin(self, member: tf.Tensor, worker: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """In a closure: takes a member's place.
+    def begin(self, place: tf.Tensor, worker: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """In a closure: takes the place of a member, unless it has another lease by now.
+
+        Args:
+            place: The member with the number of its lease, as `LeaseProgress.place` gives it.
+            worker: Index of the worker, scalar int64.
 
         Returns:
             The token to pull with first, and the steps already trained of its lease, scalar int64.
+            Where the place is refused, the token's round is -1.
         """
         progress = self._store.progress
+
+        def announce(member: tf.Tensor, turn: tf.Tensor, has_begun: tf.Tensor) -> tf.Operation:
+            event = _event(Kind.BEGIN, member, turn)
+            return self._events.enqueue_many(event[tf.newaxis][: tf.cast(has_begun, tf.int32)])
+
         with tf.device(self._device):
-            attempt = progress.begin(member, worker)
-            self._turns.scatter_add(tf.IndexedSlices(tf.ones([], tf.int64), member))
-            turn = self._turns.sparse_read(member)
-            with tf.control_dependencies(attempt):
-                begun = self._events.enqueue(_event(Kind.BEGIN, member, turn))
-            with tf.control_dependencies([begun]):
-                token = self._next_token(member, turn)
+            turn, _ = progress.begin(place, worker, announce)
+            member = progress.slot_of(place)
+
+            def wait() -> tf.Tensor:
+                with tf.device(self._device):
+                    return self._next_token(member, turn)
+
+            def refuse() -> tf.Tensor:
+                with tf.device(self._device):
+                    return tf.stack([member, turn, tf.constant(-1, tf.int64), 0])
+
+            token = tf.cond(turn >= 0, wait, refuse)
             # What its lease's last closure contributed is recorded by now, or never will be.
             with tf.control_dependencies([token]):
                 steps = tf.cast(progress.slot(member)[1], tf.int64)
