@@ -224,10 +224,10 @@ def test_a_lease_that_a_late_closure_takes_is_sent_again(tmp_path):
     "settings",
     [
         {},
-        {"pipeline_depth": 2, "max_bad_records": 1},
+        {"max_bad_records": 1},
         {"mode": Mode("local_sgd", sync_every=2)},
     ],
-    ids=["async", "reading-ahead", "local_sgd"],
+    ids=["async", "bad-records", "local_sgd"],
 )
 def test_a_closure_that_begins_when_its_slot_has_another_lease_trains_nothing(tmp_path, settings):
     results = []

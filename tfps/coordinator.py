@@ -224,7 +224,7 @@ class Coordinator:
             self.lease_length.measured(int(steps), float(seconds))
         self.worker_shares.trained(int(worker), records, float(began), float(seconds))
         queue.finish(lease, records, int(bad))
-        queue.repeat(min(lost * self._most_unrecorded, records))
+        queue.repeat(lost * min(self._most_unrecorded, records))
         self._meter.finished(float(loss_sum))
         self._free_slots.append(slot)
         self._ended.add(slot)

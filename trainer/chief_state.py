@@ -76,6 +76,7 @@ class ChiefState:
         return {
             "seconds": round(time.monotonic() - self.began, 3),
             "failures": [dataclasses.asdict(failure) for failure in self.watch.failures],
+            "failures_by_job": dict(self.watch.failures.by_job),
             "recoveries": self.recoveries.report(),
             "left_out": list(self.connector.left_out),
         }

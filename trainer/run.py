@@ -18,8 +18,8 @@ from tfps.executor import ReplicaExecutor
 from tfps.fence import Fence, SupersededError
 from tfps.reachability import Reachability
 from tfps.replica_group import LostReplicaError
-from tfps.report import FAILED, INTERRUPTED, Report, reopen
-from tfps.task_watch import TaskWatch
+from tfps.report import FAILED, INTERRUPTED, Report, read, reopen
+from tfps.task_watch import Failures, TaskWatch
 from trainer.chief_state import ChiefState
 from trainer.handover import Handover
 from trainer.interruption import Interrupted, Interruption
@@ -112,11 +112,13 @@ def run(
     """
     cluster = inputs.cluster
     fence = Fence(inputs.job_dir)
-    report = Report(inputs.job_dir, fence, **inputs.report_fields())
+    before = read(inputs.job_dir)
+    report = Report(inputs.job_dir, fence, **inputs.report_fields(before))
     report.write()
     peers = {} if cluster.is_local else strategy.peers(cluster)
     handover = Handover.found()
-    watch = TaskWatch(peers, failures=handover.failures)
+    failures = Failures(handover.failures, handover.failures_by_job)
+    watch = TaskWatch(peers, failures=failures)
     # Replicas need no guard: TensorFlow notices a silent one, and ends what waits for it.
     guard = ConnectionGuard({} if cluster.is_replicated else peers)
     connector = Connector(
@@ -198,7 +200,8 @@ def _prepare_to_go_on(
         if not isinstance(lost, WorkersChangedError):
             state.recoveries.begin(str(lost))
         state.report.write(**state.fields())
-    _begin_again(lost, Handover(state.recoveries, state.watch.failures, state.began))
+    failures = state.watch.failures
+    _begin_again(lost, Handover(state.recoveries, failures, state.began, failures.by_job))
 
 
 def _recover(lost: LostPsError, cluster: Cluster, options: RunOptions, state: ChiefState) -> None:
