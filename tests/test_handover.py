@@ -7,6 +7,7 @@ import textwrap
 from tfps.recoveries import Recoveries
 from tfps.task_watch import Failure
 from trainer.handover import Handover
+from trainer.worker_changes import WorkerChanges
 
 ROOT = pathlib.Path(__file__).parents[1]
 PROGRAM = """
@@ -14,6 +15,7 @@ import os, sys, time
 sys.path.insert(0, {root!r})
 from tfps.task_watch import Failure
 from trainer.handover import Handover
+from trainer.worker_changes import WorkerChanges
 from trainer.restart import has_started_anew, start_anew
 
 if has_started_anew():
@@ -35,12 +37,15 @@ def test_the_next_program_finds_what_was_left(monkeypatch):
     recoveries.trained(300)
     recoveries.begin("ps 0 was lost")
     failures = [Failure("ps 0", "its port refused connections", 5.0, 2.5), Failure("w", "?", 6.0)]
-    left = Handover(recoveries, failures, 17.25, {"ps": 3, "worker": 1200})
+    changes = WorkerChanges()
+    changes.begin()
+    left = Handover(recoveries, failures, 17.25, {"ps": 3, "worker": 1200}, changes)
     left.leave()
     found = Handover.found()
     assert found.recoveries.to_json() == recoveries.to_json()
     assert (list(found.failures), found.began) == (failures, 17.25)
     assert found.failures_by_job == {"ps": 3, "worker": 1200}
+    assert found.changes.to_json() == changes.to_json()
 
 
 def test_a_run_that_begins_has_lost_nothing():

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from tfps.recoveries import Recoveries
 from tfps.task_watch import Failure
 from trainer import restart
+from trainer.worker_changes import WorkerChanges
 
 _VARIABLE = "TFPS_HANDOVER"
 _NAME = "tfps-handover"
@@ -26,12 +27,14 @@ class Handover:
         failures: The last tasks that were lost.
         began: When the run did, on the monotonic clock, which is one for all programs of a machine.
         failures_by_job: How often a task was lost, by job.
+        changes: Of workers.
     """
 
     recoveries: Recoveries = dataclasses.field(default_factory=Recoveries)
     failures: Sequence[Failure] = ()
     began: float = dataclasses.field(default_factory=time.monotonic)
     failures_by_job: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    changes: WorkerChanges = dataclasses.field(default_factory=WorkerChanges)
 
     @classmethod
     def found(cls) -> "Handover":
@@ -45,6 +48,7 @@ class Handover:
             [Failure(**each) for each in data["failures"]],
             data["began"],
             data["failures_by_job"],
+            WorkerChanges.from_json(data["changes"]),
         )
 
     def leave(self) -> None:
@@ -54,6 +58,7 @@ class Handover:
             "failures": [dataclasses.asdict(each) for each in self.failures],
             "began": self.began,
             "failures_by_job": dict(self.failures_by_job),
+            "changes": self.changes.to_json(),
         }
         file = os.memfd_create(_NAME)
         with os.fdopen(file, "w", closefd=False) as writer:

@@ -135,6 +135,7 @@ def run(
         Trial.of(os.environ),
         handover.recoveries,
         handover.began,
+        handover.changes,
     )
     try:
         while lost := _train(inputs, options, state, guard, display, replica):
@@ -197,11 +198,14 @@ def _prepare_to_go_on(
             return
     else:
         state.interruption.raise_if_requested()
-        if not isinstance(lost, WorkersChangedError):
+        if isinstance(lost, WorkersChangedError):
+            state.changes.begin()
+        else:
             state.recoveries.begin(str(lost))
         state.report.write(**state.fields())
     failures = state.watch.failures
-    _begin_again(lost, Handover(state.recoveries, failures, state.began, failures.by_job))
+    found = Handover(state.recoveries, failures, state.began, failures.by_job, state.changes)
+    _begin_again(lost, found)
 
 
 def _recover(lost: LostPsError, cluster: Cluster, options: RunOptions, state: ChiefState) -> None:
