@@ -40,6 +40,7 @@ SHARDS = tuple(Shard(f"s{k}", size, 100, "") for k, size in enumerate(SIZES))
 DATA = Manifest(
     "d", [], [], SHARDS, RecordIndex(STRIDE, tuple(np.zeros(1, np.int64) for _ in SHARDS))
 )
+SELDOM = st.integers(0, 3).map(lambda drawn: drawn == 3)
 LOOKS = 2  # steps from one look at whether the lease is held to the next
 # Made once, with what is traced for it: where a chief begins anew, nobody has the old slots.
 PROGRESS = LeaseProgress(2 * WORKERS, "/device:CPU:0")
@@ -179,7 +180,7 @@ class Leases(RuleBasedStateMachine):
         self.running.append(Attempt(self, future, args, worker))
 
     @precondition(lambda self: self.running)
-    @rule(which=st.integers(0, WORKERS - 1), actions=st.integers(1, 9))
+    @rule(which=st.integers(0, WORKERS - 1), actions=st.integers(1, 5))
     def work(self, which, actions):
         attempt = self.running[which % len(self.running)]
         for _ in range(actions):
@@ -208,9 +209,9 @@ class Leases(RuleBasedStateMachine):
             self.ghosts.append(attempt)
 
     @precondition(lambda self: self.sent)
-    @rule(which=st.integers(0, 1 << 20), worker=st.integers(0, WORKERS - 1))
-    def begin_late_or_twice(self, which, worker):
-        self.ghosts.append(Attempt(self, None, self.sent[which % len(self.sent)], worker))
+    @rule(age=st.integers(0, 9), worker=st.integers(0, WORKERS - 1))
+    def begin_late_or_twice(self, age, worker):
+        self.ghosts.append(Attempt(self, None, self.sent[-1 - age % len(self.sent)], worker))
         self.ghosts[-1].act()
 
     @precondition(lambda self: self.ghosts)
@@ -224,8 +225,12 @@ class Leases(RuleBasedStateMachine):
     def lay(self, which):
         self.ghosts.pop(which % len(self.ghosts))
 
-    @rule()
-    def pause(self):
+    @rule(is_due=SELDOM)
+    def save(self, is_due):
+        if is_due:
+            self._pause()
+
+    def _pause(self):
         """Lets what is in flight finish, and saves."""
         while self.chief._in_flight:
             while self.executor.waiting and len(self.running) < WORKERS:
@@ -240,9 +245,11 @@ class Leases(RuleBasedStateMachine):
             self.queue.next_epoch()
         self._save()
 
-    @rule()
-    def begin_anew(self):
+    @rule(is_lost=SELDOM)
+    def begin_anew(self, is_lost):
         """The chief is lost; parameters and queue are those of its last checkpoint."""
+        if not is_lost:
+            return
         text, trained = self.saved
         self.trained = trained.copy()
         self._connect(QueueState.from_json(json.loads(text)))
@@ -268,7 +275,7 @@ class Leases(RuleBasedStateMachine):
             return
         while not self.queue.finished:
             self.give([5] * 2 * WORKERS)
-            self.pause()
+            self._pause()
         bad = [FIRST[f"s{shard}"] + number for shard, number in self.bad]
         good = np.delete(self.trained[:EPOCHS], bad, axis=1)
         assert (self.queue.trained, self.queue.bad) == (good.size, EPOCHS * len(bad))
