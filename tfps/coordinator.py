@@ -78,7 +78,7 @@ class Coordinator:
         self._free_slots = list(range(leases))
         self._lease_numbers = itertools.count(1)
         self._places = [0] * leases  # of the lease in each slot
-        self._ended_early = [0] * leases  # closures of that lease
+        self._ended_early = [0] * leases  # closures of that lease that held it to their end
         self._ended: set[int] = set()  # free slots whose last lease may still be begun again
         self._rows: list[SlotProgress] = []
         self._down: set[str] = set()
@@ -208,9 +208,9 @@ class Coordinator:
                 "holds the parameters from before"
             )
         if steps * self._batch_size < lease.records:
-            self._ended_early[slot] += 1
             self.worker_shares.trained(int(worker), 0, float(began), float(seconds), leases=0)
             if steps >= 0:  # the next batch cannot be read
+                self._ended_early[slot] += 1
                 lease = queue.around_bad_records(lease, int(steps))
             else:  # a closure whose worker was taken for lost has begun it again, and may be lost
                 _log.info("%s was taken from worker %d: it is sent again", lease, int(worker))

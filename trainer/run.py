@@ -4,7 +4,7 @@ import dataclasses
 import gc
 import logging
 import os
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
@@ -13,7 +13,7 @@ from tfps.cluster import Cluster
 from tfps.connection_guard import ConnectionGuard
 from tfps.connector import Connector
 from tfps.departures import Departures
-from tfps.errors import LostPsError, WorkersChangedError
+from tfps.errors import LostPsError, UserError, WorkersChangedError
 from tfps.executor import ReplicaExecutor
 from tfps.fence import Fence, SupersededError
 from tfps.reachability import Reachability
@@ -112,8 +112,7 @@ def run(
     """
     cluster = inputs.cluster
     fence = Fence(inputs.job_dir)
-    before = read(inputs.job_dir)
-    report = Report(inputs.job_dir, fence, **inputs.report_fields(before))
+    report = Report(inputs.job_dir, fence, **inputs.report_fields(_last_report(inputs.job_dir)))
     report.write()
     peers = {} if cluster.is_local else strategy.peers(cluster)
     handover = Handover.found()
@@ -152,6 +151,15 @@ def run(
     finally:
         watch.stop()
         guard.stop()
+
+
+def _last_report(job_dir: str) -> dict[str, Any] | None:
+    """The report of the job's last run; None where there is none that can be used."""
+    try:
+        return read(job_dir)
+    except UserError as error:
+        _log.warning("the report is written anew: %s", error)
+        return None
 
 
 def _train(
