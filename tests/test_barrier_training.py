@@ -56,9 +56,10 @@ def barrier_of(trainer):
     with concurrent.futures.ThreadPoolExecutor(8) as threads:
         keeper = threads.submit(keep)
 
-        def begin(member, first=0, count=800):
+        def begin(member, first=0, count=800, number=0):
             source, _ = trainer.shards()[member]
-            lease = tf.constant([first, count, SEED, member], tf.int64)
+            place = trainer.store.progress.place(member, number)
+            lease = tf.constant([first, count, SEED, place], tf.int64)
             return threads.submit(trainer.closures.train, source.tensors(), lease)
 
         try:
@@ -170,10 +171,29 @@ def test_a_closure_that_is_begun_again_trains_no_batch_twice(manifest):
         assert not first.done()
         trainer.barrier.leave([0, 1])
         let_go(trainer, member=0, turn=1)
-        assert steps_of(first) == (2, 3)
+        assert steps_of(first) == (0, -1)  # the second holds the lease
     assert trainer.steps() == 3
     rounds = [[(0, k), (1, k)] for k in range(3)]
     assert_same(trainer, train_rounds(manifest, Plain(), rounds))
+
+
+@pytest.mark.parametrize("mode", [Mode("sync"), Mode("bounded", max_staleness=2)], ids=str)
+def test_a_closure_of_a_lease_that_is_over_takes_nobodys_place(manifest, mode):
+    trainer = Trainer(manifest, Plain(), batch_size=BATCH, members=2, mode=mode)
+    with barrier_of(trainer) as begin:
+        trainer.barrier.expect([0, 1])
+        trainer.store.progress.clear(0, lease=7)
+        own = begin(0, first=3 * BATCH, count=10 * BATCH, number=7)
+        wait_until(lambda: trainer.barrier.status().standings[0] == Standing.ARRIVED)
+        before = trainer.barrier.status()
+        assert steps_of(begin(0, count=3 * BATCH, number=6)) == (0, -1)
+        assert trainer.barrier.status() == before
+        assert steps_of(begin(1, count=10 * BATCH)) == (1, 10)
+        assert steps_of(own) == (1, 10)
+        trainer.barrier.leave([0, 1])
+        trainer.store.progress.clear(0, lease=8)
+        assert steps_of(begin(0, count=3 * BATCH, number=7)) == (0, -1)
+        assert trainer.barrier.status().standings == [Standing.AWAY] * 2  # for whom nobody waits
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from tests import visits
 from tests.training_fixtures import Trainer, dataset
 from tfps.data.record_index import RecordIndex
 from tfps.errors import RunError, UserError
+from tfps.mode import Mode
 from tfps.reachability import Reachability
 from tfps.task_watch import TaskWatch
 
@@ -158,6 +159,90 @@ def test_a_lost_worker_and_a_stall_are_told_with_the_leases_held(tmp_path, caplo
     assert f"worker 0 at host:1 has held {lease} for " in str(stalled.value)
     assert "0 batches trained: its port refused connections for " in str(stalled.value)
     assert f"worker 0 at host:1 held {lease}: it goes on after 0 records" in caplog.messages
+
+
+class Sent:
+    """What a coordinator has sent, for it to begin late on a worker that was taken for lost."""
+
+    def __init__(self, trainer):
+        self.closures, executor = [], trainer.coordinator._executor
+        self._slots, schedule = len(trainer.store.progress.read()), executor.schedule
+
+        def note(closure, args):
+            self.closures.append((self._slot(args), args))
+            return schedule(closure, args)
+
+        executor.schedule = note
+
+    def of(self, slot):
+        """What was sent for a slot, oldest first."""
+        return [args for each, args in self.closures if each == slot]
+
+    def _slot(self, args):
+        return int(args[1][3]) % self._slots
+
+
+def late_begins(tmp_path, begin_late, **settings):
+    """Trains 400 records in leases of ten batches; returns queue and how often each was trained.
+
+    Args:
+        begin_late: Called with the trainer and what was sent until it returns True.
+    """
+    task = visits.Visits(records=400, step_seconds=0.1)
+    data = visits.write(tmp_path / "data", task, [200, 200])
+    trainer = Trainer(data, task, batch_size=10, shuffle_buffer=0, **settings)
+    trainer.coordinator.lease_length.measured(1, 0.5)  # five seconds are a lease
+    sent, leases, is_done = Sent(trainer), trainer.queue(), []
+
+    def look(progress):
+        if not is_done and begin_late(trainer, sent):
+            is_done.append(True)
+
+    trainer.coordinator.train(leases, lambda: False, look)
+    assert is_done
+    return leases, trainer.store.read_table(0)[:, 0]
+
+
+def test_a_lease_that_a_late_closure_takes_is_sent_again(tmp_path):
+    """The closure is lost with its worker as soon as it has begun."""
+
+    def begin_late(trainer, sent):
+        for slot, row in enumerate(trainer.store.progress.read()):
+            if 1 <= row.steps < 8:
+                progress, place = trainer.store.progress, sent.of(slot)[-1][1][3]
+                tf.function(progress.begin, autograph=False)(place, tf.constant(0, tf.int64))
+                return True
+        return False
+
+    leases, times = late_begins(tmp_path, begin_late)
+    assert (leases.trained, leases.skipped) == (400, 0)
+    assert (times >= 1).all()
+    assert times.sum() - 400 <= leases.repeated <= 10 * (2 + 9 + 1)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"max_bad_records": 1},
+        {"mode": Mode("local_sgd", sync_every=2)},
+    ],
+    ids=["async", "bad-records", "local_sgd"],
+)
+def test_a_closure_that_begins_when_its_slot_has_another_lease_trains_nothing(tmp_path, settings):
+    results = []
+
+    def begin_late(trainer, sent):
+        for slot, row in enumerate(trainer.store.progress.read()):
+            if len(sent.of(slot)) > 1 and 1 <= row.steps < 8:
+                results.append(trainer.closures.train(*sent.of(slot)[0]).numpy())
+                return True
+        return False
+
+    leases, times = late_begins(tmp_path, begin_late, **settings)
+    assert set(times) == {1.0}
+    assert (leases.trained, leases.skipped, leases.repeated) == (400, 0, 0)
+    assert results[0][1] == -1
 
 
 def test_a_ps_that_went_away_ends_the_training(manifest):

@@ -9,7 +9,7 @@ from tfps import task_watch
 from tfps.errors import RunError
 from tfps.reachability import Reachability
 from tfps.server import ServerOptions, wait_for_end_of_chief
-from tfps.task_watch import TaskWatch
+from tfps.task_watch import Failure, Failures, TaskWatch
 
 WAIT = 20
 
@@ -52,7 +52,7 @@ def watched(hung_up):
 def test_a_loss_and_a_return_are_one_failure(watched):
     watch, probe = watched
     probe.wait()
-    assert watch.failures == []
+    assert not watch.failures
     probe.seen = Reachability.REFUSES
     probe.wait(3)
     (failure,) = watch.failures
@@ -174,3 +174,11 @@ def test_a_server_ends_when_the_chief_stays_away():
 
     with Peer(answer_once) as chief, pytest.raises(RunError, match="has been away for 0 s"):
         wait_for_end_of_chief(chief.address, lambda: False, options, threading.Event())
+
+
+def test_the_last_failures_are_kept_and_all_are_counted():
+    failures = Failures([Failure("worker 0", "?", 1.0)], {"worker": 2000, "ps": 1})
+    for number in range(1500):
+        failures.append(Failure(f"worker {number}", "?", 2.0))
+    assert [failures[0].task, failures[-1].task] == ["worker 500", "worker 1499"]
+    assert failures.by_job == {"worker": 3500, "ps": 1}

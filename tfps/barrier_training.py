@@ -39,9 +39,9 @@ class BarrierTraining:
         self._unroll = unroll
         self._may_repeat = may_repeat
 
-    def begin(self, member: tf.Tensor, worker: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def begin(self, place: tf.Tensor, worker: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Takes a member's place: its first token, and its lease's steps so far."""
-        return self._barrier.begin(member, worker)
+        return self._barrier.begin(place, worker)
 
     def train(
         self,

@@ -10,30 +10,33 @@ from tfps.barrier_training import BarrierTraining
 from tfps.data import records
 from tfps.data.readable_batches import readable_batches
 from tfps.data.record_source import RecordSource, untouched
+from tfps.draws import draw_of
 from tfps.epoch_order import EpochOrder
 from tfps.experiment import Experiment
 from tfps.local_training import LocalTraining
 from tfps.read_ahead import ReadAhead, ReadBatch
 from tfps.step import Step, batch_records
 from tfps.store.barrier import Barrier
-from tfps.store.lease_progress import LeaseProgress
+from tfps.store.lease_progress import REFUSED, Attempt, LeaseProgress
+from tfps.store.token import TURN
 
 State = tuple[Any, ...]
-_DRAWS = 1 << 32  # numbers that the random draws of a step may use up
 
 
 class Closures:
     """Functions to schedule, each traced once.
 
     Attributes:
-        train: (source, [first, count, seed, slot] int64) -> [attempts, steps, bad, loss_sum,
+        train: (source, [first, count, seed, place] int64) -> [attempts, steps, bad, loss_sum,
             bad_step, worker, began, seconds] float64: one tensor, since each that is fetched costs
-            a call. Trains what is left of a lease, whose progress is in the slot. `steps` are those
-            of the lease, over all attempts, and `bad` the records of theirs that were in the
-            source's gaps; `bad_step` is the first batch of the shard, from 0, whose loss was not
-            finite, or -1; `worker` is the index of the worker, `began` the time on its clock
-            (seconds since 1970) and `seconds` how long the closure ran. Where there may be bad
-            records, a lease ends before the first batch that cannot be read.
+            a call. Trains what is left of a lease, whose progress is at the place that
+            `LeaseProgress.place` named; nothing where it is another lease's by now. `steps` are
+            those of the lease, over all attempts, or -1 where another attempt holds it by now, or
+            none; `bad` are the records of these steps that were in the source's gaps; `bad_step` is
+            the first batch of the shard, from 0, whose loss was not finite, or -1; `worker` is the
+            index of the worker, `began` the time on its clock (seconds since 1970) and `seconds`
+            how long the closure ran. Where there may be bad records, a lease ends before the first
+            batch that cannot be read.
         open: (source, first int64) -> records read, int64. Fetches the beginning of a lease, from
             its first record on, so that the worker's client of storage holds it already when the
             lease is trained. What goes wrong is left to the lease itself.
@@ -105,29 +108,30 @@ class Closures:
 
     def _train(self, source: RecordSource, lease: tf.Tensor) -> tf.Tensor:
         start, worker = tf.timestamp(), self._worker_index()
-        first, count, seed, slot = tf.unstack(lease)
-        attempt, trained = self._progress.begin(slot, worker)
-        begun, end = self._left(first, count, trained)
+        first, count, seed, place = tf.unstack(lease)
+        attempt = self._progress.begin(place, worker)
+        begun, end = self._left(first, count, attempt)
         read = self._reader(source, seed, begun, end)
         # Several steps are only begun with batches of which it is known that they can be read.
         unpulled = self._unroll if self._may_be_bad else 0
         ahead = ReadAhead(read, self._step.pull, self._pipeline_depth, unpulled)
-        record = functools.partial(self._progress.advance, slot, attempt)
+        held = self._progress.slot_of(place), attempt.number
+        record = functools.partial(self._progress.advance, *held)
 
         def one(holds: tf.Tensor, *state: tf.Tensor) -> State:
             return holds, *self._turn(ahead, seed, record, state, self._may_be_bad)
 
         def several(_: tf.Tensor, *state: tf.Tensor) -> State:
-            holds = self._progress.holds(slot, attempt)
+            holds = self._progress.holds(*held)
             for _ in range(self._unroll):
                 state = self._turn(ahead, seed, record, state, may_be_empty=False)
             return holds, *state
 
         def more_than(steps: int) -> Callable[..., tf.Tensor]:
             def more(holds: tf.Tensor, *state: tf.Tensor) -> tf.Tensor:
-                step, _, bad_step, *held = state
+                step, _, bad_step, *batches = state
                 left = holds & (step + steps <= end) & (bad_step < 0)
-                return left & ahead.follow(held, step, steps) if self._may_be_bad else left
+                return left & ahead.follow(batches, step, steps) if self._may_be_bad else left
 
             return more
 
@@ -135,47 +139,57 @@ class Closures:
         state = tf.while_loop(more_than(self._unroll), several, (tf.constant(True), *state))
         _, _, unrecorded, bad_step, *_ = tf.while_loop(more_than(1), one, state)
         record(unrecorded)
-        return self._result(slot, bad_step, worker, start)
+        return self._result(*held, bad_step, worker, start)
 
     def _train_at_barrier(self, source: RecordSource, lease: tf.Tensor) -> tf.Tensor:
         assert self._at_barrier is not None
         start, worker = tf.timestamp(), self._worker_index()
-        first, count, seed, slot = tf.unstack(lease)
-        token, steps = self._at_barrier.begin(slot, worker)
-        batches = self._left(first, count, tf.zeros([], tf.int64))
+        first, count, seed, place = tf.unstack(lease)
+        token, steps = self._at_barrier.begin(place, worker)
+        turn = token[TURN]
+        batches = self._left(first, count, Attempt(turn, tf.zeros([], tf.int64)))
 
         def reader(begun: tf.Tensor) -> Callable[[], ReadBatch]:
             return self._reader(source, seed, begun, batches[1])
 
         draw = functools.partial(draw_of, seed)
         token, bad_step = self._at_barrier.train(token, steps, batches, reader, draw)
+        slot = self._progress.slot_of(place)
         with tf.control_dependencies([token]):
-            return self._result(slot, bad_step, worker, start)
+            return self._result(slot, turn, bad_step, worker, start)
 
     def _train_locally(self, source: RecordSource, lease: tf.Tensor) -> tf.Tensor:
         assert self._local is not None
         start, worker = tf.timestamp(), self._worker_index()
-        first, count, seed, slot = tf.unstack(lease)
-        attempt, trained = self._progress.begin(slot, worker)
-        begun, end = self._left(first, count, trained)
+        first, count, seed, place = tf.unstack(lease)
+        attempt = self._progress.begin(place, worker)
+        begun, end = self._left(first, count, attempt)
         read, draw = self._reader(source, seed, begun, end), functools.partial(draw_of, seed)
-        held = functools.partial(self._progress.holds, slot, attempt)
-        record = functools.partial(self._progress.advance, slot, attempt)
-        bad_step = self._local.train(read, begun, end, draw, held, record)
+        held = self._progress.slot_of(place), attempt.number
+        holds = functools.partial(self._progress.holds, *held)
+        record = functools.partial(self._progress.advance, *held)
+        bad_step = self._local.train(read, begun, end, draw, holds, record)
         with tf.control_dependencies([bad_step]):
-            return self._result(slot, bad_step, worker, start)
+            return self._result(*held, bad_step, worker, start)
 
     def _left(
-        self, first: tf.Tensor, count: tf.Tensor, trained: tf.Tensor
+        self, first: tf.Tensor, count: tf.Tensor, attempt: Attempt
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Numbers in the shard of a lease's first batch to be trained and of the one behind it."""
-        return first // self._batch_size + trained, -(-(first + count) // self._batch_size)
+        end = -(-(first + count) // self._batch_size)
+        begun = first // self._batch_size + attempt.steps
+        return tf.where(tf.equal(attempt.number, REFUSED), end, begun), end
 
     def _result(
-        self, slot: tf.Tensor, bad_step: tf.Tensor, worker: tf.Tensor, start: tf.Tensor
+        self,
+        slot: tf.Tensor,
+        attempt: tf.Tensor,
+        bad_step: tf.Tensor,
+        worker: tf.Tensor,
+        start: tf.Tensor,
     ) -> tf.Tensor:
         """What the closure returns that has trained a lease."""
-        trained = self._progress.slot(slot)
+        trained = self._progress.result(slot, attempt)
         with tf.control_dependencies([trained]):
             seconds = tf.timestamp() - start
         numbers = [tf.cast(number, tf.float64) for number in (bad_step, worker)]
@@ -260,8 +274,3 @@ class Closures:
         state = (0, tf.zeros([], tf.float64), labels, predictions)
         _, loss_sum, *arrays = tf.while_loop(lambda step, *_: step < total, one, state)
         return loss_sum, *({name: x.concat() for name, x in some.items()} for some in arrays)
-
-
-def draw_of(seed: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
-    """What random layers draw from in a step, `[2]` int64."""
-    return tf.stack([seed, step * _DRAWS])

@@ -66,6 +66,11 @@ class Connector:
         """Whether this process has connected so often that another one should go on."""
         return self._connections >= _MOST_CONNECTIONS
 
+    @property
+    def workers(self) -> list[str]:
+        """Names of the workers that the last connection is with."""
+        return [f"worker {index}" for index in self._indices]
+
     def connect(self) -> Executor:
         """Waits for the tasks, then connects to them.
 

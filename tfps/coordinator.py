@@ -76,7 +76,10 @@ class Coordinator:
         self._in_flight: dict[concurrent.futures.Future, tuple[int, Lease]] = {}
         leases = slots(executor, bool(members))
         self._free_slots = list(range(leases))
-        self._ended_early = [0] * leases  # closures of the lease in each slot
+        self._lease_numbers = itertools.count(1)
+        self._places = [0] * leases  # of the lease in each slot
+        self._ended_early = [0] * leases  # closures of that lease that held it to their end
+        self._ended: set[int] = set()  # free slots whose last lease may still be begun again
         self._rows: list[SlotProgress] = []
         self._down: set[str] = set()
         self._strayed = 0  # batches that `LeaseProgress.strayed` has told
@@ -175,16 +178,22 @@ class Coordinator:
 
     def _schedule(self, leases: Sequence[Lease]) -> None:
         given = [(self._free_slots.pop(), lease) for lease in leases]
-        for slot, _ in given:
-            self._ps_calls("preparing a lease", functools.partial(self._progress.clear, slot))
+        # Also a slot that gets none: a closure that begins only now has nothing to train there.
+        for slot in {*(slot for slot, _ in given), *self._ended}:
+            number = next(self._lease_numbers)
+            clear = functools.partial(self._progress.clear, slot, number)
+            self._ps_calls("preparing a lease", clear)
+            self._places[slot] = self._progress.place(slot, number)
             self._ended_early[slot] = 0
+        self._ended.clear()
         if self._members:
             self._members.work_for([slot for slot, _ in [*given, *self._in_flight.values()]])
         for slot, lease in given:
             self._send(slot, lease)
 
     def _send(self, slot: int, lease: Lease) -> None:
-        numbers = tf.constant([lease.first, lease.records, lease.seed, slot], tf.int64)
+        place = self._places[slot]
+        numbers = tf.constant([lease.first, lease.records, lease.seed, place], tf.int64)
         args = (lease.source.tensors(), numbers)
         self._in_flight[self._executor.schedule(self._closures.train, args)] = slot, lease
 
@@ -198,10 +207,14 @@ class Coordinator:
                 "learning rate, or look for infinite values in the data; the last checkpoint "
                 "holds the parameters from before"
             )
-        if steps * self._batch_size < lease.records:  # the next batch cannot be read
-            self._ended_early[slot] += 1
+        if steps * self._batch_size < lease.records:
             self.worker_shares.trained(int(worker), 0, float(began), float(seconds), leases=0)
-            self._send(slot, queue.around_bad_records(lease, int(steps)))
+            if steps >= 0:  # the next batch cannot be read
+                self._ended_early[slot] += 1
+                lease = queue.around_bad_records(lease, int(steps))
+            else:  # a closure whose worker was taken for lost has begun it again, and may be lost
+                _log.info("%s was taken from worker %d: it is sent again", lease, int(worker))
+            self._send(slot, lease)
             return
         lost = int(attempts) - 1 - self._ended_early[slot]
         records = lease.records - int(bad)
@@ -211,9 +224,10 @@ class Coordinator:
             self.lease_length.measured(int(steps), float(seconds))
         self.worker_shares.trained(int(worker), records, float(began), float(seconds))
         queue.finish(lease, records, int(bad))
-        queue.repeat(min(lost * self._most_unrecorded, records))
+        queue.repeat(lost * min(self._most_unrecorded, records))
         self._meter.finished(float(loss_sum))
         self._free_slots.append(slot)
+        self._ended.add(slot)
 
     def _trained(self, lease: Lease, row: SlotProgress) -> int:
         """Records of a lease that are trained."""

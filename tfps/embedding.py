@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfps import splitmix64
 from tfps.embedding_table import EmbeddingTable
 from tfps.errors import UserError
 from tfps.refusal import refusal
@@ -264,10 +265,6 @@ def _is_ragged(tensor: Any) -> bool:
 
 
 def _hashed(ids: tf.Tensor, rows: int) -> tf.Tensor:
-    """Rows `[0, rows)` by the finalizer of splitmix64 (Steele, Lea and Flood, 2014)."""
-    mixed = tf.bitcast(ids, tf.uint64) + tf.constant(0x9E3779B97F4A7C15, tf.uint64)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        shifted = tf.bitwise.right_shift(mixed, tf.constant(shift, tf.uint64))
-        mixed = tf.bitwise.bitwise_xor(mixed, shifted) * tf.constant(factor, tf.uint64)
-    mixed = tf.bitwise.bitwise_xor(mixed, tf.bitwise.right_shift(mixed, tf.constant(31, tf.uint64)))
+    """Rows `[0, rows)`, equally many ids for each."""
+    mixed = splitmix64.mix(tf.bitcast(ids, tf.uint64))
     return tf.bitcast(mixed % tf.constant(rows, tf.uint64), tf.int64)

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfps import draws
 from tfps.errors import UserError
 
 
@@ -64,8 +65,7 @@ class ModelVariables:
             if variable.dtype == "float32":
                 value = next(states)
             elif _is_seed(variable):
-                # A layer counts up the second number with each draw; each layer starts apart.
-                value = tf.cast(seed + tf.constant([0, seeds << 16], tf.int64), variable.dtype)
+                value = tf.cast(draws.of_layer(seed, seeds), variable.dtype)
                 seeds += 1
             else:
                 value = tf.constant(self._constants[variable.path])

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tfps.closures import draw_of
 from tfps.data import records
 from tfps.data.record_source import RecordSource
+from tfps.draws import draw_of
 from tfps.epoch_order import EpochOrder
 from tfps.experiment import Experiment
 from tfps.replica_step import ReplicaStep

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfps import draws
 from tfps.model import Features, Labels, Lookup, StatelessModel
 from tfps.named_predictions import named_predictions
 from tfps.store.gradients import Gradients
@@ -125,7 +126,7 @@ class Step:
         results = []
         for index, (device, part) in enumerate(zip(self._devices, parts, strict=True)):
             rows_of_part = rows[index * each : (index + 1) * each]
-            draw = seed + tf.constant([0, index << 30], tf.int64)
+            draw = draws.on_device(seed, index)
             with tf.device(device or None):
                 results.append(
                     self._compute(

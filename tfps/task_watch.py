@@ -1,5 +1,6 @@
 """Watches from the chief whether the other tasks' servers answer."""
 
+import collections
 import dataclasses
 import logging
 import threading
@@ -11,6 +12,7 @@ from tfps.reachability import Reachability
 PROBE_SECONDS = 1.0
 LOST_SECONDS = 3.0
 SILENT_SECONDS = 10.0
+_MOST_FAILURES = 1000  # that a run remembers one by one: its report is written again and again
 _log = logging.getLogger(__name__)
 
 
@@ -29,6 +31,29 @@ class Failure:
     what: str
     when: float
     back_after: float | None = None
+
+
+class Failures(collections.deque[Failure]):
+    """The last losses of tasks, oldest first.
+
+    Attributes:
+        by_job: How many there were in all, by job.
+    """
+
+    def __init__(self, last: Sequence[Failure] = (), by_job: Mapping[str, int] | None = None):
+        """Goes on from those of a program before this one.
+
+        Args:
+            last: The last of them.
+            by_job: How many there were in all.
+        """
+        super().__init__(last, _MOST_FAILURES)
+        self.by_job = collections.Counter(by_job)
+
+    def append(self, failure: Failure) -> None:
+        """Adds one; the oldest goes where there are many."""
+        super().append(failure)
+        self.by_job[failure.task.partition(" ")[0]] += 1
 
 
 @dataclasses.dataclass
@@ -77,7 +102,7 @@ class TaskWatch:
         probe: Callable[[str], Reachability] = Reachability.of,
         interval_seconds: float = PROBE_SECONDS,
         hang_up: Callable[[str], None] = lambda address: None,
-        failures: Sequence[Failure] = (),
+        failures: Failures | None = None,
     ):
         """Prepares it.
 
@@ -89,7 +114,7 @@ class TaskWatch:
                 connections, after every probe.
             failures: Those that a program before this one has seen.
         """
-        self.failures = list(failures)
+        self.failures = Failures() if failures is None else failures
         self._addresses = addresses
         self._probe = probe
         self._interval = interval_seconds

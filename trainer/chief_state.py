@@ -14,6 +14,7 @@ from tfps.storage.patience import Patience
 from tfps.task_watch import TaskWatch
 from trainer.interruption import Interruption
 from trainer.trial import Trial
+from trainer.worker_changes import WorkerChanges
 
 _LOOK_SECONDS = 2.0
 _log = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ class ChiefState:
         trial: Of a tuning job, None for any other run.
         recoveries: From lost ps.
         began: When the run did, on the monotonic clock.
+        changes: Keeps changes of workers apart.
         leaving: Ps that were about to go when the files were last looked at.
         change_of_workers: Why the run should go on with other workers, if it should.
     """
@@ -48,10 +50,12 @@ class ChiefState:
     trial: Trial | None = None
     recoveries: Recoveries = dataclasses.field(default_factory=Recoveries)
     began: float = dataclasses.field(default_factory=time.monotonic)
+    changes: WorkerChanges = dataclasses.field(default_factory=WorkerChanges)
     leaving: list[str] = dataclasses.field(default_factory=list)
     change_of_workers: str = ""
     _looked: float = 0.0
     _patience: Patience = dataclasses.field(default_factory=Patience)
+    _told: str = ""
 
     def is_asked_to_save(self) -> bool:
         """Whether a signal has arrived, a ps is about to go, or a worker comes or is given up.
@@ -65,11 +69,12 @@ class ChiefState:
             self._looked = now
             self.fence.check()
             self.leaving = self._patience.ask(self.departures.announced, self.leaving)
-            self.change_of_workers = self._arrivals() or self._overdue()
+            self.change_of_workers = self._change_of_workers()
         return self.interruption.is_requested or bool(self.leaving or self.change_of_workers)
 
     def trained(self, examples: int) -> None:
         """Notes how many records are trained by now."""
+        self.changes.trained(examples)
         seconds = self.recoveries.trained(examples)
         if seconds is not None:
             _log.info("training goes on, %.1f s after the loss was noticed", seconds)
@@ -79,9 +84,26 @@ class ChiefState:
         return {
             "seconds": round(time.monotonic() - self.began, 3),
             "failures": [dataclasses.asdict(failure) for failure in self.watch.failures],
+            "failures_by_job": dict(self.watch.failures.by_job),
             "recoveries": self.recoveries.report(),
             "left_out": list(self.connector.left_out),
         }
+
+    def _change_of_workers(self) -> str:
+        """Why the run should go on with other workers now, if it should."""
+        reason = "; ".join(filter(None, [self._arrivals(), self._overdue()]))
+        seconds = self.changes.seconds_left()
+        if not reason or not seconds or self._is_without_workers():
+            return reason
+        if reason != self._told:
+            self._told = reason
+            _log.info("%s; in %.0f s, with who comes or goes until then", reason, seconds)
+        return ""
+
+    def _is_without_workers(self) -> bool:
+        """Whether nobody trains, so that a change costs nothing."""
+        away = {absence.failure.task for absence in self.watch.absences()}
+        return away.issuperset(self.connector.workers)
 
     def _arrivals(self) -> str:
         arrived = self.connector.arrivals()

@@ -89,7 +89,7 @@ def index(
 def _write(made: Manifest) -> None:
     """Writes index and manifest in place of those that are there."""
     try:
-        *_, old = manifest.files(made.directory) or [""]
+        *_, old = manifest.named_files(made.directory) or [""]
     except UserError:  # a manifest that is to be replaced need not be understood
         old = ""
     new = manifest.index_file(made.name)

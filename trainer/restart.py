@@ -8,6 +8,7 @@ from typing import NoReturn
 
 _VARIABLE = "TFPS_STARTED_ANEW"
 _FIRST_FILE = 3  # behind stdin, stdout and stderr
+_kept: set[int] = set()
 
 
 def has_started_anew() -> bool:
@@ -15,10 +16,16 @@ def has_started_anew() -> bool:
     return _VARIABLE in os.environ
 
 
+def keep_open(file: int) -> None:
+    """Leaves an open file, given by its number, to the program that `start_anew` will start."""
+    _kept.add(file)
+
+
 def start_anew() -> NoReturn:
     """Replaces the program of this process by itself, with the same arguments.
 
-    The process stays the same to whoever started it. Its connections and its servers end.
+    The process stays the same to whoever started it. Its connections and its servers end, and its
+    files are closed but for those of `keep_open`.
     """
     os.environ[_VARIABLE] = "1"
     signal.setitimer(signal.ITIMER_REAL, 0)  # it would outlive the program
@@ -29,5 +36,5 @@ def start_anew() -> NoReturn:
     for file in map(int, os.listdir("/proc/self/fd")):
         if file >= _FIRST_FILE:
             with contextlib.suppress(OSError):  # the listing's own, which is closed by now
-                os.set_inheritable(file, False)
+                os.set_inheritable(file, file in _kept)
     os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - our own arguments

@@ -13,14 +13,14 @@ from tfps.cluster import Cluster
 from tfps.connection_guard import ConnectionGuard
 from tfps.connector import Connector
 from tfps.departures import Departures
-from tfps.errors import LostPsError, WorkersChangedError
+from tfps.errors import LostPsError, UserError, WorkersChangedError
 from tfps.executor import ReplicaExecutor
 from tfps.fence import Fence, SupersededError
 from tfps.reachability import Reachability
 from tfps.replica_group import LostReplicaError
-from tfps.report import FAILED, INTERRUPTED, Report, reopen
+from tfps.report import FAILED, INTERRUPTED, Report, read, reopen
 from tfps.storage.files import StorageError
-from tfps.task_watch import TaskWatch
+from tfps.task_watch import Failures, TaskWatch
 from trainer.chief_state import ChiefState
 from trainer.handover import Handover
 from trainer.interruption import Interrupted, Interruption
@@ -113,11 +113,12 @@ def run(
     """
     cluster = inputs.cluster
     fence = Fence(inputs.job_dir)
-    report = Report(inputs.job_dir, fence, **inputs.report_fields())
+    report = Report(inputs.job_dir, fence, **inputs.report_fields(_last_report(inputs.job_dir)))
     report.write()
     peers = {} if cluster.is_local else strategy.peers(cluster)
     handover = Handover.found()
-    watch = TaskWatch(peers, failures=handover.failures)
+    failures = Failures(handover.failures, handover.failures_by_job)
+    watch = TaskWatch(peers, failures=failures)
     # Replicas need no guard: TensorFlow notices a silent one, and ends what waits for it.
     guard = ConnectionGuard({} if cluster.is_replicated else peers)
     connector = Connector(
@@ -134,6 +135,7 @@ def run(
         Trial.of(os.environ),
         handover.recoveries,
         handover.began,
+        handover.changes,
     )
     try:
         while lost := _train(inputs, options, state, guard, display, replica):
@@ -158,6 +160,15 @@ def _tell_of_end(report: Report, **fields: Any) -> None:
         report.write(**fields)
     except StorageError as error:
         _log.warning("the report does not tell of the end: %s", error)
+
+
+def _last_report(job_dir: str) -> dict[str, Any] | None:
+    """The report of the job's last run; None where there is none that can be used."""
+    try:
+        return read(job_dir)
+    except UserError as error:
+        _log.warning("the report is written anew: %s", error)
+        return None
 
 
 def _train(
@@ -204,10 +215,14 @@ def _prepare_to_go_on(
             return
     else:
         state.interruption.raise_if_requested()
-        if not isinstance(lost, WorkersChangedError):
+        if isinstance(lost, WorkersChangedError):
+            state.changes.begin()
+        else:
             state.recoveries.begin(str(lost))
         state.report.write(**state.fields())
-    _begin_again(lost, Handover(state.recoveries, state.watch.failures, state.began))
+    failures = state.watch.failures
+    found = Handover(state.recoveries, failures, state.began, failures.by_job, state.changes)
+    _begin_again(lost, found)
 
 
 def _recover(lost: LostPsError, cluster: Cluster, options: RunOptions, state: ChiefState) -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import platform
 import posixpath
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -26,6 +27,8 @@ from tfps.store.rules import Rules
 from tfps.store.store_layout import StoreLayout
 from tfps.task_metrics import check_metrics, metric_names
 from trainer.inputs import check_writable, read_data
+
+_OF_LAST_CHECKPOINT = ("examples", "bad_records", "epochs", "steps", "checkpoint")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,9 +132,14 @@ class RunInputs:
             best_metric,
         )
 
-    def report_fields(self) -> dict[str, Any]:
-        """The report's fields at the beginning of a run."""
-        return {
+    def report_fields(self, before: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The report's fields at the beginning of a run.
+
+        Args:
+            before: Those of the job's last run; None for its first. What they say of the last
+                checkpoint holds until this run has looked for one.
+        """
+        fields = {
             "mode": self.mode.name,
             "config": self.experiment.name,
             "cluster": {"workers": len(self.cluster.workers), "ps": len(self.cluster.ps)},
@@ -166,6 +174,7 @@ class RunInputs:
             "stopped_early": None,
             "best_auc": self.eval_data.best_auc if self.eval_data else None,
             "failures": [],
+            "failures_by_job": {},
             "recoveries": [],
             "left_out": [],
             "storage_retries": 0,
@@ -183,6 +192,9 @@ class RunInputs:
             "export": None,
             "export_best": None,
         }
+        if before:
+            fields |= {name: before[name] for name in _OF_LAST_CHECKPOINT}
+        return fields
 
 
 def _refuse_unshared(experiment: Experiment) -> None:

@@ -72,6 +72,8 @@ class Training:
         bad_records = BadRecords.of(inputs.experiment, inputs.data, queue_state.bad_records)
         self._queue = LeaseQueue(inputs.data, order, train.epochs, queue_state, bad_records)
         state.recoveries.restored(queue_state.trained)
+        path = self._checkpoint.path if self._checkpoint else None
+        self._report.write(checkpoint=path, **self._counts())
 
     def run(self, display: ProgressDisplay) -> None:
         """Trains what is left, evaluates after each epoch and exports.
@@ -146,7 +148,6 @@ class Training:
             resumed_from=checkpoint.path,
             passed_over=passed_over,
             restore_seconds=round(time.monotonic() - began, 3),
-            checkpoint=checkpoint.path,
         )
         return checkpoint
 

@@ -60,9 +60,9 @@ class Program:
         """The lines that tell of an error, and any line of a traceback."""
         return [line for line in self.lines if re.search(r"(^|\] )error: |Traceback", line)]
 
-    def see(self, pattern: str, seen: int = 0) -> re.Match[str]:
+    def see(self, pattern: str, seen: int = 0, patience: float = PATIENCE) -> re.Match[str]:
         """Waits until some line, the first `seen` left out, has the pattern; returns its match."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + patience
         while True:
             for line in self.lines[seen:]:
                 if match := re.search(pattern, line):

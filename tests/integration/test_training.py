@@ -227,6 +227,23 @@ def test_a_finished_job_trains_nothing_more(
         assert again.report[field] == local_run.report[field]
 
 
+def test_a_run_that_goes_on_reports_what_is_trained_at_once(
+    local_run: Done, datasets: Datasets, tmp_path: pathlib.Path
+) -> None:
+    """Not only once it has saved a checkpoint of its own."""
+    job_dir = tmp_path / "job"
+    shutil.copytree(local_run.job_dir, job_dir)
+    flags = trainer_flags(datasets.uneven, job_dir, "--mode=local", eval_data=datasets.eval)
+    with Program(*flags, "--set=train.epochs=1000") as program:
+        program.see("resuming from")
+        report = read_report(job_dir)
+        assert report["status"] == "running"
+        assert report["examples"]["trained"] >= local_run.report["examples"]["trained"]
+        assert report["epochs"] >= local_run.report["epochs"]
+        assert report["steps"] >= local_run.report["steps"]
+        assert report["checkpoint"] is not None
+
+
 @pytest.mark.slow
 def test_more_epochs_go_on_from_the_checkpoint_on_another_cluster(
     datasets: Datasets, tmp_path: pathlib.Path

@@ -168,7 +168,7 @@ def read(directory: str, flag: str = "", may_be_cut: bool = False) -> Manifest:
     return dataclasses.replace(manifest, shards=shards)
 
 
-def files(directory: str) -> tuple[str, ...]:
+def named_files(directory: str) -> tuple[str, ...]:
     """Names of shards and index of the dataset in a directory, none if there is no dataset.
 
     Raises:
@@ -180,7 +180,7 @@ def files(directory: str) -> tuple[str, ...]:
 
 
 def files_to_replace(directory: str) -> tuple[str, ...]:
-    """As `files`, for a dataset that is to be replaced.
+    """As `named_files`, for a dataset that is to be replaced.
 
     Raises:
         UserError: If the manifest cannot be understood, or the shards were made by something else.

@@ -63,7 +63,7 @@ def settle(directory: str) -> None:
         tf.errors.OpError: If the storage does not answer.
     """
     listed = _listed(directory)
-    stated = manifest.files(directory) if listed else ()
+    stated = manifest.named_files(directory) if listed else ()
     for name in (*sorted(set(listed) - set(stated)), *([FILE] if listed else [])):
         with contextlib.suppress(tf.errors.NotFoundError):
             tf.io.gfile.remove(posixpath.join(directory, name))

@@ -109,15 +109,33 @@ class Barrier(abc.ABC):
             self._status = tf.Variable(status, trainable=False)
         self.keep = tf.function(self._keep, input_signature=[], autograph=False)
 
-    def begin(self, member: tf.Tensor, worker: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """In a closure: takes a member's place.
+    def begin(self, place: tf.Tensor, worker: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """In a closure: takes the place of a member, unless it has another lease by now.
+
+        Args:
+            place: The member with the number of its lease, as `LeaseProgress.place` gives it.
+            worker: Index of the worker, scalar int64.
 
         Returns:
             The token to pull with first, and the steps already trained of its lease, scalar int64.
+            Where the place is refused, the token's round is -1.
         """
-        attempt = self._store.progress.begin(member, worker)
-        with tf.device(self._device), tf.control_dependencies(attempt):
-            return self._join(member, attempt.number)
+        progress = self._store.progress
+
+        def announce(member: tf.Tensor, turn: tf.Tensor, has_begun: tf.Tensor) -> tf.Operation:
+            event = _event(Kind.BEGIN, member, turn)
+            return self._events.enqueue_many(event[tf.newaxis][: tf.cast(has_begun, tf.int32)])
+
+        with tf.device(self._device):
+            turn, _ = progress.begin(place, worker, announce)
+            member = progress.slot_of(place)
+
+            def refuse() -> tf.Tensor:
+                with tf.device(self._device):
+                    return tf.stack([member, turn, _int64(DISPLACED), 0])
+
+            token = tf.cond(turn >= 0, lambda: self._first_token(member, turn), refuse)
+            return token, self._steps(member, token)
 
     def begin_again(self, token: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """In a closure that has missed a round: has others wait for its member again.
@@ -128,8 +146,12 @@ class Barrier(abc.ABC):
         Returns:
             As `begin` does.
         """
+        member, turn = token[MEMBER], token[TURN]
         with tf.device(self._device):
-            return self._join(token[MEMBER], token[TURN])
+            begun = self._events.enqueue(_event(Kind.BEGIN, member, turn))
+            with tf.control_dependencies([begun]):
+                token = self._first_token(member, turn)
+            return token, self._steps(member, token)
 
     def contribute(
         self, token: tf.Tensor, gradients: Gradients, records: tf.Tensor, change: tf.Tensor
@@ -192,11 +214,8 @@ class Barrier(abc.ABC):
     def _keep(self) -> tf.Tensor:
         """The keeper; what it returns is for people."""
 
-    def _join(self, member: tf.Tensor, turn: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """In a closure, on the first ps: says that it has begun; what `begin` returns."""
-        begun = self._events.enqueue(_event(Kind.BEGIN, member, turn))
-        with tf.control_dependencies([begun]):
-            token = self._next_token(member, turn)
+    def _first_token(self, member: tf.Tensor, turn: tf.Tensor) -> tf.Tensor:
+        """In a closure that has said that it begins: waits for the token to pull with first."""
 
         # A closure whose worker was lost has not taken what it was told.
         def is_of_another(token: tf.Tensor) -> tf.Tensor:
@@ -207,10 +226,16 @@ class Barrier(abc.ABC):
             with tf.device(self._device):
                 return (self._next_token(member, turn),)
 
-        (token,) = tf.while_loop(is_of_another, next_one, (token,))
+        with tf.device(self._device):
+            token = self._next_token(member, turn)
+            (token,) = tf.while_loop(is_of_another, next_one, (token,))
+            return token
+
+    def _steps(self, member: tf.Tensor, token: tf.Tensor) -> tf.Tensor:
+        """In a closure: steps trained of a lease when its first token has arrived, scalar int64."""
         # What its lease's last closure contributed is recorded by now, or never will be.
-        with tf.control_dependencies([token]):
-            return token, tf.cast(self._store.progress.slot(member)[1], tf.int64)
+        with tf.device(self._device), tf.control_dependencies([token]):
+            return tf.cast(self._store.progress.slot(member)[1], tf.int64)
 
     def _next_event(self, round_: tf.Tensor) -> Event:
         """Takes an event, and says what it is to the member; does not yet change anything.

@@ -1,0 +1,22 @@
+"""A bijection of 64 bits whose results look random, in a graph."""
+
+import tensorflow as tf
+
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+def mix(bits: tf.Tensor) -> tf.Tensor:
+    """The next number of the generator splitmix64 (Steele, Lea and Flood, OOPSLA 2014).
+
+    Args:
+        bits: Its state, uint64 of any shape.
+    """
+    mixed = bits + tf.constant(_GOLDEN, tf.uint64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = _folded(mixed, shift) * tf.constant(factor, tf.uint64)
+    return _folded(mixed, 31)
+
+
+def _folded(bits: tf.Tensor, shift: int) -> tf.Tensor:
+    shifted = tf.bitwise.right_shift(bits, tf.constant(shift, tf.uint64))
+    return tf.bitwise.bitwise_xor(bits, shifted)
