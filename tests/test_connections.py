@@ -5,7 +5,7 @@ import pytest
 
 from tests import peers
 from tests.peers import Peer
-from tfps.connections import connections_to, keep_alive
+from tfps.connections import Connections, keep_alive
 from tfps.http2 import Http2Connection
 
 
@@ -26,11 +26,13 @@ def test_connections_are_found_by_their_peer(pair):
     client, server, address = pair
     with socket.create_server(("127.0.0.1", 0)) as other:
         unused = f"127.0.0.1:{other.getsockname()[1]}"
-        found = connections_to([unused, "no-such-host.invalid:1", address])
+        found = Connections([unused, "no-such-host.invalid:1", address]).open_now()
         [(place, connection)] = [(place, each.getsockname()) for place, each in found]
     assert (place, connection) == (address, client.getsockname())
     back = f"127.0.0.1:{client.getsockname()[1]}"  # the same connection, from its other end
-    assert [each.getsockname() for _, each in connections_to([back])] == [server.getsockname()]
+    assert [each.getsockname() for _, each in Connections([back]).open_now()] == [
+        server.getsockname()
+    ]
     server.sendall(b"x")  # the handles are closed, the connection is not
     assert client.recv(1) == b"x"
 
@@ -38,13 +40,13 @@ def test_connections_are_found_by_their_peer(pair):
 def test_those_that_ask_for_a_sign_of_life_are_left_out():
     with Peer(peers.stay_silent) as peer:
         with Http2Connection(peer.address, 5):
-            assert list(connections_to([peer.address])) == []
+            assert list(Connections([peer.address]).open_now()) == []
         assert Http2Connection.open_descriptors == set()
 
 
 def test_keep_alive_lets_the_kernel_find_lost_packets(pair):
     client, server, address = pair
-    for _, connection in connections_to([address]):
+    for _, connection in Connections([address]).open_now():
         keep_alive(connection)
     options = {
         name: client.getsockopt(socket.IPPROTO_TCP, getattr(socket, name))

@@ -116,9 +116,9 @@ def run(
     report.write()
     peers = {} if cluster.is_local else strategy.peers(cluster)
     handover = Handover.found()
-    watch = TaskWatch(peers, failures=handover.failures)
     # Replicas need no guard: TensorFlow notices a silent one, and ends what waits for it.
-    guard = ConnectionGuard({} if cluster.is_replicated else peers)
+    guard = None if cluster.is_replicated else ConnectionGuard(peers)
+    watch = TaskWatch(peers, guard, failures=handover.failures)
     connector = Connector(
         cluster, inputs.job_dir, options.connect_seconds, options.min_workers, options.again
     )
@@ -135,7 +135,7 @@ def run(
         handover.began,
     )
     try:
-        while lost := _train(inputs, options, state, guard, display, replica):
+        while lost := _train(inputs, options, state, display, replica):
             display.hide()
             _prepare_to_go_on(lost, cluster, options, state)
     except Interrupted:
@@ -148,14 +148,12 @@ def run(
         raise
     finally:
         watch.stop()
-        guard.stop()
 
 
 def _train(
     inputs: RunInputs,
     options: RunOptions,
     state: ChiefState,
-    guard: ConnectionGuard,
     display: ProgressDisplay,
     replica: ReplicaExecutor | None,
 ) -> LostPsError | LostReplicaError | WorkersChangedError | None:
@@ -167,7 +165,6 @@ def _train(
         executor = replica or state.connector.connect()
         state.report.write(**state.fields())
         state.watch.start(without=state.connector.left_out)
-        guard.start()
         limits = options.stall_seconds, options.evaluator_wait_seconds
         Training(inputs, executor, state, *limits).run(display)
     except LostPsError as lost:
