@@ -32,6 +32,7 @@ def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr("tfps.diagnosis.time", clock)
     monkeypatch.setattr("tfps.task_watch.time", clock)
+    monkeypatch.setattr("tests.polling.time", clock)
     return clock
 
 
