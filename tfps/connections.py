@@ -43,6 +43,7 @@ class Connections:
         for address in addresses:
             self._addresses.setdefault(int(address.rsplit(":", 1)[1]), []).append(address)
         self._address_at: dict[Place, str] = {}
+        self._known_ports: set[int] = set()
 
     def open_now(self) -> Iterator[tuple[str, socket.socket]]:
         """Those that are open, but for those that only ask for a sign of life.
@@ -61,11 +62,13 @@ class Connections:
                 yield address, connection
 
     def _look_up(self, port: int, seen: Collection[str]) -> None:
-        """Finds the tasks of a port of which no connection has been seen; waits if it must."""
+        """Finds the tasks of a port of which no connection has been seen; waits the first time."""
         sought = [address for address in self._addresses[port] if address not in seen]
         for address in sought:
             names.doubt(address)
-        deadline = time.monotonic() + _LOOKUP_SECONDS
+        wait_seconds = 0.0 if port in self._known_ports else _LOOKUP_SECONDS
+        self._known_ports.add(port)
+        deadline = time.monotonic() + wait_seconds
         for lookup in [names.ask(address) for address in sought]:
             concurrent.futures.wait([lookup], max(0.0, deadline - time.monotonic()))
         for address in sought:
