@@ -55,7 +55,7 @@ def commands(
     inherited = {
         name: value
         for name, value in environ.items()
-        if name not in (cluster.TF_CONFIG, cluster.CLUSTER_SPEC)
+        if name not in (cluster.TF_CONFIG, cluster.TF_CONFIG_FILE, cluster.CLUSTER_SPEC)
     }
     jobs = {"ps": tasks.ps, "worker": tasks.workers, "evaluator": tasks.evaluators}
     found = []

@@ -5,13 +5,14 @@ import re
 from collections.abc import Mapping, Sequence
 
 from cloud.role import Role
-from tfps.cluster import CLUSTER_SPEC, JOBS, TF_CONFIG
+from tfps.cluster import CLUSTER_SPEC, JOBS, TF_CONFIG, TF_CONFIG_FILE
 from tfps.errors import UserError
 
 _NAME = r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?"
 _LABEL_KEY = r"[a-z]([a-z0-9_-]{0,61}[a-z0-9])?"
 _LABEL_VALUE = r"([a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?)?"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
+_MOST_BYTES = (1 << 17) - 1  # of an argument or of NAME=VALUE, in Linux
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +113,8 @@ def _check_arguments(spec: JobSpec) -> None:
             "the tasks have no arguments: put them after --, for example "
             "-- --config=configs/census.py --job_dir=gs://BUCKET/census"
         )
+    for argument in spec.arguments:
+        _check_length(f"the tasks' argument {argument[:40]}…", argument)
     if not all(part.isidentifier() for part in spec.module.split(".")):
         raise UserError(
             f"--module={spec.module}: there is no such module to run with `python -m`; write a "
@@ -121,6 +124,15 @@ def _check_arguments(spec: JobSpec) -> None:
         for name in ("config", "job_dir"):
             if not spec.argument(name):
                 raise UserError(f"the tasks' arguments have no --{name}: add it after --")
+
+
+def _check_length(what: str, text: str) -> None:
+    size = len(text.encode())
+    if size > _MOST_BYTES:
+        raise UserError(
+            f"{what} has {size} bytes, but a process can be given no text of more than "
+            f"{_MOST_BYTES}; put it into a file that the tasks read"
+        )
 
 
 def _check_roles(roles: Sequence[Role], is_replicated: bool) -> None:
@@ -145,11 +157,12 @@ def _check_roles(roles: Sequence[Role], is_replicated: bool) -> None:
 
 
 def _check_environment(environment: Mapping[str, str]) -> None:
-    for name in environment:
+    for name, value in environment.items():
         if not re.fullmatch(_VARIABLE, name):
             raise UserError(f"--env={name}=…: {name!r} is no name of an environment variable")
-        if name in (TF_CONFIG, CLUSTER_SPEC):
+        if name in (TF_CONFIG, TF_CONFIG_FILE, CLUSTER_SPEC):
             raise UserError(f"--env={name}=…: the platform sets {name} for each task; leave it out")
+        _check_length(f"--env={name}=…", f"{name}={value}")
 
 
 def _check_labels(labels: Mapping[str, str]) -> None:

@@ -19,6 +19,7 @@ from cloud.ports import Ports
 from cloud.process import check_system
 from cloud.relay import Relay
 from cloud.target import Document, Target
+from tfps import open_files
 from tfps.cluster import JOBS, Cluster
 from tfps.errors import UserError
 
@@ -110,6 +111,7 @@ class LocalTarget(Target):
         """Runs the job, which ends with this process in any case."""
         _check(spec)
         check_system()
+        open_files.allow_for_launcher(spec.tasks)
         counts = {job: spec.replicas(job) for job in JOBS}
         faults = chaos.parse(self._faults, counts, self._faults_seed) if self._faults else []
         log_dir = _made(self._log_dir(spec))

@@ -1,5 +1,6 @@
 import contextlib
 import json
+import queue
 import socket
 import threading
 
@@ -11,6 +12,9 @@ from tests import peers
 from tests.peers import Peer
 from tfps.connection_breaker import ConnectionBreaker
 from tfps.connection_guard import ConnectionGuard
+from tfps.prober import Sighting
+from tfps.reachability import Reachability
+from tfps.sighting_report import LONGEST_REPORT, SightingReport
 from tfps.task_watch import SILENT_SECONDS
 
 WAIT = 20
@@ -70,6 +74,52 @@ def test_the_process_ends_with_the_guard_and_without_tasks_there_is_none():
     assert "tfps.connection_breaker" in process.cmdline()
     guard.stop()
     assert not process.is_running()
+
+
+def test_the_process_tells_what_it_sees_and_is_started_again_when_it_is_lost():
+    seen = queue.SimpleQueue()
+    with Peer(peers.answer) as peer:
+        guard = ConnectionGuard({"ps 0": peer.address, "ps 1": peers.refusing_address()})
+        before = set(psutil.Process().children())
+        guard.start(seen.put)
+        for _ in range(2):
+            told = {}
+            while len(told) < 2:
+                sighting = seen.get(timeout=60)
+                told[sighting.address] = sighting.reachability
+            assert told[peer.address] is Reachability.ANSWERS
+            assert set(told.values()) == {Reachability.ANSWERS, Reachability.REFUSES}
+            [process] = set(psutil.Process().children()) - before
+            process.kill()  # what it told of the one that answers is told by the next one anew
+            process.wait()
+            while not seen.empty():
+                seen.get()
+        guard.stop()
+    assert set(psutil.Process().children()) == before
+
+
+def test_news_that_is_not_read_is_told_when_it_is():
+    """The newest of each task, so that a return is never lost; and an answer is told once."""
+
+    class Sights:
+        def start(self, tell):
+            self.tell = tell
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        sights, heard = Sights(), []
+        SightingReport(sights, theirs).start(heard.append)
+        for seen in (Reachability.REFUSES, Reachability.ANSWERS, Reachability.ANSWERS):
+            for task in range(5000):
+                sights.tell(Sighting(f"host-{task}:1", seen, 1.0, 2.0))
+        assert len(heard) == 15_000
+        newest, messages = {}, 0
+        while len(newest) < 5000 or set(newest.values()) != {"ANSWERS"}:
+            told = json.loads(ours.recv(LONGEST_REPORT))
+            newest |= {address: name for address, name, *_ in told}
+            messages += len(told)
+        assert messages <= 10_000
+        assert json.loads(ours.recv(LONGEST_REPORT)) == []  # it still looks
 
 
 @pytest.mark.slow

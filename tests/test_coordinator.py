@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tests import visits
+from tests.polling import Polling
 from tests.training_fixtures import Trainer, dataset
 from tfps.data.record_index import RecordIndex
 from tfps.errors import RunError, UserError
@@ -142,7 +143,7 @@ def test_a_lost_worker_and_a_stall_are_told_with_the_leases_held(tmp_path, caplo
     def probe(address):
         return Reachability.REFUSES if lost.is_set() else Reachability.ANSWERS
 
-    watch = TaskWatch(addresses, probe, interval_seconds=0.05)
+    watch = TaskWatch(addresses, Polling(addresses, probe))
     trainer = Trainer(data, task, watch=watch, stall_seconds=1.5)
     # Traces and optimizes the closure: a lease without records.
     trainer.closures.train(trainer.shards()[0][0].tensors(), tf.zeros([4], tf.int64))

@@ -2,6 +2,7 @@ import threading
 
 import pytest
 
+from tests.polling import Polling
 from tfps.data.record_source import RecordSource
 from tfps.diagnosis import Diagnosis
 from tfps.lease import Lease
@@ -31,6 +32,7 @@ def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr("tfps.diagnosis.time", clock)
     monkeypatch.setattr("tfps.task_watch.time", clock)
+    monkeypatch.setattr("tests.polling.time", clock)
     return clock
 
 
@@ -69,7 +71,7 @@ def watching(**seen):
         asked[address].release()
         return by_address.get(address, Reachability.ANSWERS)
 
-    watch = TaskWatch(ADDRESSES, probe, interval_seconds=0.01, hang_up=lambda address: 0)
+    watch = TaskWatch(ADDRESSES, Polling(ADDRESSES, probe))
     watch.start()
     for each in asked.values():
         for _ in range(2):  # the first was noted when the second is asked for

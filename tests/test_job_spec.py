@@ -53,6 +53,12 @@ def test_the_value_of_a_flag(arguments, value):
         ({"roles": (ROLES[0], ROLES[3])}, "leave --evaluator out"),
         ({"environment": {"A-B": "1"}}, "'A-B' is no name of an environment variable"),
         ({"environment": {"TF_CONFIG": "{}"}}, "the platform sets TF_CONFIG for each task"),
+        ({"environment": {"TF_CONFIG_FILE": "/x"}}, "the platform sets TF_CONFIG_FILE for each"),
+        ({"environment": {"A": "x" * (1 << 17)}}, "--env=A=… has 131074 bytes, but a process"),
+        (
+            {"arguments": (*SPEC.arguments, "x" * (1 << 17))},
+            "xxx… has 131072 bytes, but a process",
+        ),
         ({"labels": {"Team": "ads"}}, "--label=Team=ads: keys and values are"),
         ({"labels": {"team": "ads team"}}, "--label=team=ads team"),
         ({"labels": {"team": "a" * 64}}, "at most 63"),

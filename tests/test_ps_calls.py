@@ -3,6 +3,7 @@ import time
 
 import pytest
 
+from tests.polling import Polling
 from tfps import task_watch
 from tfps.errors import LostPsError, RunError
 from tfps.ps_calls import PsCalls
@@ -30,9 +31,8 @@ def test_a_call_returns_and_raises_what_the_function_does():
 
 def test_a_call_is_left_alone_when_its_ps_is_lost(hanging, monkeypatch):
     monkeypatch.setattr(task_watch, "LOST_SECONDS", 0.1)
-    watch = TaskWatch(
-        {"ps 1": "host:1"}, probe=lambda address: Reachability.REFUSES, interval_seconds=0.05
-    )
+    addresses = {"ps 1": "host:1"}
+    watch = TaskWatch(addresses, Polling(addresses, lambda address: Reachability.REFUSES))
     watch.start()
     try:
         with pytest.raises(LostPsError, match="ps 1 at host:1 was lost"):

@@ -5,8 +5,10 @@ import pytest
 
 from tests import peers
 from tests.peers import Peer
+from tests.polling import Polling
 from tfps import task_watch
 from tfps.errors import RunError
+from tfps.prober import Prober
 from tfps.reachability import Reachability
 from tfps.server import ServerOptions, wait_for_end_of_chief
 from tfps.task_watch import Failure, Failures, TaskWatch
@@ -43,7 +45,8 @@ def watched(hung_up):
         hung_up.append(address)
         return 1
 
-    watch = TaskWatch({"worker 0": "host:1"}, probe, interval_seconds=0.01, hang_up=hang_up)
+    addresses = {"worker 0": "host:1"}
+    watch = TaskWatch(addresses, Polling(addresses, probe), hang_up=hang_up)
     watch.start()
     yield watch, probe
     watch.stop()
@@ -96,7 +99,8 @@ def test_a_task_is_not_lost_by_a_single_probe(monkeypatch):
         asked.set()
         return Reachability.SILENT
 
-    watch = TaskWatch({"ps 0": "host:1"}, probe, interval_seconds=0.01)
+    addresses = {"ps 0": "host:1"}
+    watch = TaskWatch(addresses, Polling(addresses, probe))
     watch.start()
     assert asked.wait(WAIT)
     deadline = time.monotonic() + WAIT
@@ -127,7 +131,7 @@ def test_a_silent_task_is_hung_up_on_until_it_answers(watched, hung_up, monkeypa
 def test_a_silent_task_does_not_delay_the_others(monkeypatch):
     with Peer(peers.stay_silent) as silent:
         addresses = {"worker 0": silent.address, "worker 1": peers.refusing_address()}
-        watch = TaskWatch(addresses, interval_seconds=0.01)
+        watch = TaskWatch(addresses, Prober(addresses.values(), 0.01))
         watch.start()
         assert silent.asked.wait(WAIT)
         deadline = time.monotonic() + 2

@@ -5,10 +5,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from tfps import cluster_file
 from tfps.errors import UserError
 from tfps.host_port import host_port
 
 TF_CONFIG = "TF_CONFIG"
+TF_CONFIG_FILE = "TF_CONFIG_FILE"
 CLUSTER_SPEC = "CLUSTER_SPEC"
 JOBS = ("chief", "worker", "ps", "evaluator")
 
@@ -104,6 +106,9 @@ class Cluster:
 def decode(environ: Mapping[str, str]) -> Cluster:
     """Reads the cluster from TF_CONFIG, else from Vertex AI's CLUSTER_SPEC.
 
+    A TF_CONFIG without cluster, `{"task": …}`, has it in the file that TF_CONFIG_FILE names, as
+    `{"cluster": …}`: one variable holds 128 KiB at most, some 1,200 long addresses.
+
     `master` becomes `chief`; `evaluator` is taken out of the cluster, but stays a task type. Vertex
     AI's TF_CONFIG leaves the evaluator out, so it is then looked for in CLUSTER_SPEC too. With
     neither variable, or with a chief alone, the result is local mode.
@@ -117,15 +122,27 @@ def decode(environ: Mapping[str, str]) -> Cluster:
     Raises:
         UserError: If the variable is malformed; the message names the key and the mend.
     """
-    found = [_decode(name, environ[name]) for name in (TF_CONFIG, CLUSTER_SPEC) if name in environ]
+    path = environ.get(TF_CONFIG_FILE)
+    if path is not None and TF_CONFIG not in environ:
+        raise UserError(
+            f"{TF_CONFIG_FILE} names a cluster, but {TF_CONFIG} does not say which task this is; "
+            f'set it to \'{{"task": {{"type": "worker", "index": 0}}}}\', or unset {TF_CONFIG_FILE}'
+        )
+    found = [
+        _decode(name, environ[name], path if name == TF_CONFIG else None)
+        for name in (TF_CONFIG, CLUSTER_SPEC)
+        if name in environ
+    ]
     if not found:
         return Cluster()
     evaluators = next((each.evaluators for each in found if each.evaluators), ())
     return dataclasses.replace(found[0], evaluators=evaluators)
 
 
-def _decode(variable: str, text: str) -> Cluster:
+def _decode(variable: str, text: str, path: str | None) -> Cluster:
     config = _parse(variable, text)
+    if path is not None:
+        config = _with_cluster(config, path)
     layer = config.get("rpc_layer", "grpc")
     if layer != "grpc":
         raise UserError(f'{variable}: rpc_layer is {layer!r}; leave it out or write "grpc"')
@@ -139,6 +156,15 @@ def _decode(variable: str, text: str) -> Cluster:
     if set(spec) <= {"chief"}:
         return Cluster(job=job, index=index)
     return Cluster(spec["chief"], spec["worker"], spec.get("ps", ()), evaluators, job, index)
+
+
+def _with_cluster(config: dict[str, Any], path: str) -> dict[str, Any]:
+    """A TF_CONFIG with the cluster that a file describes."""
+    if "cluster" in config:
+        raise UserError(f"both {TF_CONFIG} and {TF_CONFIG_FILE}={path} give a cluster; keep one")
+    described = f"{TF_CONFIG_FILE}={path}"
+    found = _parse(described, cluster_file.read(TF_CONFIG_FILE, path))
+    return {**config, "cluster": _object(described, found, "cluster")}
 
 
 def _parse(variable: str, text: str) -> dict[str, Any]:
@@ -184,7 +210,8 @@ def _object(variable: str, config: Mapping[str, Any], key: str) -> dict[str, Any
 
 def _first(variable: str, job: str) -> str:
     """The name that `variable` uses for `job`."""
-    return next(name for name, known in _NAMES[variable].items() if known == job)
+    names = _NAMES.get(variable, _NAMES[TF_CONFIG])  # a file's are those of TF_CONFIG
+    return next(name for name, known in names.items() if known == job)
 
 
 def _jobs(variable: str, cluster: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

@@ -1,8 +1,8 @@
-"""What `ConnectionGuard` runs: breaks another process's connections to tasks that do not answer.
+"""What `ConnectionGuard` runs: asks tasks, and breaks another process's connections to silent ones.
 
     python -m tfps.connection_breaker DESCRIPTOR HOST:PORT …
 
-It ends when the other process does. It loads no TensorFlow.
+It tells the other process what it sees, and ends when that does. It loads no TensorFlow.
 """
 
 import contextlib
@@ -14,6 +14,8 @@ import sys
 import threading
 from collections.abc import Sequence
 
+from tfps.prober import Prober
+from tfps.sighting_report import SightingReport
 from tfps.task_watch import TaskWatch
 
 _LONGEST_MESSAGE = 4096
@@ -61,9 +63,13 @@ def main(argv: Sequence[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both
     logging.disable(logging.CRITICAL)  # the other process tells what it sees itself
     breaker = ConnectionBreaker()
-    watch = TaskWatch({address: address for address in argv[2:]}, hang_up=breaker.hang_up)
-    watch.start()
+    addresses = argv[2:]
     with socket.socket(fileno=int(argv[1])) as channel, contextlib.suppress(ConnectionError):
+        report = SightingReport(Prober(addresses), channel)
+        watch = TaskWatch(
+            {address: address for address in addresses}, report, hang_up=breaker.hang_up
+        )
+        watch.start()
         breaker.follow(channel)
 
 

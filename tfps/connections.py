@@ -4,51 +4,77 @@ TensorFlow's channels have no keepalive, and no option gives them one: a call to
 stopped, or whose packets are dropped, waits for ever. But the sockets are this process's.
 """
 
+import concurrent.futures
 import contextlib
 import ipaddress
 import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from tfps.http2 import Http2Connection
+from tfps.names import names
 
 _OPEN_FILES = "/proc/self/fd"
 # After so long without a packet the kernel asks; without an answer it breaks the connection.
 _IDLE_SECONDS, _ASK_SECONDS, _ASKS = 10, 5, 3
 _UNACKNOWLEDGED_SECONDS = _IDLE_SECONDS + _ASK_SECONDS * _ASKS
 _AGAIN_SECONDS = 10.0
+_LOOKUP_SECONDS = 5.0  # of all names together
 
 Place = tuple[str, int]  # an IP address and a port
 
 
-def connections_to(addresses: Sequence[str]) -> Iterator[tuple[str, socket.socket]]:
-    """Open connections to tasks, but for those that only ask for a sign of life.
+class Connections:
+    """This process's connections to some tasks, told by where their other ends are.
 
-    Args:
-        addresses: `host:port` of the tasks.
-
-    Yields:
-        Address and connection, a handle that is closed when it was used.
+    A task's name is looked up when there is a connection that may be to it, and again when there is
+    one to a place where no task is known to be: one of them has moved.
     """
-    addresses_at = {place: address for address in addresses for place in _places(address)}
-    for name in os.listdir(_OPEN_FILES):
-        if int(name) in Http2Connection.open_descriptors:
-            continue
-        try:
-            descriptor = os.dup(int(name))
-        except OSError:  # closed meanwhile
-            continue
-        with contextlib.ExitStack() as stack:
-            try:
-                connection = stack.enter_context(socket.socket(fileno=descriptor))
-            except OSError:  # no socket
-                os.close(descriptor)
-                continue
-            peer = _peer(connection)
-            if peer in addresses_at:
-                yield addresses_at[peer], connection
+
+    def __init__(self, addresses: Sequence[str]):
+        """Looks nothing up yet.
+
+        Args:
+            addresses: `host:port` of the tasks.
+        """
+        self._addresses: dict[int, list[str]] = {}  # by port
+        for address in addresses:
+            self._addresses.setdefault(int(address.rsplit(":", 1)[1]), []).append(address)
+        self._address_at: dict[Place, str] = {}
+        self._known_ports: set[int] = set()
+
+    def open_now(self) -> Iterator[tuple[str, socket.socket]]:
+        """Those that are open, but for those that only ask for a sign of life.
+
+        Yields:
+            Address and connection, a handle that is closed when it was used.
+        """
+        seen: set[str] = set()
+        strange: set[int] = set()
+        for place, connection in _connections_to_ports(self._addresses.keys()):
+            if place not in self._address_at and place[1] not in strange:
+                strange.add(place[1])
+                self._look_up(place[1], seen)
+            if address := self._address_at.get(place):
+                seen.add(address)
+                yield address, connection
+
+    def _look_up(self, port: int, seen: Collection[str]) -> None:
+        """Finds the tasks of a port of which no connection has been seen; waits the first time."""
+        sought = [address for address in self._addresses[port] if address not in seen]
+        for address in sought:
+            names.doubt(address)
+        wait_seconds = 0.0 if port in self._known_ports else _LOOKUP_SECONDS
+        self._known_ports.add(port)
+        deadline = time.monotonic() + wait_seconds
+        for lookup in [names.ask(address) for address in sought]:
+            concurrent.futures.wait([lookup], max(0.0, deadline - time.monotonic()))
+        for address in sought:
+            lookup = names.ask(address)
+            if lookup.done() and not lookup.exception():
+                self._address_at |= {_place(*at[:2]): address for _, at in lookup.result()}
 
 
 def keep_alive(connection: socket.socket) -> None:
@@ -64,11 +90,16 @@ def keep_alive(connection: socket.socket) -> None:
 
 
 def start_keep_alive(addresses: Sequence[str]) -> None:
-    """Keeps connections to tasks alive until this process ends, those opened later too."""
+    """Keeps connections to tasks alive until this process ends, those opened later too.
+
+    They are told by the tasks' ports alone, without a look at the name service: to keep some other
+    connection alive too does no harm.
+    """
+    ports = {int(address.rsplit(":", 1)[1]) for address in addresses}
 
     def run() -> None:
         while True:
-            for _, connection in connections_to(addresses):
+            for _, connection in _connections_to_ports(ports):
                 with contextlib.suppress(OSError):  # it has ended by itself
                     keep_alive(connection)
             time.sleep(_AGAIN_SECONDS)
@@ -76,13 +107,24 @@ def start_keep_alive(addresses: Sequence[str]) -> None:
     threading.Thread(target=run, name="keep-alive", daemon=True).start()
 
 
-def _places(address: str) -> set[Place]:
-    host, port = address.rsplit(":", 1)
-    try:
-        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-    except socket.gaierror:
-        return set()
-    return {_place(*place[:2]) for *_, place in found}
+def _connections_to_ports(ports: Collection[int]) -> Iterator[tuple[Place, socket.socket]]:
+    """Where the other ends of this process's connections are, with handles to be used at once."""
+    for name in os.listdir(_OPEN_FILES):
+        if int(name) in Http2Connection.open_descriptors:
+            continue
+        try:
+            descriptor = os.dup(int(name))
+        except OSError:  # closed meanwhile
+            continue
+        with contextlib.ExitStack() as stack:
+            try:
+                connection = stack.enter_context(socket.socket(fileno=descriptor))
+            except OSError:  # no socket
+                os.close(descriptor)
+                continue
+            peer = _peer(connection)
+            if peer and peer[1] in ports:
+                yield peer, connection
 
 
 def _peer(connection: socket.socket) -> Place | None:

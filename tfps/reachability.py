@@ -5,9 +5,11 @@ import socket
 
 from tfps import http2
 from tfps.http2 import Frame, Http2Connection, NotHttp2Error
+from tfps.names import names
 
 ANSWER_SECONDS = 5.0
-_PING = Frame(http2.PING, payload=b"tfpsping")
+PING = Frame(http2.PING, payload=b"tfpsping")
+PONG = PING._replace(flags=http2.ACK)
 
 
 class Reachability(enum.Enum):
@@ -41,6 +43,13 @@ class Reachability(enum.Enum):
             address: `host:port`.
             limit_seconds: For the answer, connecting included.
         """
+        seen = cls._of(address, limit_seconds)
+        if not seen.answers:
+            names.doubt(address)
+        return seen
+
+    @classmethod
+    def _of(cls, address: str, limit_seconds: float) -> "Reachability":
         try:
             connection = Http2Connection(address, limit_seconds)
         except ConnectionRefusedError:
@@ -51,8 +60,8 @@ class Reachability(enum.Enum):
             return cls.UNREACHABLE
         with connection:
             try:
-                connection.ask(_PING)
-                while connection.receive() != _PING._replace(flags=http2.ACK):
+                connection.ask(PING)
+                while connection.receive() != PONG:
                     pass
             except TimeoutError:
                 return cls.SILENT

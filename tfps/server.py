@@ -16,10 +16,10 @@ from tfps.cluster import Cluster
 from tfps.departures import Departures
 from tfps.errors import RunError
 from tfps.own_port import port_error, refuse_taken_port
+from tfps.prober import PROBE_SECONDS
 from tfps.reachability import Reachability
 from tfps.server_identity import ServerIdentity
 from tfps.storage.files import StorageError
-from tfps.task_watch import PROBE_SECONDS
 
 # A running closure keeps one thread waiting; with a single one nothing would move.
 _LEAST_DEFAULT_THREADS = 4

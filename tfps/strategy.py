@@ -1,12 +1,12 @@
 """How the chief sees the tasks of its cluster before it is connected to them."""
 
-import concurrent.futures
 import time
 from collections.abc import Mapping, Sequence
 
 from tfps.cluster import Cluster
 from tfps.errors import RunError, UserError
 from tfps.executor import ReplicaExecutor
+from tfps.prober import ask_all
 from tfps.reachability import Reachability
 from tfps.replica_group import ReplicaGroup
 from tfps.task_check import TaskCheck, check_tasks
@@ -36,11 +36,12 @@ def join(cluster: Cluster, limit_seconds: float) -> ReplicaExecutor:
     def refuse_late() -> None:
         if time.monotonic() < deadline:
             return
-        seen = {task: Reachability.of(address) for task, address in replicas(cluster).items()}
+        addresses = replicas(cluster)
+        seen = ask_all(addresses.values())
         away = [
-            f"{task} at {replicas(cluster)[task]}: {each.value}, {each.what_to_do}"
-            for task, each in seen.items()
-            if not each.answers
+            f"{task} at {address}: {seen[address].value}, {seen[address].what_to_do}"
+            for task, address in addresses.items()
+            if not seen[address].answers
         ]
         if away:
             raise UserError(
@@ -127,8 +128,8 @@ def wait_for_ps(
 
 def _away(addresses: Mapping[str, str], watch: TaskWatch) -> dict[str, Reachability]:
     """The ps that do not answer, or that the watch still takes for absent, and what was seen."""
-    with concurrent.futures.ThreadPoolExecutor(len(addresses)) as pool:
-        seen = dict(zip(addresses, pool.map(Reachability.of, addresses.values()), strict=True))
+    by_address = ask_all(addresses.values())
+    seen = {ps: by_address[address] for ps, address in addresses.items()}
     absences = {ps: watch.absence(ps) for ps in addresses}
     still = {ps: absence.reachability for ps, absence in absences.items() if absence}
     return {ps: each for ps, each in seen.items() if not each.answers} or still

@@ -2,18 +2,21 @@
 
 import concurrent.futures
 import dataclasses
+import queue
 import time
 from collections.abc import Mapping
 
 import tensorflow as tf
 
 from tfps.announcement import Announcement
+from tfps.prober import Prober, Sighting
 from tfps.reachability import Reachability
 from tfps.server_identity import ServerIdentity
 
 _ASK_SECONDS = 5.0
 _ANNOUNCE_SECONDS = 3.0  # between a server's first answer and its announcement
 _POLL_SECONDS = 0.2
+_MOST_THREADS = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,29 +73,46 @@ def check_tasks(
         One per task, in the order of the addresses.
     """
     deadline = time.monotonic() + limit_seconds
-    with concurrent.futures.ThreadPoolExecutor(max(1, len(addresses)), "check") as pool:
-        waiting = {
-            task: pool.submit(_check, task, address, tasks, job_dir, deadline)
-            for task, address in addresses.items()
-        }
-        return [each.result() for each in waiting.values()]
+    task_at = {address: task for task, address in addresses.items()}
+    asking: set[str] = set()
+    found: queue.SimpleQueue[concurrent.futures.Future[TaskCheck]] = queue.SimpleQueue()
+
+    def note(sighting: Sighting) -> None:
+        address = sighting.address
+        if not sighting.reachability.answers:
+            seen: concurrent.futures.Future[TaskCheck] = concurrent.futures.Future()
+            seen.set_result(TaskCheck(task_at[address], address, sighting.reachability))
+            found.put(seen)
+        elif address not in asking:  # else a thread talks with it, or has
+            asking.add(address)
+            pool.submit(ask, address).add_done_callback(found.put)
+
+    def ask(address: str) -> TaskCheck:
+        check = _of_what_answers(task_at[address], address, tasks, job_dir)
+        if not check.answers:
+            asking.discard(address)
+        return check
+
+    prober = Prober(addresses.values(), _POLL_SECONDS, _ASK_SECONDS)
+    checks: dict[str, TaskCheck] = {}
+    with concurrent.futures.ThreadPoolExecutor(_MOST_THREADS, "check") as pool:
+        prober.start(note)
+        try:
+            while len(checks) < len(addresses):  # each task gives something within a limit
+                check = found.get().result()
+                if check.answers or time.monotonic() > deadline:
+                    checks[check.task] = check
+        finally:
+            prober.stop()
+    return [checks[task] for task in addresses]
 
 
-def _check(
-    task: str, address: str, tasks: Mapping[str, int], job_dir: str, deadline: float
-) -> TaskCheck:
-    """Asks one task until it answers or the time is up; once even if it is up already."""
-    while True:
-        reachability = Reachability.of(address, _ASK_SECONDS)
-        identity = None
-        if reachability is Reachability.ANSWERS:
-            identity = ServerIdentity.ask(address, _ASK_SECONDS)
-            if identity:
-                return _of_server(task, address, identity, tasks, job_dir)
-            reachability = Reachability.FOREIGN
-        if time.monotonic() > deadline:
-            return TaskCheck(task, address, reachability)
-        time.sleep(_POLL_SECONDS)
+def _of_what_answers(task: str, address: str, tasks: Mapping[str, int], job_dir: str) -> TaskCheck:
+    """The check of a task whose address has answered."""
+    identity = ServerIdentity.ask(address, _ASK_SECONDS)
+    if identity is None:
+        return TaskCheck(task, address, Reachability.FOREIGN)
+    return _of_server(task, address, identity, tasks, job_dir)
 
 
 def _of_server(

@@ -6,10 +6,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
 
+from tfps.prober import Prober, Sighting
 from tfps.reachability import Reachability
 
-PROBE_SECONDS = 1.0
 LOST_SECONDS = 3.0
 SILENT_SECONDS = 10.0
 _MOST_FAILURES = 1000  # that a run remembers one by one: its report is written again and again
@@ -89,8 +90,18 @@ class Absence:
         return self.probes > 1 and self.seconds >= limit
 
 
+class Lookout(Protocol):
+    """What asks all tasks again and again, once it is started."""
+
+    def start(self, tell: Callable[[Sighting], None]) -> None:
+        """Begins, unless it has; `tell` is called with what is seen, by one thread at a time."""
+
+    def stop(self) -> None:
+        """Ends."""
+
+
 class TaskWatch:
-    """Threads, one per task, that probe the tasks and keep the list of failures.
+    """Keeps what is seen of the tasks: which do not answer, and the list of failures.
 
     A task that refuses connections is lost soon: its process has ended. One that does not answer
     may only be slow; after `SILENT_SECONDS` it is lost too.
@@ -99,8 +110,7 @@ class TaskWatch:
     def __init__(
         self,
         addresses: Mapping[str, str],
-        probe: Callable[[str], Reachability] = Reachability.of,
-        interval_seconds: float = PROBE_SECONDS,
+        lookout: Lookout | None = None,
         hang_up: Callable[[str], None] = lambda address: None,
         failures: Failures | None = None,
     ):
@@ -108,34 +118,56 @@ class TaskWatch:
 
         Args:
             addresses: `host:port` by task name, such as "worker 1".
-            probe: Asks an address.
-            interval_seconds: Between two probes of a task.
+            lookout: What asks them; a `Prober` in this process if it is not given.
             hang_up: Called with the address of a task that is lost and does not refuse
                 connections, after every probe.
             failures: Those that a program before this one has seen.
         """
         self.failures = Failures() if failures is None else failures
         self._addresses = addresses
-        self._probe = probe
-        self._interval = interval_seconds
+        self._tasks = {address: task for task, address in addresses.items()}
+        self._lookout = lookout or Prober(addresses.values())
         self._hang_up = hang_up
         self._absences: dict[str, Absence] = {}
-        self._probed: set[str] = set()
+        self._watched: set[str] = set()
         self._stop = threading.Event()
 
     def start(self, without: Collection[str] = ()) -> None:
-        """Begins to probe the tasks that it does not probe yet.
+        """Begins to watch the tasks that it does not watch yet.
 
         Args:
             without: Names of tasks to leave alone.
         """
-        for task in self._addresses.keys() - self._probed - set(without):
-            self._probed.add(task)
-            threading.Thread(target=self._watch, args=(task,), name=task, daemon=True).start()
+        self._watched |= self._addresses.keys() - set(without)
+        if self._watched:
+            self._lookout.start(self.note)
 
     def stop(self) -> None:
-        """Lets the threads end; tasks that go down from now on are no failures."""
+        """Asks nobody any more; tasks that go down from now on are no failures."""
         self._stop.set()
+        self._lookout.stop()
+
+    def note(self, sighting: Sighting) -> None:
+        """Notes what was seen of a task that is watched; by one thread at a time."""
+        task, seen = self._tasks[sighting.address], sighting.reachability
+        if self._stop.is_set() or task not in self._watched:
+            return
+        absence = self._absences.get(task)
+        if seen is Reachability.ANSWERS:
+            self._note_answer(task)
+        elif absence is None:
+            failure = Failure(task, seen.value, sighting.when)
+            self._absences[task] = Absence(self.place(task), seen, sighting.since, 1, failure)
+            self.failures.append(failure)
+            is_certain = seen is Reachability.REFUSES
+            says = "%s is lost: %s" if is_certain else "%s may be lost: %s"
+            _log.warning(says, self.place(task), seen.value)
+        else:
+            absence.reachability = seen
+            absence.probes += 1
+            if seen is not Reachability.REFUSES and absence.is_lost:
+                self._hang_up(self._addresses[task])
+                self._tell_once(absence)
 
     def place(self, task: str) -> str:
         """A task's name with its address, as "ps 1 at host:port", if it has one."""
@@ -163,29 +195,6 @@ class TaskWatch:
 
     def _of(self, job: str) -> list[Absence]:
         return [each for each in self.absences() if each.failure.task.startswith(f"{job} ")]
-
-    def _watch(self, task: str) -> None:
-        while not self._stop.wait(self._interval):
-            since, when = time.monotonic(), time.time()
-            seen = self._probe(self._addresses[task])
-            if self._stop.is_set():
-                return
-            absence = self._absences.get(task)
-            if seen is Reachability.ANSWERS:
-                self._note_answer(task)
-            elif absence is None:
-                failure = Failure(task, seen.value, when)
-                self._absences[task] = Absence(self.place(task), seen, since, 1, failure)
-                self.failures.append(failure)
-                is_certain = seen is Reachability.REFUSES
-                says = "%s is lost: %s" if is_certain else "%s may be lost: %s"
-                _log.warning(says, self.place(task), seen.value)
-            else:
-                absence.reachability = seen
-                absence.probes += 1
-                if seen is not Reachability.REFUSES and absence.is_lost:
-                    self._hang_up(self._addresses[task])
-                    self._tell_once(absence)
 
     def _note_answer(self, task: str) -> None:
         if absence := self._absences.pop(task, None):

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 
-from tfps import strategy
 from tfps.bad_records import BadRecords
 from tfps.cluster import Cluster
 from tfps.departures import Departures
@@ -91,7 +90,8 @@ class ReplicaWorker:
         executor = ReplicaExecutor(ReplicaGroup.join(cluster, self._poll))
         self._has_joined = True
         inputs = check()
-        watch = TaskWatch(strategy.replicas(cluster))
+        # The chief asks all the others.
+        watch = TaskWatch({"chief 0": cluster.chief[0]})
         watch.start()
         engine = Engine.build(inputs, executor, watch, self._stall_seconds)
         assert isinstance(engine.coordinator, ReplicaCoordinator)

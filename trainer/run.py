@@ -118,9 +118,9 @@ def run(
     peers = {} if cluster.is_local else strategy.peers(cluster)
     handover = Handover.found()
     failures = Failures(handover.failures, handover.failures_by_job)
-    watch = TaskWatch(peers, failures=failures)
     # Replicas need no guard: TensorFlow notices a silent one, and ends what waits for it.
-    guard = ConnectionGuard({} if cluster.is_replicated else peers)
+    guard = None if cluster.is_replicated else ConnectionGuard(peers)
+    watch = TaskWatch(peers, guard, failures=failures)
     connector = Connector(
         cluster, inputs.job_dir, options.connect_seconds, options.min_workers, options.again
     )
@@ -138,7 +138,7 @@ def run(
         handover.changes,
     )
     try:
-        while lost := _train(inputs, options, state, guard, display, replica):
+        while lost := _train(inputs, options, state, display, replica):
             display.hide()
             _prepare_to_go_on(lost, cluster, options, state)
     except Interrupted:
@@ -151,7 +151,6 @@ def run(
         raise
     finally:
         watch.stop()
-        guard.stop()
 
 
 def _tell_of_end(report: Report, **fields: Any) -> None:
@@ -175,7 +174,6 @@ def _train(
     inputs: RunInputs,
     options: RunOptions,
     state: ChiefState,
-    guard: ConnectionGuard,
     display: ProgressDisplay,
     replica: ReplicaExecutor | None,
 ) -> LostPsError | LostReplicaError | WorkersChangedError | None:
@@ -187,7 +185,6 @@ def _train(
         executor = replica or state.connector.connect()
         state.report.write(**state.fields())
         state.watch.start(without=state.connector.left_out)
-        guard.start()
         limits = options.stall_seconds, options.evaluator_wait_seconds
         Training(inputs, executor, state, *limits).run(display)
     except LostPsError as lost:

@@ -17,6 +17,7 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
 from absl import flags
 
+from tfps import open_files
 from tfps.cluster import Cluster, decode
 from tfps.errors import EXIT_OK, EXIT_RUN, UserError
 from tfps.storage import directories, settings
@@ -67,6 +68,7 @@ def main() -> int:
         terminal.redirect_noise(log)
     display = terminal.start_logging(_FLAGS.progress, _FLAGS.progress_seconds)
     if not _FLAGS.dry_run:
+        open_files.allow_for_task(cluster)
         _log.info("running as %s", Platform.of(os.environ).role(cluster))
     if cluster.job == "ps" or (cluster.job == "chief" and cluster.ps):
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # they hold and coordinate; workers compute

@@ -4,13 +4,14 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from cloud import cluster_in_file
 from cloud.job_spec import JobSpec
-from cloud.kubernetes import pod
+from cloud.kubernetes import config_map, pod
 from cloud.kubernetes.kind import JOBSET
 from cloud.kubernetes.pod import CONTAINER, MANAGED_BY, PORT
 from cloud.kubernetes.volume import Volume
 from cloud.role import Role
-from tfps.cluster import TF_CONFIG
+from tfps.cluster import TF_CONFIG, TF_CONFIG_FILE
 from tfps.errors import EXIT_BUG, EXIT_RUN, EXIT_USER
 
 _KEPT_SECONDS = 7 * 24 * 3600  # with its pods' logs, after its end
@@ -75,7 +76,8 @@ def _failure_policy(spec: JobSpec) -> dict[str, Any]:
 
 
 def _job(spec: JobSpec, role: Role, volumes: Sequence[Volume]) -> dict[str, Any]:
-    template = pod.template(spec, role, volumes, _environment(spec, role))
+    files = config_map.volume(spec) if has_config_map(spec) else None
+    template = pod.template(spec, role, volumes, _environment(spec, role), files)
     template["spec"]["restartPolicy"] = "OnFailure" if role.job == "evaluator" else "Never"
     job: dict[str, Any] = {
         "parallelism": 1,
@@ -113,19 +115,32 @@ def _restarts(spec: JobSpec, role: Role) -> dict[str, Any]:
     }
 
 
+def cluster(spec: JobSpec) -> dict[str, list[str]]:
+    """The addresses of a job's tasks, as JobSet names them, by job."""
+    return {role.job: _addresses(spec, role) for role in spec.roles}
+
+
+def has_config_map(spec: JobSpec) -> bool:
+    """Whether a job's cluster is too long for its tasks' environment."""
+    return spec.tasks > 1 and cluster_in_file.is_needed(json.dumps(cluster(spec)))
+
+
 def _environment(spec: JobSpec, role: Role) -> list[dict[str, Any]]:
     name = {"name": "JOBSET_NAME", "value": spec.name}
     if spec.tasks == 1:
         return [name]
     field = {"fieldRef": {"fieldPath": f"metadata.labels['{JOBSET.index_label}']"}}
     # Kubernetes puts the index in, since all Jobs of a role have one template.
-    cluster = json.dumps({each.job: _addresses(spec, each) for each in spec.roles})
-    task = f'{{"type": "{role.job}", "index": $(JOB_INDEX)}}'
-    return [
-        name,
-        {"name": "JOB_INDEX", "valueFrom": field},
-        {"name": TF_CONFIG, "value": f'{{"cluster": {cluster}, "task": {task}}}'},
-    ]
+    task = f'"task": {{"type": "{role.job}", "index": $(JOB_INDEX)}}'
+    found: list[dict[str, Any]] = [name, {"name": "JOB_INDEX", "valueFrom": field}]
+    if has_config_map(spec):
+        return [
+            *found,
+            {"name": TF_CONFIG, "value": f"{{{task}}}"},
+            {"name": TF_CONFIG_FILE, "value": config_map.PATH},
+        ]
+    described = json.dumps(cluster(spec))
+    return [*found, {"name": TF_CONFIG, "value": f'{{"cluster": {described}, {task}}}'}]
 
 
 def _addresses(spec: JobSpec, role: Role) -> list[str]:

@@ -58,7 +58,11 @@ def check(spec: JobSpec, target: str) -> None:
 
 
 def template(
-    spec: JobSpec, role: Role, volumes: Sequence[Volume], environment: Sequence[Mapping[str, Any]]
+    spec: JobSpec,
+    role: Role,
+    volumes: Sequence[Volume],
+    environment: Sequence[Mapping[str, Any]],
+    files: tuple[dict[str, Any], dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """The template of a role's pods.
 
@@ -67,6 +71,7 @@ def template(
         role: The role.
         volumes: What every task mounts.
         environment: Further entries of the container's `env`.
+        files: A further volume, and its mount.
 
     Returns:
         A PodTemplateSpec without restartPolicy.
@@ -94,6 +99,10 @@ def template(
             ),
         ],
     }
+    if files:
+        volume, mount = files
+        pod["volumes"].append(volume)
+        pod["containers"][0]["volumeMounts"].append(mount)
     if spec.service_account:
         pod["serviceAccountName"] = spec.service_account
     if selector := _node_selector(spec, role):

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cloud.job_status import JobStatus
+from cloud.kubernetes.belongings import Belongings
 from cloud.kubernetes.cluster import KubernetesCluster, RefusedError
 from cloud.kubernetes.kind import KubernetesKind
 from cloud.kubernetes.pod import MANAGED_BY
@@ -27,26 +28,32 @@ class KubernetesSender:
         """
         self._kind = kind
         self._cluster = cluster
+        self._belongings = Belongings(cluster)
         self._namespace = cluster.namespace
         self._place = (kind.group, kind.version, cluster.namespace, kind.plural)
         self._logs = PodLogs(kind, self._read_log)
 
     def send(self, documents: Sequence[Document]) -> str:
-        """Makes the NetworkPolicy and the job, each once, even if requests have to be repeated.
+        """Makes what belongs to the job and the job, each once, even if requests are repeated.
 
-        The policy comes first, so that no port is open even for a moment. It is then tied to the
+        The policy comes first, so that no port is open even for a moment. All is then tied to the
         job, with which Kubernetes deletes it.
         """
         submission = uuid.uuid4().hex
-        policy, job = (self._own(each, submission) for each in documents)
+        *belongings, job = (self._own(each, submission) for each in documents)
         name: str = job["metadata"]["name"]
-        self._create_policy(name, policy, submission)
+        own: list[tuple[str, str]] = []
         try:
+            for each in belongings:
+                self._create(name, each, submission)
+                own.append((each["kind"], each["metadata"]["name"]))
             made = self._create_job(name, job, submission)
         except UserError:  # after any other error the job may be there
-            self._delete_policy(name)
+            for kind, belonging in own:
+                self._belongings.delete(kind, belonging)
             raise
-        self._tie(name, made)
+        for kind, belonging in own:
+            self._tie(kind, belonging, made)
         return name
 
     def status(self, job: str) -> JobStatus:
@@ -72,7 +79,7 @@ class KubernetesSender:
         return sorted(jobs, key=lambda job: job.created, reverse=True)
 
     def cancel(self, job: str) -> None:
-        """Deletes the job and its policy; the pods get their grace."""
+        """Deletes the job, and with it what belongs to it; the pods get their grace."""
         try:
             self._cluster.call(
                 f"delete {self._kind.name} {job}",
@@ -80,12 +87,15 @@ class KubernetesSender:
                     *self._place, job, propagation_policy="Background", _request_timeout=limit
                 ),
             )
+            was_there = True
         except RefusedError as error:
             if error.status != 404:
                 raise
-            if not self._delete_policy(job):
-                raise self._no_such(job) from None
-        self._delete_policy(job)
+            was_there = False
+        # Kubernetes deletes them too, unless the program that made them was interrupted.
+        left = [self._belongings.delete(*each) for each in self._belongings.names(job)]
+        if not was_there and not any(left):
+            raise self._no_such(job)
 
     def new_lines(self, job: str) -> Iterable[tuple[str, str]]:
         """Task and text of the lines that the job's pods have written since the last call."""
@@ -105,25 +115,14 @@ class KubernetesSender:
         own = {"namespace": self._namespace, "annotations": {_SUBMISSION: submission}}
         return {**document, "metadata": {**document["metadata"], **own}}
 
-    def _create_policy(self, name: str, policy: dict[str, Any], submission: str) -> None:
-        networking = self._cluster.networking
+    def _create(self, job: str, document: dict[str, Any], submission: str) -> None:
         try:
-            self._cluster.call(
-                f"create the NetworkPolicy {name}",
-                lambda limit: networking.create_namespaced_network_policy(
-                    self._namespace, policy, _request_timeout=limit
-                ),
-            )
+            self._belongings.create(document)
         except RefusedError as error:
             if error.status != 409:
                 raise
-            found = self._cluster.call(
-                f"read the NetworkPolicy {name}",
-                lambda limit: networking.read_namespaced_network_policy(
-                    name, self._namespace, _request_timeout=limit
-                ),
-            )
-            self._check_own(name, self._cluster.plain(found), submission)
+            found = self._belongings.read(document["kind"], document["metadata"]["name"])
+            self._check_own(job, found, submission)
 
     def _create_job(self, name: str, job: dict[str, Any], submission: str) -> dict[str, Any]:
         try:
@@ -152,39 +151,16 @@ class KubernetesSender:
                 f"{name} …`"
             )
 
-    def _tie(self, name: str, job: dict[str, Any]) -> None:
+    def _tie(self, kind: str, name: str, job: dict[str, Any]) -> None:
         owner = {key: job[key] for key in ("apiVersion", "kind")}
         owner |= {key: job["metadata"][key] for key in ("name", "uid")}
         try:
-            self._cluster.call(
-                f"tie the NetworkPolicy {name} to its job",
-                lambda limit: self._cluster.networking.patch_namespaced_network_policy(
-                    name,
-                    self._namespace,
-                    {"metadata": {"ownerReferences": [owner]}},
-                    _request_timeout=limit,
-                ),
-            )
+            self._belongings.tie(kind, name, owner)
         except (RefusedError, RunError) as error:
             raise RunError(
-                f"{name} is submitted, but {error}; `python -m cloud.submit cancel {name} …` "
-                "deletes both"
+                f"{owner['name']} is submitted, but {error}; `python -m cloud.submit cancel "
+                f"{owner['name']} …` deletes all of it"
             ) from None
-
-    def _delete_policy(self, name: str) -> bool:
-        """Deletes a job's policy; returns whether there was one."""
-        try:
-            self._cluster.call(
-                f"delete the NetworkPolicy {name}",
-                lambda limit: self._cluster.networking.delete_namespaced_network_policy(
-                    name, self._namespace, _request_timeout=limit
-                ),
-            )
-        except RefusedError as error:
-            if error.status != 404:
-                raise
-            return False
-        return True
 
     def _get(self, job: str) -> dict[str, Any]:
         try:

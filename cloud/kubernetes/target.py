@@ -1,5 +1,6 @@
 """A job on Kubernetes: `--target=jobset`, or `--target=tfjob` where Kubeflow's operator is."""
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,11 +11,12 @@ from cloud.follower import Patience
 from cloud.job_spec import JobSpec
 from cloud.kubernetes import pod
 from cloud.kubernetes.cluster import KubernetesCluster
-from cloud.kubernetes.jobset import jobset
+from cloud.kubernetes.config_map import config_map
+from cloud.kubernetes.jobset import cluster, has_config_map, jobset
 from cloud.kubernetes.kind import JOBSET, TFJOB, KubernetesKind
 from cloud.kubernetes.network_policy import network_policy
 from cloud.kubernetes.sender import KubernetesSender
-from cloud.kubernetes.tfjob import tfjob
+from cloud.kubernetes.tfjob import check_size, tfjob
 from cloud.kubernetes.volume import Volume
 from cloud.remote_target import RemoteTarget
 from cloud.target import Document
@@ -25,6 +27,9 @@ _KINDS: dict[str, tuple[KubernetesKind, _Render]] = {
     JOBSET.name: (JOBSET, jobset),
     TFJOB.name: (TFJOB, tfjob),
 }
+
+
+_MOST_OBJECT_BYTES = 1 << 20  # etcd takes 1.5 MiB, and the controller adds what it did
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -106,14 +111,20 @@ class KubernetesTarget(RemoteTarget):
         return " ".join(f"--{name}={value}" for name, value in own.items() if value)
 
     def render(self, spec: JobSpec) -> tuple[Document, ...]:
-        """The NetworkPolicy, which must be there first, and the job."""
+        """The NetworkPolicy, which must be there first, a large cluster's ConfigMap, the job."""
         pod.check(spec, self._kind.name)
-        policy = network_policy(spec, {self._kind.name_label: spec.name})
-        manifests = policy, self._render(spec, self._volumes)
+        manifests = [network_policy(spec, {self._kind.name_label: spec.name})]
+        if self._kind is JOBSET and has_config_map(spec):
+            manifests.append(config_map(spec, cluster(spec)))
+        if self._kind is TFJOB:
+            check_size(spec, self._namespace)
+        job = self._render(spec, self._volumes)
+        _check_object(job)
+        manifests.append(job)
         if self._namespace:
             for manifest in manifests:
                 manifest["metadata"]["namespace"] = self._namespace
-        return manifests
+        return tuple(manifests)
 
     def sender(self) -> KubernetesSender:
         """The Kubernetes client, with the credentials of the kubeconfig."""
@@ -129,3 +140,13 @@ class KubernetesTarget(RemoteTarget):
             )
         print(documents.text(self.render(spec), "yaml"), end="")  # noqa: T201 - asked for
         return EXIT_OK
+
+
+def _check_object(job: dict[str, Any]) -> None:
+    size = len(json.dumps(job))
+    if size > _MOST_OBJECT_BYTES:
+        raise UserError(
+            f"the {job['kind']} has {size} bytes, but Kubernetes keeps no object of much more than "
+            f"{_MOST_OBJECT_BYTES}: arguments and --env are repeated for every role; put them into "
+            "the config or a file that the tasks read"
+        )

@@ -7,15 +7,18 @@
 srun does not.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from cloud import cluster_in_file
 from cloud.slurm.placement import Placement
-from tfps.cluster import TF_CONFIG
+from tfps.cluster import TF_CONFIG, TF_CONFIG_FILE
 from tfps.errors import EXIT_OK, EXIT_USER, UserError
 
 RESTARTS = "TFPS_RESTARTS"
@@ -64,14 +67,28 @@ def main(argv: Sequence[str]) -> int:
                 print("\n".join(Placement.of(os.environ).nodes(job)))  # noqa: T201 - asked for
                 return EXIT_OK
             case ["run", job, module, *flags]:
-                config = tf_config(os.environ, job)
-                own = {} if config is None else {TF_CONFIG: config}
                 command = [sys.executable, "-m", module, *flags]
-                return _Task(job, command, {**os.environ, **own}).run()
+                with _told(tf_config(os.environ, job)) as own:
+                    return _Task(job, command, {**os.environ, **own}).run()
         raise UserError(f"{' '.join(argv[1:])!r} is no verb with its job; see {argv[0]}")
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - an entry point's message
         return error.exit_code
+
+
+@contextlib.contextmanager
+def _told(config: str | None) -> Iterator[dict[str, str]]:
+    """The variables that tell a task its cluster; a file that one of them names is then deleted."""
+    if config is None:
+        yield {}
+    elif not cluster_in_file.is_needed(config):
+        yield {TF_CONFIG: config}
+    else:
+        config, text = cluster_in_file.split(config)
+        with tempfile.NamedTemporaryFile("w", prefix="tfps-cluster-", suffix=".json") as file:
+            file.write(text)
+            file.flush()
+            yield {TF_CONFIG: config, TF_CONFIG_FILE: file.name}
 
 
 class _Task:

@@ -20,6 +20,7 @@ from tests.kubernetes import schemas
 
 _COLLECTIONS = (
     "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
+    "/api/v1/namespaces/{}/configmaps",
     "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets",
     "/apis/kubeflow.org/v1/namespaces/{}/tfjobs",
 )

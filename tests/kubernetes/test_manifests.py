@@ -232,6 +232,70 @@ def test_a_jobset_numbers_its_tasks():
     assert "TF_CONFIG" not in names
 
 
+LONG_NAME = "recommendations-ranking-weekly-retrain-1"
+
+
+def large(workers, ps, name=LONG_NAME):
+    return job(name=name, roles=(Role("chief"), Role("worker", workers), Role("ps", ps)))
+
+
+def test_a_large_clusters_addresses_are_in_one_file_and_nowhere_else():
+    """2,000 tasks whose names have the greatest length there is."""
+    spec = large(1900, 99)
+    policy, config_map, manifest = render("jobset", spec)
+    for each in (policy, config_map, manifest):
+        schemas.check(each)
+        assert each["metadata"]["namespace"] == "lab"
+    assert len(json.dumps(manifest)) < 20_000
+    ((name, text),) = config_map["data"].items()
+    assert 200_000 < len(text) < 1 << 18  # which kubectl apply can keep in an annotation
+    worker = schemas.pods(manifest)["worker"]
+    (volume,) = (each for each in worker["spec"]["volumes"] if "configMap" in each)
+    assert volume["configMap"]["name"] == config_map["metadata"]["name"]
+    (mount,) = (
+        each for each in container(worker)["volumeMounts"] if each["name"] == volume["name"]
+    )
+    environment = {each["name"]: each.get("value", "") for each in container(worker)["env"]}
+    assert environment["TF_CONFIG_FILE"] == f"{mount['mountPath']}/{name}"
+    task = json.loads(environment["TF_CONFIG"].replace("$(JOB_INDEX)", "7"))
+    assert task == {"task": {"type": "worker", "index": 7}}
+    cluster = json.loads(text)["cluster"]
+    assert [len(cluster[each]) for each in ("chief", "worker", "ps")] == [1, 1900, 99]
+    assert cluster["worker"][1899] == f"{LONG_NAME}-worker-1899-0.{LONG_NAME}:2222"
+    hosts = [address.split(":")[0] for each in cluster.values() for address in each]
+    assert max(len(label) for host in hosts for label in host.split(".")) <= 63
+    pod_name = f"{LONG_NAME}-worker-1899-0-xxxxx"  # Kubernetes adds five letters
+    assert len(pod_name) <= 63
+
+
+def test_a_small_cluster_is_in_the_environment_alone():
+    for name, tasks in (("trial", 300), (LONG_NAME, 100)):
+        manifests = render("jobset", large(tasks, 10, name))
+        assert [each["kind"] for each in manifests] == ["NetworkPolicy", "JobSet"]
+        assert "configMap" not in json.dumps(manifests[1])
+
+
+@pytest.mark.parametrize(
+    ("target", "spec", "message"),
+    [
+        ("jobset", large(9990, 500), "10491 tasks: their addresses are .* a ConfigMap"),
+        ("tfjob", large(1900, 100), "2001 tasks: the training operator gives each a TF_CONFIG"),
+        (
+            "jobset",
+            job(arguments=(*ARGUMENTS, *("--set=" + "x" * 100_000 for _ in range(4)))),
+            "the JobSet has .* put them into the config",
+        ),
+    ],
+)
+def test_what_is_too_large_is_refused(target, spec, message):
+    with pytest.raises(UserError, match=message):
+        render(target, spec)
+
+
+def test_a_tfjob_takes_what_its_operator_can_tell():
+    render("tfjob", large(1000, 100, "ads"))
+
+
 def test_a_tfjob_ends_with_its_chief_and_cleans_up():
     manifest = render("tfjob", SPECS["spot"])[1]["spec"]
     assert manifest["runPolicy"]["cleanPodPolicy"] == "Running"

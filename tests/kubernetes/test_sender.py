@@ -88,6 +88,45 @@ def test_a_job_is_made_behind_its_policy_and_tied_to_it(cluster, capfd, target, 
     assert any(each.startswith("DELETE") and f"/{plural}/" in each for each in cluster.requests)
 
 
+def test_a_large_job_comes_with_its_cluster_which_goes_with_it(cluster):
+    large = ["--workers=800", "--ps=100"]
+    assert send(*large) == 0
+    assert cluster.kinds() == ["NetworkPolicy", "ConfigMap", "JobSet"]
+    *belongings, job = cluster.objects.values()
+    for each in belongings:
+        (owner,) = each["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["uid"]) == ("JobSet", job["metadata"]["uid"])
+    assert send(*large) == 2  # the first is left alone
+    assert len(cluster.objects) == 3
+    assert run("cancel trial") == 0
+    assert cluster.objects == {}
+
+
+def test_a_large_job_that_is_refused_leaves_nothing(cluster, capfd):
+    cluster.absent.add("jobsets")
+    assert send("--workers=800", "--ps=100") == 2
+    assert "install JobSet" in capfd.readouterr().err
+    assert cluster.objects == {}
+    cluster.absent.add("configmaps")
+    assert send("--workers=800", "--ps=100") == 2
+    assert "cannot create the ConfigMap trial-cluster: 404" in capfd.readouterr().err
+    assert cluster.objects == {}
+
+
+def test_who_has_no_right_to_config_maps_can_cancel(cluster, monkeypatch):
+    answer = cluster.answer
+
+    def strict(method, path, body):
+        if "/configmaps/" in path:
+            return 403, {"message": "forbidden"}
+        return answer(method, path, body)
+
+    monkeypatch.setattr(cluster, "answer", strict)
+    assert send() == 0
+    assert run("cancel trial") == 0
+    assert cluster.objects == {}
+
+
 @pytest.mark.parametrize("fault", [429, 503])
 def test_repeated_requests_make_one_job(cluster, fault):
     # The first request is refused; its repetition is carried out, but the answer is lost.

@@ -166,6 +166,34 @@ def test_tasks_are_placed_and_numbered():
     assert tf_config(started | {"TFPS_TASKS": "chief=1"}, "chief") is None
 
 
+def test_a_large_cluster_reaches_a_task_in_a_file(tmp_path):
+    """Since it is longer than a variable can be; the file goes with the task."""
+    (tmp_path / "acting.py").write_text(
+        "import os\nfrom tfps.cluster import decode\nfound = decode(os.environ)\n"
+        "print(found.name, found.address, os.environ['TF_CONFIG_FILE'], sep='\\n')"
+    )
+    nodes = [f"{'n' * 60}{node}" for node in range(3)]
+    own = {
+        "TFPS_HOSTS": " ".join(nodes),
+        "TFPS_TASKS": "chief=1 worker=1900 ps=100",
+        "TFPS_FIRST_PORT": "5000",
+        "TFPS_RESTARTS": "0",
+        "SLURM_PROCID": "7",
+        "SLURMD_NODENAME": nodes[1],
+        "PYTHONPATH": f"{ROOT}:{tmp_path}",
+    }
+    said = subprocess.run(
+        [sys.executable, "-m", "cloud.slurm.task", "run", "worker", "acting"],
+        env=os.environ | own,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    name, address, path = said.stdout.splitlines()
+    assert (name, address) == ("worker 7 of 1900", f"{nodes[1]}:5008")
+    assert not pathlib.Path(path).exists()
+
+
 def test_a_task_on_another_node_is_refused():
     with pytest.raises(UserError, match="ps 1 was started on n3, but the others look for it on n2"):
         tf_config(ENVIRON | {"SLURM_PROCID": "1", "SLURMD_NODENAME": "n3"}, "ps")
