@@ -82,7 +82,8 @@ class ParameterStore:
         self.progress = LeaseProgress(slots, devices[0])
         self.staleness = Staleness(devices[0])
         scaling = model.loss_scaling
-        self.loss_scale = LossScale(scaling, devices[0]) if scaling else None
+        # Neither where the leases' progress is, if it can be, nor where the state is.
+        self.loss_scale = LossScale(scaling, devices[(len(devices) - 1) // 2]) if scaling else None
 
     def pull(self, lookups: list[Lookup], after: Sequence[tf.Tensor] = ()) -> Pulled:
         """Fetches the dense parameters, the state and the rows that the lookups ask for.
