@@ -73,6 +73,7 @@ def _binary(
     scores = np.asarray(predictions).reshape(-1)
     if flat_labels.size != scores.size:
         raise ValueError(f"{flat_labels.size} labels but {scores.size} predictions")
-    if not np.isin(flat_labels, (0, 1)).all():
+    is_positive = flat_labels == 1
+    if not (is_positive | (flat_labels == 0)).all():
         raise ValueError("a label is neither 0 nor 1")
-    return flat_labels == 1, scores
+    return is_positive, scores
