@@ -63,9 +63,7 @@ def balance(tasks: Sequence[int]) -> list[dict]:
     rows, pulled = {}, {}
     for parts in tasks:
         try:
-            layout = GroupLayout(
-                tuple(Table(f"t{k}", count, 1, None) for k in range(tables)), parts
-            )
+            layout = GroupLayout(named, parts)
         except ValueError:  # an older tree, in which there may be 1,024 ps at most
             rows[parts] = pulled[parts] = float("nan")
             continue
