@@ -43,6 +43,7 @@ def lines(inputs: RunInputs) -> list[str]:
         ),
         "",
         *_memory(placement),
+        *_single(inputs),
         *([] if inputs.cluster.is_replicated else ["", *_graph(inputs, placement), _wire(inputs)]),
     ]
 
@@ -74,6 +75,17 @@ def _memory(placement: Placement) -> list[str]:
         *text_table(_MEMORY, rows, right=range(1, len(_MEMORY))),
         f"all ps hold {byte_size.show(held)}; the fullest {placement.imbalance:.1%} more than the "
         "mean",
+    ]
+
+
+def _single(inputs: RunInputs) -> list[str]:
+    """What a step asks of one ps alone."""
+    layout = inputs.layout
+    if layout.parts == 1:
+        return []
+    scale = f", ps {layout.loss_scale_part} has its scale" if inputs.scales_loss else ""
+    return [
+        f"ps 0 keeps the progress of leases, ps {layout.staleness_part} counts staleness{scale}"
     ]
 
 
