@@ -11,7 +11,9 @@ from configs.smoke import Smoke, get_config
 from tests.training_fixtures import Trainer, draft
 from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
+from tfps.closures import Closures
 from tfps.errors import UserError
+from tfps.executor import LocalExecutor
 from tfps.lease_queue import QueueState
 from tfps.placement import PROCESS_BYTES, WORKING_BYTES, Placement, check_memory
 from tfps.store.dense_layout import DenseLayout
@@ -154,7 +156,14 @@ def test_the_estimate_of_the_graph_is_near_a_traced_one(tmp_path):
     nodes, sizes = {}, {}
     for parts in (2, 6):
         trainer = Trainer(manifest, parts=parts)
-        graph = trainer.closures.train.get_concrete_function().graph.as_graph_def()
+        closures = Closures(
+            trainer.experiment,
+            trainer.step,
+            trainer.store.progress,
+            trainer.model.prediction_names,
+            LocalExecutor().worker_index,
+        )
+        graph = closures.train.get_concrete_function().graph.as_graph_def()
         nodes[parts] = len(graph.node) + sum(len(f.node_def) for f in graph.library.function)
         sizes[parts] = graph.ByteSize()
     estimate = Placement.of(trainer.store.layout, workers=2).graph

@@ -83,7 +83,7 @@ def _single(inputs: RunInputs) -> list[str]:
     layout = inputs.layout
     if layout.parts == 1:
         return []
-    scale = f", ps {layout.loss_scale_part} has its scale" if inputs.scales_loss else ""
+    scale = f", ps {layout.loss_scale_part} has its scale" if inputs.model.loss_scaling else ""
     return [
         f"ps 0 keeps the progress of leases, ps {layout.staleness_part} counts staleness{scale}"
     ]
