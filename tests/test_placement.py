@@ -86,6 +86,15 @@ def test_nothing_is_left_out_or_counted_twice():
         assert sum(s.fraction for s in placement.shares if s.name == name) == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize(
+    ("parts", "staleness", "loss_scale"),
+    [(1, 0, 0), (2, 1, 0), (3, 1, 1), (4, 2, 1), (100, 50, 49)],
+)
+def test_the_first_ps_has_little_that_a_step_asks_of_one_alone(parts, staleness, loss_scale):
+    placed = layout({4: [100]}, parts)
+    assert (placed.staleness_part, placed.loss_scale_part) == (staleness, loss_scale)
+
+
 @pytest.mark.parametrize("parts", [1, 2])
 def test_the_plan_is_what_the_store_holds(tmp_path, parts):
     config = get_config()
