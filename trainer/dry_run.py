@@ -83,10 +83,10 @@ def _single(inputs: RunInputs) -> list[str]:
     layout = inputs.layout
     if layout.parts == 1:
         return []
-    scale = f", ps {layout.loss_scale_part} has its scale" if inputs.model.loss_scaling else ""
-    return [
-        f"ps 0 keeps the progress of leases, ps {layout.staleness_part} counts staleness{scale}"
-    ]
+    said = f"ps 0 keeps the progress of leases, ps {layout.staleness_part} counts staleness"
+    if inputs.model.loss_scaling:
+        said += f", ps {layout.loss_scale_part} has the loss scale"
+    return [said]
 
 
 def _graph(inputs: RunInputs, placement: Placement) -> list[str]:

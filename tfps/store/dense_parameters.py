@@ -77,7 +77,8 @@ class DenseParameters:
         parts = []
         for device, variable in zip(self._devices, self._buffer.parts, strict=True):
             with tf.device(device), tf.control_dependencies(after):
-                parts.append(self._wire.send(variable.value()))
+                value = tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=tf.float32)
+                parts.append(self._wire.send(value))
         received = [self._wire.receive(part) for part in parts]
         return self.layout.unflatten(self.layout.join(received))
 
