@@ -88,7 +88,7 @@ def test_nothing_is_left_out_or_counted_twice():
 
 @pytest.mark.parametrize(
     ("parts", "staleness", "loss_scale"),
-    [(1, 0, 0), (2, 1, 0), (3, 1, 1), (4, 2, 1), (9, 4, 4)],
+    [(1, 0, 0), (2, 1, 0), (3, 1, 1), (4, 2, 1), (9, 7, 4)],
 )
 def test_the_first_ps_has_little_that_a_step_asks_of_one_alone(parts, staleness, loss_scale):
     placed = layout({4: [100]}, parts)

@@ -69,7 +69,7 @@ class StoreLayout:
     @property
     def staleness_part(self) -> int:
         """Index of the ps that counts staleness."""
-        return self.parts // 2
+        return max(self.parts - 2, self.parts // 2)
 
     @property
     def loss_scale_part(self) -> int:
