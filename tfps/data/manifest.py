@@ -30,6 +30,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import posixpath
 import re
@@ -80,7 +81,7 @@ class Manifest:
     origin: str = WRITTEN
     directory: str = ""
 
-    @property
+    @functools.cached_property  # asked for with each lease
     def records(self) -> int:
         """Records of all shards."""
         return sum(shard.records for shard in self.shards)

@@ -75,7 +75,8 @@ class DenseParameters:
         parts = []
         for device, variable in zip(self._devices, self._buffer.parts, strict=True):
             with tf.device(device), tf.control_dependencies(after):
-                parts.append(self._wire.send(variable.read_value()))
+                value = tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=tf.float32)
+                parts.append(self._wire.send(value))
         received = [self._wire.receive(part) for part in parts]
         return self.layout.unflatten(self.layout.join(received))
 
@@ -124,13 +125,13 @@ class DenseParameters:
 
         Args:
             part: Index of the ps.
-            sent: What `send_increments` gave for it.
+            sent: What `send_increments` gave for it, arrived on that ps.
             steps: How many.
 
         Returns:
             The operations that write.
         """
-        added = [self._wire.receive(value) for value in sent]
+        added = [tf.cast(value, tf.float32) for value in sent]
         variables = self._buffer.variables(part)
         lock = self._mutexes[part].lock(added)
         with tf.control_dependencies([lock]):
@@ -150,7 +151,7 @@ class DenseParameters:
             gradients: One per variable, of its shape.
         """
         flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
-        return [self._wire.send(gradient) for gradient in self.layout.cut(flat)]
+        return self.layout.cut(self._wire.send(flat))
 
     def apply(
         self, part: int, sent: tf.Tensor, step: tf.Tensor, scale: tf.Tensor | None = None
@@ -159,7 +160,7 @@ class DenseParameters:
 
         Args:
             part: Index of the ps.
-            sent: What `send` gave for it, or any gradient of that shape.
+            sent: What `send` gave for it, or any gradient of that shape, arrived on that ps.
             step: Number of updates before this one, scalar int64 on that ps.
             scale: Of the learning rate, scalar float32; None for 1.
 
@@ -167,7 +168,7 @@ class DenseParameters:
             The operations that write.
         """
         rule = self.rule.scaled(scale)
-        update = self._buffer.update(part, self._wire.receive(sent), step)
+        update = self._buffer.update(part, tf.cast(sent, tf.float32), step)
         if self._decays or not rule.fused:
             return self._change_locked(part, rule, update)
         return rule.dense(update)

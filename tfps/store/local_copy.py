@@ -69,7 +69,8 @@ class LocalCopy:
             pulled._replace(rows=rows[:, 0], inverse=inverse[batch])
             for pulled, rows, inverse in zip(self._groups, now.rows, self._inverse, strict=True)
         ]
-        return Pulled(dense, now.state, groups, self._batches[batch], [self._version], None)
+        versions = {self._store.staleness.part: self._version}
+        return Pulled(dense, now.state, groups, self._batches[batch], versions, None)
 
     def update(self, batch: int, gradients: Gradients) -> None:
         """Makes a step with a batch's gradients."""
@@ -119,7 +120,7 @@ class LocalCopy:
                 sent = dense[part] if dense else [], [rows[part] for rows in groups]
                 values, rows_of = tf.nest.map_structure(tf.identity, sent)
                 count = store.count_update(part, tf.nest.flatten((values, rows_of)), steps)
-                if not part:
+                if part == store.staleness.part:
                     store.staleness.count(self._version, count)
                 if values:
                     writes += store.dense.merge(part, values, steps)

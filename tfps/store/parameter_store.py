@@ -86,10 +86,15 @@ class ParameterStore:
             model.initial_state,
             devices[-1],
         )
+        layout = self.layout
         self.progress = LeaseProgress(slots, devices[0])
-        self.staleness = Staleness(devices[0])
+        self.staleness = Staleness(layout.staleness_part, devices[layout.staleness_part])
+        versioned = {layout.staleness_part}
+        if not self.state.is_recurrent:
+            versioned.add(len(devices) - 1)
+        self._versioned = range(len(devices)) if staleness_power else sorted(versioned)
         scaling = model.loss_scaling
-        self.loss_scale = LossScale(scaling, devices[0]) if scaling else None
+        self.loss_scale = LossScale(scaling, devices[layout.loss_scale_part]) if scaling else None
 
     def pull(self, lookups: list[Lookup], after: Sequence[tf.Tensor] = ()) -> Pulled:
         """Fetches the dense parameters, the state and the rows that the lookups ask for.
@@ -102,11 +107,10 @@ class ParameterStore:
         pulled = [
             group.pull(self.ids(index, lookups), after) for index, group in enumerate(self.groups)
         ]
-        versions: list[tf.Tensor] = []
-        for device, count in zip(self.devices, self._iterations, strict=True):
-            if self._staleness_power or not (self.state.is_recurrent and versions):
-                with tf.device(device), tf.control_dependencies(after):
-                    versions.append(count.read_value())
+        versions: dict[int, tf.Tensor] = {}
+        for part in self._versioned:
+            with tf.device(self.devices[part]), tf.control_dependencies(after):
+                versions[part] = self._iterations[part].read_value()
         scale = self.loss_scale.pull() if self.loss_scale else None
         return Pulled(dense, state, pulled, lookups, versions, scale)
 
@@ -249,8 +253,9 @@ class ParameterStore:
 
     def pull_with_slots(self) -> tuple[list[tf.Tensor], list[tf.Tensor], tf.Tensor]:
         """The dense parameters and each of their slots, `[total]`; state; number of updates."""
-        with tf.device(self.devices[0]):
-            version = self._iterations[0].read_value()
+        part = self.staleness.part
+        with tf.device(self.devices[part]):
+            version = self._iterations[part].read_value()
         dense = self.dense.pull_with_slots() if self.layout.dense.total else []
         return dense, self.state.pull(), version
 
@@ -260,7 +265,7 @@ class ParameterStore:
             return 1.0
         with tf.device(self.devices[-1]):
             # Read after the update of this very batch, in program order, which it counts.
-            updates = self._iterations[-1].read_value() - pulled.versions[-1]
+            updates = self._iterations[-1].read_value() - pulled.versions[len(self.devices) - 1]
             return 1.0 / tf.cast(tf.maximum(updates, 1), tf.float32)
 
     def ids(self, index: int, lookups: list[Lookup]) -> tf.Tensor:
@@ -294,8 +299,8 @@ class ParameterStore:
                 sent = dense[part : part + 1], [rows[part] for rows in groups]
                 mine, rows_of = tf.nest.map_structure(tf.identity, sent)
                 step = self.count_update(part, tf.nest.flatten((mine, rows_of)))
-                if not part:
-                    self.staleness.count(pulled.versions[0], step)
+                if part == self.staleness.part:
+                    self.staleness.count(pulled.versions[part], step)
                 scale = None
                 if self._staleness_power:
                     scale = rate_scale(step - pulled.versions[part], self._staleness_power)

@@ -16,8 +16,8 @@ class Pulled(NamedTuple):
         state: Every state variable.
         groups: The distinct rows by group.
         lookups: The lookups, in the model's order.
-        versions: Number of updates before the pull, scalar int64 on each ps that is asked for it,
-            the first one at least.
+        versions: Number of updates before the pull, scalar int64, by the index of the ps: of the
+            one that counts staleness, and of those where a learning rate or the state depends on it.
         loss_scale: What to multiply the loss by and divide the gradients by, scalar float32; None
             for nothing.
     """
@@ -26,5 +26,5 @@ class Pulled(NamedTuple):
     state: list[tf.Tensor]
     groups: list[PulledRows]
     lookups: list[Lookup]
-    versions: list[tf.Tensor]
+    versions: dict[int, tf.Tensor]
     loss_scale: tf.Tensor | None
