@@ -17,7 +17,7 @@ class Pulled(NamedTuple):
         groups: The distinct rows by group.
         lookups: The lookups, in the model's order.
         versions: Number of updates before the pull, scalar int64, by the index of the ps: of the
-            one that counts staleness, and of those where a learning rate or the state depends on it.
+            one that counts staleness, and of those where the learning rate or the state needs it.
         loss_scale: What to multiply the loss by and divide the gradients by, scalar float32; None
             for nothing.
     """
