@@ -36,9 +36,9 @@ class Keeper:
         elif kind == BEGIN and turn < member.turn:
             self.given.append((number, turn, DISPLACED, 0))
         elif kind == BEGIN:
-            self.given.append((number, turn, self.open, 0))
             if member.standing == ARRIVED:
                 self.given.append((number, member.turn, DISPLACED, 0))
+            self.given.append((number, turn, self.open, 0))
             if member.standing == AWAY:
                 self.joins(member)
             member.standing, member.turn = AWAITED, turn

@@ -290,11 +290,13 @@ class Barrier(abc.ABC):
         round_ = tf.where(is_missed, _int64(MISSED), round_)
         round_ = tf.where(strays, _int64(DISPLACED), round_)
         token = tf.stack([event.member, event.turn, round_, 0])
-        tf.cond(begins | is_late | strays, lambda: self._give(token), tf.no_op)
-        # A closure that has contributed, and waits, learns that another one begins in its place.
+        # A closure that has contributed, and waits, learns that another one begins in its place. First
+        # of all, since it may wait at the same queue.
         ends = begins & tf.equal(event.before, Standing.ARRIVED)
         last = tf.stack([event.member, event.held, DISPLACED, 0])
-        tf.cond(ends, lambda: self._give(last), tf.no_op)
+        ended = tf.cond(ends, lambda: self._give(last), tf.no_op)
+        with tf.control_dependencies([ended]):
+            tf.cond(begins | is_late | strays, lambda: self._give(token), tf.no_op)
 
     def _give_all(self, members: tf.Tensor, round_: tf.Tensor) -> None:
         """Gives tokens to members whose contributions were taken.
