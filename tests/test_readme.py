@@ -16,6 +16,19 @@ from trainer.prediction_input import PredictionInput
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks/README.md"]
 
+# TensorFlow is loaded once, which is most of what a program does that only tells of its flags.
+HELP = """
+import os, runpy, sys
+import trainer.quiet_tensorflow, keras
+os.dup2(1, 2)
+for module in sys.argv[1:]:
+    print(f"help of {module}", flush=True)
+    if os.fork() == 0:
+        sys.argv[1:] = ["--help"]
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    os.wait()
+"""
+
 
 def python(module, *flags, cwd):
     command = [sys.executable, "-m", module, *flags]
@@ -98,10 +111,11 @@ def test_commands_name_modules_and_flags_that_exist():
     text = "\n".join((ROOT / page).read_text() for page in pages)
     modules = set(re.findall(r"python -m ([a-z_.]+)", text))
     assert {"trainer.prepare", "trainer.predict", "cloud.local", "cloud.submit"} <= modules
-    flags = {}
-    for module in modules:
-        helped = python(module, "--help", cwd=ROOT)
-        flags[module] = helped.stdout + helped.stderr
+    command = [sys.executable, "-c", HELP, *sorted(modules)]
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    parts = re.split(r"^help of (\S+)$", printed, flags=re.MULTILINE)[1:]
+    flags = dict(zip(parts[::2], parts[1::2], strict=True))
+    assert flags.keys() == modules
     for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL):
         for command in re.sub(r"\\\n", " ", block).splitlines():
             found = re.match(r"python -m (\S+) (.*)", command)
