@@ -1,0 +1,85 @@
+"""Parts of a run on gs://, each request of which fails; run by `test_parts.py` without retries."""
+
+import contextlib
+import itertools
+
+import pytest
+import tensorflow as tf
+
+from tests.checkpoint.conftest import manifest_fixture  # noqa: F401
+from tests.checkpoint.saved_state import DATA
+from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
+from tests.local_cloud.settings import Fault
+from tests.training_fixtures import Trainer, draft
+from tfps.checkpoint import checkpoint_reader
+from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
+from tfps.checkpoint.retention import Retention
+from tfps.errors import RunError
+from tfps.fence import Fence
+from tfps.lease_queue import QueueState
+
+KINDS = ("read", "stat", "list", "write", "copy", "delete")
+REQUESTS = 200  # more than any part has
+
+
+def each_request(cloud, what, work):
+    """Does some work once for each of its requests, which then fails; how many there were."""
+    for request in itertools.count(1):
+        cloud.set(faults=(Fault(what, KINDS, next=1, skip=request - 1),))
+        cloud.counted()
+        with contextlib.suppress(RunError):
+            work(request)
+        hits = cloud.counted()["faults"].get(what, 0)
+        cloud.set(faults=())
+        if not hits:
+            return request - 1
+        assert request < REQUESTS
+
+
+def begin(job_dir):
+    """What a chief does before it restores a checkpoint."""
+    fence, directory = Fence(job_dir), CheckpointDirectory(job_dir, Retention(2))
+    directory.delete_uncommitted()
+    return fence, directory
+
+
+@pytest.mark.parametrize("what", ["503", "429"])
+def test_a_start_whose_requests_fail_deletes_no_checkpoint(cloud, what):
+    job_dir = f"gs://bucket/start-{what}"
+    names = [f"{number:012d}-{number:06d}" for number in (1, 2, 3)]
+    for name in names:
+        marker = f"{job_dir}/checkpoints/{name}/commit.json"
+        tf.io.gfile.makedirs(marker.rpartition("/")[0])
+        with tf.io.gfile.GFile(marker, "w") as file:
+            file.write("{}")
+    assert each_request(cloud, what, lambda _: begin(job_dir)) > len(names)
+    assert CheckpointDirectory(job_dir, Retention(3)).names() == names
+
+
+def test_a_save_whose_requests_fail_loses_no_commit(cloud, manifest):
+    job_dir, trainer = "gs://bucket/save", Trainer(manifest)
+    newest = ""
+
+    def save(epoch):
+        nonlocal newest
+        fence, directory = begin(job_dir)
+        state = QueueState(epoch=epoch)
+        newest = directory.save(*draft(trainer.store, state, DATA), fence.confirm).name
+
+    save(0)
+    for request in itertools.count(1):
+        cloud.set(faults=(Fault("503", KINDS, next=1, skip=request - 1),))
+        cloud.counted()
+        before = newest
+        with contextlib.suppress(RunError):
+            save(request)
+        hits = cloud.counted()["faults"].get("503", 0)
+        cloud.set(faults=())
+        found = begin(job_dir)[1].latest()
+        assert found is not None
+        assert found.name >= max(before, newest)
+        checkpoint_reader.check(found)
+        if not hits:
+            break
+        assert request < REQUESTS
+    assert request > 10
