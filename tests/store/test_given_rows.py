@@ -46,7 +46,18 @@ def table_of(initializer, parts):
         lambda shape, dtype=None: keras.ops.cast(MATRIX, dtype),
         MATRIX,
     ],
-    ids=str,
+    ids=[
+        "matrix",
+        "row",
+        "column",
+        "number",
+        "identity",
+        "orthogonal",
+        "own class",
+        "rows of ids",
+        "own function",
+        "array",
+    ],
 )
 def test_a_table_starts_as_keras_fills_it(initializer, parts, monkeypatch):
     monkeypatch.setattr(given_rows, "CHUNK_BYTES", 1000)  # several writes for each ps

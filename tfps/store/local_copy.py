@@ -115,6 +115,9 @@ class LocalCopy:
             )
         ]
         writes: list[tf.Operation] = []
+        if self._state_increment is not None:
+            share = 1.0 / self._workers
+            writes.append(store.state.push(self._state_increment, steps, share))
         for part, device in enumerate(store.devices):
             with tf.device(device):
                 sent = dense[part] if dense else [], [rows[part] for rows in groups]
@@ -126,7 +129,4 @@ class LocalCopy:
                     writes += store.dense.merge(part, values, steps)
                 for group, rows in zip(store.groups, rows_of, strict=True):
                     writes += group.merge(part, rows)
-        if self._state_increment is not None:
-            share = 1.0 / self._workers
-            writes.append(store.state.push(self._state_increment, steps, share))
         return writes

@@ -89,6 +89,11 @@ class ModelState:
     ) -> tf.Operation:
         """Makes steps from the state that the ps has.
 
+        To be called before what is pushed to tables and dense parameters under mutexes: TensorFlow
+        frees a function's mutexes in program order. A step may change rows before the one before
+        it has come to the state, since no gradient depends on it: whoever held the state while it
+        waited to free those rows' mutex would wait for ever.
+
         Args:
             increment: What `increment` returned.
             steps: Of how many steps.

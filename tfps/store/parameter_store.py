@@ -135,6 +135,9 @@ class ParameterStore:
             What is there once all is applied.
         """
         applied: list[tf.Tensor | tf.Operation] = []
+        if self.state.changes:
+            increment = self.state.increment(pulled.state, state)
+            applied.append(self.state.push(increment, share=self._share(pulled)))
         if self.loss_scale and pulled.loss_scale is not None:
             finite = self.loss_scale.all_finite([*dense_gradients, *embedded_gradients])
 
@@ -147,9 +150,6 @@ class ParameterStore:
             self.loss_scale.update(pulled.loss_scale, finite)
         else:
             applied += self._apply(pulled, dense_gradients, embedded_gradients)
-        if self.state.changes:
-            increment = self.state.increment(pulled.state, state)
-            applied.append(self.state.push(increment, share=self._share(pulled)))
         return applied
 
     def change_of_state(
@@ -264,9 +264,10 @@ class ParameterStore:
         if self.state.is_recurrent:
             return 1.0
         with tf.device(self.devices[-1]):
-            # Read after the update of this very batch, in program order, which it counts.
-            updates = self._iterations[-1].read_value() - pulled.versions[len(self.devices) - 1]
-            return 1.0 / tf.cast(tf.maximum(updates, 1), tf.float32)
+            # Read before the update of this very batch, in program order.
+            version = pulled.versions[len(self.devices) - 1]
+            staleness = self._iterations[-1].read_value() - version
+            return 1.0 / (1.0 + tf.cast(staleness, tf.float32))
 
     def ids(self, index: int, lookups: list[Lookup]) -> tf.Tensor:
         """The ids in a group of everything that lookups ask of it, `[n]`."""
