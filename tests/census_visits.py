@@ -42,7 +42,7 @@ class CensusVisits(Census):
     dim: int = 4
     units: int = 16
     records: int = 6_400
-    step_seconds: float = 0.03
+    step_seconds: float = 0.05
     in_rounds: bool = False
 
     def features(self) -> tuple[Feature, ...]:
@@ -97,5 +97,5 @@ class CensusVisits(Census):
 def get_config() -> Experiment:
     """The experiment."""
     return Experiment(
-        "census_visits", CensusVisits(), Data(shuffle_buffer=256), Train(batch_size=64, epochs=3)
+        "census_visits", CensusVisits(), Data(shuffle_buffer=256), Train(batch_size=64, epochs=2)
     )

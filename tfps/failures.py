@@ -9,6 +9,7 @@ from tfps.data import bad_record
 from tfps.data.bad_record import BadRecord
 from tfps.errors import LostPsError, RunError, UserError
 
+# What is matched here is TensorFlow's wording; docs/tensorflow_insides.md has a canary for each.
 _PS = re.compile(r"/job:ps/replica:0/task:(\d+)")
 # Lines with which TensorFlow tells where in a graph an error arose, before it tells the error.
 _ACCOUNT = re.compile(

@@ -10,6 +10,7 @@ os.environ |= {"NO_GCE_CHECK": "true", "GCS_RETRY_CONFIG_MAX_RETRIES": "1"}
 import json
 import socket
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -35,7 +36,7 @@ def main() -> dict[str, Any]:
         variable = tf.Variable(0.0)
         queue = tf.queue.FIFOQueue(10, [tf.int64], shapes=[[]])
     seen["device"] = variable.device
-    seen |= _closures(coordinator, variable)
+    seen |= _closures(coordinator, variable, queue)
     [ps] = addresses["ps"]
     seen["connections"] = sum(1 for _ in connections.connections_to([ps]))
     seen["lost"] = _lost(ps, queue)
@@ -44,7 +45,9 @@ def main() -> dict[str, Any]:
 
 
 def _closures(
-    coordinator: tf.distribute.coordinator.ClusterCoordinator, variable: tf.Variable
+    coordinator: tf.distribute.coordinator.ClusterCoordinator,
+    variable: tf.Variable,
+    queue: tf.queue.FIFOQueue,
 ) -> dict[str, Any]:
     index = tf.function(
         lambda: tf.distribute.coordinator.experimental_get_current_worker_index() + 0
@@ -61,35 +64,33 @@ def _closures(
         with tf.device(PS):
             return variable.read_value()
 
-    @tf.function(autograph=False)
+    @tf.function(input_signature=[tf.TensorSpec([None])], autograph=False)
     def fail(x: tf.Tensor) -> tf.Tensor:
         return tf.reshape(x, [2, 2])
+
+    @tf.function(autograph=False)
+    def wait() -> tf.Tensor:
+        with tf.device(PS):
+            return queue.dequeue()
 
     seen: dict[str, Any] = {
         "index": int(coordinator.schedule(index).fetch()),
         "loop": float(coordinator.schedule(count).fetch()),
     }
-    failing = coordinator.schedule(fail, args=(tf.zeros([3]),))
-    kinds = []
-    for _ in range(2):
-        try:
-            kinds.append(coordinator.schedule(index))
-        except tf.errors.OpError as error:  # it has failed already
-            kinds.append(error)
-    try:
-        coordinator.join()
-        seen["error"] = None
-    except tf.errors.OpError as error:
-        seen["error"] = type(error).__name__
-    seen["waited"] = [type(each).__name__ for each in kinds]
-    del failing
+    first = coordinator.schedule(wait)  # the others are in the queue before one fails
+    scheduled = [coordinator.schedule(fail, args=(tf.zeros([3]),))]
+    scheduled += [coordinator.schedule(index) for _ in range(2)]
+    queue.enqueue(tf.constant(1, tf.int64))
+    seen["error"] = _kind(coordinator.join)
+    assert first.fetch() == 1
+    seen["scheduled"] = [_kind(each.fetch) for each in scheduled]
     seven = tf.function(lambda: tf.constant(7))
     seen["after"] = int(coordinator.schedule(seven).fetch())
     return seen
 
 
 def _lost(address: str, queue: tf.queue.FIFOQueue) -> list[str]:
-    """What a call says that waits when its connection is shut, and one that comes then."""
+    """What a call says that waits when its connection is shut."""
     said = []
 
     @tf.function(autograph=False)
@@ -110,6 +111,15 @@ def _lost(address: str, queue: tf.queue.FIFOQueue) -> list[str]:
         connection.shutdown(socket.SHUT_RDWR)
     waiting.join(60)
     return said
+
+
+def _kind(call: Callable[[], Any]) -> str:
+    """The kind of the error that a call ends in."""
+    try:
+        call()
+    except tf.errors.OpError as error:
+        return type(error).__name__
+    return ""
 
 
 def _storage() -> list[str]:

@@ -59,7 +59,12 @@ def test_text_of_an_assertion():
 
 def test_text_of_an_error_in_a_pipeline():
     dataset = tf.data.Dataset.range(3).batch(3).map(lambda x: tf.reshape(x, [2, 2]))
-    error = raised(tf.errors.InvalidArgumentError, next, iter(dataset))
+
+    @tf.function(autograph=False)
+    def read():
+        return next(iter(dataset))
+
+    error = raised(tf.errors.InvalidArgumentError, read)
     assert "Error in user-defined function" in str(error)
     assert first_line(error).startswith("Input to reshape is a tensor with 3 values")
 

@@ -3,6 +3,7 @@
 import inspect
 import json
 import mmap
+import os
 import pathlib
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
 
+from cloud.ports import Ports
 from tfps.reachability import Reachability
 from tfps.server_identity import ServerIdentity
 
@@ -113,7 +115,7 @@ def test_index_of_the_worker_in_a_closure(seen: dict[str, Any]) -> None:
 def test_error_of_a_closure(seen: dict[str, Any]) -> None:
     """The next `join` raises it, closures that waited are cancelled, and others can follow."""
     assert seen["error"] == "InvalidArgumentError"
-    assert seen["waited"] == ["CancelledError", "CancelledError"]
+    assert seen["scheduled"] == ["InvalidArgumentError", "CancelledError", "CancelledError"]
     assert seen["after"] == 7
 
 
@@ -123,7 +125,40 @@ def test_connections_are_sockets_of_this_process(seen: dict[str, Any]) -> None:
 
 def test_text_of_a_lost_ps(seen: dict[str, Any]) -> None:
     """A call whose connection is shut fails at once, and its error names the ps."""
-    assert seen["lost"] == ["ps 0 was lost, and with it its share of the parameters"] * 2
+    assert seen["lost"] == ["ps 0 was lost, and with it its share of the parameters"]
+
+
+@pytest.mark.slow
+def test_text_of_a_lost_replica() -> None:
+    """A collective whose peer was killed; SIGTERM is not this process's own once they have met."""
+    with Ports(2) as ports:
+        chief, worker = [[f"127.0.0.1:{port}"] for port in ports.numbers]
+    cluster = {"chief": chief, "worker": worker}
+    programs = []
+    for job in cluster:
+        config = {"cluster": cluster, "task": {"type": job, "index": 0}}
+        programs.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "tests.insides.replica_program"],
+                cwd=ROOT,
+                env={**os.environ, "TF_CONFIG": json.dumps(config)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+    first, other = programs
+    try:
+        for program in programs:
+            assert program.stdout
+            assert program.stdout.readline() == "SIGTERM was taken; the sum is 2.0\n"
+        other.kill()
+        said, _ = first.communicate("go on\n", timeout=200)
+    finally:
+        for program in programs:
+            program.kill()
+            program.communicate()
+    assert said == "True\n"
 
 
 def test_device_names_of_tasks(seen: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from cluster_process import PATIENCE, Program, read_report
 from tests.integration.census_rows import census_rows
 from tfps.checkpoint.dense_values import dense_values
 
-RECORDS, EVAL_RECORDS, EPOCHS, BATCH = 6_400, 3_200, 3, 64
+RECORDS, EVAL_RECORDS, EPOCHS, BATCH = 6_400, 3_200, 2, 64
 CONFIG = "--config=tests/census_visits.py"
 CHECKPOINT_SECONDS = 2.0
 LATENESS = 10.0  # seconds that a checkpoint may come later than it is due, or take
@@ -35,10 +35,10 @@ _MODES = {
     "local_sgd": ("--mode=local_sgd", f"--sync_every={SYNC_EVERY}"),
 }
 MODES = tuple(_MODES)
-# Workers and ps; small clusters more often, since starting a process is most of what a run costs.
+# Workers and ps. A run costs what it takes to start its processes and make their graphs.
 _UNDISTURBED_CLUSTER = (2, 1)
 _UNDISTURBED_TASKS = 1 + sum(_UNDISTURBED_CLUSTER)
-_CLUSTERS = {(2, 1): 6, (2, 2): 4, (3, 1): 3, (3, 2): 2, (4, 1): 2, (2, 3): 2, (4, 3): 1}
+_CLUSTERS = {(2, 1): 10, (2, 2): 4, (3, 1): 3, (3, 2): 2, (4, 1): 2, (2, 3): 2, (4, 3): 1}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,6 +145,8 @@ class Job:
             f"--round_seconds={ROUND_SECONDS}",
             f"--set=task.in_rounds={in_rounds}",
             f"--set=task.learning_rate={rate}",
+            f"--set=train.batch_size={BATCH}",
+            f"--set=train.epochs={EPOCHS}",
             f"--set=train.checkpoint_seconds={CHECKPOINT_SECONDS}",
             "--progress_seconds=0.2",
             module="cloud.local",
