@@ -50,21 +50,32 @@ class Visits(Task):
         total = tf.reduce_sum(outputs)
         if not self.step_seconds:
             return -total
-        # Waits in vain for a second call to run together with; begins when the pull has arrived,
-        # and the gradient, which it does not change, depends on its end.
-        microseconds = round(self.step_seconds * 1e6)
-        wait = tf.nondifferentiable_batch_function(1, 2, microseconds)
-        pulled = tf.stop_gradient(total)
-        # TensorFlow keeps what waits by the operation's name, with the time of its first use.
-        with tf.name_scope(f"wait_{microseconds}"):
-            waited = tf.stop_gradient(tf.reshape(wait(tf.identity)(pulled[tf.newaxis]), []))
-        return -total * (1.0 + (waited - pulled))
+        # Begins when the pull has arrived, and the gradient, which it does not change, depends on
+        # its end.
+        return -total * (1.0 + late_zero(total, self.step_seconds))
 
     def optimizer(self):
         return keras.optimizers.SGD(1.0)
 
     def predictions(self, outputs):
         return outputs[:, 0]
+
+
+def late_zero(pulled, seconds):
+    """A zero that comes a while after a value, without using the CPU meanwhile.
+
+    Args:
+        pulled: Scalar.
+        seconds: How long it takes.
+    """
+    # Waits in vain for a second call to run together with.
+    microseconds = round(seconds * 1e6)
+    wait = tf.nondifferentiable_batch_function(1, 2, microseconds)
+    pulled = tf.stop_gradient(pulled)
+    # TensorFlow keeps what waits by the operation's name, with the time of its first use.
+    with tf.name_scope(f"wait_{microseconds}"):
+        waited = tf.stop_gradient(tf.reshape(wait(tf.identity)(pulled[tf.newaxis]), []))
+    return waited - pulled
 
 
 def get_config():

@@ -50,6 +50,7 @@ class EmbeddingLayers:
         Raises:
             UserError: At the end, if a layer has an option that cannot work on a table.
         """
+        # Keras has no way to tell a layer that its table is elsewhere.
         embedding = keras.layers.Embedding
         build, embeddings = embedding.build, embedding.embeddings
 

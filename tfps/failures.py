@@ -12,6 +12,7 @@ from tfps.errors import LostPsError, RunError, UserError
 from tfps.storage import files
 from tfps.storage.files import StorageError
 
+# What is matched here is TensorFlow's wording; docs/tensorflow_insides.md has a canary for each.
 _PS = re.compile(r"/job:ps/replica:0/task:(\d+)")
 # Lines with which TensorFlow tells where in a graph an error arose, before it tells the error.
 _ACCOUNT = re.compile(

@@ -1,0 +1,140 @@
+"""A chief of a cluster of servers in its own process; prints what it sees of TensorFlow as JSON."""
+
+import os
+
+os.environ["GRPC_FAIL_FAST"] = "use_caller"
+# gs:// through a proxy that refuses, without a search for credentials.
+os.environ |= {"https_proxy": "http://127.0.0.1:1", "no_proxy": "127.0.0.1,localhost"}
+os.environ |= {"NO_GCE_CHECK": "true", "GCS_RETRY_CONFIG_MAX_RETRIES": "1"}
+
+import json
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfps import connections, failures, remote_contexts
+
+PS = "/job:ps/replica:0/task:0/device:CPU:0"
+
+
+def main() -> dict[str, Any]:
+    """Everything that it sees."""
+    seen: dict[str, Any] = {"storage": _storage()}
+    addresses = {"worker": [_address()], "ps": [_address()], "chief": [_address()]}
+    spec = tf.train.ClusterSpec(addresses)
+    servers = [tf.distribute.Server(spec, job_name=job, task_index=0) for job in ("worker", "ps")]
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        spec, task_type="chief", task_id=0, rpc_layer="grpc"
+    )
+    remote_contexts.let_expire(60)
+    strategy = tf.distribute.ParameterServerStrategy(resolver)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    with tf.device(PS):
+        variable = tf.Variable(0.0)
+        queue = tf.queue.FIFOQueue(10, [tf.int64], shapes=[[]])
+    seen["device"] = variable.device
+    seen |= _closures(coordinator, variable, queue)
+    [ps] = addresses["ps"]
+    seen["connections"] = sum(1 for _ in connections.connections_to([ps]))
+    seen["lost"] = _lost(ps, queue)
+    assert servers
+    return seen
+
+
+def _closures(
+    coordinator: tf.distribute.coordinator.ClusterCoordinator,
+    variable: tf.Variable,
+    queue: tf.queue.FIFOQueue,
+) -> dict[str, Any]:
+    index = tf.function(
+        lambda: tf.distribute.coordinator.experimental_get_current_worker_index() + 0
+    )
+
+    @tf.function(autograph=False)
+    def count() -> tf.Tensor:
+        def add(k: tf.Tensor) -> tuple[tf.Tensor]:
+            with tf.device(PS):
+                variable.assign_add(1.0)
+            return (k + 1,)
+
+        tf.while_loop(lambda k: k < 3, add, [0])
+        with tf.device(PS):
+            return variable.read_value()
+
+    @tf.function(input_signature=[tf.TensorSpec([None])], autograph=False)
+    def fail(x: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(x, [2, 2])
+
+    @tf.function(autograph=False)
+    def wait() -> tf.Tensor:
+        with tf.device(PS):
+            return queue.dequeue()
+
+    seen: dict[str, Any] = {
+        "index": int(coordinator.schedule(index).fetch()),
+        "loop": float(coordinator.schedule(count).fetch()),
+    }
+    first = coordinator.schedule(wait)  # the others are in the queue before one fails
+    scheduled = [coordinator.schedule(fail, args=(tf.zeros([3]),))]
+    scheduled += [coordinator.schedule(index) for _ in range(2)]
+    queue.enqueue(tf.constant(1, tf.int64))
+    seen["error"] = _kind(coordinator.join)
+    assert first.fetch() == 1
+    seen["scheduled"] = [_kind(each.fetch) for each in scheduled]
+    seven = tf.function(lambda: tf.constant(7))
+    seen["after"] = int(coordinator.schedule(seven).fetch())
+    return seen
+
+
+def _lost(address: str, queue: tf.queue.FIFOQueue) -> list[str]:
+    """What a call says that waits when its connection is shut."""
+    said = []
+
+    @tf.function(autograph=False)
+    def wait() -> tf.Tensor:
+        with tf.device(PS):
+            return queue.dequeue()
+
+    def call() -> None:
+        try:
+            wait()
+        except tf.errors.OpError as error:
+            said.append(str(failures.lost_ps_behind(error) or error))
+
+    waiting = threading.Thread(target=call)
+    waiting.start()
+    waiting.join(3)
+    for _, connection in connections.connections_to([address]):
+        connection.shutdown(socket.SHUT_RDWR)
+    waiting.join(60)
+    return said
+
+
+def _kind(call: Callable[[], Any]) -> str:
+    """The kind of the error that a call ends in."""
+    try:
+        call()
+    except tf.errors.OpError as error:
+        return type(error).__name__
+    return ""
+
+
+def _storage() -> list[str]:
+    try:
+        tf.io.gfile.GFile("gs://no-such-bucket-of-anybody/shard", "rb").read(1)
+    except tf.errors.OpError as error:
+        return [type(error).__name__, str(error)]
+    return ["", ""]
+
+
+def _address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        return f"localhost:{held.getsockname()[1]}"
+
+
+if __name__ == "__main__":
+    print(json.dumps(main()), flush=True)
+    os._exit(0)

@@ -1,0 +1,254 @@
+"""How TensorFlow keeps variables and runs graphs, where tfps relies on it."""
+
+import itertools
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfps.store.mutex import Mutex
+
+CPU = "/device:CPU:0"
+SECONDS = 60  # for what does not wait unless TensorFlow has changed
+
+
+class Memory:
+    """Holds a tensor's memory, and says where it is."""
+
+    def __init__(self, tensor):
+        self._capsule = tf.experimental.dlpack.to_dlpack(tensor)
+        self.values = np.from_dlpack(self)
+
+    def __dlpack__(self, **_):
+        return self._capsule
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+    @property
+    def address(self):
+        return self.values.ctypes.data
+
+
+def in_threads(function, count):
+    """Calls a function in threads; returns whether all have ended in time."""
+    threads = [threading.Thread(target=function, daemon=True) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS)
+    return not any(thread.is_alive() for thread in threads)
+
+
+def test_a_read_shares_the_variables_memory():
+    variable = tf.Variable(tf.zeros([1000]))
+    first, again = Memory(variable.read_value()), Memory(variable.read_value())
+    assert first.address == again.address
+
+
+@pytest.mark.parametrize("write", ["assign_add", "kernel"])
+def test_a_write_leaves_memory_alone_that_is_in_use(write):
+    variable = tf.Variable(tf.zeros([1000]))
+    read = Memory(variable.read_value())
+    if write == "assign_add":
+        variable.assign_add(tf.ones([1000]))
+    else:
+        tf.raw_ops.ResourceApplyGradientDescent(
+            var=variable.handle, alpha=-1.0, delta=tf.ones([1000])
+        )
+    assert not read.values.any()
+    assert Memory(variable.read_value()).address != read.address
+    assert variable.numpy().all()
+
+
+def test_an_assigned_variable_shares_memory():
+    """A snapshot: taken without a copy; the first write of rows gives the other new memory."""
+    variable = tf.Variable(tf.zeros([1000, 1]))
+    snapshot = tf.Variable(tf.zeros([0]), shape=tf.TensorShape(None))
+
+    @tf.function(autograph=False)
+    def take():
+        with tf.control_dependencies([tf.raw_ops.DisableCopyOnRead(resource=variable.handle)]):
+            snapshot.assign(variable.read_value(), read_value=False)
+
+    take()
+    taken = Memory(snapshot.read_value())
+    assert taken.address == Memory(variable.read_value()).address
+    tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=[3], updates=[[1.0]])
+    assert not taken.values.any()
+    assert variable.numpy().sum() == 1
+    snapshot.assign(tf.zeros([0]))  # of any shape
+
+
+def test_reads_of_a_variable_written_by_rows():
+    """They are copies until `DisableCopyOnRead`."""
+    variable = tf.Variable(tf.zeros([1000, 1]))
+    tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=[3], updates=[[1.0]])
+    first, again = Memory(variable.read_value()), Memory(variable.read_value())
+    assert first.address != again.address
+    tf.raw_ops.DisableCopyOnRead(resource=variable.handle)
+    first, again = Memory(variable.read_value()), Memory(variable.read_value())
+    assert first.address == again.address
+
+
+def test_parts_of_a_tensor_share_its_memory():
+    """Slices of one dimension do: a save writes chunks without a copy."""
+    variable = tf.Variable(tf.zeros([1024, 4]))
+
+    @tf.function(autograph=False)
+    def parts():
+        flat = tf.reshape(variable.read_value(), [-1])
+        return tf.reshape(flat[2048:3072], [256, 4]), variable.read_value()
+
+    part, whole = map(Memory, parts())
+    assert part.address == whole.address + 2048 * 4
+
+
+def test_fused_kernels_lose_no_update():
+    variable, slot = tf.Variable(tf.zeros([5000])), tf.Variable(tf.zeros([5000]))
+
+    def push():
+        for _ in range(200):
+            tf.raw_ops.ResourceApplyKerasMomentum(
+                var=variable.handle,
+                accum=slot.handle,
+                lr=1.0,
+                grad=-tf.ones([5000]),
+                momentum=1.0,
+            )
+
+    assert in_threads(push, 2)
+    assert set(slot.numpy().tolist()) == {400.0}
+    assert set(variable.numpy().tolist()) == {400.0 * 401 / 2}
+
+
+def test_a_failed_step_frees_its_mutex():
+    mutex = Mutex("canary", CPU)
+
+    @tf.function(autograph=False)
+    def step(good):
+        lock = mutex.lock([])
+        with tf.control_dependencies([lock]):
+            check = tf.debugging.Assert(good, ["bad"])
+        mutex.release(lock, [check])
+
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        step(tf.constant(False))
+    assert in_threads(lambda: step(tf.constant(True)), 1)
+
+
+def test_order_of_operations_with_state():
+    """Those of one resource, and those without any, run in the order of the program."""
+    mutexes = [Mutex("canary", CPU), Mutex("another", CPU)]
+    variables = [tf.Variable(0.0), tf.Variable(0.0)]
+
+    @tf.function(autograph=False)
+    def steps():
+        for _ in range(2):
+            for mutex, variable in zip(mutexes, variables, strict=True):
+                lock = mutex.lock([])
+                with tf.control_dependencies([lock]):
+                    write = variable.assign_add(1.0, read_value=False)
+                mutex.release(lock, [write])
+
+    def of_kind(kind):
+        operations = steps.get_concrete_function().graph.get_operations()
+        return [op for op in operations if op.type == kind]
+
+    freed = of_kind("ConsumeMutexLock")
+    for before, after in itertools.pairwise(freed):
+        assert before in after.control_inputs
+    first, other, again, _ = of_kind("MutexLock")
+    assert first in again.control_inputs
+    assert first not in other.control_inputs
+    writes = of_kind("AssignAddVariableOp")
+    assert writes[0] in writes[2].control_inputs
+
+
+def test_pruning_of_what_nothing_needs():
+    """What depends on made-up rows is not computed; what has state is."""
+    count = tf.Variable(0)
+
+    @tf.function(autograph=False)
+    def steps():
+        tf.strings.to_number("no number")
+        count.assign_add(1)
+
+    steps()
+    assert count.numpy() == 1
+
+
+def test_lowering_of_loops():
+    """A loop's body can span tasks only where it is no function of its own."""
+
+    @tf.function(autograph=False)
+    def count():
+        return tf.while_loop(lambda k: k < 3, lambda k: (k + 1,), [0])
+
+    graph = count.get_concrete_function().graph
+    [loop] = [op for op in graph.get_operations() if op.type in ("While", "StatelessWhile")]
+    assert loop.get_attr("_lower_using_switch_merge")
+
+
+def test_handles_of_queues_are_tensors():
+    queues = [tf.queue.FIFOQueue(10, [tf.int64], shapes=[[]]) for _ in range(3)]
+
+    @tf.function(autograph=False)
+    def through(index):
+        handle = tf.gather(tf.stack([queue.queue_ref for queue in queues]), index)
+        added = tf.raw_ops.QueueEnqueueV2(handle=handle, components=[tf.constant(7, tf.int64)])
+        with tf.control_dependencies([added]):
+            return tf.raw_ops.QueueDequeueV2(handle=handle, component_types=[tf.int64])[0]
+
+    assert through(tf.constant(1)).numpy() == 7
+
+
+def test_waiting_for_a_queue_holds_no_thread():
+    """More wait here than TensorFlow has threads."""
+    queues = [tf.queue.FIFOQueue(10, [tf.int64], shapes=[[]]) for _ in range(200)]
+
+    @tf.function(autograph=False)
+    def wait():
+        return tf.add_n([queue.dequeue() for queue in queues])
+
+    @tf.function(autograph=False)
+    def fill():
+        for queue in queues:
+            queue.enqueue(tf.constant(1, tf.int64))
+
+    sums = []
+    waiting = threading.Thread(target=lambda: sums.append(wait().numpy()), daemon=True)
+    waiting.start()
+    fill()
+    waiting.join(SECONDS)
+    assert sums == [200]
+
+
+def test_batchers_of_one_name_are_one():
+    """Used by tests alone: steps that take a set time."""
+    # Calls of two functions meet in one batch; else each would wait for as long as is set.
+    functions = []
+    for _ in range(2):
+        wait = tf.nondifferentiable_batch_function(1, 2, 4 * SECONDS * 1_000_000)
+
+        @tf.function(autograph=False)
+        def call(x, wait=wait):
+            with tf.name_scope("shared_by_name"):
+                return wait(tf.identity)(x)
+
+        functions.append(call.get_concrete_function(tf.TensorSpec([1])))
+    calls = iter(functions)
+    assert in_threads(lambda: next(calls)(tf.ones([1])), 2)
+
+
+def test_hashes_stay_the_same():
+    """Rows of strings, and of ids beyond a table: a model finds them after an upgrade."""
+    hashed = tf.strings.to_hash_bucket_fast(["", "movie", "日本"], 1 << 40)
+    assert hashed.numpy().tolist() == [254201053263, 562022977105, 453951835083]
+
+
+def test_shuffles_stay_the_same():
+    """The order of an epoch's records, in the middle of which a run may go on."""
+    values = tf.random.experimental.stateless_shuffle(tf.range(8), tf.constant([3, 5], tf.int64))
+    assert values.numpy().tolist() == [3, 2, 1, 7, 6, 5, 0, 4]

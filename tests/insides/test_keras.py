@@ -1,0 +1,140 @@
+"""What tfps relies on in Keras beyond its documented interface; docs/tensorflow_insides.md."""
+
+import random
+import types
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfps.embedding_layers import EmbeddingLayers
+from tfps.store.rules import _RULES
+
+
+def test_patched_embedding():
+    layers = EmbeddingLayers()
+    with layers.taken_over():
+        rows = keras.layers.Embedding(5, 3, name="rows")
+        model = keras.Sequential([keras.Input((2,), dtype="int32"), rows])
+    assert isinstance(keras.layers.Embedding.embeddings, property)
+    assert (len(layers.tables), rows.weights) == (1, [])
+    with layers.answered_by(lambda layer, table, ids: tf.ones([*ids.shape, 3])):
+        np.testing.assert_array_equal(model(tf.constant([[1, 2]])), np.ones([1, 2, 3]))
+
+
+@pytest.mark.parametrize(
+    ("name", "usual"),
+    [
+        ("lora_rank", None),
+        ("lora_enabled", False),
+        ("quantization_config", None),
+        ("quantization_mode", None),
+        ("embeddings_constraint", None),
+        ("embeddings_regularizer", None),
+    ],
+)
+def test_options_of_an_embedding(name, usual):
+    assert getattr(keras.layers.Embedding(5, 3), name) == usual
+
+
+def test_stateless_scope():
+    """It leaves variables alone, and hands out the very tensor it was given where none changed."""
+    layer = keras.layers.BatchNormalization()
+    layer.build((None, 2))
+    mean, variance = tf.zeros([2]), tf.ones([2])
+    values = [(layer.moving_mean, mean), (layer.moving_variance, variance)]
+    with keras.StatelessScope(state_mapping=values, collect_losses=True) as scope:
+        layer(tf.constant([[1.0, 2.0], [3.0, 4.0]]), training=False)
+        assert scope.get_current_value(layer.moving_mean) is mean
+        layer(tf.constant([[1.0, 2.0], [3.0, 4.0]]), training=True)
+    assert scope.get_current_value(layer.moving_mean).numpy().tolist() != [0.0, 0.0]
+    assert layer.moving_mean.numpy().tolist() == [0.0, 0.0]
+
+
+def test_state_of_a_seed_generator():
+    """Two numbers at a known path; the second counts the draws."""
+    layer = keras.layers.Dropout(0.5)
+    [variable] = layer.non_trainable_variables
+    assert variable.path.endswith("seed_generator_state")
+    drawn = []
+    for count in (0, 0, 1):
+        begun = tf.constant([7, count], variable.dtype)
+        with keras.StatelessScope(state_mapping=[(variable, begun)]) as scope:
+            drawn.append(layer(tf.ones([64]), training=True).numpy().tolist())
+            assert scope.get_current_value(variable).numpy().tolist() == [7, count + 1]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_seeds_of_initializers(monkeypatch):
+    """Keras draws them with `random.randint`, which a build replaces."""
+    asked = []
+
+    def draw(low, high):
+        asked.append((low, high))
+        return 11
+
+    monkeypatch.setattr(random, "randint", draw)
+    assert keras.initializers.GlorotUniform().seed == 11
+    assert asked
+
+
+def test_weight_decay_of_a_variable():
+    optimizer = keras.optimizers.AdamW()
+    optimizer.exclude_from_weight_decay(var_names=["bias"])
+    for name, decays in (("dense/kernel:0", True), ("dense/bias:0", False)):
+        variable = types.SimpleNamespace(name=name, _unique_id=name)
+        assert optimizer._use_weight_decay(variable) == decays
+    listed = keras.optimizers.AdamW()
+    kernel, other = tf.Variable(0.0), tf.Variable(0.0)
+    listed.exclude_from_weight_decay(var_list=[kernel])
+    assert [listed._use_weight_decay(each) for each in (kernel, other)] == [False, True]
+
+
+@pytest.mark.parametrize("kind", [kind.__name__ for kind in _RULES])
+def test_config_of_an_optimizer(kind):
+    config = getattr(keras.optimizers, kind)().get_config()
+    options = ("clipnorm", "global_clipnorm", "clipvalue", "weight_decay", "learning_rate")
+    more = ("use_ema", "loss_scale_factor", "gradient_accumulation_steps")
+    assert set(options + more) <= set(config)
+
+
+def test_settings_of_loss_scaling():
+    scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())
+    assert isinstance(scaled.inner_optimizer, keras.optimizers.SGD)
+    assert (scaled.initial_scale, scaled.dynamic_growth_steps) == (2.0**15, 2000)
+
+
+def test_methods_of_a_model():
+    """A method that a user's class does not override is the class's own, by identity."""
+
+    class Own(keras.Model):
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+            return y_pred
+
+    for name in ("compute_loss", "train_step", "test_step", "predict_step"):
+        is_own = getattr(Own, name) is not getattr(keras.Model, name)
+        assert is_own == (name == "compute_loss")
+
+
+def test_inputs_of_a_functional_model():
+    first, second = keras.Input((), name="first"), keras.Input((), name="second")
+    model = keras.Model({"first": first, "second": second}, first + second)
+    assert set(model.input) == {"first", "second"}
+    assert [each.name for each in keras.Model([first, second], first + second).input] == [
+        "first",
+        "second",
+    ]
+    assert not hasattr(type("Plain", (keras.Model,), {})(), "inputs")
+
+
+def test_global_settings():
+    """Equal names after `clear_session`, a policy that can be put back, unfiltered tracebacks."""
+    names = []
+    for _ in range(2):
+        keras.utils.clear_session()
+        names.append(keras.layers.Dense(1).name)
+    assert names[0] == names[1]
+    keras.config.set_dtype_policy(keras.config.dtype_policy())
+    keras.config.disable_traceback_filtering()
+    assert not keras.config.is_traceback_filtering_enabled()

@@ -1,0 +1,170 @@
+"""What tfps relies on in TensorFlow's servers and coordinator; docs/tensorflow_insides.md."""
+
+import inspect
+import json
+import mmap
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from cloud.ports import Ports
+from tfps.reachability import Reachability
+from tfps.server_identity import ServerIdentity
+
+ROOT = pathlib.Path(__file__).parents[2]
+LIBRARIES = ("libtensorflow_cc.so.2", "libtensorflow_framework.so.2")
+
+
+@pytest.fixture(name="server", scope="module")
+def server_fixture() -> tf.distribute.Server:
+    config = tf.compat.v1.ConfigProto()
+    config.experimental.disable_thread_spinning = True
+    return tf.distribute.Server.create_local_server(config)
+
+
+@pytest.fixture(name="seen", scope="module")
+def seen_fixture() -> dict[str, Any]:
+    """What a chief saw of a cluster of its own; see `chief_program`."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.insides.chief_program"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    seen: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return seen
+
+
+def test_target_of_a_server(server: tf.distribute.Server) -> None:
+    assert server.target.startswith("grpc://localhost:")
+
+
+def test_answer_to_a_ping(server: tf.distribute.Server) -> None:
+    """An HTTP/2 PING is answered by gRPC's threads."""
+    address = server.target.removeprefix("grpc://")
+    assert Reachability.of(address, 60) is Reachability.ANSWERS
+
+
+def test_answer_to_get_status(server: tf.distribute.Server) -> None:
+    """The bytes of `WorkerService/GetStatus`: first device's name and incarnation."""
+    identity = ServerIdentity.ask(server.target.removeprefix("grpc://"), 60)
+    assert identity is not None
+    assert identity.task == "localhost 0"
+    assert identity.incarnation > 0
+
+
+@pytest.mark.parametrize("name", ["set_server_def", "update_server_def"])
+def test_keep_alive_of_remote_contexts(name: str) -> None:
+    """A private argument; no public function takes how long a task holds what a chief left."""
+    parameters = inspect.signature(getattr(context.Context, name)).parameters
+    assert parameters["keep_alive_secs"].default == 600
+    assert isinstance(context.context(), context.Context)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "GRPC_FAIL_FAST",
+        "TF_CPP_MIN_LOG_LEVEL",
+        "CUDA_VISIBLE_DEVICES",
+        "GCS_READ_CACHE_BLOCK_SIZE_MB",
+        "GCS_READ_CACHE_MAX_SIZE_MB",
+        "GCS_REQUEST_CONNECTION_TIMEOUT_SECS",
+        "GCS_REQUEST_IDLE_TIMEOUT_SECS",
+        "GCS_METADATA_REQUEST_TIMEOUT_SECS",
+        "GCS_READ_REQUEST_TIMEOUT_SECS",
+        "GCS_WRITE_REQUEST_TIMEOUT_SECS",
+        "GCS_RETRY_CONFIG_MAX_RETRIES",
+        "GCS_RETRY_CONFIG_INIT_DELAY_TIME_US",
+        "GCS_RETRY_CONFIG_MAX_DELAY_TIME_US",
+    ],
+)
+def test_variables_of_the_environment(name: str) -> None:
+    """TensorFlow's libraries still hold the names: an unknown variable is ignored in silence."""
+    directory = pathlib.Path(tf.__file__).parent
+    for library in LIBRARIES:
+        with (
+            (directory / library).open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+        ):
+            if content.find(name.encode()) >= 0:
+                return
+    raise AssertionError(f"no library of TensorFlow holds {name}")
+
+
+def test_text_of_storage_that_gave_up(seen: dict[str, Any]) -> None:
+    """gs:// without an answer, over a proxy that refuses."""
+    kind, text = seen["storage"]
+    assert kind in ("UnavailableError", "AbortedError")
+    assert "retry attempts failed" in text
+
+
+def test_index_of_the_worker_in_a_closure(seen: dict[str, Any]) -> None:
+    assert seen["index"] == 0
+
+
+def test_error_of_a_closure(seen: dict[str, Any]) -> None:
+    """The next `join` raises it, closures that waited are cancelled, and others can follow."""
+    assert seen["error"] == "InvalidArgumentError"
+    assert seen["scheduled"] == ["InvalidArgumentError", "CancelledError", "CancelledError"]
+    assert seen["after"] == 7
+
+
+def test_connections_are_sockets_of_this_process(seen: dict[str, Any]) -> None:
+    assert seen["connections"] > 0
+
+
+def test_text_of_a_lost_ps(seen: dict[str, Any]) -> None:
+    """A call whose connection is shut fails at once, and its error names the ps."""
+    assert seen["lost"] == ["ps 0 was lost, and with it its share of the parameters"]
+
+
+@pytest.mark.slow
+def test_text_of_a_lost_replica() -> None:
+    """A collective whose peer was killed; SIGTERM is not this process's own once they have met."""
+    with Ports(2) as ports:
+        chief, worker = [[f"127.0.0.1:{port}"] for port in ports.numbers]
+    cluster = {"chief": chief, "worker": worker}
+    programs = []
+    for job in cluster:
+        config = {"cluster": cluster, "task": {"type": job, "index": 0}}
+        programs.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "tests.insides.replica_program"],
+                cwd=ROOT,
+                env={**os.environ, "TF_CONFIG": json.dumps(config)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+    first, other = programs
+    try:
+        for program in programs:
+            assert program.stdout
+            assert program.stdout.readline() == "SIGTERM was taken; the sum is 2.0\n"
+        other.kill()
+        said, _ = first.communicate("go on\n", timeout=200)
+    finally:
+        for program in programs:
+            program.kill()
+            program.communicate()
+    assert said == "True\n"
+
+
+def test_device_names_of_tasks(seen: dict[str, Any]) -> None:
+    assert seen["device"] == "/job:ps/replica:0/task:0/device:CPU:0"
+
+
+def test_devices_on_another_task_in_a_loop(seen: dict[str, Any]) -> None:
+    """Operations of a closure's loop run on the ps they name."""
+    assert seen["loop"] == 3.0
