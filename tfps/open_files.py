@@ -8,8 +8,9 @@ from tfps.errors import UserError
 # A larger limit helps nobody, and some programs look at every number below theirs.
 _ENOUGH = 1 << 20
 _OWN = 512  # of libraries, shards, storage and threads
-# TensorFlow opens one connection to each task that it talks with, and accepts one from it; while
-# tasks are asked for a sign of life, there is a third.
+# Counted with TensorFlow 2.21: a ps has one connection to each other task and one from it, the
+# chief one to each and one from each ps, a worker one to and from each ps, none to a worker.
+# While tasks are asked for a sign of life there is a third.
 _EACH_PEER = 3
 _OWN_OF_LAUNCHER = 128
 _EACH_PROCESS = 3  # its port, its output, and a pipe while it starts
