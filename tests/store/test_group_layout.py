@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -71,3 +73,52 @@ def test_rows_and_skewed_traffic_are_even_over_the_ps(parts, rows):
         _, owner = group.locate(tf.unique(tf.reshape(tf.constant(ids), [-1]))[0])
         traffic += np.bincount(owner.numpy(), minlength=parts)
     assert traffic.max() / traffic.mean() < 1.05
+
+
+@pytest.mark.parametrize("parts", [10, 100, 700, 2000])
+def test_any_number_of_ps_holds_equally_many_rows(parts):
+    group = layout([20_000] * 26, parts)
+    bounds = [group.bounds(part) for part in range(parts)]
+    assert bounds[0][0] == 0
+    assert bounds[-1][1] == group.total_rows
+    assert all(end == first for (_, end), (first, _) in itertools.pairwise(bounds))
+    sizes = [end - first for first, end in bounds]
+    assert max(sizes) - min(sizes) <= 1
+    ids = tf.range(26 * 20_000)
+    rows, owner = group.locate(ids)
+    first, end = np.transpose(bounds)[:, owner.numpy()]
+    assert ((first <= rows.numpy()) & (rows.numpy() < end)).all()
+
+
+def test_of_a_group_with_fewer_rows_than_ps_some_hold_none():
+    group = layout([5], 3000)
+    sizes = [end - first for first, end in map(group.bounds, range(3000))]
+    assert sum(sizes) == group.total_rows == BUCKETS
+    assert set(sizes) == {0, 1}
+    rows, owner = group.locate(tf.range(5))
+    assert [group.bounds(part) for part in owner] == [(row, row + 1) for row in rows]
+
+
+def test_the_logical_order_is_that_of_earlier_checkpoints():
+    """Where the rows of a few ids have always been: checkpoints name rows by it."""
+    group = layout([2000, 3000], 700)
+    assert group.rows_of(1)[[0, 1, 47, 48, 2999]].tolist() == [1806, 4901, 3911, 3772, 1689]
+
+
+@pytest.mark.parametrize("parts", [1, 3, 700])
+@pytest.mark.parametrize("rows", [[5], [1500, 10, 900], [3 * BUCKETS, 2 * BUCKETS + 1, 7]])
+def test_runs_of_a_table_are_its_ids_once_in_bounded_pieces(parts, rows):
+    group = layout(rows, parts)
+    for table, count in enumerate(rows):
+        found = np.full(count, -1)
+        places = 0
+        for part in range(parts):
+            first, end = group.bounds(part)
+            for ids, own in group.runs_of(table, part, largest=500):
+                places += len(ids)
+                assert len(ids) <= 500
+                assert ((own >= 0) & (own < end - first)).all()
+                assert (found[ids] == -1).all()
+                found[ids] = own + first
+        assert places == count
+        assert np.array_equal(found, group.rows_of(table))

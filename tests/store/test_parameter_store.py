@@ -6,12 +6,16 @@ import pytest
 import tensorflow as tf
 
 from configs.smoke import Smoke
+from tests.store.pushes import push
 from tests.training_fixtures import train_with
 from tfps.feature import Feature
 from tfps.model import StatelessModel
 from tfps.step import Step
+from tfps.store.group_layout import GroupLayout
 from tfps.store.parameter_store import ParameterStore
-from tfps.store.rules import Rules
+from tfps.store.rules import Rules, rule_for
+from tfps.store.table_group import TableGroup
+from tfps.table import Table
 from tfps.task import Task
 
 BATCH = 32
@@ -225,3 +229,22 @@ def test_a_table_that_a_pass_does_not_use_is_left_alone():
     assert np.array_equal(before, store.read_table(0))
     train_with(step)(features, labels, tf.constant([0, 0], tf.int64))
     assert not np.array_equal(before, store.read_table(0))
+
+
+@pytest.mark.slow
+def test_a_ps_may_hold_no_row():
+    """More ps than the rows of a small group, padding included."""
+    table = Table("t", 7, 4, keras.initializers.RandomUniform(seed=1))
+    rule = rule_for(keras.optimizers.SGD(1.0))
+    devices = {parts: ["/device:CPU:0"] * parts for parts in (1, 1030)}
+    one, many = (
+        TableGroup(GroupLayout((table,), parts), names, rule, False, seed=3)
+        for parts, names in devices.items()
+    )
+    before = one.read_table(0)
+    np.testing.assert_array_equal(many.read_table(0), before)
+    ids = tf.range(7)
+    np.testing.assert_array_equal(tf.gather(many.pull(ids).rows, many.pull(ids).inverse), before)
+    push(many, many.send(many.find(ids), tf.ones([7, 4])), devices[1030], [0] * 1030)
+    np.testing.assert_allclose(many.read_table(0), before - 1.0)
+    assert sum(piece.count == 0 for piece in many.pieces()) == 6

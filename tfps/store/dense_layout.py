@@ -51,7 +51,9 @@ class DenseLayout:
         """The parts of a whole buffer `[total]`."""
         if self.parts == 1:
             return [flat]
-        return [flat[slice(*self.bounds(part))] for part in range(self.parts)]
+        bounds = map(self.bounds, range(self.parts))
+        # One operation for all parts: what is in every step for each ps makes the graph large.
+        return tf.split(flat, [end - first for first, end in bounds])
 
     def join(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
         """The whole buffer `[total]` from its parts."""

@@ -77,7 +77,8 @@ class DenseParameters:
         parts = []
         for device, variable in zip(self._devices, self._buffer.parts, strict=True):
             with tf.device(device), tf.control_dependencies(after):
-                parts.append(self._wire.send(variable.read_value()))
+                value = tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=tf.float32)
+                parts.append(self._wire.send(value))
         received = [self._wire.receive(part) for part in parts]
         return self.layout.unflatten(self.layout.join(received))
 
@@ -113,9 +114,9 @@ class DenseParameters:
         return [list(parts) for parts in zip(*cut, strict=True)]
 
     def add(self, part: int, sent: Sequence[tf.Tensor]) -> list[tf.Operation]:
-        """Adds what `send_all` gave to a part and its slots; under the device of its ps."""
+        """Adds what `send_all` gave, arrived, to a part and its slots; under its ps's device."""
         return [
-            variable.assign_add(self._wire.receive(value), read_value=False)
+            variable.assign_add(tf.cast(value, tf.float32), read_value=False)
             for variable, value in zip(self._buffer.variables(part), sent, strict=True)
         ]
 
@@ -126,7 +127,7 @@ class DenseParameters:
             gradients: One per variable, of its shape.
         """
         flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
-        return [self._wire.send(gradient) for gradient in self.layout.cut(flat)]
+        return self.layout.cut(self._wire.send(flat))
 
     def apply(
         self, part: int, sent: tf.Tensor, step: tf.Tensor, scale: tf.Tensor | None = None
@@ -135,7 +136,7 @@ class DenseParameters:
 
         Args:
             part: Index of the ps.
-            sent: What `send` gave for it, or any gradient of that shape.
+            sent: What `send` gave for it, or any gradient of that shape, arrived on that ps.
             step: Number of updates before this one, scalar int64 on that ps.
             scale: Of the learning rate, scalar float32; None for 1.
 
@@ -143,7 +144,7 @@ class DenseParameters:
             The operations that write.
         """
         rule = self.rule.scaled(scale)
-        update = self._buffer.update(part, self._wire.receive(sent), step)
+        update = self._buffer.update(part, tf.cast(sent, tf.float32), step)
         if self._mutexes:
             return self._change_locked(part, rule, update)
         return rule.dense(update)

@@ -1,7 +1,8 @@
-"""Where the rows of a group of tables lie: bucket-major, a contiguous run of buckets per ps."""
+"""Where the rows of a group of tables lie: bucket-major, a contiguous run of rows per ps."""
 
 import dataclasses
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,9 @@ class GroupLayout:
     BUCKETS`, the row lies in bucket `(619 id + 377 block) mod BUCKETS` at position `block`, which
     is a permutation within each block. Hot ids are usually the small ones of every table: the
     strides keep them from meeting in one ps even when all tables have a multiple of BUCKETS rows.
-    The logical order is bucket-major, so that the part of any ps, for any number of ps, is a
-    contiguous slice of it.
+    The logical order is bucket-major. The part of any ps, for any number of ps, is a contiguous
+    slice of it, cut at any row: all parts are equal but for one row, and of a group with fewer rows
+    than there are ps some hold none.
 
     Attributes:
         tables: The tables, in order of their offsets.
@@ -37,10 +39,6 @@ class GroupLayout:
     tables: tuple[Table, ...]
     parts: int
     number: int = 0
-
-    def __post_init__(self) -> None:
-        if self.parts > BUCKETS:
-            raise ValueError(f"{self.parts} ps, but tables have only {BUCKETS} buckets")
 
     @property
     def name(self) -> str:
@@ -80,25 +78,23 @@ class GroupLayout:
         """
         return 4 * self.total_rows * self.dim * (1 + slots) >= TRACKED_BYTES
 
-    def buckets(self, part: int) -> tuple[int, int]:
-        """First bucket of a part and the one after its last."""
-        return BUCKETS * part // self.parts, BUCKETS * (part + 1) // self.parts
-
     def bounds(self, part: int) -> tuple[int, int]:
         """First logical row of a part and the one after its last."""
-        first, end = self.buckets(part)
-        return first * self.bucket_rows, end * self.bucket_rows
+        return self.total_rows * part // self.parts, self.total_rows * (part + 1) // self.parts
+
+    def buckets(self, part: int) -> tuple[int, int]:
+        """First bucket of which a part holds rows and the one after the last."""
+        first, end = self.bounds(part)
+        return first // self.bucket_rows, -(-end // self.bucket_rows)
 
     def locate(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The logical row `[n]` and the part `[n]` (int32) of ids in the group `[n]`."""
         block = ids // BUCKETS
         bucket = self._bucket(ids - block * BUCKETS, block)
-        first_row = np.arange(BUCKETS) * self.bucket_rows
-        rows = tf.gather(tf.constant(first_row, ids.dtype), bucket) + block
-        owner = np.searchsorted(
-            [self.buckets(k)[1] for k in range(self.parts)], np.arange(BUCKETS), "right"
-        )
-        return rows, tf.gather(tf.constant(owner, tf.int32), bucket)
+        rows = bucket * self.bucket_rows + block
+        ends = tf.constant([[self.bounds(part)[1] for part in range(self.parts)]], ids.dtype)
+        owner = tf.raw_ops.UpperBound(sorted_inputs=ends, values=rows[tf.newaxis])
+        return rows, tf.squeeze(owner, 0)
 
     def rows_of(self, table: int) -> np.ndarray:
         """The logical row of every id of one table, `[rows]` int64."""
@@ -106,15 +102,44 @@ class GroupLayout:
         block = ids // BUCKETS
         return self._bucket(ids % BUCKETS, block) * self.bucket_rows + block
 
+    def runs_of(
+        self, table: int, part: int, largest: int
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """A table's ids whose rows a part holds, run by run in the rows' order, each id once.
+
+        In every bucket the rows of a table stand side by side: all runs of all parts together take
+        time for the table's rows, however many parts there are.
+
+        Args:
+            table: Index of the table.
+            part: Index of the part.
+            largest: Ids that a run has at most.
+
+        Yields:
+            Ids in the table and their rows counted from the part's first, both `[n]` int64.
+        """
+        first, end = self.bounds(part)
+        bucket, bucket_end = self.buckets(part)
+        offset, count = self.offsets[table], self.tables[table].rows
+        block = offset // BUCKETS
+        blocks = -(-(offset + count) // BUCKETS) - block
+        places = (bucket_end - bucket) * blocks
+        for start in range(0, places, largest):
+            place = np.arange(start, min(start + largest, places), dtype=np.int64)
+            rows = (bucket + place // blocks) * self.bucket_rows + block + place % blocks
+            ids = self._ids_of(rows) - offset
+            mine = (rows >= first) & (rows < end) & (ids >= 0) & (ids < count)
+            yield ids[mine], rows[mine] - first
+
     def table_of_rows(self, bucket: tf.Tensor) -> tf.Tensor:
         """For every row of one bucket, the index of its table, `[bucket_rows]` int32.
 
         Args:
             bucket: Scalar int64.
         """
-        block = tf.range(self.bucket_rows, dtype=tf.int64)
-        remainder = (bucket - _BLOCK_STRIDE * block) * _ROW_STRIDE_INVERSE % BUCKETS
-        return self.table_of(block * BUCKETS + remainder)
+        first = bucket * self.bucket_rows
+        rows = tf.range(first, first + self.bucket_rows)
+        return self.table_of(self._ids_of(rows))
 
     def table_of(self, ids: tf.Tensor) -> tf.Tensor:
         """The index of the table of ids in the group, of their shape, int32."""
@@ -124,3 +149,9 @@ class GroupLayout:
     def _bucket(self, remainder: Any, block: Any) -> Any:
         # Reduced before the product, so that int32 never overflows.
         return (remainder * _ROW_STRIDE + block % BUCKETS * _BLOCK_STRIDE) % BUCKETS
+
+    def _ids_of(self, rows: Any) -> Any:
+        """Ids in the group of logical rows, int64; of padding, one that is no table's."""
+        bucket, block = rows // self.bucket_rows, rows % self.bucket_rows
+        remainder = (bucket - _BLOCK_STRIDE * block) * _ROW_STRIDE_INVERSE % BUCKETS
+        return block * BUCKETS + remainder

@@ -24,7 +24,8 @@ def draw_rows(
     """Draws one ps's rows of a group on the device in scope, one bucket after the other.
 
     Every bucket is drawn from its own seed, so that a row's value depends on the run's seed and its
-    bucket, not on how many ps there are. The memory it takes is that of a bucket's rows.
+    bucket, not on how many ps there are. Of a bucket that other ps hold rows of, all is drawn and
+    theirs are left out. The memory it takes is that of a bucket's rows.
 
     Args:
         layout: The group.
@@ -52,10 +53,14 @@ def draw_rows(
         return tf.gather(tf.stack(values, 1), row_draw, batch_dims=1)
 
     first, end = layout.buckets(part)
+    first_row, end_row = layout.bounds(part)
 
     def fill(bucket: tf.Tensor) -> list[tf.Tensor]:
-        start = (bucket - first) * layout.bucket_rows
-        write(tf.range(start, start + layout.bucket_rows), bucket_rows(bucket))
+        start = bucket * layout.bucket_rows
+        begin = tf.maximum(start, first_row)
+        stop = tf.minimum(start + layout.bucket_rows, end_row)
+        rows = bucket_rows(bucket)[begin - start : stop - start]
+        write(tf.range(begin, stop) - first_row, rows)
         return [bucket + 1]
 
     @tf.function(autograph=False)

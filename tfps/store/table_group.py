@@ -19,6 +19,8 @@ from tfps.store.touched_rows import TouchedRows
 from tfps.store.update_rule import UpdateRule
 from tfps.store.wire import EXACT, Wire
 
+_PLACE_BYTES = 64  # what the chief computes with for each row that it reads
+
 
 class TableGroup:
     """Tables of one dimension and optimizer: one gather, and one read, change and write, per ps.
@@ -107,12 +109,8 @@ class TableGroup:
         if self.layout.parts == 1:
             return PulledRows(distinct, nothing, inverse, [rows], [])
         firsts = [self.layout.bounds(part)[0] for part in range(self.layout.parts)]
-        owned = [
-            run - first
-            for run, first in zip(
-                tf.dynamic_partition(rows, owner, self.layout.parts), firsts, strict=True
-            )
-        ]
+        numbers = rows - tf.gather(tf.constant(firsts, rows.dtype), owner)
+        owned = tf.dynamic_partition(numbers, owner, self.layout.parts)
         where = tf.dynamic_partition(tf.range(tf.size(rows)), owner, self.layout.parts)
         return PulledRows(distinct, nothing, inverse, owned, where)
 
@@ -146,7 +144,8 @@ class TableGroup:
 
         Args:
             part: Index of the ps.
-            sent: What `send` gave for it, or any gradient of distinct rows of that part.
+            sent: What `send` gave for it, or any gradient of distinct rows of that part, arrived
+                on that ps.
             step: Number of updates before this one, scalar int64 on that ps.
             scale: Of the learning rate, scalar float32; None for 1.
 
@@ -154,7 +153,7 @@ class TableGroup:
             The operations that write.
         """
         rule = self.rule.scaled(scale)
-        gradient, numbers = self._wire.receive(sent.gradient), tf.identity(sent.rows)
+        gradient, numbers = tf.cast(sent.gradient, tf.float32), sent.rows
         line = self._line(numbers)
         lock = self._mutexes[part].lock([gradient, line])
         with tf.control_dependencies([lock]):
@@ -189,12 +188,12 @@ class TableGroup:
 
         Args:
             part: Index of the ps.
-            sent: What `send` gave for it of `[u, 1 + slots, dim]`.
+            sent: What `send` gave for it of `[u, 1 + slots, dim]`, arrived on that ps.
 
         Returns:
             The operations that write.
         """
-        change, numbers = self._wire.receive(sent.gradient), tf.identity(sent.rows)
+        change, numbers = tf.cast(sent.gradient, tf.float32), sent.rows
         lines = self._all_lines(numbers)
         lock = self._mutexes[part].lock([change, lines])
         with tf.control_dependencies([lock]):
@@ -209,17 +208,15 @@ class TableGroup:
 
     def read_table(self, table: int) -> np.ndarray:
         """A whole table in the order of its ids, `[rows, dim]` float32, on the chief."""
-        rows = self.layout.rows_of(table)
-        values = np.empty([len(rows), self.layout.dim], np.float32)
-        run = max(1, CHUNK_BYTES // (4 * self.layout.dim))
+        layout = self.layout
+        values = np.empty([layout.tables[table].rows, layout.dim], np.float32)
+        largest = max(1, CHUNK_BYTES // max(4 * layout.dim, _PLACE_BYTES))
         for part, device in enumerate(self._devices):
-            first, end = self.layout.bounds(part)
-            mine = np.flatnonzero((rows >= first) & (rows < end))
             with tf.device(device):
-                for start in range(0, len(mine), run):
-                    some = mine[start : start + run]
-                    lines = (rows[some] - first) * self._lines
-                    values[some] = self._read(part, tf.constant(lines)).numpy()
+                for ids, rows in layout.runs_of(table, part, largest):
+                    if len(ids):
+                        lines = tf.constant(rows * self._lines)
+                        values[ids] = self._read(part, lines).numpy()
         return values
 
     def pieces(self) -> list[Piece]:
