@@ -1,4 +1,5 @@
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -18,10 +19,11 @@ def brute_force_auc(labels: np.ndarray, scores: np.ndarray) -> float:
 
 @pytest.mark.parametrize("distinct", [2, 5, 1000])
 @pytest.mark.parametrize("seed", range(5))
-def test_auc_equals_a_count_of_all_pairs(seed: int, distinct: int) -> None:
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_auc_equals_a_count_of_all_pairs(dtype: str, seed: int, distinct: int) -> None:
     generator = np.random.default_rng(seed)
     labels = generator.integers(0, 2, 150)
-    scores = generator.integers(0, distinct, 150) / distinct
+    scores = (generator.integers(0, distinct, 150) / distinct).astype(dtype)
     assert metrics.auc(labels, scores) == pytest.approx(brute_force_auc(labels, scores), abs=1e-12)
 
 
@@ -60,3 +62,16 @@ def test_wrong_input_is_refused(metric) -> None:
         metric([0, 1], [0.5])
     with pytest.raises(ValueError, match="neither 0 nor 1"):
         metric([0, 2], [0.5, 0.5])
+
+
+def test_auc_needs_little_memory_beside_its_input() -> None:
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 2, (400_000, 1))
+    scores = generator.random((400_000, 1), np.float32)
+    tracemalloc.start()
+    try:
+        metrics.auc(labels, scores)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak / len(labels) < 16  # 4 of the predictions, a few of masks; and chunks

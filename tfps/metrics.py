@@ -5,13 +5,16 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+_CHUNK = 1 << 16  # positives that are ranked at once
+
 
 def auc(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
     """Area under the ROC curve: the chance that a positive is ranked above a negative.
 
-    A tie counts one half. This is the Mann-Whitney statistic by ranks: with `P` positives, `N`
-    negatives and `R` the sum of the positives' ranks (ties share their mean rank),
-    `AUC = (R - P (P + 1) / 2) / (P N)` (Hanley and McNeil, Radiology 143, 1982).
+    A tie counts one half. This is the Mann-Whitney statistic: with `P` positives and `N` negatives,
+    `AUC = U / (P N)`, where `U` adds up, for each positive, the negatives that it is ranked above
+    (Hanley and McNeil, Radiology 143, 1982). `U` is exact. Beside its input it takes the memory of
+    the predictions once more and a few bytes per record.
 
     Args:
         labels: 0 or 1, shape `[n]` or `[n, 1]`.
@@ -23,16 +26,17 @@ def auc(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
     Raises:
         ValueError: If the sizes differ or a label is neither 0 nor 1.
     """
-    positive, scores = _binary(labels, predictions)
-    positives = int(positive.sum())
-    negatives = positive.size - positives
-    if positives == 0 or negatives == 0 or np.isnan(scores).any():
+    is_positive, scores = _binary(labels, predictions)
+    positives, negatives = scores[is_positive], scores[~is_positive]
+    if not positives.size or not negatives.size or np.isnan(scores).any():
         return math.nan
-    _, group, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    last_rank = np.cumsum(counts)
-    mean_rank = last_rank - (counts - 1) / 2
-    rank_sum = float(mean_rank[group][positive].sum())
-    return (rank_sum - positives * (positives + 1) / 2) / (positives * negatives)
+    positives.sort()
+    negatives.sort()
+    twice_above = sum(
+        _below(negatives, positives[first : first + _CHUNK])
+        for first in range(0, positives.size, _CHUNK)
+    )
+    return twice_above / 2 / (positives.size * negatives.size)
 
 
 def accuracy(labels: npt.ArrayLike, predictions: npt.ArrayLike, threshold: float = 0.5) -> float:
@@ -49,20 +53,27 @@ def accuracy(labels: npt.ArrayLike, predictions: npt.ArrayLike, threshold: float
     Raises:
         ValueError: If the sizes differ or a label is neither 0 nor 1.
     """
-    positive, scores = _binary(labels, predictions)
+    is_positive, scores = _binary(labels, predictions)
     if not scores.size or np.isnan(scores).any():
         return math.nan
-    return float(np.mean((scores > threshold) == positive))
+    return float(np.mean((scores > np.float64(threshold)) == is_positive))
+
+
+def _below(sorted_scores: np.ndarray, of: np.ndarray) -> int:
+    """How many scores lie below each of some, added up; twice, so that equal ones count once."""
+    found = (np.searchsorted(sorted_scores, of, side) for side in ("left", "right"))
+    return sum(int(places.sum()) for places in found)
 
 
 def _binary(
     labels: npt.ArrayLike, predictions: npt.ArrayLike
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:
-    """Labels as booleans and predictions as float64, both of shape `[n]`."""
+) -> tuple[npt.NDArray[np.bool_], np.ndarray]:
+    """Labels as booleans and predictions, both of shape `[n]`."""
     flat_labels = np.asarray(labels).reshape(-1)
-    scores = np.asarray(predictions, dtype=np.float64).reshape(-1)
+    scores = np.asarray(predictions).reshape(-1)
     if flat_labels.size != scores.size:
         raise ValueError(f"{flat_labels.size} labels but {scores.size} predictions")
-    if not np.isin(flat_labels, (0, 1)).all():
+    is_positive = flat_labels == 1
+    if not (is_positive | (flat_labels == 0)).all():
         raise ValueError("a label is neither 0 nor 1")
-    return flat_labels == 1, scores
+    return is_positive, scores
