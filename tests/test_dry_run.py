@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +61,10 @@ def test_the_plan_is_a_table_with_every_share(data, tmp_path):
     # The table, Adam's slots; the reserves are said where the process's own memory is.
     assert any(line.startswith("ps 2") and line.endswith(" GiB") for line in text)
     assert PROCESS_BYTES + WORKING_BYTES == 1 << 30
+    assert "ps 0 keeps the progress of leases, ps 1 counts staleness" in text
+    assert re.match(
+        r"graph: about [\d.]+ KiB, sent to every task \([\d.]+ MiB in all\); ", text[-2]
+    )
     wire = text[-1]
     assert wire.startswith("wire: ")
     assert "bytes per example in float32 at batch size 32" in wire

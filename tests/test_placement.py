@@ -11,7 +11,9 @@ from configs.smoke import Smoke, get_config
 from tests.training_fixtures import Trainer, draft
 from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
+from tfps.closures import Closures
 from tfps.errors import UserError
+from tfps.executor import LocalExecutor
 from tfps.lease_queue import QueueState
 from tfps.placement import PROCESS_BYTES, WORKING_BYTES, Placement, check_memory
 from tfps.store.dense_layout import DenseLayout
@@ -84,6 +86,15 @@ def test_nothing_is_left_out_or_counted_twice():
         assert sum(s.fraction for s in placement.shares if s.name == name) == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize(
+    ("parts", "staleness", "loss_scale"),
+    [(1, 0, 0), (2, 1, 0), (3, 1, 1), (4, 2, 1), (9, 7, 4)],
+)
+def test_the_first_ps_has_little_that_a_step_asks_of_one_alone(parts, staleness, loss_scale):
+    placed = layout({4: [100]}, parts)
+    assert (placed.staleness_part, placed.loss_scale_part) == (staleness, loss_scale)
+
+
 @pytest.mark.parametrize("parts", [1, 2])
 def test_the_plan_is_what_the_store_holds(tmp_path, parts):
     config = get_config()
@@ -129,6 +140,44 @@ def test_what_does_not_fit_is_refused_with_a_number_of_ps_that_does():
     assert float(match[1]) == pytest.approx(excess / 2**20, abs=0.1)
     assert "3 ps of that memory would do" in message
     check_memory(placed.over(3), workers=2, limit=limit)
+
+
+def test_the_graph_of_many_workers_counts_on_every_ps():
+    few, many = (Placement.of(layout({16: [1000]}, 100), workers) for workers in (10, 1000))
+    more = many.graph.ps_bytes - few.graph.ps_bytes
+    assert many.needed_bytes(0) - many.in_flight_bytes(0) == (
+        few.needed_bytes(0) - few.in_flight_bytes(0) + more
+    )
+    assert 4 << 30 < many.graph.ps_bytes < 8 << 30
+    with pytest.raises(UserError, match="no number of ps would do"):
+        check_memory(layout({16: [1000]}, 100), workers=1000, limit=4 << 30)
+
+
+def test_no_number_of_ps_is_named_whose_graph_does_not_fit():
+    rows, limit = 200_000_000, RESERVE + (160 << 20)
+    with pytest.raises(UserError, match="no number of ps would do"):
+        check_memory(layout({16: [rows]}, parts=2), workers=1, limit=limit)
+
+
+@pytest.mark.slow
+def test_the_estimate_of_the_graph_is_near_a_traced_one(tmp_path):
+    manifest = generate(get_config(), str(tmp_path), 10, 1, 0, 0, "smoke", False)
+    nodes, sizes = {}, {}
+    for parts in (2, 6):
+        trainer = Trainer(manifest, parts=parts)
+        closures = Closures(
+            trainer.experiment,
+            trainer.step,
+            trainer.store.progress,
+            trainer.model.prediction_names,
+            LocalExecutor().worker_index,
+        )
+        graph = closures.train.get_concrete_function().graph.as_graph_def()
+        nodes[parts] = len(graph.node) + sum(len(f.node_def) for f in graph.library.function)
+        sizes[parts] = graph.ByteSize()
+    estimate = Placement.of(trainer.store.layout, workers=2).graph
+    assert 0.9 * estimate.nodes_per_ps < (nodes[6] - nodes[2]) / 4 <= 1.1 * estimate.nodes_per_ps
+    assert 0.6 * estimate.total_bytes < sizes[6] <= 1.1 * estimate.total_bytes
 
 
 def test_too_little_for_any_number_of_ps_is_refused_as_such():
@@ -202,5 +251,5 @@ def test_a_save_in_the_background_takes_a_second_copy(tmp_path):
         assert background.needed_bytes(ps) == waiting.needed_bytes(ps) + held
     limit = waiting.needed_bytes(1)
     check_memory(placed, 2, limit)
-    with pytest.raises(UserError, match=r"4 ps .*so would train\.checkpoint_in_background=false"):
+    with pytest.raises(UserError, match=r"5 ps .*so would train\.checkpoint_in_background=false"):
         check_memory(placed, 2, limit, in_background=True)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from tfps import byte_size
 from tfps.errors import UserError
-from tfps.store.group_layout import BUCKETS
+from tfps.graph_size import GraphSize
 from tfps.store.store_layout import StoreLayout
 
 _VALUE = 4  # bytes of a float32
@@ -52,19 +52,21 @@ class Placement:
         ps: Number of ps.
         workers: Number of workers, whose pulls and pushes take memory while they are under way.
         shares: By ps, then by buffer.
+        graph: Of the training closure, which each ps holds for every worker.
         in_background: Whether checkpoints are written while training goes on.
     """
 
     ps: int
     workers: int
     shares: tuple[Share, ...]
+    graph: GraphSize
     in_background: bool = False
 
     @classmethod
     def of(cls, layout: StoreLayout, workers: int, in_background: bool = False) -> "Placement":
         """The placement of a layout's parameters."""
         shares = [share for part in range(layout.parts) for share in _shares(layout, part)]
-        return cls(layout.parts, workers, tuple(shares), in_background)
+        return cls(layout.parts, workers, tuple(shares), _graph(layout, workers), in_background)
 
     def held_bytes(self, ps: int) -> int:
         """Parameters, slots and marks of one ps."""
@@ -83,7 +85,7 @@ class Placement:
 
     def needed_bytes(self, ps: int) -> int:
         """Memory that one ps needs at its peak, its process included."""
-        return _needed(self._of(ps), self.workers, self.in_background)
+        return _needed(self._of(ps), self.graph, self.in_background)
 
     def _of(self, ps: int) -> list[Share]:
         return [share for share in self.shares if share.ps == ps]
@@ -112,20 +114,13 @@ def check_memory(
     over = _over(layout, workers, limit, in_background)
     if over <= 0:
         return
-    enough = next(
-        (
-            parts
-            for parts in range(layout.parts + 1, BUCKETS + 1)
-            if _over(layout.over(parts), workers, limit, in_background) <= 0
-        ),
-        None,
-    )
-    process = byte_size.show(PROCESS_BYTES + WORKING_BYTES)
+    enough = _enough(layout, workers, limit, in_background)
+    beside = _beside(_graph(layout, workers))
     mend = (
         f"{enough} ps of that memory would do"
         if enough
-        else f"no number of ps would do, since each needs {process} beside its parameters: give "
-        "the ps more memory"
+        else f"no number of ps would do, since each needs {byte_size.show(beside)} beside its "
+        "parameters: give the ps more memory"
     )
     if in_background and _over(layout, workers, limit, False) <= 0:
         mend += "; so would train.checkpoint_in_background=false, with which workers wait for saves"
@@ -135,12 +130,32 @@ def check_memory(
     )
 
 
+def _enough(layout: StoreLayout, workers: int, limit: int, in_background: bool) -> int | None:
+    """The least number of ps that would do; None for none, since each adds to all others' graph."""
+    parts = layout.parts + 1
+    while _beside(_graph(more := layout.over(parts), workers)) < limit:
+        if _over(more, workers, limit, in_background) <= 0:
+            return parts
+        parts += 1
+    return None
+
+
+def _graph(layout: StoreLayout, workers: int) -> GraphSize:
+    return GraphSize(layout.parts, workers, len(layout.groups))
+
+
+def _beside(graph: GraphSize) -> int:
+    """Bytes that a ps needs beside its parameters, however few."""
+    return graph.ps_bytes + WORKING_BYTES + PROCESS_BYTES
+
+
 def _over(layout: StoreLayout, workers: int, limit: int, in_background: bool) -> int:
     """Bytes by which the fullest ps exceeds the limit; negative when it fits.
 
     The fullest is the last: of everything that is cut, its part is rounded up.
     """
-    return _needed(_shares(layout, layout.parts - 1), workers, in_background) - limit
+    shares = _shares(layout, layout.parts - 1)
+    return _needed(shares, _graph(layout, workers), in_background) - limit
 
 
 def _held(shares: Sequence[Share]) -> int:
@@ -151,9 +166,9 @@ def _in_flight(shares: Sequence[Share], workers: int) -> int:
     return 2 * workers * sum(s.parameter_bytes for s in shares if s.name == "dense")
 
 
-def _needed(shares: Sequence[Share], workers: int, in_background: bool) -> int:
+def _needed(shares: Sequence[Share], graph: GraphSize, in_background: bool) -> int:
     held = _held(shares) * (2 if in_background else 1)
-    return held + _in_flight(shares, workers) + WORKING_BYTES + PROCESS_BYTES
+    return held + _in_flight(shares, graph.workers) + _beside(graph)
 
 
 def _shares(layout: StoreLayout, part: int) -> list[Share]:

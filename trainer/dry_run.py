@@ -11,7 +11,7 @@ from trainer.run_inputs import RunInputs
 from trainer.text_table import text_table
 
 _BATCHES = 8  # from which the distinct rows of a step are counted
-_MEMORY = ("memory", "holds", "in flight", "snapshot", "working", "process", "needs")
+_MEMORY = ("memory", "holds", "in flight", "snapshot", "graph", "working", "process", "needs")
 
 
 def lines(inputs: RunInputs) -> list[str]:
@@ -20,7 +20,7 @@ def lines(inputs: RunInputs) -> list[str]:
     Args:
         inputs: The run's, checked.
     """
-    workers = max(1, len(inputs.cluster.workers))
+    workers = 1 if inputs.cluster.is_replicated else max(1, len(inputs.cluster.workers))
     in_background = inputs.experiment.train.checkpoint_in_background
     placement = Placement.of(inputs.layout, workers, in_background)
     return [
@@ -43,7 +43,8 @@ def lines(inputs: RunInputs) -> list[str]:
         ),
         "",
         *_memory(placement),
-        *([] if inputs.cluster.is_replicated else ["", _wire(inputs)]),
+        *_single(inputs),
+        *([] if inputs.cluster.is_replicated else ["", *_graph(inputs, placement), _wire(inputs)]),
     ]
 
 
@@ -62,6 +63,7 @@ def _memory(placement: Placement) -> list[str]:
             byte_size.show(placement.held_bytes(ps)),
             byte_size.show(placement.in_flight_bytes(ps)),
             byte_size.show(placement.snapshot_bytes(ps)),
+            byte_size.show(placement.graph.ps_bytes),
             byte_size.show(WORKING_BYTES),
             byte_size.show(PROCESS_BYTES),
             byte_size.show(placement.needed_bytes(ps)),
@@ -73,6 +75,30 @@ def _memory(placement: Placement) -> list[str]:
         *text_table(_MEMORY, rows, right=range(1, len(_MEMORY))),
         f"all ps hold {byte_size.show(held)}; the fullest {placement.imbalance:.1%} more than the "
         "mean",
+    ]
+
+
+def _single(inputs: RunInputs) -> list[str]:
+    """What a step asks of one ps alone."""
+    layout = inputs.layout
+    if layout.parts == 1:
+        return []
+    said = f"ps 0 keeps the progress of leases, ps {layout.staleness_part} counts staleness"
+    if inputs.model.loss_scaling:
+        said += f", ps {layout.loss_scale_part} has the loss scale"
+    return [said]
+
+
+def _graph(inputs: RunInputs, placement: Placement) -> list[str]:
+    """What the graph costs on a cluster, estimated."""
+    if inputs.cluster.is_local:
+        return []
+    graph = placement.graph
+    return [
+        f"graph: about {byte_size.show(graph.total_bytes)}, sent to every task "
+        f"({byte_size.show(graph.sent_bytes)} in all); {graph.chief_cpu_seconds:.0f} s of the "
+        f"chief's CPU for what the ps add to it; {byte_size.show(graph.worker_bytes)} more memory "
+        "on each worker"
     ]
 
 

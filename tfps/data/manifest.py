@@ -29,6 +29,7 @@
 """
 
 import dataclasses
+import functools
 import json
 import posixpath
 from collections.abc import Callable, Sequence
@@ -74,7 +75,7 @@ class Manifest:
     origin: str = WRITTEN
     directory: str = ""
 
-    @property
+    @functools.cached_property  # asked for with each lease
     def records(self) -> int:
         """Records of all shards."""
         return sum(shard.records for shard in self.shards)

@@ -112,7 +112,7 @@ class LocalCopy:
                 sent = dense[part] if dense else [], [rows[part] for rows in groups]
                 values, rows_of = tf.nest.map_structure(tf.identity, sent)
                 count = store.count_update(part, tf.nest.flatten((values, rows_of)), steps)
-                if not part:
+                if part == store.staleness.part:
                     store.staleness.count(self._version, count)
                 if values:
                     writes += store.dense.add(part, values)

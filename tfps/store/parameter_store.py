@@ -79,10 +79,11 @@ class ParameterStore:
                 self._iterations.append(tf.Variable(tf.zeros([], tf.int64), trainable=False))
         with tf.device(devices[-1]):
             self._state = tf.Variable(model.initial_state, trainable=False)
+        layout = self.layout
         self.progress = LeaseProgress(slots, devices[0])
-        self.staleness = Staleness(devices[0])
+        self.staleness = Staleness(layout.staleness_part, devices[layout.staleness_part])
         scaling = model.loss_scaling
-        self.loss_scale = LossScale(scaling, devices[0]) if scaling else None
+        self.loss_scale = LossScale(scaling, devices[layout.loss_scale_part]) if scaling else None
 
     def pull(self, lookups: list[Lookup], after: Sequence[tf.Tensor] = ()) -> Pulled:
         """Fetches the dense parameters, the state and the rows that the lookups ask for.
@@ -96,10 +97,10 @@ class ParameterStore:
             group.pull(self.ids(index, lookups), after) for index, group in enumerate(self.groups)
         ]
         versions: list[tf.Tensor] = []
-        for device, count in zip(self.devices, self._iterations, strict=True):
-            if self._staleness_power or not versions:
+        for part, device in enumerate(self.devices):
+            if self._staleness_power or part == self.staleness.part:
                 with tf.device(device), tf.control_dependencies(after):
-                    versions.append(count.read_value())
+                    versions.append(self._iterations[part].read_value())
         scale = self.loss_scale.pull() if self.loss_scale else None
         return Pulled(dense, state, pulled, lookups, versions, scale)
 
@@ -246,8 +247,9 @@ class ParameterStore:
 
     def pull_with_slots(self) -> tuple[list[tf.Tensor], list[tf.Tensor], tf.Tensor]:
         """The dense parameters and each of their slots, `[total]`; state; number of updates."""
-        with tf.device(self.devices[0]):
-            version = self._iterations[0].read_value()
+        part = self.staleness.part
+        with tf.device(self.devices[part]):
+            version = self._iterations[part].read_value()
         dense = self.dense.pull_with_slots() if self.layout.dense.total else []
         return dense, self._pull_state(()), version
 
@@ -289,10 +291,11 @@ class ParameterStore:
                 sent = dense[part : part + 1], [rows[part] for rows in groups]
                 mine, rows_of = tf.nest.map_structure(tf.identity, sent)
                 step = self.count_update(part, tf.nest.flatten((mine, rows_of)))
-                if not part:
-                    self.staleness.count(pulled.versions[0], step)
+                version = pulled.versions[part if self._staleness_power else 0]
+                if part == self.staleness.part:
+                    self.staleness.count(version, step)
                 scale = None
                 if self._staleness_power:
-                    scale = rate_scale(step - pulled.versions[part], self._staleness_power)
+                    scale = rate_scale(step - version, self._staleness_power)
                 writes += self.apply(part, mine, rows_of, step, scale)
         return writes

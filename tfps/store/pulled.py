@@ -16,8 +16,8 @@ class Pulled(NamedTuple):
         state: Every state variable.
         groups: The distinct rows by group.
         lookups: The lookups, in the model's order.
-        versions: Number of updates before the pull, scalar int64 on each ps that is asked for it,
-            the first one at least.
+        versions: Number of updates before the pull, scalar int64, on the ps that counts staleness;
+            on every ps where the learning rate depends on it.
         loss_scale: What to multiply the loss by and divide the gradients by, scalar float32; None
             for nothing.
     """

@@ -157,7 +157,7 @@ class Rounds(Barrier):
                     tf.cast(weights, tf.float32),
                 )
                 step = store.count_update(part, [here])
-                if not part:
+                if part == store.staleness.part:
                     store.staleness.count(step, step)
                 writes += self._contributions.apply(part, decision, step)
         return writes

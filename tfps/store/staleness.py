@@ -8,14 +8,24 @@ BINS = 64
 
 
 class Staleness:
-    """Counts the updates of the first ps by their staleness, on that ps.
+    """Counts the updates of one ps by their staleness, on that ps.
 
     A batch's staleness is the number of other updates that were applied after its parameters were
     pulled and before its own gradients were pushed: those of other workers, and the worker's own
     where it pulls ahead.
+
+    Attributes:
+        part: Index of the ps.
     """
 
-    def __init__(self, device: str):
+    def __init__(self, part: int, device: str):
+        """Creates it, nothing counted.
+
+        Args:
+            part: Index of the ps.
+            device: Of the ps.
+        """
+        self.part = part
         self._device = device
         with tf.device(device):
             self._counts = tf.Variable(tf.zeros([BINS], tf.int64), trainable=False)

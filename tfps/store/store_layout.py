@@ -31,6 +31,9 @@ class Group:
 class StoreLayout:
     """A model's parameters over a number of ps.
 
+    What a step asks of one ps alone is spread: the first has the progress of leases, and a barrier
+    with it, the last has the state, others the loss scale and the counts of staleness.
+
     Attributes:
         dense: The dense parameters, in equal parts.
         dense_rule: How they are updated.
@@ -62,6 +65,16 @@ class StoreLayout:
     def parts(self) -> int:
         """Number of ps."""
         return self.dense.parts
+
+    @property
+    def staleness_part(self) -> int:
+        """Index of the ps that counts staleness."""
+        return max(self.parts - 2, self.parts // 2)
+
+    @property
+    def loss_scale_part(self) -> int:
+        """Index of the ps that has the loss scale: of four and more one that has nothing else."""
+        return (self.parts - 1) // 2
 
     def over(self, parts: int) -> "StoreLayout":
         """The same parameters over another number of ps."""
