@@ -75,7 +75,7 @@ def explore(mode, **settings):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_what_is_recorded_was_trained_and_nobody_waits_for_ever(mode):
-    explore(mode, max_examples=200, stateful_step_count=8, derandomize=True)
+    explore(mode, max_examples=100, stateful_step_count=8, derandomize=True)
 
 
 @pytest.mark.slow
@@ -89,6 +89,7 @@ def test_the_table_of_the_docs_is_that_of_the_keeper(has_backups):
     text = pathlib.Path("docs/modes.md").read_text()
     rows = [[cell.strip() for cell in line.split("|")[1:6]] for line in text.splitlines()]
     rows = {row[0]: row[1:] for row in rows if len(row) == 5 and row[1] in NAMES}
+    del rows["happens"]
     told = {}
     for happens, cells in rows.items():
         name, _, only = happens.partition(", ")
