@@ -168,10 +168,7 @@ def test_a_closure_that_is_begun_again_trains_no_batch_twice(manifest):
         wait_until(lambda: trainer.store.progress.read()[0].attempts == 2)
         assert steps_of(begin(1, count=3 * BATCH)) == (1, 3)
         assert steps_of(second) == (2, 3)
-        assert not first.done()
-        trainer.barrier.leave([0, 1])
-        let_go(trainer, member=0, turn=1)
-        assert steps_of(first) == (0, -1)  # the second holds the lease
+        assert steps_of(first) == (0, -1)  # it is told that the second holds the lease, and ends
     assert trainer.steps() == 3
     rounds = [[(0, k), (1, k)] for k in range(3)]
     assert_same(trainer, train_rounds(manifest, Plain(), rounds))
@@ -214,6 +211,43 @@ def test_what_comes_too_late_is_dropped_and_trained_again(tmp_path):
     assert set(trainer.store.read_table(0)[:, 0]) == {1.0}
 
 
+def test_a_member_that_was_given_up_trains_again_what_it_sends_too_late(tmp_path):
+    """Stopped between sending and saying so: the rounds that close meanwhile throw it away."""
+    task = visits.Visits(records=80 * BATCH)
+    manifest = visits.write(tmp_path, task, [40 * BATCH] * 2)
+    trainer = Trainer(
+        manifest, task, batch_size=BATCH, members=2, mode=Mode("sync"), shuffle_buffer=0
+    )
+    barrier, is_going = trainer.barrier, tf.Variable(False)
+
+    def send(token, gradients):
+        sent = type(barrier)._send(barrier, token, gradients)
+        with tf.control_dependencies(sent):
+            may_go = tf.while_loop(
+                lambda goes: ~goes, lambda _: (is_going | tf.not_equal(token[0], 1),), (False,)
+            )
+        return [*sent, may_go[0].op]
+
+    barrier._send = send
+    with barrier_of(trainer) as begin:
+        barrier.expect([0, 1])
+        stopped, other = begin(1, count=7 * BATCH), begin(0, count=6 * BATCH)
+        wait_until(lambda: barrier.status().standings == [Standing.ARRIVED, Standing.AWAITED])
+        wait_until(lambda: all(int(queue.size()) == 2 for queue in queues_of(barrier)))
+        barrier.leave([1])
+        assert steps_of(other) == (1, 6)
+        barrier.leave([0])
+        is_going.assign(True)
+        assert steps_of(stopped) == (1, 7)
+        assert barrier.status()[:2] == (13, 1)
+    trained = trainer.store.read_table(0)[:, 0]
+    assert set(trained[: 6 * BATCH]) == set(trained[40 * BATCH : 47 * BATCH]) == {1.0}
+
+
+def queues_of(barrier):
+    return barrier._contributions._queues
+
+
 def test_nobody_is_further_ahead_of_the_slowest_than_allowed(manifest):
     mode = Mode("bounded", max_staleness=2)
     trainer = Trainer(manifest, Plain(), batch_size=BATCH, members=2, mode=mode)
@@ -253,9 +287,3 @@ def wait_until(condition):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def let_go(trainer, member, turn):
-    """Gives a closure whose place was taken what it would get for its next contribution."""
-    queue = trainer.barrier._tokens[member * 4 + turn % 4]
-    queue.enqueue(tf.constant([member, turn, -1, 0], tf.int64))

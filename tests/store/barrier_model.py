@@ -149,7 +149,7 @@ class Model:
         yield
 
     def join(self, closure):
-        member, turn = closure.member, closure.turn
+        member, turn = closure.member, self.turn(closure)
         self.events.append((BEGIN, member, turn, 0, None))
         token = None
         while token is None or token[1] != turn:
@@ -174,11 +174,13 @@ class Model:
                 self.visits[part][batch] += 1
                 self.unrecorded += part == 0
             yield
-        holds = self.numbers[closure.member] == token[1]
-        turn = token[1] if holds else STRAY
+        turn = self.turn(closure)
         self.events.append((CONTRIBUTE, token[0], turn, token[2], batch))
         self.unrecorded -= not self.has_rounds
         return (yield from self.wait(closure, turn))
+
+    def turn(self, closure):
+        return closure.turn if self.numbers[closure.member] == closure.turn else STRAY
 
     def wait(self, closure, turn):
         closure.waits = True

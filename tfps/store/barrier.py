@@ -146,8 +146,9 @@ class Barrier(abc.ABC):
         Returns:
             As `begin` does.
         """
-        member, turn = token[MEMBER], token[TURN]
+        member = token[MEMBER]
         with tf.device(self._device):
+            turn = self._turn_now(member, token[TURN])
             begun = self._events.enqueue(_event(Kind.BEGIN, member, turn))
             with tf.control_dependencies([begun]):
                 token = self._first_token(member, turn)
@@ -172,9 +173,7 @@ class Barrier(abc.ABC):
         sent = self._send(token, gradients)
         with tf.device(self._device), tf.control_dependencies(sent):
             member = token[MEMBER]
-            holds = self._store.progress.holds(member, token[TURN])
-            # Said where it will wait: at the queue of its turn another closure may wait by now.
-            turn = tf.where(holds, token[TURN], _int64(STRAY))
+            turn = self._turn_now(member, token[TURN])
             said = tf.cast(
                 tf.stack([_int64(Kind.CONTRIBUTE), member, turn, token[ROUND]]), tf.float64
             )
@@ -217,18 +216,26 @@ class Barrier(abc.ABC):
     def _first_token(self, member: tf.Tensor, turn: tf.Tensor) -> tf.Tensor:
         """In a closure that has said that it begins: waits for the token to pull with first."""
 
-        # A closure whose worker was lost has not taken what it was told.
         def is_of_another(token: tf.Tensor) -> tf.Tensor:
             with tf.device(self._device):
                 return tf.not_equal(token[TURN], turn)
 
-        def next_one(_: tf.Tensor) -> tuple[tf.Tensor]:
+        def give_back(token: tf.Tensor) -> tf.Tensor:
+            with tf.device(self._device), tf.control_dependencies([self._give(token)]):
+                return tf.stack([member, turn, _int64(DISPLACED), 0])
+
+        def take(token: tf.Tensor) -> tuple[tf.Tensor]:
             with tf.device(self._device):
-                return (self._next_token(member, turn),)
+                # What an earlier closure has not taken is for nobody; a later one waits for its own.
+                is_left = token[TURN] < turn
+                another = tf.cond(
+                    is_left, lambda: self._next_token(member, turn), lambda: give_back(token)
+                )
+                return (another,)
 
         with tf.device(self._device):
             token = self._next_token(member, turn)
-            (token,) = tf.while_loop(is_of_another, next_one, (token,))
+            (token,) = tf.while_loop(is_of_another, take, (token,))
             return token
 
     def _steps(self, member: tf.Tensor, token: tf.Tensor) -> tf.Tensor:
@@ -236,6 +243,14 @@ class Barrier(abc.ABC):
         # What its lease's last closure contributed is recorded by now, or never will be.
         with tf.device(self._device), tf.control_dependencies([token]):
             return tf.cast(self._store.progress.slot(member)[1], tf.int64)
+
+    def _turn_now(self, member: tf.Tensor, turn: tf.Tensor) -> tf.Tensor:
+        """In a closure, on the first ps: the turn with which it speaks and waits.
+
+        At the queue of a turn that is long over another closure may wait by now.
+        """
+        holds = self._store.progress.holds(member, turn)
+        return tf.where(holds, turn, _int64(STRAY))
 
     def _next_event(self, round_: tf.Tensor) -> Event:
         """Takes an event, and says what it is to the member; does not yet change anything.
@@ -290,8 +305,8 @@ class Barrier(abc.ABC):
         round_ = tf.where(is_missed, _int64(MISSED), round_)
         round_ = tf.where(strays, _int64(DISPLACED), round_)
         token = tf.stack([event.member, event.turn, round_, 0])
-        # A closure that has contributed, and waits, learns that another one begins in its place. First
-        # of all, since it may wait at the same queue.
+        # A closure that has contributed, and waits, learns that another one begins in its place. It
+        # comes first: both may wait at the same queue.
         ends = begins & tf.equal(event.before, Standing.ARRIVED)
         last = tf.stack([event.member, event.held, DISPLACED, 0])
         ended = tf.cond(ends, lambda: self._give(last), tf.no_op)
