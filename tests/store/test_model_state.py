@@ -53,6 +53,17 @@ class Normalized(Smoke):
         return keras.optimizers.SGD(0.001)
 
 
+class WithRows(Normalized):
+    """As well as rows, which the ps change under a mutex."""
+
+    def build_model(self):
+        numbers = keras.Input((4,), name="numbers", dtype="float32")
+        token = keras.Input((), name="token", dtype="int64")
+        row = keras.layers.Embedding(self.vocabulary, self.dim, name="token_table")(token)
+        hidden = keras.layers.BatchNormalization()(keras.layers.Concatenate()([numbers, row]))
+        return keras.Model({"numbers": numbers, "token": token}, keras.layers.Dense(1)(hidden))
+
+
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory):
     return dataset(tmp_path_factory.mktemp("data"))
@@ -178,3 +189,26 @@ def test_no_push_at_the_same_time_is_lost():
     counter, average = state.read()
     assert counter == 1000
     np.testing.assert_allclose(average, 1.0)
+
+
+def test_workers_that_push_rows_and_state_do_not_wait_for_each_other(manifest):
+    """Nothing of a step depends on the averages, so steps overlap where mutexes are held."""
+    trainer = Trainer(manifest, WithRows(), parts=3)
+    numbers = tf.ones([RECORDS, 4])
+
+    @tf.function(autograph=False)
+    def train(steps):
+        def step(left):
+            for _ in range(2):
+                batch = trainer.step.pull(*batch_of(numbers))
+                loss = trainer.step.train(batch, SEED)
+            with tf.control_dependencies([loss]):
+                return left - 1
+
+        return tf.while_loop(lambda left: left > 0, step, [steps])
+
+    train.get_concrete_function(tf.TensorSpec([], tf.int32))
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        for trained in [threads.submit(train, tf.constant(100)) for _ in range(4)]:
+            trained.result(120)
+    assert trainer.steps() == 4 * 2 * 100

@@ -48,6 +48,7 @@ class ModelState:
         self._is_mixed = [part is None for part in kept]
         self.is_recurrent = not any(self._is_mixed)
         self._mutex = Mutex("state", device)
+        self._step = tf.function(self._stepped, autograph=False)
         with tf.device(device):
             self._values = tf.Variable(initial, trainable=False)
 
@@ -86,13 +87,8 @@ class ModelState:
 
     def push(
         self, increment: tf.Tensor, steps: int = 1, share: float | tf.Tensor = 1.0
-    ) -> tf.Operation:
+    ) -> tf.Tensor:
         """Makes steps from the state that the ps has.
-
-        To be called before what is pushed to tables and dense parameters under mutexes: TensorFlow
-        frees a function's mutexes in program order. A step may change rows before the one before
-        it has come to the state, since no gradient depends on it: whoever held the state while it
-        waited to free those rows' mutex would wait for ever.
 
         Args:
             increment: What `increment` returned.
@@ -100,10 +96,19 @@ class ModelState:
             share: The increment's part in the mean, for a variable that is not recurrent; scalar.
 
         Returns:
-            The operation that writes.
+            What is there once it is written.
         """
         with tf.device(self._device):
-            added = tf.identity(increment)
+            return self._step(tf.identity(increment), steps, tf.convert_to_tensor(share))
+
+    def _stepped(self, added: tf.Tensor, steps: int, share: tf.Tensor) -> tf.Tensor:
+        """Writes steps under the mutex.
+
+        A function of its own: TensorFlow frees the mutexes of one function in program order. No
+        gradient depends on moving averages, so a step may change rows before the one before it has
+        come to the state; whoever held the state until the rows' mutex is free would wait for ever.
+        """
+        with tf.device(self._device):
             kept = self._layout.each([part**steps for part in self._kept])
             lock = self._mutex.lock([added])
             with tf.control_dependencies([lock]):
@@ -114,7 +119,8 @@ class ModelState:
                 values = tf.where(self._layout.each(self._is_mixed), mean, values)
             write = self._values.assign(values, read_value=False)
             self._mutex.release(lock, [write])
-            return write
+            with tf.control_dependencies([write]):
+                return tf.constant(True)
 
     def add(self, change: tf.Tensor) -> tf.Operation:
         """Adds a change `[n]` that is the mean of those of all who pulled this very state."""
