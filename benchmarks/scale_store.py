@@ -8,6 +8,7 @@ import dataclasses
 import time
 from collections.abc import Sequence
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -83,8 +84,8 @@ def balance(tasks: Sequence[int]) -> list[dict]:
 
 def export(tasks: Sequence[int]) -> list[dict]:
     """The chief's CPU time for each row of a table that it reads from tasks/10 ps."""
-    rule = rule_for(tf.keras.optimizers.Adagrad())
-    table = Table("t", _EXPORTED_ROWS, _DIM, tf.keras.initializers.Zeros())
+    rule = rule_for(keras.optimizers.Adagrad())
+    table = Table("t", _EXPORTED_ROWS, _DIM, keras.initializers.Zeros())
     found = {}
     for count in tasks:
         parts = max(1, count // 10)
