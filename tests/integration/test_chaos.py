@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import pathlib
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -71,7 +72,8 @@ def reference_fixture(data: pathlib.Path, shared: pathlib.Path) -> Callable[[str
         with alone(directory):
             found = directory / "undisturbed.json"
             if not found.exists():
-                made = undisturbed(data, directory / "job", mode)
+                job_dir = pathlib.Path(tempfile.mkdtemp(dir=directory)) / "job"
+                made = undisturbed(data, job_dir, mode)
                 found.write_text(json.dumps(dataclasses.asdict(made)))
         return Undisturbed(**json.loads(found.read_text()))
 
