@@ -63,7 +63,7 @@ RUNS := 100
 FIRST := 0
 KEPT := runs/chaos
 chaos: install
-	rm -rf $(KEPT)
+	rm -f $(KEPT)/seed-*
 	TFPS_CHAOS_RUNS=$(RUNS) TFPS_CHAOS_FIRST=$(FIRST) TFPS_CHAOS_KEPT=$(abspath $(KEPT)) \
 	  $(if $(CENSUS),TFPS_CENSUS=$(abspath $(CENSUS))) \
 	  $(BIN)/pytest -v -n 3 --dist load tests/integration/test_chaos.py; status=$$?; \

@@ -206,7 +206,7 @@ def test_handles_of_queues_are_tensors():
 
 def test_waiting_for_a_queue_holds_no_thread():
     """More wait here than TensorFlow has threads."""
-    queues = [tf.queue.FIFOQueue(10, [tf.int64], shapes=[[]]) for _ in range(200)]
+    queues = [tf.queue.FIFOQueue(10, [tf.int64], shapes=[[]]) for _ in range(100)]
 
     @tf.function(autograph=False)
     def wait():
@@ -222,7 +222,7 @@ def test_waiting_for_a_queue_holds_no_thread():
     waiting.start()
     fill()
     waiting.join(SECONDS)
-    assert sums == [200]
+    assert sums == [100]
 
 
 def test_batchers_of_one_name_are_one():

@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import pathlib
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 from chaos_job import (
     AUC_TOLERANCE,
+    NOMINAL,
     Disturbance,
     Job,
     Undisturbed,
@@ -28,7 +30,7 @@ from chaos_job import (
 )
 from cluster_process import PATIENCE, Program, assert_gone, read_report
 
-SAMPLE = 18  # the seed that `make test` runs too
+SAMPLE = 18  # the seed that `make test` runs too, without a run to compare it with
 FIRST = int(os.environ.get("TFPS_CHAOS_FIRST", "0"))
 RUNS = int(os.environ.get("TFPS_CHAOS_RUNS", "0"))
 SEEDS = range(FIRST, FIRST + RUNS) if RUNS else (SAMPLE, 0, 1, 2)
@@ -71,7 +73,8 @@ def reference_fixture(data: pathlib.Path, shared: pathlib.Path) -> Callable[[str
         with alone(directory):
             found = directory / "undisturbed.json"
             if not found.exists():
-                made = undisturbed(data, directory / "job", mode)
+                job_dir = pathlib.Path(tempfile.mkdtemp(dir=directory)) / "job"
+                made = undisturbed(data, job_dir, mode)
                 found.write_text(json.dumps(dataclasses.asdict(made)))
         return Undisturbed(**json.loads(found.read_text()))
 
@@ -90,7 +93,7 @@ def test_random_faults(
     seed: int,
 ) -> None:
     drawn = Disturbance.drawn(seed)
-    expected = reference(drawn.mode)
+    expected = reference(drawn.mode) if RUNS or seed != SAMPLE else NOMINAL
     run = Run(Job(data, tmp_path / "job", drawn), expected, seed)
     try:
         run.finish()
@@ -142,7 +145,8 @@ class Run:
         self.outcome["recoveries"] = len(report["recoveries"])
         self.outcome["auc"] = auc = report["metrics"]["auc"]
         self.outcome["more"] = check(job, job.disturbance.most_repeated())
-        assert auc == pytest.approx(self._expected.auc, abs=AUC_TOLERANCE)
+        if self._expected.auc is not None:
+            assert auc == pytest.approx(self._expected.auc, abs=AUC_TOLERANCE)
 
     def keep(self) -> None:
         """Writes the outcome, and what a failed job has printed, where `make chaos` asks for it."""
