@@ -226,7 +226,7 @@ class Barrier(abc.ABC):
 
         def take(token: tf.Tensor) -> tuple[tf.Tensor]:
             with tf.device(self._device):
-                # What an earlier closure has not taken is for nobody; a later one waits for its own.
+                # What an earlier closure has left is for nobody; a later one waits for its own.
                 is_left = token[TURN] < turn
                 another = tf.cond(
                     is_left, lambda: self._next_token(member, turn), lambda: give_back(token)
