@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfps.store.mutex import Mutex
-
 CPU = "/device:CPU:0"
 SECONDS = 60  # for what does not wait unless TensorFlow has changed
 
@@ -124,14 +122,15 @@ def test_fused_kernels_lose_no_update():
 
 
 def test_a_failed_step_frees_its_mutex():
-    mutex = Mutex("canary", CPU)
+    mutex = tf.raw_ops.MutexV2(shared_name="canary")
 
     @tf.function(autograph=False)
     def step(good):
-        lock = mutex.lock([])
+        lock = tf.raw_ops.MutexLock(mutex=mutex)
         with tf.control_dependencies([lock]):
             check = tf.debugging.Assert(good, ["bad"])
-        mutex.release(lock, [check])
+        with tf.control_dependencies([check]):
+            tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
 
     with pytest.raises(tf.errors.InvalidArgumentError):
         step(tf.constant(False))
@@ -140,17 +139,18 @@ def test_a_failed_step_frees_its_mutex():
 
 def test_order_of_operations_with_state():
     """Those of one resource, and those without any, run in the order of the program."""
-    mutexes = [Mutex("canary", CPU), Mutex("another", CPU)]
+    mutexes = [tf.raw_ops.MutexV2(shared_name=name) for name in ("one", "another")]
     variables = [tf.Variable(0.0), tf.Variable(0.0)]
 
     @tf.function(autograph=False)
     def steps():
         for _ in range(2):
             for mutex, variable in zip(mutexes, variables, strict=True):
-                lock = mutex.lock([])
+                lock = tf.raw_ops.MutexLock(mutex=mutex)
                 with tf.control_dependencies([lock]):
                     write = variable.assign_add(1.0, read_value=False)
-                mutex.release(lock, [write])
+                with tf.control_dependencies([write]):
+                    tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
 
     def of_kind(kind):
         operations = steps.get_concrete_function().graph.get_operations()

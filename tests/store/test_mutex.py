@@ -11,15 +11,12 @@ DEVICE = "/device:CPU:0"
 def test_a_step_that_fails_frees_the_mutex():
     mutex, count = Mutex("test", DEVICE), tf.Variable(0)
 
-    @tf.function(autograph=False)
-    def step(good):
-        lock = mutex.lock([])
-        with tf.control_dependencies([lock]):
-            check = tf.debugging.Assert(good, ["bad"])
+    def count_if(good):
+        check = tf.debugging.Assert(good, ["bad"])
         with tf.control_dependencies([check]):
-            write = count.assign_add(1, read_value=False)
-        mutex.release(lock, [write])
+            return tf.constant(True), [count.assign_add(1, read_value=False)]
 
+    step = tf.function(mutex.guard(count_if), autograph=False)
     with pytest.raises(tf.errors.InvalidArgumentError):
         step(tf.constant(False))
     waiting = threading.Thread(target=step, args=(tf.constant(True),), daemon=True)

@@ -94,7 +94,9 @@ class Contributions:
                 queued.append(self._queues[part].enqueue(tf.nest.flatten(sent)))
         return queued
 
-    def apply(self, part: int, decision: Decision, step: tf.Tensor) -> list[tf.Operation]:
+    def apply(
+        self, part: int, decision: Decision, step: tf.Tensor
+    ) -> list[tf.Tensor | tf.Operation]:
         """Applies the mean of what a round takes; under the device of its ps.
 
         Args:
@@ -103,7 +105,7 @@ class Contributions:
             step: Number of updates before this one, scalar int64 on that ps.
 
         Returns:
-            The operations that write.
+            What is there once it is written.
         """
         mean, groups = self._mean(part, decision), []
         for sent in mean.groups:

@@ -1,5 +1,6 @@
 """The dense parameters of a model on the ps, with their slots."""
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -64,7 +65,11 @@ class DenseParameters:
                 with tf.device(device):
                     mask = layout.spread(part, decays)
                     self._decayed.append(tf.Variable(mask, trainable=False))
-        self._mutexes = [Mutex("dense", device) for device in devices]
+        mutexes = [Mutex("dense", device) for device in devices]
+        self._merge, self._change = (
+            [mutex.guard(functools.partial(change, part)) for part, mutex in enumerate(mutexes)]
+            for change in (self._merged, self._changed)
+        )
 
     def pull(self, after: Sequence[tf.Tensor] = ()) -> list[tf.Tensor]:
         """Every dense variable's value.
@@ -120,7 +125,7 @@ class DenseParameters:
         cut = [self.layout.cut(self._wire.send(value)) for value in added]
         return [list(parts) for parts in zip(*cut, strict=True)]
 
-    def merge(self, part: int, sent: Sequence[tf.Tensor], steps: int) -> list[tf.Operation]:
+    def merge(self, part: int, sent: Sequence[tf.Tensor], steps: int) -> list[tf.Tensor]:
         """Makes a worker's steps from what a part has become; under the device of its ps.
 
         Args:
@@ -129,20 +134,10 @@ class DenseParameters:
             steps: How many.
 
         Returns:
-            The operations that write.
+            What is there once it is written.
         """
         added = [tf.cast(value, tf.float32) for value in sent]
-        variables = self._buffer.variables(part)
-        lock = self._mutexes[part].lock(added)
-        with tf.control_dependencies([lock]):
-            values = [variable.read_value() for variable in variables]
-        merged = self.rule.merged(values, added, tf.constant(float(steps)))
-        writes = [
-            variable.assign(value, read_value=False)
-            for variable, value in zip(variables, merged, strict=True)
-        ]
-        self._mutexes[part].release(lock, writes)
-        return writes
+        return [self._merge[part](added, tf.constant(float(steps)))]
 
     def send(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """The variables' gradients as they travel, `[n]` for each ps.
@@ -155,7 +150,7 @@ class DenseParameters:
 
     def apply(
         self, part: int, sent: tf.Tensor, step: tf.Tensor, scale: tf.Tensor | None = None
-    ) -> list[tf.Operation]:
+    ) -> list[tf.Tensor | tf.Operation]:
         """Applies a gradient to a part; under the device of its ps.
 
         Args:
@@ -165,13 +160,12 @@ class DenseParameters:
             scale: Of the learning rate, scalar float32; None for 1.
 
         Returns:
-            The operations that write.
+            What is there once it is written.
         """
-        rule = self.rule.scaled(scale)
-        update = self._buffer.update(part, tf.cast(sent, tf.float32), step)
-        if self._decays or not rule.fused:
-            return self._change_locked(part, rule, update)
-        return rule.dense(update)
+        gradient = tf.cast(sent, tf.float32)
+        if self._decays or not self.rule.fused:
+            return [self._change[part](gradient, step, scale)]
+        return self.rule.scaled(scale).dense(self._buffer.update(part, gradient, step))
 
     def read(self) -> list[np.ndarray]:
         """Every dense variable's value as the ps hold it, on the chief."""
@@ -182,14 +176,27 @@ class DenseParameters:
         """What a checkpoint holds of the dense parameters."""
         return self._buffer.pieces()
 
-    def _change_locked(self, part: int, rule: UpdateRule, update: Update) -> list[tf.Operation]:
-        lock = self._mutexes[part].lock([update.gradient])
-        with tf.control_dependencies([lock]):
-            writes = [self._decay(part, rule, update)] if self._decays else []
-        with tf.control_dependencies([lock, *writes]):
-            writes = rule.dense(update)
-        self._mutexes[part].release(lock, writes)
-        return writes
+    def _merged(
+        self, part: int, added: list[tf.Tensor], steps: tf.Tensor
+    ) -> tuple[tf.Tensor, list[tf.Operation]]:
+        """What the mutex guards of `merge`."""
+        variables = self._buffer.variables(part)
+        values = [variable.read_value() for variable in variables]
+        merged = self.rule.merged(values, added, steps)
+        return tf.constant(True), [
+            variable.assign(value, read_value=False)
+            for variable, value in zip(variables, merged, strict=True)
+        ]
+
+    def _changed(
+        self, part: int, gradient: tf.Tensor, step: tf.Tensor, scale: tf.Tensor | None
+    ) -> tuple[tf.Tensor, list[tf.Operation]]:
+        """What the mutex guards of `apply`."""
+        rule = self.rule.scaled(scale)
+        update = self._buffer.update(part, gradient, step)
+        writes = [self._decay(part, rule, update)] if self._decays else []
+        with tf.control_dependencies(writes):
+            return tf.constant(True), rule.dense(update)
 
     def _decay(self, part: int, rule: UpdateRule, update: Update) -> tf.Operation:
         value = update.variable.read_value()

@@ -69,8 +69,8 @@ class LeaseProgress:
             self._numbers = tf.Variable(tf.zeros([slots], tf.int64), trainable=False)
             self._strayed = tf.Variable(0.0, trainable=False, dtype=tf.float64)
         self._mutex = Mutex("lease-progress", device)
-        self._clear = self._in_turn(self._cleared, [2], tf.int64)
-        self._advance = self._in_turn(self._advanced, [6], tf.float64)
+        self._clear = self._mutex.guard(self._cleared)
+        self._advance = self._mutex.guard(self._advanced)
 
     def place(self, slot: int, lease: int) -> int:
         """What names a slot and the lease that it holds, in one number.
@@ -129,8 +129,7 @@ class LeaseProgress:
 
         message = tf.stack([place, worker])
         with tf.device(self._device):
-            begin = self._in_turn(begun, [2], tf.int64)
-            return Attempt(*tf.unstack(begin(message)))
+            return Attempt(*tf.unstack(self._mutex.guard(begun)(message)))
 
     def advance(self, slot: tf.Tensor, attempt: tf.Tensor, change: tf.Tensor) -> None:
         """In a closure: adds to a slot what an attempt has trained, once it is pushed.
@@ -200,33 +199,6 @@ class LeaseProgress:
             SlotProgress(int(attempts), int(worker), int(steps), int(bad), float(loss_sum))
             for worker, (attempts, steps, bad, loss_sum) in zip(workers, values, strict=True)
         ]
-
-    def _in_turn(
-        self,
-        change: Callable[[tf.Tensor], tuple[tf.Tensor, list[tf.Operation]]],
-        shape: list[int],
-        dtype: tf.DType,
-    ) -> tf.types.experimental.PolymorphicFunction:
-        """A function that changes slots on the ps while no other one does.
-
-        It is one of its own, since TensorFlow would else free the mutex only after what is before
-        it in a closure, on whatever task that is.
-
-        Args:
-            change: Given a message, returns a result and the operations that write.
-            shape: Of the message.
-            dtype: Of the message.
-        """
-
-        def locked(message: tf.Tensor) -> tf.Tensor:
-            with tf.device(self._device):
-                lock = self._mutex.lock([message])
-                with tf.control_dependencies([lock]):
-                    result, writes = change(tf.identity(message))
-                self._mutex.release(lock, writes)
-                return result
-
-        return tf.function(locked, input_signature=[tf.TensorSpec(shape, dtype)], autograph=False)
 
     def _cleared(self, message: tf.Tensor) -> tuple[tf.Tensor, list[tf.Operation]]:
         slot, lease = tf.unstack(message)

@@ -103,8 +103,8 @@ class LocalCopy:
             )
         self._now = _Values(values, rows, list(gradients.state))
 
-    def push(self) -> list[tf.Operation]:
-        """Makes the steps from what the ps have become; returns the operations that write."""
+    def push(self) -> list[tf.Tensor | tf.Operation]:
+        """Makes the steps from what the ps have become; returns what is there then."""
         store, steps = self._store, len(self._batches)
         begun, now = self._begun, self._now
         dense = store.dense.send_increments(begun.dense, now.dense, steps) if now.dense else []
@@ -114,7 +114,7 @@ class LocalCopy:
                 store.groups, self._groups, now.rows, self._row_updates, strict=True
             )
         ]
-        writes: list[tf.Operation] = []
+        writes: list[tf.Tensor | tf.Operation] = []
         if self._state_increment is not None:
             share = 1.0 / self._workers
             writes.append(store.state.push(self._state_increment, steps, share))

@@ -47,8 +47,7 @@ class ModelState:
         self._kept = [part or 0.0 for part in kept]
         self._is_mixed = [part is None for part in kept]
         self.is_recurrent = not any(self._is_mixed)
-        self._mutex = Mutex("state", device)
-        self._step = tf.function(self._stepped, autograph=False)
+        self._step = Mutex("state", device).guard(self._stepped)
         with tf.device(device):
             self._values = tf.Variable(initial, trainable=False)
 
@@ -101,26 +100,16 @@ class ModelState:
         with tf.device(self._device):
             return self._step(tf.identity(increment), steps, tf.convert_to_tensor(share))
 
-    def _stepped(self, added: tf.Tensor, steps: int, share: tf.Tensor) -> tf.Tensor:
-        """Writes steps under the mutex.
-
-        A function of its own: TensorFlow frees the mutexes of one function in program order. No
-        gradient depends on moving averages, so a step may change rows before the one before it has
-        come to the state; whoever held the state until the rows' mutex is free would wait for ever.
-        """
-        with tf.device(self._device):
-            kept = self._layout.each([part**steps for part in self._kept])
-            lock = self._mutex.lock([added])
-            with tf.control_dependencies([lock]):
-                before = self._values.read_value()
-            values = kept * before + added
-            if not self.is_recurrent:
-                mean = (1.0 - share) * before + share * added
-                values = tf.where(self._layout.each(self._is_mixed), mean, values)
-            write = self._values.assign(values, read_value=False)
-            self._mutex.release(lock, [write])
-            with tf.control_dependencies([write]):
-                return tf.constant(True)
+    def _stepped(
+        self, added: tf.Tensor, steps: int, share: tf.Tensor
+    ) -> tuple[tf.Tensor, list[tf.Operation]]:
+        """What the mutex guards: `push` on the ps."""
+        before = self._values.read_value()
+        values = self._layout.each([part**steps for part in self._kept]) * before + added
+        if not self.is_recurrent:
+            mean = (1.0 - share) * before + share * added
+            values = tf.where(self._layout.each(self._is_mixed), mean, values)
+        return tf.constant(True), [self._values.assign(values, read_value=False)]
 
     def add(self, change: tf.Tensor) -> tf.Operation:
         """Adds a change `[n]` that is the mean of those of all who pulled this very state."""

@@ -1,33 +1,51 @@
 """A mutex on a ps."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
+# Given what a change needs, makes it: returns a result and the operations that write.
+Change = Callable[..., tuple[tf.Tensor, Sequence[tf.Operation]]]
+
 
 class Mutex:
-    """Lets one push at a time change what a ps holds.
+    """Lets one change at a time be made of what a ps holds.
 
-    A push takes it once its inputs have arrived, so that nobody waits for the network while it is
-    held. When a step fails between the two calls, TensorFlow frees the mutex with the step.
+    A change takes the mutex once its arguments have arrived, so that nobody waits for the network
+    while it is held. When a step fails meanwhile, TensorFlow frees the mutex with the step.
     """
 
     def __init__(self, name: str, device: str):
         """Creates it on a ps; the name is for people, every mutex is another."""
+        self._device = device
         with tf.device(device):
             self._handle = tf.raw_ops.MutexV2(shared_name=f"{name}-{uuid.uuid4()}")
 
-    def lock(self, arrived: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Takes the mutex; what needs it must depend on the result.
+    def guard(self, change: Change) -> tf.types.experimental.PolymorphicFunction:
+        """Makes a function of a change that nobody else makes at the same time.
+
+        It is a function of its own: TensorFlow frees the mutexes of one function in the order of
+        the program, on whatever tasks they are. Two closures that take several of them as their
+        inputs arrive would wait for each other for ever.
 
         Args:
-            arrived: What to wait for before, on the ps of the mutex.
-        """
-        with tf.control_dependencies(arrived):
-            return tf.raw_ops.MutexLock(mutex=self._handle)
+            change: Called while the function is traced, under the device of the ps.
 
-    def release(self, lock: tf.Tensor, writes: Sequence[tf.Operation]) -> None:
-        """Frees the mutex after the writes."""
-        with tf.control_dependencies(writes):
-            tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
+        Returns:
+            The function. Its result, that of the change, is there once all is written.
+        """
+
+        def guarded(*arguments: Any) -> tf.Tensor:
+            with tf.device(self._device):
+                arrived = [value for value in tf.nest.flatten(arguments) if tf.is_tensor(value)]
+                with tf.control_dependencies(arrived):
+                    lock = tf.raw_ops.MutexLock(mutex=self._handle)
+                with tf.control_dependencies([lock]):
+                    result, writes = change(*arguments)
+                with tf.control_dependencies(writes):
+                    tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
+                    return tf.identity(result)
+
+        return tf.function(guarded, autograph=False)

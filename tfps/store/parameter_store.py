@@ -186,7 +186,7 @@ class ParameterStore:
         groups: Sequence[SentRows],
         step: tf.Tensor,
         scale: tf.Tensor | None = None,
-    ) -> list[tf.Operation]:
+    ) -> list[tf.Tensor | tf.Operation]:
         """Applies what one ps was sent; under its device.
 
         Args:
@@ -197,7 +197,7 @@ class ParameterStore:
             scale: Of the learning rate, scalar float32; None for 1.
 
         Returns:
-            The operations that write.
+            What is there once it is written.
         """
         writes = [w for gradient in dense for w in self.dense.apply(part, gradient, step, scale)]
         for group, sent in zip(self.groups, groups, strict=True):
@@ -280,7 +280,7 @@ class ParameterStore:
         pulled: Pulled,
         dense_gradients: Sequence[tf.Tensor],
         embedded_gradients: Sequence[tf.Tensor],
-    ) -> list[tf.Operation]:
+    ) -> list[tf.Tensor | tf.Operation]:
         summed = [
             group.sum_by_row(rows, gradient)
             for group, rows, gradient in zip(

@@ -73,7 +73,11 @@ class TableGroup:
             self._zeros,
             {},
         )
-        self._mutexes = [Mutex(layout.name, device) for device in devices]
+        mutexes = [Mutex(layout.name, device) for device in devices]
+        self._apply, self._merge = (
+            [mutex.guard(functools.partial(change, part)) for part, mutex in enumerate(mutexes)]
+            for change in (self._applied, self._merged)
+        )
         self._touched: list[TouchedRows | None] = [None] * len(devices)
         if layout.tracks_touched(len(rule.slots)):
             bounds = map(layout.bounds, range(layout.parts))
@@ -141,7 +145,7 @@ class TableGroup:
 
     def apply(
         self, part: int, sent: SentRows, step: tf.Tensor, scale: tf.Tensor | None = None
-    ) -> list[tf.Operation]:
+    ) -> list[tf.Tensor]:
         """Applies the gradient of distinct rows of a part; under the device of its ps.
 
         Args:
@@ -152,25 +156,10 @@ class TableGroup:
             scale: Of the learning rate, scalar float32; None for 1.
 
         Returns:
-            The operations that write.
+            What is there once it is written.
         """
-        rule = self.rule.scaled(scale)
-        gradient, numbers = tf.cast(sent.gradient, tf.float32), sent.rows
-        line = self._line(numbers)
-        lock = self._mutexes[part].lock([gradient, line])
-        with tf.control_dependencies([lock]):
-            lines = [line, *(line + k for k in range(1, self._lines))]
-            values, *slots = [self._read(part, each) for each in lines]
-        if self._decays:
-            values -= rule.decay(step) * values
-        changed = rule.sparse(values, slots, gradient, step)
-        writes = [
-            tf.raw_ops.ResourceScatterUpdate(
-                resource=self._rows.parts[part].handle, indices=each, updates=new
-            )
-            for each, new in zip(lines, changed, strict=True)
-        ]
-        return self._released(part, lock, numbers, writes)
+        gradient = tf.cast(sent.gradient, tf.float32)
+        return [self._apply[part](sent.rows, gradient, step, scale)]
 
     def stepped(self, lines: tf.Tensor, gradient: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
         """What a step makes of distinct rows with their slots `[u, 1 + slots, dim]`, on a worker.
@@ -204,7 +193,7 @@ class TableGroup:
             for (rows, increment), some in zip(added, where, strict=True)
         ]
 
-    def merge(self, part: int, sent: SentSteps) -> list[tf.Operation]:
+    def merge(self, part: int, sent: SentSteps) -> list[tf.Tensor]:
         """Makes a worker's steps from what rows of a part have become; under its ps's device.
 
         Args:
@@ -212,20 +201,12 @@ class TableGroup:
             sent: What `send_increments` gave for it, arrived on that ps.
 
         Returns:
-            The operations that write.
+            What is there once it is written.
         """
-        increment, numbers = tf.cast(sent.increment, tf.float32), sent.rows
-        lines, counts = self._all_lines(numbers), tf.ones([])
+        counts = tf.ones([])
         for updates in sent.updates:
             counts = tf.cast(updates, tf.float32)[:, tf.newaxis]
-        lock = self._mutexes[part].lock([increment, lines, counts])
-        with tf.control_dependencies([lock]):
-            values = tf.unstack(self._read(part, lines), self._lines, 1)
-        merged = self.rule.merged(values, tf.unstack(increment, self._lines, 1), counts)
-        written = tf.raw_ops.ResourceScatterUpdate(
-            resource=self._rows.parts[part].handle, indices=lines, updates=tf.stack(merged, 1)
-        )
-        return self._released(part, lock, numbers, [written])
+        return [self._merge[part](sent.rows, tf.cast(sent.increment, tf.float32), counts)]
 
     def signature(self) -> dict[str, Any]:
         """What must be equal for a checkpoint of the group to fit."""
@@ -282,15 +263,45 @@ class TableGroup:
             resource=self._rows.parts[part].handle, indices=lines, dtype=tf.float32
         )
 
-    def _released(
-        self, part: int, lock: tf.Tensor, rows: tf.Tensor, writes: list[tf.Operation]
-    ) -> list[tf.Operation]:
-        """Marks rows as touched after the writes, and frees the mutex; returns what writes."""
-        if touched := self._touched[part]:
-            # Before the mutex is free: a worker that waits for the push waits for nothing else.
-            writes = [touched.mark(rows, writes)]
-        self._mutexes[part].release(lock, writes)
-        return writes
+    def _applied(
+        self,
+        part: int,
+        numbers: tf.Tensor,
+        gradient: tf.Tensor,
+        step: tf.Tensor,
+        scale: tf.Tensor | None,
+    ) -> tuple[tf.Tensor, list[tf.Operation]]:
+        """What the mutex guards of `apply`."""
+        rule, line = self.rule.scaled(scale), self._line(numbers)
+        lines = [line, *(line + k for k in range(1, self._lines))]
+        values, *slots = [self._read(part, each) for each in lines]
+        if self._decays:
+            values -= rule.decay(step) * values
+        changed = rule.sparse(values, slots, gradient, step)
+        writes = [
+            tf.raw_ops.ResourceScatterUpdate(
+                resource=self._rows.parts[part].handle, indices=each, updates=new
+            )
+            for each, new in zip(lines, changed, strict=True)
+        ]
+        return tf.constant(True), self._marked(part, numbers, writes)
+
+    def _merged(
+        self, part: int, numbers: tf.Tensor, increment: tf.Tensor, counts: tf.Tensor
+    ) -> tuple[tf.Tensor, list[tf.Operation]]:
+        """What the mutex guards of `merge`."""
+        lines = self._all_lines(numbers)
+        values = tf.unstack(self._read(part, lines), self._lines, 1)
+        merged = self.rule.merged(values, tf.unstack(increment, self._lines, 1), counts)
+        written = tf.raw_ops.ResourceScatterUpdate(
+            resource=self._rows.parts[part].handle, indices=lines, updates=tf.stack(merged, 1)
+        )
+        return tf.constant(True), self._marked(part, numbers, [written])
+
+    def _marked(self, part: int, rows: tf.Tensor, writes: list[tf.Operation]) -> list[tf.Operation]:
+        """Marks rows as touched after the writes, where they are; returns what writes."""
+        # While the mutex is held: a worker that waits for the push waits for nothing else.
+        return [touched.mark(rows, writes)] if (touched := self._touched[part]) else writes
 
     def _zeros(self, part: int) -> tf.Tensor:
         first, end = self._line_bounds(part)
