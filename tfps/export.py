@@ -108,8 +108,10 @@ def _save(task: Task, trained: keras.Model, path: str) -> None:
 
     specs = signature_inputs.specs(features)
     module = tf.Module()
-    module.variables_of_model = [variable.value for variable in trained.variables]
     module.model = trained  # with its lookup tables and the files of their vocabularies
+    # A variable that is found twice would be written twice.
+    found = {id(each) for each in tf.train.TrackableView(trained).descendants()}
+    module.others = [each.value for each in trained.variables if id(each) not in found]
     tf.saved_model.save(
         module,
         path,
