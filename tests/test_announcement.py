@@ -35,4 +35,4 @@ def test_a_job_dir_that_cannot_be_written_is_warned_of(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     Announcement.own(CLUSTER, 1).write(str(tmp_path / "file"), "worker 1")
     [message] = caplog.messages
-    assert f"{tmp_path}/file/tasks/worker-1.json cannot be written" in message
+    assert f"{tmp_path}/file/tasks cannot be made" in message

@@ -3,6 +3,7 @@ import types
 
 import pytest
 
+from tests.polling import Polling
 from tfps.departures import Departures
 from tfps.fence import Fence
 from tfps.reachability import Reachability
@@ -44,7 +45,7 @@ def clock_fixture():
 def state_fixture(tmp_path, clock):
     """Of a chief whose workers have changed; training goes on after 20 s."""
     addresses = {"worker 0": "host:1"}
-    watch = TaskWatch(addresses, lambda address: Reachability.REFUSES, interval_seconds=0.01)
+    watch = TaskWatch(addresses, Polling(addresses, lambda address: Reachability.REFUSES))
     job_dir = str(tmp_path)
     asked = types.SimpleNamespace(is_requested=False)
     state = ChiefState(Connection(), 600.0, watch, None, Fence(job_dir), asked, Departures(job_dir))

@@ -109,9 +109,9 @@ def test_the_launcher_prints_the_chief_s_plan_and_starts_nothing(data, tmp_path)
 def test_what_does_not_fit_ends_with_one_message(data, tmp_path):
     config = '{"cluster": {"chief": ["h:1"], "worker": ["h:2"], "ps": ["h:3"]}, %s}'
     environ = {"TF_CONFIG": config % '"task": {"type": "worker", "index": 0}'}
-    more = ("--dry_run", "--ps_memory=1.001GiB", "--set=task.dim=4096")
+    more = ("--dry_run", "--ps_memory=1.03GiB", "--set=task.dim=4096")
     done = run("trainer.task", *flags(data, tmp_path / "job", *more), environ=environ)
     assert (done.returncode, done.stdout) == (2, "")
     [line] = done.stderr.splitlines()
-    assert line.startswith("error: --ps_memory=1.001 GiB: each of 1 ps needs up to ")
+    assert line.startswith("error: --ps_memory=1.03 GiB: each of 1 ps needs up to ")
     assert line.endswith(" ps of that memory would do")

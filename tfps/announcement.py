@@ -79,7 +79,7 @@ class Announcement:
             files.make_directories(posixpath.dirname(path))
             whole_file.write(path, text, str(self.incarnation))
         except StorageError as error:
-            _log.warning("the chief sees no versions: %s", error)
+            _log.warning("%s; so the chief sees no versions", error)
 
 
 def _path(job_dir: str, task: str) -> str:

@@ -26,6 +26,7 @@ from tfps.data.record_index import STRIDE, RecordIndex
 from tfps.errors import UserError
 from tfps.experiment import Experiment
 from tfps.storage import files, preflight
+from tfps.storage.files import StorageError
 from tfps.storage.preflight import Use
 from trainer import data_files, entry, shard_scan
 from trainer.shard_scan import ShardScan
@@ -81,6 +82,8 @@ def index(
         if not made.records:
             raise UserError(f"--data={data} holds no records")
         _write(made)
+    except StorageError as error:
+        raise UserError(f"--data={data}: {error}") from None
     except tf.errors.OpError as error:
         raise UserError(f"--data={data}: {error.message}") from None
     return made, scans

@@ -38,7 +38,7 @@ def main() -> dict[str, Any]:
     seen["device"] = variable.device
     seen |= _closures(coordinator, variable, queue)
     [ps] = addresses["ps"]
-    seen["connections"] = sum(1 for _ in connections.connections_to([ps]))
+    seen["connections"] = sum(1 for _ in connections.Connections([ps]).open_now())
     seen["lost"] = _lost(ps, queue)
     assert servers
     return seen
@@ -107,7 +107,7 @@ def _lost(address: str, queue: tf.queue.FIFOQueue) -> list[str]:
     waiting = threading.Thread(target=call)
     waiting.start()
     waiting.join(3)
-    for _, connection in connections.connections_to([address]):
+    for _, connection in connections.Connections([address]).open_now():
         connection.shutdown(socket.SHUT_RDWR)
     waiting.join(60)
     return said

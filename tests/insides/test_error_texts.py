@@ -1,5 +1,7 @@
 """Texts and kinds of TensorFlow's errors that tfps goes by; docs/tensorflow_insides.md."""
 
+import errno
+import os
 import re
 import socket
 
@@ -133,3 +135,12 @@ def test_error_of_a_late_group():
         tf.train.ClusterSpec(addresses), task_type="chief", task_id=0, rpc_layer="grpc"
     )
     assert raised(RuntimeError, tf.distribute.MultiWorkerMirroredStrategy, resolver)
+
+
+def test_text_of_an_error_of_local_files():
+    with (
+        pytest.raises(tf.errors.OpError) as caught,
+        tf.io.gfile.GFile("/proc/self/mem", "rb") as file,
+    ):
+        file.read(1)  # nothing is mapped there
+    assert caught.value.message.endswith(f"; {os.strerror(errno.EIO)}")

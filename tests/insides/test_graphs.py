@@ -252,3 +252,20 @@ def test_shuffles_stay_the_same():
     """The order of an epoch's records, in the middle of which a run may go on."""
     values = tf.random.experimental.stateless_shuffle(tf.range(8), tf.constant([3, 5], tf.int64))
     assert values.numpy().tolist() == [3, 2, 1, 7, 6, 5, 0, 4]
+
+
+def test_content_of_a_lookup_table_given_twice():
+    @tf.function(autograph=False)
+    def find(key):
+        handle = tf.raw_ops.HashTableV2(
+            key_dtype=tf.int64, value_dtype=tf.int64, shared_name="canary"
+        )
+        keys, values = tf.constant([5, 7], tf.int64), tf.constant([1, 2], tf.int64)
+        filled = tf.raw_ops.InitializeTableV2(table_handle=handle, keys=keys, values=values)
+        with tf.control_dependencies([filled]):
+            return tf.raw_ops.LookupTableFindV2(
+                table_handle=handle, keys=key, default_value=tf.constant(0, tf.int64)
+            )
+
+    for _ in range(2):
+        assert find(tf.constant([7, 9], tf.int64)).numpy().tolist() == [2, 0]

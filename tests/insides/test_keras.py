@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tfps.embedding_layers import EmbeddingLayers
+from tfps.lookup_tables import LookupTables
 from tfps.store.rules import _RULES
 
 
@@ -138,3 +139,24 @@ def test_global_settings():
     keras.config.set_dtype_policy(keras.config.dtype_policy())
     keras.config.disable_traceback_filtering()
     assert not keras.config.is_traceback_filtering_enabled()
+
+
+def test_patched_lookup_table():
+    tables, before = LookupTables(), tf.lookup.StaticHashTable.__init__
+    with tables.taken_over():
+        layer = keras.layers.IntegerLookup(vocabulary=[5, 7])
+    assert len(tables) == 1
+    assert tf.lookup.StaticHashTable.__init__ is before
+    find = tf.function(layer, autograph=False).get_concrete_function(tf.TensorSpec([2], tf.int64))
+    assert find(tf.constant([7, 9], tf.int64)).numpy().tolist() == [2, 0]
+    kinds = {
+        node.op for each in find.graph.as_graph_def().library.function for node in each.node_def
+    }
+    assert "HashTableV2" in kinds | {op.type for op in find.graph.get_operations()}
+
+
+def test_parts_of_a_model_are_trackable():
+    lookup = keras.layers.IntegerLookup(vocabulary=[5, 7])
+    model = keras.Sequential([keras.Input((1,), dtype="int64"), lookup, keras.layers.Dense(1)])
+    found = {id(each) for each in tf.train.TrackableView(model).descendants()}
+    assert {id(each) for each in [lookup, *model.variables]} <= found

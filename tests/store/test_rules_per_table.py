@@ -132,7 +132,8 @@ def test_slots_of_every_group_are_restored_onto_another_number_of_ps(tmp_path):
         train(one, 5)
     before, after = whole(first), whole(second)
     for name, values in before.items():
-        np.testing.assert_allclose(values, after[name], rtol=0, atol=1e-6)
+        # Sums over the rows of another number of ps are rounded in another order.
+        np.testing.assert_allclose(values, after[name], rtol=0, atol=1e-5)
 
 
 def test_a_checkpoint_of_tables_with_another_optimizer_is_refused(tmp_path):

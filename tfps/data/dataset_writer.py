@@ -14,6 +14,8 @@ from tfps.data.record_frame import frame
 from tfps.data.record_index import STRIDE, RecordIndex
 from tfps.data.shard import Shard
 from tfps.errors import UserError
+from tfps.storage import files
+from tfps.storage.files import StorageError
 from tfps.task import Task
 
 
@@ -62,7 +64,7 @@ class DatasetWriter:
             self._files = [tf.io.gfile.GFile(self._path(file), "wb") for file in self.files]
             for opened in self._files:
                 opened.write(b"")  # a file is made by the first write
-        except tf.errors.OpError as error:
+        except (tf.errors.OpError, StorageError) as error:
             raise self._unwritable(error) from None
 
     def write(self, shard: int, record: bytes) -> None:
@@ -87,7 +89,7 @@ class DatasetWriter:
         """
         try:
             self._files[shard].write(frames)
-        except tf.errors.OpError as error:
+        except (tf.errors.OpError, StorageError) as error:
             raise self._unwritable(error) from None
         first = -self._records[shard] % STRIDE  # of these records, the first one with an entry
         if first < len(sizes):
@@ -121,10 +123,11 @@ class DatasetWriter:
                 best_auc=best_auc,
                 directory=self._directory,
             )
+            files.sync([*map(self._path, self.files), self._directory])
             manifest.write(written)
             self._done = True
             replacement.settle(self._directory)
-        except tf.errors.OpError as error:
+        except (tf.errors.OpError, StorageError) as error:
             raise self._unwritable(error) from None
         return written
 
@@ -143,7 +146,7 @@ class DatasetWriter:
             for opened in self._files:
                 opened.close()
             replacement.settle(self._directory)
-        except tf.errors.OpError as failure:
+        except (tf.errors.OpError, StorageError) as failure:
             raise self._unwritable(failure) from error
 
     def _path(self, file: str) -> str:
@@ -163,8 +166,9 @@ class DatasetWriter:
             )
         return manifest.files_to_replace(self._directory)
 
-    def _unwritable(self, error: tf.errors.OpError) -> UserError:
-        return UserError(f"--output={self._directory} cannot be written: {error.message}")
+    def _unwritable(self, error: tf.errors.OpError | StorageError) -> UserError:
+        why = str(error) if isinstance(error, StorageError) else error.message
+        return UserError(f"--output={self._directory} cannot be written: {why}")
 
 
 def _names(prefix: str, shards: int) -> list[str]:
