@@ -159,7 +159,7 @@ class DatasetWriter:
 
     def _replaced(self, overwrite: bool) -> tuple[str, ...]:
         """Files of the dataset that is in the directory."""
-        if not overwrite and tf.io.gfile.exists(self._path(manifest.FILE)):
+        if not overwrite and files.exists(self._path(manifest.FILE)):
             raise UserError(
                 f"--output={self._directory} already holds a dataset; name another directory, or "
                 "replace it with --overwrite"

@@ -48,7 +48,8 @@ def begin(directory: str, files: Sequence[str]) -> None:
 
     Raises:
         UserError: If a list that is there already is none.
-        tf.errors.OpError: If it cannot be written.
+        tf.errors.OpError: If that list cannot be read.
+        StorageError: If the new one cannot be written.
     """
     listed = sorted({*_listed(directory), *files})
     text = json.dumps({"files": listed}, indent=1) + "\n"
