@@ -83,13 +83,13 @@ class Model:
         visits: How often each ps has applied each batch (member, lease, number in the lease).
     """
 
-    def __init__(self, members, batches, backups=0, bound=None):
+    def __init__(self, members, batches, backups=0, bound=None, keeper=None):
         self.has_rounds = bound is None
         self.backups, self.batches = backups, batches
         if self.has_rounds:
-            self.keeper = RoundsKeeper(members, backups)
+            self.keeper = (keeper or RoundsKeeper)(members, backups)
         else:
-            self.keeper = ClocksKeeper(members, bound)
+            self.keeper = (keeper or ClocksKeeper)(members, bound)
         self.events = collections.deque()
         self.queues = collections.defaultdict(TokenQueue)
         self.sent = [[] for _ in range(PS)]
