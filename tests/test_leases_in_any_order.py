@@ -6,22 +6,14 @@ two of them. What they push is counted by record.
 """
 
 import concurrent.futures
+import functools
 import json
+import random
 import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
 
 from tfps.coordinator import Coordinator
 from tfps.data.manifest import Manifest
@@ -40,15 +32,27 @@ SHARDS = tuple(Shard(f"s{k}", size, 100, "") for k, size in enumerate(SIZES))
 DATA = Manifest(
     "d", [], [], SHARDS, RecordIndex(STRIDE, tuple(np.zeros(1, np.int64) for _ in SHARDS))
 )
-SELDOM = st.integers(0, 3).map(lambda drawn: drawn == 3)
+BAD = [(0, 0), (0, 9), (0, 10), (1, 8), (2, 3)]  # shard and number of records that may be bad
+MOST_ROUNDS = 1000  # of all workers, until what is in flight is done
 LOOKS = 2  # steps from one look at whether the lease is held to the next
-# Made once, with what is traced for it: where a chief begins anew, nobody has the old slots.
-PROGRESS = LeaseProgress(2 * WORKERS, "/device:CPU:0")
-BEGIN = tf.function(
-    lambda message: tf.stack(PROGRESS.begin(message[0], message[1])),
-    input_signature=[tf.TensorSpec([2], tf.int64)],
-    autograph=False,
-)
+
+
+class Places:
+    """The progress, made once with what is traced for it.
+
+    Where a chief begins anew, nobody has the old slots.
+    """
+
+    def __init__(self, kind=LeaseProgress):
+        self.progress = kind(2 * WORKERS, "/device:CPU:0")
+        self._begin = tf.function(
+            lambda message: tf.stack(self.progress.begin(message[0], message[1])),
+            input_signature=[tf.TensorSpec([2], tf.int64)],
+            autograph=False,
+        )
+
+    def begin(self, place, worker):
+        return self._begin([place, worker]).numpy()
 
 
 class Bad:
@@ -98,12 +102,13 @@ class Attempt:
     def _run(self, source, lease):
         first, count, _, place = lease.numpy()
         slot = tf.constant(place % (2 * WORKERS), tf.int64)
-        number, trained = BEGIN([place, self.worker]).numpy()
+        places, progress = self._machine.places, self._machine.places.progress
+        number, trained = places.begin(place, self.worker)
         yield
         held, unrecorded, number = (slot, tf.constant(number, tf.int64)), [], number
         end = -(-(first + count) // BATCH)
         batch = end if number == REFUSED else first // BATCH + trained
-        while batch < end and (batch % LOOKS or PROGRESS.holds(*held)):
+        while batch < end and (batch % LOOKS or progress.holds(*held)):
             records = self._read(source, batch, first + count)
             if records is None:
                 break
@@ -112,13 +117,13 @@ class Attempt:
             unrecorded.append(tf.constant([0, 1, bad, 0], tf.float64))
             yield
             if len(unrecorded) == self._machine.lag:
-                PROGRESS.advance(*held, unrecorded.pop(0))
+                progress.advance(*held, unrecorded.pop(0))
                 yield
             batch += 1
         for change in unrecorded:
-            PROGRESS.advance(*held, change)
+            progress.advance(*held, change)
             yield
-        attempts, steps, bad, loss = PROGRESS.result(*held).numpy()
+        attempts, steps, bad, loss = progress.result(*held).numpy()
         self.result = np.array([attempts, steps, bad, loss, -1, self.worker, 0.0, 1.0])
 
     def _read(self, source, batch, end):
@@ -132,15 +137,15 @@ class Attempt:
         return [FIRST[shard] + number for number in sorted(records - bad)], len(bad)
 
 
-class Leases(RuleBasedStateMachine):
+class Leases:
     """A chief, workers, and closures of workers that were taken for lost ("ghosts")."""
 
-    @initialize(
-        lag=st.integers(1, 2),
-        bad=st.sets(st.sampled_from([(0, 0), (0, 9), (0, 10), (1, 8), (2, 3)]), max_size=2),
-    )
-    def begin(self, lag, bad):
-        self.lag, self.bad = lag, bad
+    def __init__(self, drawn, places, chief=Coordinator):
+        self.places, self._chief_kind = places, chief
+        self.lag, self.bad = (
+            drawn.choice([1, 2]),
+            set(drawn.sample(BAD, drawn.choice([0, 0, 1, 2]))),
+        )
         self.trained = np.zeros([EPOCHS + 1, sum(SIZES)], np.int64)
         self._connect(QueueState())
         self._save()
@@ -151,136 +156,114 @@ class Leases(RuleBasedStateMachine):
         self.running, self.ghosts, self.returned = [], [], []
         train = types.SimpleNamespace(batch_size=BATCH)
         closures = types.SimpleNamespace(train=None, open=None, schema=())
-        self.chief = Coordinator(
-            self.executor, closures, PROGRESS, TaskWatch({}), train, 600.0, self.lag
-        )
-        self.strayed = PROGRESS.strayed()
+        parts = self.executor, closures, self.places.progress, TaskWatch({}), train, 600.0, self.lag
+        self.chief = self._chief_kind(*parts)
+        self.strayed = self.places.progress.strayed()
 
     def _save(self):
-        strayed = PROGRESS.strayed()
+        strayed = self.places.progress.strayed()
         self.queue.repeat((strayed - self.strayed) * BATCH)
         self.strayed = strayed
         self.saved = json.dumps(self.queue.state().to_json()), self.trained.copy()
 
-    def _finish(self, attempt):
-        attempt.future.set_result(attempt.result)
-        self.chief._finish(attempt.future, self.queue)
+    def happen(self, drawn):
+        """One of the things that can be next does."""
+        things = {
+            self.give: 2,
+            self.take: 6 * (bool(self.executor.waiting) and len(self.running) < WORKERS),
+            self.work: 8 * bool(self.running),
+            self.answer: 3 * bool(self.returned),
+            self.lose_result: bool(self.returned),
+            self.lose_worker: bool(self.running),
+            self.begin_late: bool(self.sent),
+            self.haunt: 4 * bool(self.ghosts),
+            self.pause: 0.5,
+            self.begin_anew: 0.2,
+        }
+        [thing] = drawn.choices(list(things), list(things.values()))
+        thing(drawn)
 
-    @rule(batches=st.lists(st.integers(1, 5), max_size=2 * WORKERS))
-    def give(self, batches):
+    def give(self, drawn):
         free = len(self.chief._free_slots)
-        leases = [lease for each in batches[:free] if (lease := self.queue.take(each))]
+        batches = [drawn.randint(1, 5) for _ in range(drawn.randint(0, free))]
+        leases = [lease for each in batches if (lease := self.queue.take(each))]
         self.chief._schedule(leases)
 
-    @precondition(lambda self: self.executor.waiting and len(self.running) < WORKERS)
-    @rule(worker=st.integers(0, WORKERS - 1))
-    def take(self, worker):
+    def take(self, drawn):
         future, args = self.executor.waiting.pop(0)
         self.sent.append(args)
-        self.running.append(Attempt(self, future, args, worker))
+        self.running.append(Attempt(self, future, args, drawn.randrange(WORKERS)))
 
-    @precondition(lambda self: self.running)
-    @rule(
-        which=st.integers(0, WORKERS - 1),
-        actions=st.integers(1, 4),
-        age=st.sampled_from([None, 0, 0, 1, 2, 5]),
-        late_actions=st.integers(1, 6),
-    )
-    def work(self, which, actions, age, late_actions):
-        """A worker does something, then perhaps a closure begins once more, late."""
-        self._act(self.running[which % len(self.running)], actions)
-        if age is not None:
-            late = Attempt(self, None, self.sent[-1 - age % len(self.sent)], worker=0)
-            self.ghosts.append(late)
-            self._act(late, late_actions)
+    def work(self, drawn):
+        self._act(drawn.choice(self.running), drawn.randint(1, 4))
 
-    def _act(self, attempt, actions):
-        for _ in range(actions):
-            attempt.act()
-        if attempt.result is not None and attempt in self.running:
-            self.running.remove(attempt)
-            self.returned.append(attempt)
-
-    @precondition(lambda self: self.returned)
-    @rule()
-    def answer(self):
+    def answer(self, drawn=None):
         self._finish(self.returned.pop(0))
 
-    @precondition(lambda self: self.returned)
-    @rule()
-    def lose_result(self):
+    def lose_result(self, drawn):
+        """A worker dies with what came of its closure."""
         attempt = self.returned.pop(0)
         self.executor.waiting.append((attempt.future, attempt.args))
 
-    @precondition(lambda self: self.running)
-    @rule(which=st.integers(0, WORKERS - 1), dies=st.booleans())
-    def lose_worker(self, which, dies):
-        attempt = self.running.pop(which % len(self.running))
+    def lose_worker(self, drawn):
+        """A worker dies, or is only taken for dead."""
+        attempt = self.running.pop(drawn.randrange(len(self.running)))
         self.executor.waiting.insert(0, (attempt.future, attempt.args))
-        if not dies:
+        if drawn.random() < 0.7:
             self.ghosts.append(attempt)
 
-    @precondition(lambda self: self.ghosts)
-    @rule(which=st.integers(0, 1 << 20), actions=st.integers(1, 9))
-    def haunt(self, which, actions):
-        self._act(self.ghosts[which % len(self.ghosts)], actions)
+    def begin_late(self, drawn):
+        """A worker that nobody waits for begins one of the last closures."""
+        late = Attempt(self, None, drawn.choice(self.sent[-6:]), worker=0)
+        self.ghosts.append(late)
+        self._act(late, drawn.randint(1, 6))
 
-    @precondition(lambda self: self.ghosts)
-    @rule(which=st.integers(0, 1 << 20))
-    def lay(self, which):
-        self.ghosts.pop(which % len(self.ghosts))
+    def haunt(self, drawn):
+        ghost = drawn.choice(self.ghosts)
+        self._act(ghost, drawn.randint(1, 9))
+        if ghost.result is not None or drawn.random() < 0.1:
+            self.ghosts.remove(ghost)
 
-    @rule(is_due=SELDOM)
-    def save(self, is_due):
-        if is_due:
-            self._pause()
-
-    def _pause(self):
+    def pause(self, drawn=None):
         """Lets what is in flight finish, and saves."""
-        while self.chief._in_flight:
+        for _ in range(MOST_ROUNDS):
+            if not self.chief._in_flight:
+                break
             while self.executor.waiting and len(self.running) < WORKERS:
-                self.take(0)
+                self.take(random.Random(0))
             for attempt in list(self.running):
                 self._act(attempt, 1)
             while self.returned:
                 self.answer()
+        else:
+            raise AssertionError("the leases in flight come to no end")
         self.chief._schedule([])
         assert self.queue.idle
         if self.queue.epoch_finished and not self.queue.finished:
             self.queue.next_epoch()
         self._save()
 
-    @rule(is_lost=SELDOM)
-    def begin_anew(self, is_lost):
+    def begin_anew(self, drawn):
         """The chief is lost; parameters and queue are those of its last checkpoint."""
-        if not is_lost:
-            return
         text, trained = self.saved
         self.trained = trained.copy()
         self._connect(QueueState.from_json(json.loads(text)))
 
-    @invariant()
-    def what_is_recorded_is_trained(self):
-        if not hasattr(self, "queue"):
-            return
+    def check(self):
+        """What is recorded is trained."""
         assert self.queue.skipped == 0
-        rows = PROGRESS.read()
+        rows = self.places.progress.read()
         for slot, lease in self.chief._in_flight.values():
             end = lease.first + min(rows[slot].steps * BATCH, lease.records)
-            self._assert_trained(lease, end)
+            self._check_trained(lease, end)
 
-    def _assert_trained(self, lease, end):
-        shard = lease.source.path.rpartition("/")[2]
-        good = [n for n in range(lease.first, end) if (int(shard[1:]), n) not in self.bad]
-        assert (self.trained[lease.epoch][[FIRST[shard] + n for n in good]] >= 1).all()
-
-    def teardown(self):
-        """All that is left is trained, and nothing else happens."""
-        if not hasattr(self, "queue"):
-            return
+    def finish(self):
+        """Lets everything come to its end, where nothing else happens: all is trained."""
         while not self.queue.finished:
-            self.give([5] * 2 * WORKERS)
-            self._pause()
+            self.chief._schedule(
+                [lease for _ in self.chief._free_slots[:] if (lease := self.queue.take(5))]
+            )
+            self.pause()
         bad = [FIRST[f"s{shard}"] + number for shard, number in self.bad]
         good = np.delete(self.trained[:EPOCHS], bad, axis=1)
         assert (self.queue.trained, self.queue.bad) == (good.size, EPOCHS * len(bad))
@@ -289,24 +272,87 @@ class Leases(RuleBasedStateMachine):
         assert not self.trained[:, bad].any()
         assert self.trained.sum() - good.size <= self.queue.repeated
 
+    def _act(self, attempt, actions):
+        for _ in range(actions):
+            attempt.act()
+        if attempt.result is not None and attempt in self.running:
+            self.running.remove(attempt)
+            self.returned.append(attempt)
 
-def check(examples, steps):
-    checks = settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    run_state_machine_as_test(Leases, settings=checks)
+    def _finish(self, attempt):
+        attempt.future.set_result(attempt.result)
+        self.chief._finish(attempt.future, self.queue)
+
+    def _check_trained(self, lease, end):
+        shard = lease.source.path.rpartition("/")[2]
+        good = [n for n in range(lease.first, end) if (int(shard[1:]), n) not in self.bad]
+        assert (self.trained[lease.epoch][[FIRST[shard] + n for n in good]] >= 1).all()
+
+
+@functools.cache
+def right_places():
+    return Places()
+
+
+def explore(seeds, places=None, chief=Coordinator):
+    """Lets leases live through what each seed draws, then come to their end.
+
+    Args:
+        seeds: The seeds.
+        places: With another progress than the right one.
+        chief: Its class.
+    """
+    for seed in seeds:
+        drawn = random.Random(seed)
+        leases = Leases(drawn, places or right_places(), chief)
+        for _ in range(drawn.randrange(80)):
+            leases.happen(drawn)
+            leases.check()
+        leases.finish()
 
 
 def test_every_record_is_trained_and_counted():
-    check(examples=25, steps=40)
+    explore(range(30))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_every_record_is_trained_and_counted_in_many_more_orders():
-    check(examples=1000, steps=100)
+    explore(range(30, 4000))
+
+
+class AcceptsAnyLease(LeaseProgress):
+    """Lets a closure begin though its slot has been given to another lease."""
+
+    def place(self, slot, lease):
+        return slot
+
+    def clear(self, slot, lease=0):
+        super().clear(slot, 0)
+
+
+class CountsWhoHoldsNothing(LeaseProgress):
+    """Counts what a closure trains whose lease another has begun."""
+
+    def _is_last(self, slot, attempt):
+        return self._workers.sparse_read(slot) >= 0
+
+
+class TakesEveryEnd(Coordinator):
+    """Takes the end of a closure that was displaced for the end of its lease."""
+
+    def _result(self, future, doing, source):
+        attempts, steps, *rest = super()._result(future, doing, source)
+        return [max(attempts, 1), 1 << 20 if steps < 0 else steps, *rest]
+
+
+@pytest.mark.parametrize("progress", [AcceptsAnyLease, CountsWhoHoldsNothing])
+def test_a_wrong_progress_is_found(progress):
+    places = Places(progress)
+    with pytest.raises(AssertionError):
+        explore(range(200), places)
+
+
+def test_a_wrong_chief_is_found():
+    with pytest.raises(AssertionError):
+        explore(range(200), chief=TakesEveryEnd)
