@@ -47,8 +47,12 @@ def connect(job, index):
     raise SystemExit(f"no {job} {index}")
 
 def ask(job, index):
-    with connect(job, index) as peer:
-        return peer.makefile().readline().strip()
+    while True:
+        try:
+            with connect(job, index) as peer:
+                return peer.makefile().readline().strip()
+        except ConnectionResetError:
+            pass  # its server died before it accepted
 
 def wait(*numbers):
     return signal.Signals(signal.sigwait(numbers or (signal.SIGUSR1,)))
