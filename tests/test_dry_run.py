@@ -3,13 +3,11 @@
 import dataclasses
 import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from configs.smoke import get_config
+from tests.loaded import client
 from tests.training_fixtures import dataset
 from tfps.cluster import Cluster
 from tfps.errors import UserError
@@ -17,7 +15,6 @@ from tfps.placement import PROCESS_BYTES, WORKING_BYTES, Placement
 from trainer import dry_run
 from trainer.run_inputs import RunInputs
 
-ROOT = Path(__file__).parent.parent
 THREE_PS = Cluster(("h:1",), ("h:2", "h:3"), ("h:4", "h:5", "h:6"))
 
 
@@ -27,15 +24,7 @@ def data(tmp_path_factory):
 
 
 def run(*argv, environ=None):
-    return subprocess.run(
-        [sys.executable, "-m", *argv],
-        cwd=ROOT,
-        env={**os.environ, **(environ or {})},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    return client.run(*argv, environ={**os.environ, **(environ or {})})
 
 
 def flags(data, job_dir, *more):

@@ -4,13 +4,12 @@ import dataclasses
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from configs.smoke import Smoke, get_config
+from tests.loaded import client
 from tests.training_fixtures import Trainer, dataset, draft
 from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
 from tfps.checkpoint.dense_values import dense_values
@@ -21,7 +20,6 @@ from tfps.lease_queue import QueueState
 from trainer.export import export_checkpoint
 from trainer.exported_model import ExportedModel
 
-ROOT = pathlib.Path(__file__).parents[1]
 BATCH = {
     "numbers": np.linspace(-1, 1, 80, dtype="f4").reshape(20, 4),
     "token": np.arange(20),
@@ -50,16 +48,15 @@ def own_predictions(trainer):
 def test_the_newest_checkpoint_of_a_job_becomes_a_model(job, tmp_path):
     job_dir, trainer = job
     output = tmp_path / "model"
-    command = [sys.executable, "-m", "trainer.export", f"--checkpoint={job_dir}"]
-    command += ["--config=configs/smoke.py", f"--output={output}"]
+    flags = [f"--checkpoint={job_dir}", "--config=configs/smoke.py", f"--output={output}"]
     environ = {name: x for name, x in os.environ.items() if name != "TF_CONFIG"}
-    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
+    done = client.run("trainer.export", *flags, environ=environ)
     assert (done.returncode, done.stderr) == (0, "")
     path = named_checkpoint(job_dir).path
     assert done.stdout == f"checkpoint: {path}, 200 records trained\nexport: {output}\n"
     found = ExportedModel(str(output)).predict(BATCH)["predictions"]
     np.testing.assert_allclose(found, own_predictions(trainer), rtol=0, atol=1e-6)
-    again = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
+    again = client.run("trainer.export", *flags, environ=environ)
     assert again.returncode == 2
     assert again.stderr == f"error: --output={output} exists; name another, or say --overwrite\n"
 

@@ -1,6 +1,5 @@
 import dataclasses
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -8,13 +7,13 @@ import pytest
 import tensorflow as tf
 
 from configs import census, criteo, smoke
+from tests.loaded import client
 from tfps.data import examples, manifest, schema
 from tfps.errors import UserError
 from tfps.experiment import Experiment
 from tfps.feature import Feature
 from trainer.generate import generate
 
-ROOT = Path(__file__).parent.parent
 SMOKE = smoke.get_config()
 
 
@@ -89,14 +88,7 @@ def test_a_schema_that_cannot_be_generated(tmp_path: Path) -> None:
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "trainer.generate", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return client.run("trainer.generate", *arguments)
 
 
 def test_the_command_prints_the_best_auc(tmp_path: Path) -> None:

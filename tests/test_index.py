@@ -1,6 +1,4 @@
 import os
-import subprocess
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -8,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from configs import smoke
+from tests.loaded import client
 from tfps.data import examples, manifest, schema
 from tfps.data.record_index import STRIDE
 from tfps.errors import UserError
@@ -15,7 +14,6 @@ from tfps.feature import Feature
 from trainer.generate import generate
 from trainer.index import index
 
-ROOT = Path(__file__).parent.parent
 SMOKE = smoke.get_config()
 
 
@@ -76,14 +74,7 @@ def test_the_command_tells_of_damaged_records(tmp_path: Path) -> None:
     content[-10] ^= 1
     path.write_bytes(content)
     flags = ["--config=configs/smoke.py", f"--data={tmp_path}"]
-    run = subprocess.run(
-        [sys.executable, "-m", "trainer.index", *flags],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    run = client.run("trainer.index", *flags)
     assert (run.returncode, run.stderr) == (0, "")
     assert "smoke: 30 records in 3 shards (0.0 MB)" in run.stdout
     assert "c.tfrecord: 1 damaged records, the first of them record 9 (byte " in run.stdout

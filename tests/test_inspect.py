@@ -1,19 +1,18 @@
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
 from configs import smoke
+from tests.loaded import client
 from tfps.data import examples
 from tfps.data.dataset_writer import DatasetWriter
 from tfps.errors import UserError
 from trainer import inspection_text
 from trainer.inspect import inspect
 
-ROOT = Path(__file__).parent.parent
 TASK = smoke.get_config().task
 
 
@@ -32,14 +31,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "trainer.inspect", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    return client.run("trainer.inspect", *arguments)
 
 
 def test_a_good_dataset_is_shown(directory: Path) -> None:

@@ -1,6 +1,5 @@
 import gzip
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -8,13 +7,13 @@ import pytest
 import tensorflow as tf
 
 from configs import census, criteo, smoke
+from tests.loaded import client
 from tfps.data import examples, manifest, schema
 from tfps.data.manifest import Manifest
 from tfps.data.row_block import BLOCK_BYTES
 from tfps.errors import UserError
 from trainer.prepare import prepare
 
-ROOT = Path(__file__).parent.parent
 SMOKE = smoke.get_config()
 
 
@@ -36,14 +35,7 @@ def records(dataset: Manifest, shard: int) -> list[float]:
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "trainer.prepare", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return client.run("trainer.prepare", *arguments)
 
 
 def test_rows_are_dealt_to_the_shards_in_turn(tmp_path: Path) -> None:

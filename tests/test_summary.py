@@ -1,6 +1,4 @@
-import subprocess
-import sys
-
+from tests.loaded import client
 from tfps import report
 from tfps.fence import Fence
 from trainer.summary import lines
@@ -34,8 +32,7 @@ FIELDS = {
 
 
 def run(job_dir):
-    command = [sys.executable, "-m", "trainer.summary", f"--job_dir={job_dir}"]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return client.run("trainer.summary", f"--job_dir={job_dir}")
 
 
 def test_the_summary_says_what_was_trained_how_fast_and_how_well():

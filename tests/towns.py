@@ -5,12 +5,12 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from tests.loaded import client
 from tfps.data import examples
 from tfps.feature import Feature
 from tfps.task import Task
@@ -25,7 +25,6 @@ FEATURES = (
     Feature("town", "string"),
 )
 LABEL = Feature("clicked", "int64", vocabulary=2)
-ROOT = pathlib.Path(__file__).parents[1]
 
 CONFIG = """
 import dataclasses
@@ -191,12 +190,4 @@ def check(output: pathlib.Path, records: list[dict], labelled: bool = True) -> N
 def command(*args: str) -> subprocess.CompletedProcess:
     # Importing an entry point has set the level in this process.
     environ = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
-    return subprocess.run(
-        [sys.executable, "-m", "trainer.predict", *args],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=ROOT,
-        env=environ,
-        check=False,
-    )
+    return client.run("trainer.predict", *args, environ=environ)

@@ -5,6 +5,7 @@ process can be forked.
 """
 
 import functools
+import gc
 import json
 import os
 import pathlib
@@ -79,6 +80,7 @@ def _serve() -> None:
     # One step in each turn of a loop: to trace ten is most of what a short run costs.
     Closures.__init__ = functools.partialmethod(Closures.__init__, unroll=1)
     os.environ["LD_PRELOAD"] = library
+    gc.freeze()  # no fork looks through what was loaded, nor copies it by that
     for line in sys.stdin:
         order = json.loads(line)
         child = os.fork()
@@ -99,6 +101,7 @@ def _waited(child: int, limit: float) -> int:
 
 
 def _run(order: dict[str, Any]) -> None:
+    import tensorflow as tf
     from absl import app  # noqa: F401
 
     from tests.faults import shim
@@ -111,6 +114,8 @@ def _run(order: dict[str, Any]) -> None:
         os.dup2(out, 2)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         files.PATIENCE_SECONDS = order["patience"]
+        # Better graphs would cost more than they save.
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
         fault = shim.FAULTS.get(order["fault"], shim.NOTHING)
         found = (order["roots"], fault, order["first"], order["last"])
         shim.misbehave(*found, order.get("told", ""), order.get("record", ""))

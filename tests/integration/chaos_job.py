@@ -14,6 +14,7 @@ import tensorflow as tf
 from cluster_process import PATIENCE, Program, read_report
 
 from tests.integration.census_rows import census_rows
+from tests.loaded import started
 from tfps.checkpoint.dense_values import dense_values
 
 RECORDS, EVAL_RECORDS, EPOCHS, BATCH = 6_400, 3_200, 2, 64
@@ -158,8 +159,7 @@ class Job:
 
     def processes(self) -> list[psutil.Process]:
         """Those that run for it, whoever started them."""
-        found = psutil.process_iter(["cmdline"])
-        return [x for x in found if f"--job_dir={self.job_dir}" in (x.info["cmdline"] or ())]
+        return list(started.processes_with(f"--job_dir={self.job_dir}"))
 
     def count(self) -> np.ndarray[Any, Any]:
         """How often each record was trained, as the exported model has counted it."""
@@ -193,7 +193,7 @@ def prepare(directory: pathlib.Path) -> None:
 def undisturbed(data: pathlib.Path, job_dir: pathlib.Path, mode: str) -> Undisturbed:
     """Runs a job of a mode to which nothing happens."""
     job = Job(data, job_dir, Disturbance(mode, *_UNDISTURBED_CLUSTER, False, ()))
-    began, before = time.monotonic(), cpu_seconds()
+    began = time.monotonic()
     with job.start() as program:
         program.see(r"\[chief\] .*connected to")
         connected = time.monotonic()
@@ -201,7 +201,7 @@ def undisturbed(data: pathlib.Path, job_dir: pathlib.Path, mode: str) -> Undistu
     ended = time.monotonic()
     check(job, most_repeated=0)
     auc = float(read_report(job_dir)["metrics"]["auc"])
-    return Undisturbed(auc, connected - began, ended - connected, cpu_seconds() - before)
+    return Undisturbed(auc, connected - began, ended - connected, program.cpu_seconds)
 
 
 def check(job: Job, most_repeated: int) -> int:
@@ -225,9 +225,3 @@ def check(job: Job, most_repeated: int) -> int:
         assert recovery["records"] <= most, recovery
     assert (job.variance() >= 0).all(), job.variance()
     return more
-
-
-def cpu_seconds() -> float:
-    """What this process's children used that have ended, with theirs."""
-    times = os.times()
-    return times.children_user + times.children_system

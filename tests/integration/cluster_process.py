@@ -15,6 +15,8 @@ from typing import Any, Self
 
 import psutil
 
+from tests.loaded import client, started
+
 ROOT = pathlib.Path(__file__).parents[2]
 PATIENCE = 110  # seconds that any one event may take on a busy machine
 _CLUSTER_VARIABLES = ("TF_CONFIG", "CLUSTER_SPEC")
@@ -32,13 +34,28 @@ class Program:
     """
 
     def __init__(
-        self, *argv: str, environ: Mapping[str, str] | None = None, module: str = "trainer.task"
+        self,
+        *argv: str,
+        environ: Mapping[str, str] | None = None,
+        module: str = "trainer.task",
+        loads: bool = False,
     ) -> None:
+        """Starts it, as a fork of a process that has loaded TensorFlow where that is the same.
+
+        Args:
+            argv: Its arguments.
+            environ: Variables beside those of this process.
+            module: What it runs.
+            loads: Starts a process that loads everything itself: its memory is its own.
+        """
+        command = [sys.executable, "-m", module, *argv]
         kept = {name: x for name, x in os.environ.items() if name not in _CLUSTER_VARIABLES}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *argv],
+        full = kept | {"PYTHONUNBUFFERED": "1"} | dict(environ or {})
+        fork = None if loads else client.start(command, full)
+        self._process = fork or subprocess.Popen(
+            command,
             cwd=ROOT,
-            env=kept | {"PYTHONUNBUFFERED": "1"} | dict(environ or {}),
+            env=full,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -54,6 +71,12 @@ class Program:
     def text(self) -> str:
         """All lines read so far."""
         return "\n".join(self.lines)
+
+    @property
+    def cpu_seconds(self) -> float:
+        """What it and its tasks used, once it has ended."""
+        assert isinstance(self._process, client.Fork)
+        return self._process.cpu_seconds
 
     @property
     def errors(self) -> list[str]:
@@ -82,7 +105,7 @@ class Program:
         """The launcher's tasks that run now, by name ("chief 0", "worker 1")."""
         found = {}
         for child in psutil.Process(self.pid).children():
-            task = json.loads(child.environ()["TF_CONFIG"])["task"]
+            task = json.loads(started.environ_of(child)["TF_CONFIG"])["task"]
             found[f"{task['type']} {task['index']}"] = child
         return found
 
@@ -126,10 +149,10 @@ def trainer_flags(train: object, job_dir: object, *more: str, eval_data: object 
     return [*flags, *([f"--eval_data={eval_data}"] if eval_data else []), *more]
 
 
-def local_cluster(workers: int, ps: int, flags: Sequence[str]) -> Program:
-    """Starts a cluster with the local launcher."""
+def local_cluster(workers: int, ps: int, flags: Sequence[str], loads: bool = False) -> Program:
+    """Starts a cluster with the local launcher; `loads` is that of `Program`."""
     own = [f"--workers={workers}", f"--ps={ps}", "--"]
-    return Program(*own, *flags, module="cloud.local")
+    return Program(*own, *flags, module="cloud.local", loads=loads)
 
 
 def read_report(job_dir: pathlib.Path) -> dict[str, Any]:

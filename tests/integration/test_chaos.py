@@ -24,7 +24,6 @@ from chaos_job import (
     Job,
     Undisturbed,
     check,
-    cpu_seconds,
     prepare,
     undisturbed,
 )
@@ -120,18 +119,17 @@ class Run:
         self.lines: list[str] = []
         self._errors: list[str] = []
         drawn = dataclasses.asdict(job.disturbance) | {"chaos": self._chaos}
-        self.outcome: dict[str, Any] = {"seed": seed, **drawn, "failure": None}
+        self.outcome: dict[str, Any] = {"seed": seed, **drawn, "failure": None, "cpu_seconds": 0.0}
 
     def finish(self) -> None:
         """Runs the job to its end, and once more where its chief was asked to end."""
-        began, before = time.monotonic(), cpu_seconds()
+        began = time.monotonic()
         try:
             code = self._once(f"--chaos={self._chaos}", f"--chaos_seed={self._seed}")
             if code in (130, 143):  # the chief was asked to end: the same command goes on
                 code = self._once()
         finally:
             self.outcome["seconds"] = time.monotonic() - began
-            self.outcome["cpu_seconds"] = cpu_seconds() - before
         assert code == 0, f"exit code {code}: {self._last_error()}"
 
     def check(self) -> None:
@@ -168,6 +166,7 @@ class Run:
             if program:
                 self.lines += program.lines
                 self._errors += program.errors
+                self.outcome["cpu_seconds"] += program.cpu_seconds
         return code
 
     def _last_error(self) -> str:

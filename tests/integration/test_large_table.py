@@ -31,7 +31,7 @@ def test_a_table_that_exceeds_one_ps(tmp_path: pathlib.Path) -> None:
     ps = int(said[1])
 
     most: dict[str, int] = {}
-    with local_cluster(2, ps, flags) as program:
+    with local_cluster(2, ps, flags, loads=True) as program:
         program.see("serves at")
         servers = {name: x for name, x in program.tasks().items() if name.startswith("ps")}
         deadline = time.monotonic() + 2 * PATIENCE

@@ -29,7 +29,7 @@ def test_what_ten_recoveries_leave_behind_is_bounded(tmp_path: pathlib.Path) -> 
         assert program.finish() == 0, program.text
     own = ("--workers=2", "--ps=2", f"--max_restarts={RECOVERIES}", "--")
     job = (f"--train_data={tmp_path / 'data'}", f"--job_dir={tmp_path / 'job'}")
-    with Program(*own, *FLAGS, *job, module="cloud.local") as program:
+    with Program(*own, *FLAGS, *job, module="cloud.local", loads=True) as program:
         program.see("epoch 1 of 1000 trained")
         seen: list[dict[str, int]] = []
         servers = {name: task for name, task in program.tasks().items() if name != "ps 1"}

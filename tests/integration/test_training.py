@@ -54,7 +54,7 @@ class Done:
 def cluster_run_fixture(datasets: Datasets, tmp_path_factory: pytest.TempPathFactory) -> Done:
     job_dir = tmp_path_factory.mktemp("cluster") / "job"
     flags = trainer_flags(datasets.uneven, job_dir, eval_data=datasets.eval)
-    with local_cluster(2, 2, flags) as program:
+    with local_cluster(2, 2, flags, loads=True) as program:
         program.see(r"\[chief\] .*connected to 2 workers and 2 ps")
         tasks = program.tasks()
         assert program.finish() == 0, program.text

@@ -22,7 +22,7 @@ def measured_fixture(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]
     generate(get_config(), str(data), records=8192, shards=4, seed=0, signal_seed=0)
     own = ["--workers=1", "--ps=2", "--module=tests.integration.measure_wire"]
     tasks = [config, f"--train_data={data}", f"--job_dir={directory / 'job'}"]
-    with Program(*own, "--", *tasks, module="cloud.local") as program:
+    with Program(*own, "--", *tasks, module="cloud.local", loads=True) as program:
         assert program.finish() == 0, program.text
     [line] = [line for line in program.lines if '{"wire"' in line]
     found: dict[str, Any] = json.loads(re.sub(r"^\[chief\] ", "", line))

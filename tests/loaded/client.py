@@ -1,0 +1,163 @@
+"""Starts programs as forks of a loaded process."""
+
+import functools
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from typing import IO
+
+from tests.loaded import environment, started
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+class Fork:
+    """A running fork: what tests use of a `subprocess.Popen`.
+
+    Attributes:
+        pid: Process id, which is its session's too.
+        stdout: What it writes to stdout and stderr, where that is one stream.
+        returncode: As that of a `subprocess.Popen`.
+        cpu_seconds: What it and its children used, once it has ended.
+    """
+
+    def __init__(self, pid: int, told: IO[str], stdout: IO[bytes] | None = None) -> None:
+        self.pid, self._told, self.stdout = pid, told, stdout
+        self.returncode: int | None = None
+        self.cpu_seconds = 0.0
+        self._ended = threading.Event()
+        self._waiter = threading.Thread(target=self._wait, daemon=True)
+        self._waiter.start()
+
+    def poll(self) -> int | None:
+        """As `subprocess.Popen.poll` does."""
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """As `subprocess.Popen.wait` does."""
+        if not self._ended.wait(timeout):
+            raise subprocess.TimeoutExpired(f"fork {self.pid}", timeout or 0.0)
+        assert self.returncode is not None
+        return self.returncode
+
+    def terminate(self) -> None:
+        """As `subprocess.Popen.terminate` does."""
+        if self.returncode is None:
+            os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """As `subprocess.Popen.kill` does, with all of its session."""
+        if self.returncode is None:
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def _wait(self) -> None:
+        with self._told:
+            code, seconds = self._told.readline().split()
+        self.cpu_seconds = float(seconds)
+        self.returncode = int(code)
+        self._ended.set()
+
+
+def start(argv: Sequence[str], environ: Mapping[str, str]) -> Fork | None:
+    """Starts a program in the project's root directory, in a session of its own.
+
+    Args:
+        argv: The interpreter, `-m`, a module and its arguments.
+        environ: Its whole environment.
+
+    Returns:
+        None where only a process that loads everything itself would see the same.
+    """
+    if not _loaded().is_same(environ):
+        return None
+    reading, writing = os.pipe()
+    try:
+        fork = _loaded().order(argv, environ, writing, writing)
+    finally:
+        os.close(writing)
+    fork.stdout = os.fdopen(reading, "rb")
+    return fork
+
+
+def run(
+    module: str, *arguments: str, environ: Mapping[str, str] | None = None, timeout: float = 110.0
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program to its end, as `subprocess.run` does, in a fork where that is the same.
+
+    Args:
+        module: What `python -m` would run.
+        arguments: Its arguments.
+        environ: Its whole environment; that of this process if None.
+        timeout: Seconds it may take.
+
+    Raises:
+        subprocess.TimeoutExpired: It took longer, and is gone.
+    """
+    argv = [sys.executable, "-m", module, *arguments]
+    full = dict(os.environ if environ is None else environ) | {"PYTHONUNBUFFERED": "1"}
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        if not _loaded().is_same(full):
+            code = subprocess.run(
+                argv, cwd=ROOT, env=full, stdout=output, stderr=errors, timeout=timeout, check=False
+            ).returncode
+        else:
+            fork = _loaded().order(argv, full, output.fileno(), errors.fileno())
+            try:
+                code = fork.wait(timeout)
+            finally:
+                fork.kill()
+        output.seek(0)
+        errors.seek(0)
+        return subprocess.CompletedProcess(argv, code, output.read(), errors.read())
+
+
+class _Loaded:
+    """The loaded process, which ends with this one."""
+
+    def __init__(self) -> None:
+        directory = tempfile.TemporaryDirectory(prefix="tfps-started-")
+        self._directory = directory  # removed when this process ends
+        os.environ[started.VARIABLE] = directory.name  # for `started.environ_of` in this process
+        self._lock = threading.Lock()
+        self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        self._errors = pathlib.Path(directory.name, "errors")
+        with other, self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.loaded.server"],
+                cwd=ROOT,
+                env=self._environ,
+                stdin=other,
+                stdout=errors,
+                stderr=errors,
+                start_new_session=True,
+            )
+
+    def is_same(self, environ: Mapping[str, str]) -> bool:
+        return environment.is_same(environ, self._environ)
+
+    def order(
+        self, argv: Sequence[str], environ: Mapping[str, str], output: int, errors: int
+    ) -> Fork:
+        told, telling = os.pipe()
+        full = {**environ, started.VARIABLE: self._directory.name}
+        text = json.dumps({"argv": list(argv), "environ": full})
+        with self._lock:
+            socket.send_fds(self._socket, [text.encode()], [output, errors, telling])
+            os.close(telling)
+            said = os.fdopen(told)
+            pid = said.readline()
+        assert pid, f"the loaded process forks no more: {self._errors.read_text()}"
+        return Fork(int(pid), said)
+
+
+@functools.cache
+def _loaded() -> _Loaded:
+    return _Loaded()
