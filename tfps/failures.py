@@ -14,6 +14,13 @@ from tfps.storage.files import StorageError
 
 # What is matched here is TensorFlow's wording; docs/tensorflow_insides.md has a canary for each.
 _PS = re.compile(r"/job:ps/replica:0/task:(\d+)")
+# A ps that began again knows nothing of the variables that its process had before. Where a worker
+# has begun again too, TensorFlow has connected all tasks anew, and nothing else tells of the loss.
+_FORGOTTEN = re.compile(
+    r"Unable to find the relevant tensor remote_handle"
+    r".*?remote target /job:ps/replica:0/task:(\d+)",
+    re.DOTALL,
+)
 # Lines with which TensorFlow tells where in a graph an error arose, before it tells the error.
 _ACCOUNT = re.compile(
     r"Graph execution error|Detected at node|File \"|<stack traces|\d+ root error|\[\["
@@ -100,12 +107,13 @@ def _unreadable(error: tf.errors.OpError, doing: str, path: str, text: str) -> E
 
 def lost_ps_behind(error: tf.errors.OpError) -> LostPsError | None:
     """The loss of a ps that an error tells of, if it does."""
-    found = _PS.search(str(error))
-    if _STORAGE_GAVE_UP in str(error):
+    text = str(error)
+    if _STORAGE_GAVE_UP in text:
         return None
-    if found and isinstance(error, (tf.errors.UnavailableError, tf.errors.AbortedError)):
-        return lost_ps(f"ps {found.group(1)}")
-    return None
+    found = _FORGOTTEN.search(text)
+    if isinstance(error, (tf.errors.UnavailableError, tf.errors.AbortedError)):
+        found = found or _PS.search(text)
+    return lost_ps(f"ps {found.group(1)}") if found else None
 
 
 def lost_ps(names: str) -> LostPsError:

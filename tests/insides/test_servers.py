@@ -129,6 +129,23 @@ def test_text_of_a_lost_ps(seen: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+def test_text_of_a_ps_that_forgot() -> None:
+    """A closure that reads a variable of a ps, when ps and worker have begun again."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.insides.forgetting_program"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=200,
+        check=True,
+    )
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "kind": "InvalidArgumentError",
+        "lost": "ps 0 was lost, and with it its share of the parameters",
+    }
+
+
+@pytest.mark.slow
 def test_text_of_a_lost_replica() -> None:
     """A collective whose peer was killed; SIGTERM is not this process's own once they have met."""
     with Ports(2) as ports:
