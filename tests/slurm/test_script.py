@@ -118,9 +118,16 @@ def test_nothing_that_is_given_is_run_by_the_script(tmp_path):
         environment={"A": HOSTILE},
     )
     rendered = script(spec, Allocation(1, HOSTILE, HOSTILE, HOSTILE, python=HOSTILE))
-    # Commands that say what they were given stand in for Slurm's and for the interpreter.
-    for name in ("scontrol", "srun", HOSTILE.replace("/", "")):
-        (tmp_path / name).write_text('#!/bin/bash\necho "$0 $*" >> "$LOG"\n')
+    # Commands that say what they were given stand in for Slurm's and for the interpreter. The chief
+    # ends when all four jobs have: the script ends with it, and the others by that.
+    say = '#!/bin/bash\necho "$0 $*" >> "$LOG"\n'
+    wait = 'until [ "$(grep -c "/srun " "$LOG")" = 4 ]; do sleep 0.01; done'
+    for name, more in (
+        ("scontrol", ""),
+        ("srun", f'case "$*" in *" run chief "*) {wait};; esac\n'),
+        (HOSTILE.replace("/", ""), ""),
+    ):
+        (tmp_path / name).write_text(say + more)
         (tmp_path / name).chmod(0o755)
     path, log = f"{tmp_path}:{os.environ['PATH']}", tmp_path / "log"
     environ = {"PATH": path, "LOG": str(log), "SLURM_JOB_NODELIST": "n1", "SLURM_JOB_ID": "1"}
