@@ -5,24 +5,20 @@ seconds spends most of its time on making graphs.
 """
 
 import dataclasses
-import functools
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from configs.census import Census
+from tests import turns
 from tests.visits import late_zero
-from tfps.closures import Closures
 from tfps.data.converters import integer
 from tfps.data.rows import Field, RowFormat
 from tfps.experiment import Data, Experiment, Train
 from tfps.feature import Feature
 
-# In each turn of a closure's loop, and one at a time for the rest. Ten are what it costs to make
-# the graphs of a small job; test_modes.py has them.
-_STEPS_A_TURN = 2
-Closures.__init__ = functools.partialmethod(Closures.__init__, unroll=_STEPS_A_TURN)  # type: ignore
+turns.shorten(2)
 
 _COUNT = "visits"
 _NUMBERS = ("age", "education_num", "hours_per_week", "capital_gain", "capital_loss")

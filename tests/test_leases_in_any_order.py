@@ -142,10 +142,8 @@ class Leases:
 
     def __init__(self, drawn, places, chief=Coordinator):
         self.places, self._chief_kind = places, chief
-        self.lag, self.bad = (
-            drawn.choice([1, 2]),
-            set(drawn.sample(BAD, drawn.choice([0, 0, 1, 2]))),
-        )
+        self.lag = drawn.choice([1, 2])
+        self.bad = set(drawn.sample(BAD, drawn.choice([0, 0, 1, 2])))
         self.trained = np.zeros([EPOCHS + 1, sum(SIZES)], np.int64)
         self._connect(QueueState())
         self._save()
@@ -190,15 +188,13 @@ class Leases:
         self.chief._schedule(leases)
 
     def take(self, drawn):
-        future, args = self.executor.waiting.pop(0)
-        self.sent.append(args)
-        self.running.append(Attempt(self, future, args, drawn.randrange(WORKERS)))
+        self._begin(drawn.randrange(WORKERS))
 
     def work(self, drawn):
         self._act(drawn.choice(self.running), drawn.randint(1, 4))
 
-    def answer(self, drawn=None):
-        self._finish(self.returned.pop(0))
+    def answer(self, drawn):
+        self._answer()
 
     def lose_result(self, drawn):
         """A worker dies with what came of its closure."""
@@ -224,17 +220,20 @@ class Leases:
         if ghost.result is not None or drawn.random() < 0.1:
             self.ghosts.remove(ghost)
 
-    def pause(self, drawn=None):
+    def pause(self, drawn):
+        self._pause()
+
+    def _pause(self):
         """Lets what is in flight finish, and saves."""
         for _ in range(MOST_ROUNDS):
             if not self.chief._in_flight:
                 break
             while self.executor.waiting and len(self.running) < WORKERS:
-                self.take(random.Random(0))
+                self._begin(worker=len(self.running))
             for attempt in list(self.running):
                 self._act(attempt, 1)
             while self.returned:
-                self.answer()
+                self._answer()
         else:
             raise AssertionError("the leases in flight come to no end")
         self.chief._schedule([])
@@ -263,7 +262,7 @@ class Leases:
             self.chief._schedule(
                 [lease for _ in self.chief._free_slots[:] if (lease := self.queue.take(5))]
             )
-            self.pause()
+            self._pause()
         bad = [FIRST[f"s{shard}"] + number for shard, number in self.bad]
         good = np.delete(self.trained[:EPOCHS], bad, axis=1)
         assert (self.queue.trained, self.queue.bad) == (good.size, EPOCHS * len(bad))
@@ -279,7 +278,13 @@ class Leases:
             self.running.remove(attempt)
             self.returned.append(attempt)
 
-    def _finish(self, attempt):
+    def _begin(self, worker):
+        future, args = self.executor.waiting.pop(0)
+        self.sent.append(args)
+        self.running.append(Attempt(self, future, args, worker))
+
+    def _answer(self):
+        attempt = self.returned.pop(0)
         attempt.future.set_result(attempt.result)
         self.chief._finish(attempt.future, self.queue)
 

@@ -12,24 +12,26 @@ the newest checkpoint that was there.
 import argparse
 import collections
 import concurrent.futures
+import contextlib
 import dataclasses
 import json
 import pathlib
-import queue
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 
 from tests import visits
 from tests.faults import shim
-from tests.faults.zygote import Zygote
+from tests.loaded.client import Loaded
 from tfps.checkpoint import checkpoint_reader, commit_marker
 from tfps.checkpoint.damage import Damage
 
 RECORDS, EPOCHS = 60, 3
 LASTING = ("EIO", "ENOSPC", "EROFS")  # also tried from one call to the run's end
 PATIENCE_SECONDS = 1.0
+MOST_SECONDS = 240.0  # that a run may take
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,11 +86,8 @@ class Exploration:
         self._directory = directory
         self._data, self.template = directory / "data", directory / "template"
         visits.write(self._data, visits.Visits(records=RECORDS), [RECORDS // 2] * 2)
-        library = shim.compile_shim(directory)
-        self._zygotes: queue.Queue[Zygote] = queue.Queue()
+        self._loaded = Loaded({"LD_PRELOAD": str(shim.compile_shim(directory))})
         self.pool = concurrent.futures.ThreadPoolExecutor(jobs)
-        for number in range(jobs):
-            self._zygotes.put(Zygote(library, directory / f"zygote-{number}.log", {}))
         code, said = self._run(self.template, EPOCHS - 1)
         assert code == 0, said
         self._before = committed(self.template)
@@ -181,31 +180,31 @@ class Exploration:
             "train.checkpoint_seconds": 0.001,
             "train.keep_checkpoints": 2,
         }
-        zygote = self._zygotes.get()
-        try:
-            code = zygote.run(
-                [f"--{name}={value}" for name, value in flags.items()]
-                + [f"--set={name}={value}" for name, value in settings.items()],
-                out,
-                roots=[str(job_dir), str(self._data)],
-                fault=fault,
-                first=first,
-                last=last,
-                told=told,
-                record=record,
-                patience=PATIENCE_SECONDS,
-            )
-        finally:
-            self._zygotes.put(zygote)
-        return code, out.read_text(errors="replace")
+        order = {
+            "roots": [str(job_dir), str(self._data)],
+            "fault": fault,
+            "first": first,
+            "last": last,
+            "told": told,
+            "record": record,
+            "patience": PATIENCE_SECONDS,
+        }
+        arguments = [json.dumps(order)]
+        arguments += [f"--{name}={value}" for name, value in flags.items()]
+        arguments += [f"--set={name}={value}" for name, value in settings.items()]
+        with out.open("wb") as said:
+            fork = self._loaded.start("tests.faults.misbehaving", arguments, said.fileno())
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                fork.wait(MOST_SECONDS)
+            fork.kill()
+        return fork.wait(), out.read_text(errors="replace")
 
     def __enter__(self) -> "Exploration":
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.pool.shutdown(cancel_futures=True)
-        while not self._zygotes.empty():
-            self._zygotes.get().__exit__()
+        self._loaded.end()
 
 
 def committed(job_dir: pathlib.Path) -> list[str]:

@@ -43,7 +43,11 @@ def main() -> dict[str, str]:
     """What a closure says that reads a variable of a ps which began again."""
     with Ports(3) as ports:
         at = [f"127.0.0.1:{port}" for port in ports.numbers]
-    cluster = {"worker": at[:1], "ps": at[1:2], "chief": at[2:]}
+        return outcome({"worker": at[:1], "ps": at[1:2], "chief": at[2:]})
+
+
+def outcome(cluster: dict[str, list[str]]) -> dict[str, str]:
+    """Reads before and after both have begun again."""
     with serving(cluster, "worker"), serving(cluster, "ps"):
         resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec(cluster), task_type="chief", task_id=0, rpc_layer="grpc"

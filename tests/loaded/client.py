@@ -121,17 +121,25 @@ def run(
         return subprocess.CompletedProcess(argv, code, output.read(), errors.read())
 
 
-class _Loaded:
-    """The loaded process, which ends with this one."""
+class Loaded:
+    """A loaded process, which ends with this one.
 
-    def __init__(self) -> None:
-        directory = tempfile.TemporaryDirectory(prefix="tfps-started-")
-        self._directory = directory  # removed when this process ends
-        os.environ[started.VARIABLE] = directory.name  # for `started.environ_of` in this process
+    Attributes:
+        directory: In which its forks say what they are.
+    """
+
+    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
+        """Starts it.
+
+        Args:
+            environ: Variables beside those of this process, with which it loads.
+        """
+        self._removed = tempfile.TemporaryDirectory(prefix="tfps-started-")
+        self.directory = self._removed.name
         self._lock = threading.Lock()
         self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        self._errors = pathlib.Path(directory.name, "errors")
+        self._environ = {**os.environ, "PYTHONUNBUFFERED": "1", **(environ or {})}
+        self._errors = pathlib.Path(self.directory, "errors")
         with other, self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.loaded.server"],
@@ -144,13 +152,33 @@ class _Loaded:
             )
 
     def is_same(self, environ: Mapping[str, str]) -> bool:
+        """Whether a program with this whole environment would see the same in a fork."""
         return environment.is_same(environ, self._environ)
+
+    def start(self, module: str, arguments: Sequence[str], output: int) -> Fork:
+        """Starts a program in the environment in which everything was loaded.
+
+        Args:
+            module: What `python -m` would run.
+            arguments: Its arguments.
+            output: Open file for its stdout and stderr.
+        """
+        argv = [sys.executable, "-m", module, *arguments]
+        return self.order(argv, self._environ, output, output)
 
     def order(
         self, argv: Sequence[str], environ: Mapping[str, str], output: int, errors: int
     ) -> Fork:
+        """Starts a program.
+
+        Args:
+            argv: The interpreter, `-m`, a module and its arguments.
+            environ: Its whole environment.
+            output: Open file for its stdout.
+            errors: Open file for its stderr.
+        """
         told, telling = os.pipe()
-        full = {**environ, started.VARIABLE: self._directory.name}
+        full = {**environ, started.VARIABLE: self.directory}
         text = json.dumps({"argv": list(argv), "environ": full})
         with self._lock:
             socket.send_fds(self._socket, [text.encode()], [output, errors, telling])
@@ -160,12 +188,20 @@ class _Loaded:
         assert pid, f"the loaded process forks no more: {self._errors.read_text()}"
         return Fork(int(pid), said)
 
+    def end(self) -> None:
+        """Ends it, and its forks with it."""
+        self._socket.close()
+        self._process.wait(30)
+        self._removed.cleanup()
+
 
 @functools.cache
-def _only(process: int) -> _Loaded:
-    return _Loaded()
+def _only() -> Loaded:
+    loaded = Loaded()
+    os.environ[started.VARIABLE] = loaded.directory  # for `started.environ_of` in this process
+    return loaded
 
 
-def _loaded() -> _Loaded:
+def _loaded() -> Loaded:
     with _making:
-        return _only(os.getpid())
+        return _only()

@@ -26,17 +26,18 @@ def begin_here() -> None:
     _loaded.update(os.environ)
 
 
-def run(argv: Sequence[str], environ: Mapping[str, str], files: Sequence[int]) -> NoReturn:
+def run(argv: Sequence[str], environ: Mapping[str, str], output: int, errors: int) -> NoReturn:
     """Becomes the process of a command, to be called in the fork, and ends it.
 
     Args:
         argv: The interpreter, `-m`, a module and its arguments.
         environ: Its whole environment.
-        files: Its stdin, stdout and stderr; every other open file is closed.
+        output: Open file for its stdout.
+        errors: Open file for its stderr; every other is closed.
     """
     code = 1
     try:
-        _take(files)
+        _take(os.open(os.devnull, os.O_RDONLY), output, errors)
         os.environ.clear()
         os.environ.update(environment.DEFAULTS | dict(environ))
         signal.set_wakeup_fd(-1)
@@ -58,7 +59,7 @@ def run(argv: Sequence[str], environ: Mapping[str, str], files: Sequence[int]) -
         _end(code)
 
 
-def _take(files: Sequence[int]) -> None:
+def _take(*files: int) -> None:
     """Makes three open files stdin, stdout and stderr."""
     kept = [os.dup(file) for file in files]  # one of them may be another's number
     for number, file in enumerate(kept):
@@ -114,8 +115,7 @@ class _Fork:
         try:
             os.setsid()
             options["preexec_fn"]()
-            nothing = os.open(os.devnull, os.O_RDONLY)
         except BaseException:
             traceback.print_exc()
             os._exit(1)
-        run(argv, options["env"], (nothing, writing, writing))
+        run(argv, options["env"], writing, writing)

@@ -65,8 +65,7 @@ class Server:
         os.setsid()
         self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         os.write(told, f"{os.getpid()}\n".encode())
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        forked.run(order["argv"], order["environ"], (nothing, output, errors))
+        forked.run(order["argv"], order["environ"], output, errors)
 
     def _tell_end(self, file: int, pid: int, told: int) -> None:
         _, status, used = os.wait4(pid, 0)
