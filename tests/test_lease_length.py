@@ -64,6 +64,33 @@ def test_workers_that_take_what_they_are_given_end_together():
     assert max(free) - min(free) <= 1.0
 
 
+def rounds_of(chunks, members, length):
+    """Rounds that an epoch of chunks takes, of which no lease has parts of two.
+
+    Every member makes a step in each round, and takes the next lease when it is done with the last.
+    """
+    todo, doing, rounds = list(chunks), [0] * members, 0
+    while todo or any(doing):
+        for member in range(members):
+            if todo and not doing[member]:
+                doing[member] = min(todo[0], length.in_rounds(sum(todo) + sum(doing), members))
+                todo[0] -= doing[member]
+                todo = todo[not todo[0] :]
+        doing = [max(0, steps - 1) for steps in doing]
+        rounds += 1
+    return rounds
+
+
+@pytest.mark.parametrize(
+    ("chunks", "members"), [([128] * 8, 4), ([200] * 5, 4), ([128, 3, 90, 257, 1, 61], 4), ([7], 8)]
+)
+@pytest.mark.parametrize("step_seconds", [0.001, 0.1])
+def test_members_of_rounds_end_with_the_same_one(chunks, members, step_seconds):
+    length = LeaseLength()
+    length.measured(100, 100 * step_seconds)
+    assert rounds_of(chunks, members, length) == -(-sum(chunks) // members)
+
+
 def test_before_a_pause_leases_get_shorter_but_not_too_short():
     length = LeaseLength(target_seconds=5.0, least_seconds=1.0)
     length.measured(100, 1.0)

@@ -116,7 +116,7 @@ class Coordinator:
             while (
                 len(leases) < len(self._free_slots)
                 and not (has_begun and pause())
-                and (lease := queue.take(self._steps_of_next(queue, due)))
+                and (lease := queue.take(self._steps_of_next(queue, leases, due)))
             ):
                 leases.append(lease)
                 has_begun = True
@@ -172,9 +172,18 @@ class Coordinator:
         ordered = [results[index] for index in range(len(shards))]
         return Evaluated.of(ordered, sum(count for _, count in shards))
 
-    def _steps_of_next(self, queue: LeaseQueue, due: float) -> int:
-        left, seconds = -(-queue.left // self._batch_size), due - time.monotonic()
-        return self.lease_length.within(left, len(self._executor.workers), seconds)
+    def _steps_of_next(self, queue: LeaseQueue, taken: Sequence[Lease], due: float) -> int:
+        workers, seconds = len(self._executor.workers), due - time.monotonic()
+        left = self._batches(queue.left)
+        if not self._members:
+            return self.lease_length.within(left, workers, seconds)
+        left += sum(self._batches(lease.records) for lease in taken)
+        for slot, lease in self._in_flight.values():
+            left += max(0, self._batches(lease.records) - self._rows[slot].steps)
+        return self.lease_length.in_rounds(left, workers, seconds)
+
+    def _batches(self, records: int) -> int:
+        return -(-records // self._batch_size)
 
     def _schedule(self, leases: Sequence[Lease]) -> None:
         given = [(self._free_slots.pop(), lease) for lease in leases]

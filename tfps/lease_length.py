@@ -49,12 +49,25 @@ class LeaseLength:
                 waits for the other: with at most a quarter of what is left each, they get shorter
                 as the pause comes nearer, and it waits for two halves of the least length.
         """
-        before_pause = min(self._target_seconds, max(self._least_seconds / 2, seconds / 4))
-        steps = self._within(before_pause, _FIRST_STEPS)
+        steps = self._before_pause(seconds)
         if workers == 1:
             return steps
         share = left // (2 * workers)
         return min(steps, max(share, self._within(self._least_seconds, 1)))
+
+    def in_rounds(self, left: int, members: int, seconds: float = math.inf) -> int:
+        """Steps of the next lease, where workers make their steps together.
+
+        All are as fast as the slowest, so that what each one should get is known: an equal part of
+        what is left, those who still train counted in. Then no round is left to some of them, which
+        takes as long as one of all, and whose mean is of fewer records.
+
+        Args:
+            left: Steps of the epoch that are not trained, be they in a lease or in none yet.
+            members: Number of workers.
+            seconds: Until the pause that is to come next.
+        """
+        return min(self._before_pause(seconds), max(1, -(-left // members)))
 
     def measured(self, steps: int, seconds: float) -> None:
         """Notes how long so many steps of one closure took."""
@@ -62,6 +75,11 @@ class LeaseLength:
             return
         newest, last = seconds / steps, self._step_seconds
         self._step_seconds = newest if last is None else last + _WEIGHT * (newest - last)
+
+    def _before_pause(self, seconds: float) -> int:
+        """Steps of a lease after which a pause in so many seconds does not come much too late."""
+        most = min(self._target_seconds, max(self._least_seconds / 2, seconds / 4))
+        return self._within(most, _FIRST_STEPS)
 
     def _within(self, seconds: float, unmeasured: int) -> int:
         if self._step_seconds is None:
