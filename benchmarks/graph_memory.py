@@ -30,6 +30,7 @@ from tfps.data.manifest import Manifest
 from tfps.data.record_source import RecordSource
 from tfps.model import StatelessModel
 from tfps.step import Step
+from tfps.store.lease_progress import LeaseProgress
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.rules import Rules
 from trainer.generate import generate
@@ -115,10 +116,11 @@ def figures(data: Manifest, spec: Spec, servers: list[int]) -> dict[str, float]:
     model = StatelessModel(experiment.task, 0)
     devices = [f"/job:ps/replica:0/task:{part}/device:CPU:0" for part in range(ps)]
     rules = Rules.of(experiment.task, model)
-    store = ParameterStore(model, rules, devices, 0, slots=workers)
+    store = ParameterStore(model, rules, devices, 0)
+    progress = LeaseProgress(workers, devices[0])
     step = Step(experiment.task, model, store)
     closures = Closures(
-        experiment, step, store.progress, model.prediction_names, lambda: tf.constant(0, tf.int64)
+        experiment, step, progress, model.prediction_names, lambda: tf.constant(0, tf.int64)
     )
     before, cpu = [held(pid) for pid in servers], time.process_time()
     function = closures.train.get_concrete_function()

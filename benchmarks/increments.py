@@ -37,7 +37,7 @@ def main() -> int:
     """Measures and prints; returns the exit code."""
     flags = parse()
     model = StatelessModel(_TASK, seed=0)
-    store = ParameterStore(model, Rules.of(_TASK, model), _DEVICES, seed=0, slots=1)
+    store = ParameterStore(model, Rules.of(_TASK, model), _DEVICES, seed=0)
     flags.directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="tfps-benchmark-", dir=flags.directory) as name:
         for run in range(flags.runs):

@@ -18,6 +18,7 @@ from tfps.executor import LocalExecutor
 from tfps.model import StatelessModel
 from tfps.step import Step
 from tfps.store.group_layout import GroupLayout
+from tfps.store.lease_progress import LeaseProgress
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.rules import Rules, rule_for
 from tfps.store.table_group import TableGroup
@@ -105,11 +106,11 @@ def _graph_of(parts: int) -> tuple[float, int, int]:
     experiment = dataclasses.replace(experiment, task=task)
     model = StatelessModel(task, 0)
     began = time.process_time()
-    store = ParameterStore(model, Rules.of(task, model), ["/device:CPU:0"] * parts, 0, 4)
+    store = ParameterStore(model, Rules.of(task, model), ["/device:CPU:0"] * parts, 0)
     closures = Closures(
         experiment,
         Step(task, model, store),
-        store.progress,
+        LeaseProgress(4, "/device:CPU:0"),
         model.prediction_names,
         LocalExecutor().worker_index,
     )

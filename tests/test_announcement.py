@@ -10,13 +10,13 @@ CLUSTER = Cluster(("h:1",), ("h:2", "h:3"), ("h:4",), "worker", 1)
 
 
 def test_what_is_written_is_read(tmp_path):
-    own = Announcement.own(CLUSTER, (1 << 64) - 1)
+    own = Announcement.own(CLUSTER.tasks(), (1 << 64) - 1)
     own.write(str(tmp_path / "job"), "worker 1")
     assert Announcement.read(str(tmp_path / "job"), "worker 1") == own
     assert own.tensorflow == tf.__version__
     assert own.tfps == tfps.__version__
     assert own.tasks == {"chief": 1, "worker": 2, "ps": 1}
-    later = Announcement.own(CLUSTER, 5)
+    later = Announcement.own(CLUSTER.tasks(), 5)
     later.write(str(tmp_path / "job"), "worker 1")
     assert Announcement.read(str(tmp_path / "job"), "worker 1") == later
     assert [path.name for path in (tmp_path / "job" / "tasks").iterdir()] == ["worker-1.json"]
@@ -33,6 +33,6 @@ def test_what_cannot_be_read_is_none(tmp_path):
 
 def test_a_job_dir_that_cannot_be_written_is_warned_of(tmp_path, caplog):
     (tmp_path / "file").write_text("")
-    Announcement.own(CLUSTER, 1).write(str(tmp_path / "file"), "worker 1")
+    Announcement.own(CLUSTER.tasks(), 1).write(str(tmp_path / "file"), "worker 1")
     [message] = caplog.messages
     assert f"{tmp_path}/file/tasks cannot be made" in message

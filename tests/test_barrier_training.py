@@ -58,7 +58,7 @@ def barrier_of(trainer):
 
         def begin(member, first=0, count=800, number=0):
             source, _ = trainer.shards()[member]
-            place = trainer.store.progress.place(member, number)
+            place = trainer.progress.place(member, number)
             lease = tf.constant([first, count, SEED, place], tf.int64)
             return threads.submit(trainer.closures.train, source.tensors(), lease)
 
@@ -131,7 +131,7 @@ def test_uneven_leases_and_batches_are_means_over_all_records(tmp_path):
         trainer.barrier.expect([0, 1])
         whole, short = begin(0, count=22), begin(1, count=BATCH)
         assert steps_of(short) == (1, 1)
-        trainer.store.progress.clear(1)
+        trainer.progress.clear(1)
         last = begin(1, first=2 * BATCH, count=5)  # a lease after the other, in the same place
         assert steps_of(last) == (1, 1)
         trainer.barrier.leave([1])
@@ -165,7 +165,7 @@ def test_a_closure_that_is_begun_again_trains_no_batch_twice(manifest):
         first = begin(0, count=3 * BATCH)
         wait_until(lambda: trainer.barrier.status().standings[0] == Standing.ARRIVED)
         second = begin(0, count=3 * BATCH)  # what the first has contributed does not count
-        wait_until(lambda: trainer.store.progress.read()[0].attempts == 2)
+        wait_until(lambda: trainer.progress.read()[0].attempts == 2)
         assert steps_of(begin(1, count=3 * BATCH)) == (1, 3)
         assert steps_of(second) == (2, 3)
         assert steps_of(first) == (0, -1)  # it is told that the second holds the lease, and ends
@@ -179,7 +179,7 @@ def test_a_closure_of_a_lease_that_is_over_takes_nobodys_place(manifest, mode):
     trainer = Trainer(manifest, Plain(), batch_size=BATCH, members=2, mode=mode)
     with barrier_of(trainer) as begin:
         trainer.barrier.expect([0, 1])
-        trainer.store.progress.clear(0, lease=7)
+        trainer.progress.clear(0, lease=7)
         own = begin(0, first=3 * BATCH, count=10 * BATCH, number=7)
         wait_until(lambda: trainer.barrier.status().standings[0] == Standing.ARRIVED)
         before = trainer.barrier.status()
@@ -188,7 +188,7 @@ def test_a_closure_of_a_lease_that_is_over_takes_nobodys_place(manifest, mode):
         assert steps_of(begin(1, count=10 * BATCH)) == (1, 10)
         assert steps_of(own) == (1, 10)
         trainer.barrier.leave([0, 1])
-        trainer.store.progress.clear(0, lease=8)
+        trainer.progress.clear(0, lease=8)
         assert steps_of(begin(0, count=3 * BATCH, number=7)) == (0, -1)
         assert trainer.barrier.status().standings == [Standing.AWAY] * 2  # for whom nobody waits
 
@@ -260,7 +260,7 @@ def test_nobody_is_further_ahead_of_the_slowest_than_allowed(manifest):
         slow = begin(1, count=10 * BATCH)
         assert steps_of(slow) == steps_of(fast) == (1, 10)
         trainer.barrier.leave([1])
-        trainer.store.progress.clear(0)
+        trainer.progress.clear(0)
         assert steps_of(begin(0, first=10 * BATCH, count=10 * BATCH)) == (1, 10)
     assert trainer.steps() == 30
     assert trainer.barrier.status().dropped == 0
@@ -275,7 +275,7 @@ def test_a_lost_member_is_not_waited_for_and_joins_where_the_slowest_is(manifest
         wait_until(lambda: Standing.ARRIVED in trainer.barrier.status().standings)
         trainer.barrier.leave([1])
         assert steps_of(other) == (1, 20)
-        trainer.store.progress.clear(0)
+        trainer.progress.clear(0)
         late = begin(1, count=5 * BATCH)  # has not to make up for the twenty
         assert steps_of(begin(0, first=20 * BATCH, count=5 * BATCH)) == (1, 5)
         assert steps_of(late) == (1, 5)

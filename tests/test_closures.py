@@ -46,7 +46,7 @@ def test_a_lease_begun_again_goes_on_after_its_last_recorded_batch(manifest):
 
     parts = Trainer(manifest, batch_size=32)
     train(parts, count=96)
-    progress = parts.store.progress.read()[0]
+    progress = parts.progress.read()[0]
     assert (progress.worker, progress.steps) == (0, 3)
     attempts, steps, _, _ = train(parts)
     assert (attempts, steps) == (2, 7)
@@ -83,7 +83,7 @@ def test_a_shard_in_several_leases_is_trained_the_same_as_in_one(manifest, shuff
         _, steps, loss, _ = train(parts, slot, first=first, count=count)
         assert steps == count // 16
         loss_sum_of_parts += loss
-    parts.store.progress.clear(0)
+    parts.progress.clear(0)
     _, steps, loss, _ = train(parts, first=144)
     assert steps == 4
     assert loss_sum_of_parts + loss == pytest.approx(loss_sum, rel=1e-6)
@@ -151,8 +151,8 @@ def test_a_finished_lease_begun_again_trains_nothing(manifest):
 def test_a_cleared_slot_forgets(manifest):
     trainer = Trainer(manifest)
     train(trainer)
-    trainer.store.progress.clear(0)
-    assert trainer.store.progress.read()[0].attempts == 0
+    trainer.progress.clear(0)
+    assert trainer.progress.read()[0].attempts == 0
 
 
 @dataclasses.dataclass(frozen=True)

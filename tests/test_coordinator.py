@@ -150,7 +150,7 @@ def test_a_lost_worker_and_a_stall_are_told_with_the_leases_held(tmp_path, caplo
     watch.start()
 
     def lose_worker(progress):
-        if trainer.store.progress.read()[0].worker == 0:
+        if trainer.progress.read()[0].worker == 0:
             lost.set()
 
     with pytest.raises(RunError, match=r"no batch was trained for [12] s") as stalled:
@@ -167,7 +167,7 @@ class Sent:
 
     def __init__(self, trainer):
         self.closures, executor = [], trainer.coordinator._executor
-        self._slots, schedule = len(trainer.store.progress.read()), executor.schedule
+        self._slots, schedule = len(trainer.progress.read()), executor.schedule
 
         def note(closure, args):
             self.closures.append((self._slot(args), args))
@@ -208,9 +208,9 @@ def test_a_lease_that_a_late_closure_takes_is_sent_again(tmp_path):
     """The closure is lost with its worker as soon as it has begun."""
 
     def begin_late(trainer, sent):
-        for slot, row in enumerate(trainer.store.progress.read()):
+        for slot, row in enumerate(trainer.progress.read()):
             if 1 <= row.steps < 8:
-                progress, place = trainer.store.progress, sent.of(slot)[-1][1][3]
+                progress, place = trainer.progress, sent.of(slot)[-1][1][3]
                 tf.function(progress.begin, autograph=False)(place, tf.constant(0, tf.int64))
                 return True
         return False
@@ -234,7 +234,7 @@ def test_a_closure_that_begins_when_its_slot_has_another_lease_trains_nothing(tm
     results = []
 
     def begin_late(trainer, sent):
-        for slot, row in enumerate(trainer.store.progress.read()):
+        for slot, row in enumerate(trainer.progress.read()):
             if len(sent.of(slot)) > 1 and 1 <= row.steps < 8:
                 results.append(trainer.closures.train(*sent.of(slot)[0]).numpy())
                 return True

@@ -136,7 +136,7 @@ class Run:
         self.task = task
         self.model = StatelessModel(task, 0, **options)
         rules = Rules.of(task, self.model)
-        self.store = ParameterStore(self.model, rules, ["/device:CPU:0"] * parts, 0, slots=1)
+        self.store = ParameterStore(self.model, rules, ["/device:CPU:0"] * parts, 0)
         step = Step(task, self.model, self.store)
         signature = [tf.TensorSpec([None], tf.string)]
 

@@ -28,7 +28,7 @@ def test_a_ps_that_knows_its_variables_no_more_is_a_lost_ps():
         "/job:{}/device:CPU:0 while calling /tensorflow.eager.EagerService/RunComponentFunction:"
     )
     ps = error(tf.errors.InvalidArgumentError, said.format("ps/replica:0/task:1"))
-    found = failures.explain(ps, "training epoch 1", PATH, list)
+    found = failures.explain(ps, "training epoch 1", PATH)
     assert isinstance(found, LostPsError)
     assert "ps 1 was lost" in str(found)
     worker = error(tf.errors.InvalidArgumentError, said.format("worker/replica:0/task:1"))
@@ -43,6 +43,6 @@ def test_a_ps_that_knows_its_variables_no_more_is_a_lost_ps():
     ],
 )
 def test_what_a_worker_could_not_read(kind, message, theirs, told):
-    found = failures.explain(error(kind, message), "training epoch 1", PATH, list)
+    found = failures.explain(error(kind, message), "training epoch 1", PATH)
     assert isinstance(found, theirs)
     assert told in str(found)

@@ -30,7 +30,7 @@ def train(trainer):
     """Trains the shard in one lease; returns what is recorded of it."""
     [(source, count)] = trainer.shards()
     trainer.closures.train(source.tensors(), tf.constant([0, count, 3, 0], tf.int64))
-    return trainer.store.progress.read()[0]
+    return trainer.progress.read()[0]
 
 
 def held(trainer):

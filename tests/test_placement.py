@@ -168,7 +168,7 @@ def test_the_estimate_of_the_graph_is_near_a_traced_one(tmp_path):
         closures = Closures(
             trainer.experiment,
             trainer.step,
-            trainer.store.progress,
+            trainer.progress,
             trainer.model.prediction_names,
             LocalExecutor().worker_index,
         )

@@ -63,7 +63,9 @@ def test_records_without_labels(model, tmp_path):
 
 def test_a_dataset(model, tmp_path):
     records = drawn(7)
-    with dataset_writer.DatasetWriter(str(tmp_path / "data"), "towns", 3, TownsTask()) as writer:
+    with dataset_writer.DatasetWriter(
+        str(tmp_path / "data"), "towns", 3, TownsTask().schema()
+    ) as writer:
         for index, record in enumerate(records):
             writer.write(index // 4, examples.encode(record, FEATURES, [LABEL]))
         writer.finish()

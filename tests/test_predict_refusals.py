@@ -125,7 +125,9 @@ def test_a_dataset_of_another_schema(model, tmp_path):
         def features(self):
             return (Feature("age", "float32"), Feature("ids", "int64", (3,), 10))
 
-    with dataset_writer.DatasetWriter(str(tmp_path / "data"), "other", 1, Other()) as writer:
+    with dataset_writer.DatasetWriter(
+        str(tmp_path / "data"), "other", 1, Other().schema()
+    ) as writer:
         writer.finish()
     message = r"'ids' has shape \[3\], not \[2\]; 'town' is missing\."
     refused(model, tmp_path / "data", tmp_path, message)

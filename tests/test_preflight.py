@@ -49,7 +49,7 @@ def test_the_table_says_of_every_task_whether_it_can_take_part(
     with Peer(peers.stay_silent) as silent:
         refusing = peers.refusing_address()
         cluster = Cluster(("127.0.0.1:1",), (silent.address, refusing), (ps,))
-        own = Announcement.own(cluster, ServerIdentity.ask(ps, 20).incarnation)
+        own = Announcement.own(cluster.tasks(), ServerIdentity.ask(ps, 20).incarnation)
         own.write(str(tmp_path), "ps 0")
         assert not preflight.show_tasks(inputs_for(data, tmp_path, cluster), 0.0)
     table = [re.split(r"  +", line) for line in capsys.readouterr().out.splitlines()]

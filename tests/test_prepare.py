@@ -43,7 +43,7 @@ def test_rows_are_dealt_to_the_shards_in_turn(tmp_path: Path) -> None:
     dataset = prepare(smoke.get_config, inputs, str(tmp_path / "out"), shards=3)
     assert [records(dataset, shard) for shard in range(3)] == [[0, 3, 6], [1, 4], [2, 5]]
     assert dataset == manifest.read(str(tmp_path / "out"))
-    schema.check(dataset, SMOKE.task, "--train_data")
+    schema.check(dataset, SMOKE.task.schema(), "--train_data")
     assert dataset.shards[0].file == "smoke-00000-of-00003.tfrecord"
 
 

@@ -41,9 +41,7 @@ def _compare():
     stores, steps = [], []
     for devices in ([""], names):
         model = StatelessModel(task, 0)
-        stores.append(
-            ParameterStore(model, Rules.of(task, model), ["/device:CPU:0"] * 2, 0, slots=1)
-        )
+        stores.append(ParameterStore(model, Rules.of(task, model), ["/device:CPU:0"] * 2, 0))
         step = Step(task, model, stores[-1], devices=devices)
         steps.append(
             tf.function(

@@ -33,7 +33,7 @@ def announce(address, tmp_path):
     cluster = Cluster(("h:1",), ("h:2", "h:3"), ("h:4",), "worker", 1)
 
     def announce(**fields):
-        own = Announcement.own(cluster, incarnation)
+        own = Announcement.own(cluster.tasks(), incarnation)
         dataclasses.replace(own, **fields).write(str(tmp_path), "worker 1")
         return incarnation
 

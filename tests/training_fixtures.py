@@ -19,6 +19,7 @@ from tfps.mode import BOUNDED, LOCAL_SGD
 from tfps.model import StatelessModel
 from tfps.step import Step
 from tfps.store.clocks import Clocks
+from tfps.store.lease_progress import LeaseProgress
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.rounds import Rounds
 from tfps.store.rules import Rules
@@ -85,17 +86,17 @@ class Trainer:
             rules,
             devices,
             seed,
-            members or slots(executor),
             settings.wire_dtype,
             self.experiment.mode.staleness_power,
         )
+        self.progress = LeaseProgress(members or slots(executor), devices[0])
         self.barrier = self._barrier(members) if members else None
         self.step = Step(self.task, self.model, self.store, settings.jit_compile)
         # Unrolled less than in a run: tracing is most of what a test costs.
         self.closures = Closures(
             self.experiment,
             self.step,
-            self.store.progress,
+            self.progress,
             self.model.prediction_names,
             executor.worker_index,
             self.barrier,
@@ -107,7 +108,7 @@ class Trainer:
         self.coordinator = Coordinator(
             executor,
             self.closures,
-            self.store.progress,
+            self.progress,
             self.watch,
             settings,
             stall_seconds,
@@ -123,8 +124,8 @@ class Trainer:
     def _barrier(self, members):
         mode = self.experiment.mode
         if mode.name == BOUNDED:
-            return Clocks(self.store, members, mode.max_staleness)
-        return Rounds(self.store, members, mode.backup_workers)
+            return Clocks(self.store, self.progress, members, mode.max_staleness)
+        return Rounds(self.store, self.progress, members, mode.backup_workers)
 
     def steps(self):
         return self.store.steps()

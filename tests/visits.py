@@ -93,7 +93,7 @@ def write(directory, task, sizes, spoil=None):
     """
     numbers, spoil = iter(range(sum(sizes))), spoil or {}
     payload = np.zeros(task.payload, np.float32)
-    with DatasetWriter(str(directory), "visits", len(sizes), task) as writer:
+    with DatasetWriter(str(directory), "visits", len(sizes), task.schema()) as writer:
         for shard, size in enumerate(sizes):
             for number in itertools.islice(numbers, size):
                 example = tf.train.Example()

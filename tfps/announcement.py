@@ -9,12 +9,12 @@ import platform
 import posixpath
 import socket
 import time
+from collections.abc import Mapping
 
 import tensorflow as tf
 
 import tfps
 from tfps import whole_file
-from tfps.cluster import Cluster
 from tfps.storage import files
 from tfps.storage.files import StorageError
 
@@ -49,15 +49,20 @@ class Announcement:
     since: str
 
     @classmethod
-    def own(cls, cluster: Cluster, incarnation: int) -> "Announcement":
-        """That of this process."""
+    def own(cls, tasks: Mapping[str, int], incarnation: int) -> "Announcement":
+        """That of this process.
+
+        Args:
+            tasks: Number of tasks by job, as its TF_CONFIG has them.
+            incarnation: The number that its server gave itself.
+        """
         return cls(
             incarnation=incarnation,
             tensorflow=tf.__version__,
             keras=importlib.metadata.version("keras"),
             tfps=tfps.__version__,
             python=platform.python_version(),
-            tasks={job: len(addresses) for job, addresses in cluster.spec().items()},
+            tasks=dict(tasks),
             host=socket.gethostname(),
             process=os.getpid(),
             since=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -57,9 +57,8 @@ class BadRecords:
         cls, experiment: Experiment, data: Manifest, known: Sequence[Sequence[Any]] = ()
     ) -> "BadRecords":
         """Those that an experiment allows; see `__init__`."""
-        task = experiment.task
-        schema = (*task.features(), *task.labels())
-        return cls(data, schema, experiment.data.max_bad_records, known)
+        features, labels = experiment.task.schema()
+        return cls(data, (*features, *labels), experiment.data.max_bad_records, known)
 
     @property
     def count(self) -> int:
@@ -100,7 +99,7 @@ class BadRecords:
             whole = self._whole(shard)._replace(gaps=source.gaps)
             found = bad_record.find(whole, self._features, first, end)
         except tf.errors.OpError as error:
-            raise failures.explain(error, doing, source.path, list) from None
+            raise failures.explain(error, doing, source.path) from None
         if not found:
             raise RunError(
                 f"{doing}: shard {source.path}: a worker cannot read records {first:,} to "

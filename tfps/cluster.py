@@ -74,6 +74,10 @@ class Cluster:
             return "chief"
         return f"{self.job} {self.index} of {tasks}" if tasks else f"{self.job} {self.index}"
 
+    def tasks(self) -> dict[str, int]:
+        """Number of tasks by job."""
+        return {job: len(addresses) for job, addresses in self.spec().items()}
+
     def spec(self) -> dict[str, list[str]]:
         """Addresses by job, for `tf.train.ClusterSpec`; jobs without tasks are left out."""
         tasks = {"chief": self.chief, "worker": self.workers, "ps": self.ps}

@@ -131,7 +131,7 @@ class Connector:
     def _ask(self, workers: Sequence[str]) -> list[TaskCheck]:
         peers = strategy.peers(self._cluster)
         addresses = {worker: peers[worker] for worker in workers}
-        return check_tasks(addresses, strategy.tasks(self._cluster), self._job_dir, 0.0)
+        return check_tasks(addresses, self._cluster.tasks(), self._job_dir, 0.0)
 
     def _workers(self, found: Sequence[TaskCheck], limit_seconds: float) -> list[int]:
         """Indices of the workers to connect to."""

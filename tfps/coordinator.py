@@ -253,7 +253,9 @@ class Coordinator:
             error,
             doing,
             source.path,
-            lambda: bad_record.find(source, self._closures.schema, source.first, source.end),
+            lambda: bad_record.told(
+                bad_record.find(source, self._closures.schema, source.first, source.end)
+            ),
         ) from None
 
     def _measure(self, queue: LeaseQueue) -> Progress:

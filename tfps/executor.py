@@ -8,8 +8,6 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from tfps.replica_group import ReplicaGroup
-
 _REFETCH_SECONDS = 0.2
 _WORKER_RETURN_SECONDS = 3600.0  # as long as ClusterCoordinator itself waits for a worker
 
@@ -66,18 +64,6 @@ class LocalExecutor:
     def root_error(self, error: BaseException) -> BaseException:
         """See `Executor`."""
         return error
-
-
-class ReplicaExecutor(LocalExecutor):
-    """One of several equal processes, which hold the same parameters.
-
-    Attributes:
-        group: All of them.
-    """
-
-    def __init__(self, group: ReplicaGroup):
-        super().__init__()
-        self.group = group
 
 
 class ClusterExecutor:

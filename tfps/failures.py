@@ -2,12 +2,10 @@
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import tensorflow as tf
 
-from tfps.data import bad_record
-from tfps.data.bad_record import BadRecord
 from tfps.errors import LostPsError, RunError, UserError
 from tfps.storage import files
 from tfps.storage.files import StorageError
@@ -43,7 +41,7 @@ def explain(
     error: BaseException,
     doing: str,
     path: str,
-    bad_records: Callable[[], Sequence[BadRecord]],
+    bad_records: Callable[[], str] | None = None,
 ) -> BaseException:
     """The error to show for a closure's error.
 
@@ -51,7 +49,8 @@ def explain(
         error: What the closure raised.
         doing: What was being done, such as "training epoch 1".
         path: The shard.
-        bad_records: Looks for bad ones among the records that the closure read.
+        bad_records: Looks for bad ones among the records that the closure read, and tells of them;
+            an empty text where there is none.
 
     Returns:
         A `UserError` or a `RunError`; an error that is not of TensorFlow's runtime itself.
@@ -63,7 +62,7 @@ def explain(
     text = first_line(error)
     if unreadable := _unreadable(error, doing, path, text):
         return unreadable
-    if isinstance(error, _OF_RECORDS) and (bad := _first_of(bad_records, path)):
+    if isinstance(error, _OF_RECORDS) and (bad := _told_of(bad_records, path)):
         return UserError(f"{doing}: shard {path}: {bad}")
     if isinstance(error, tf.errors.DataLossError):
         return UserError(f"{doing}: shard {path} is damaged ({text}); make it again")
@@ -132,16 +131,14 @@ def _absence(path: str) -> str:
     return "has vanished since the run began; put it back and start the run again to go on"
 
 
-def _first_of(bad_records: Callable[[], Sequence[BadRecord]], path: str) -> str:
-    """The first of the bad records and their number; empty when there is none."""
+def _told_of(bad_records: Callable[[], str] | None, path: str) -> str:
+    """What is told of the bad records; empty when there is none."""
     try:
-        bad = bad_records()
+        bad = bad_records() if bad_records else ""
     except tf.errors.OpError as error:
         tf.get_logger().warning("%s cannot be read to find the bad record: %s", path, error.message)
         return ""
-    if not bad:
-        return ""
-    return f"{bad_record.told(bad)}; correct the data or make the shard again"
+    return f"{bad}; correct the data or make the shard again" if bad else ""
 
 
 def first_line(error: tf.errors.OpError) -> str:

@@ -15,10 +15,10 @@ from tfps.closures import Closures
 from tfps.data import bad_record
 from tfps.data.record_source import RecordSource
 from tfps.errors import RunError
-from tfps.executor import ReplicaExecutor
 from tfps.lease import Lease
 from tfps.lease_part import LeasePart
 from tfps.replica_closures import SLOT, ReplicaClosures
+from tfps.replica_executor import ReplicaExecutor
 from tfps.replica_group import LostReplicaError
 from tfps.shard_result import ShardResult
 from tfps.store.parameter_store import ParameterStore
@@ -157,12 +157,12 @@ class Replica:
         parts = self.parts(lease)
         mine, rounds = parts[self.group.index], max(part.batches for part in parts)
         numbers = tf.constant([mine.begin, mine.end, rounds, lease.seed], tf.int64)
-        self.store.progress.clear(SLOT)
+        self._train.progress.clear(SLOT)
         changed, last = time.monotonic(), -1
 
         def look() -> None:
             nonlocal changed, last
-            row = self.store.progress.read()[SLOT]
+            row = self._train.progress.read()[SLOT]
             poll(row.steps, row.loss_sum)
             if row.steps != last:
                 changed, last = time.monotonic(), row.steps
@@ -240,7 +240,7 @@ class Replica:
             error,
             doing,
             source.path,
-            lambda: bad_record.find(source, schema, source.first, source.end),
+            lambda: bad_record.told(bad_record.find(source, schema, source.first, source.end)),
         ) from None
 
     def _wait(self, future: concurrent.futures.Future, poll: Callable[[], None]) -> None:

@@ -29,6 +29,7 @@ class ReplicaClosures:
             `loss_sum` the sum over all replicas' records of the loss of their round, `bad_round`
             the round, from 0, whose loss was not finite, or -1; `began` is the time on this
             machine's clock (seconds since 1970), `seconds` how long it ran.
+        progress: How far the lease has come.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class ReplicaClosures:
             parse_threads=experiment.data.parse_threads,
         )
         self._step = step
-        self._progress = progress
+        self.progress = progress
         self._locate = locate
         self.train = tf.function(
             self._train,
@@ -72,7 +73,7 @@ class ReplicaClosures:
         batches = iter(self._batches(source, seed=seed, part=(begin, end)))
         slot, worker = tf.constant(SLOT, tf.int64), tf.constant(0, tf.int64)
         record = functools.partial(
-            self._progress.advance, slot, self._progress.begin(slot, worker).number
+            self.progress.advance, slot, self.progress.begin(slot, worker).number
         )
 
         def turn(done: tf.Tensor, loss_sum: tf.Tensor, bad: tf.Tensor) -> State:

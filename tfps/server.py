@@ -203,7 +203,7 @@ def _announce(cluster: Cluster, job_dir: str) -> None:
     if identity is None:
         _log.warning("%s does not answer itself: the chief will see no versions", cluster.name)
     else:
-        Announcement.own(cluster, identity.incarnation).write(job_dir, identity.task)
+        Announcement.own(cluster.tasks(), identity.incarnation).write(job_dir, identity.task)
 
 
 def _default_threads() -> int:

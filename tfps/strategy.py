@@ -4,66 +4,14 @@ import time
 from collections.abc import Mapping, Sequence
 
 from tfps.cluster import Cluster
-from tfps.errors import RunError, UserError
-from tfps.executor import ReplicaExecutor
+from tfps.errors import RunError
 from tfps.prober import ask_all
 from tfps.reachability import Reachability
-from tfps.replica_group import ReplicaGroup
 from tfps.task_check import TaskCheck, check_tasks
 from tfps.task_watch import TaskWatch
 
 _POLL_SECONDS = 0.2
 _LEAVE_SECONDS = 30.0  # a ps that was let go ends within
-
-
-def join(cluster: Cluster, limit_seconds: float) -> ReplicaExecutor:
-    """Waits for all other replicas, where there are no ps; as the chief.
-
-    Args:
-        cluster: The cluster, as its chief sees it.
-        limit_seconds: How long to wait for them.
-
-    Returns:
-        Where to run closures.
-
-    Raises:
-        UserError: If a replica does not answer in time, or the chief's own port is taken.
-        LostReplicaError: If a replica is lost while the others are waited for.
-        RunError: If all answer, but do not come together in time.
-    """
-    deadline = time.monotonic() + limit_seconds
-
-    def refuse_late() -> None:
-        if time.monotonic() < deadline:
-            return
-        addresses = replicas(cluster)
-        seen = ask_all(addresses.values())
-        away = [
-            f"{task} at {address}: {seen[address].value}, {seen[address].what_to_do}"
-            for task, address in addresses.items()
-            if not seen[address].answers
-        ]
-        if away:
-            raise UserError(
-                f"not all replicas answered within {limit_seconds:.0f} s: {'; '.join(away)}"
-            )
-        raise RunError(
-            f"all replicas answer, but have not come together within {limit_seconds:.0f} s; look "
-            "in their logs, and whether all have the same TF_CONFIG but for the task"
-        )
-
-    return ReplicaExecutor(ReplicaGroup.join(cluster, refuse_late))
-
-
-def replicas(cluster: Cluster) -> dict[str, str]:
-    """Addresses of all other replicas by name, "chief 0" or "worker 0"."""
-    tasks = {"chief": cluster.chief, "worker": cluster.workers}
-    return {
-        f"{job} {index}": address
-        for job, addresses in tasks.items()
-        for index, address in enumerate(addresses)
-        if (job, index) != (cluster.job, cluster.index)
-    }
 
 
 def check(cluster: Cluster, job_dir: str, limit_seconds: float) -> list[TaskCheck]:
@@ -74,12 +22,7 @@ def check(cluster: Cluster, job_dir: str, limit_seconds: float) -> list[TaskChec
         job_dir: Where the tasks announce themselves.
         limit_seconds: How long to wait for those that do not answer yet.
     """
-    return check_tasks(peers(cluster), tasks(cluster), job_dir, limit_seconds)
-
-
-def tasks(cluster: Cluster) -> dict[str, int]:
-    """Number of tasks by job."""
-    return {job: len(addresses) for job, addresses in cluster.spec().items()}
+    return check_tasks(peers(cluster), cluster.tasks(), job_dir, limit_seconds)
 
 
 def peers(cluster: Cluster) -> dict[str, str]:

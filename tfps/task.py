@@ -8,6 +8,7 @@ import keras
 
 from tfps import metrics
 from tfps.data.rows import RowFormat
+from tfps.data.schema import Schema
 from tfps.errors import UserError
 from tfps.feature import Feature
 from tfps.table import Table
@@ -131,6 +132,10 @@ class Task(abc.ABC):
         """`label()` as a tuple, however many there are."""
         label = self.label()
         return (label,) if isinstance(label, Feature) else tuple(label)
+
+    def schema(self) -> Schema:
+        """What a record holds."""
+        return Schema(self.features(), self.labels())
 
     def label_values(self, values: Mapping[str, Any]) -> Any:
         """Values of the labels by name, as this task has them: a single label's is the value."""

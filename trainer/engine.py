@@ -14,17 +14,19 @@ from tfps.coordinator import Coordinator, slots
 from tfps.data.manifest import Manifest
 from tfps.data.record_source import RecordSource
 from tfps.evaluations import Evaluation
-from tfps.executor import Executor, ReplicaExecutor
+from tfps.executor import Executor
 from tfps.local_training import LocalTraining
 from tfps.mode import LOCAL_SGD, SYNC, Mode
 from tfps.ps_calls import PsCalls
 from tfps.replica import Replica
 from tfps.replica_closures import ReplicaClosures
 from tfps.replica_coordinator import ReplicaCoordinator
+from tfps.replica_executor import ReplicaExecutor
 from tfps.replica_step import ReplicaStep
 from tfps.step import Step
 from tfps.store.barrier import Barrier
 from tfps.store.clocks import Clocks
+from tfps.store.lease_progress import LeaseProgress
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.rounds import Rounds
 from tfps.task_metrics import task_metrics
@@ -70,10 +72,10 @@ class Engine:
             inputs.rules,
             executor.devices,
             train.seed,
-            leases,
             train.wire_dtype,
             mode.staleness_power,
         )
+        progress = LeaseProgress(leases, executor.devices[0])
         # One GPU or none needs no names: TensorFlow places what it can on the GPU.
         gpus = [f"/device:GPU:{k}" for k in range(executor.gpus)] if executor.gpus > 1 else [""]
         step = Step(experiment.task, model, store, train.jit_compile, gpus)
@@ -81,13 +83,13 @@ class Engine:
         if mode.name == LOCAL_SGD:
             local = LocalTraining(step, store, len(executor.workers), mode.sync_every)
         if waits:
-            barrier = _barrier(mode, store, leases)
+            barrier = _barrier(mode, store, progress, leases)
             ps_calls = PsCalls(watch, stall_seconds)
             members = BarrierMembers(barrier, watch, ps_calls, mode.round_seconds)
         closures = Closures(
             experiment,
             step,
-            store.progress,
+            progress,
             model.prediction_names,
             executor.worker_index,
             barrier,
@@ -95,11 +97,11 @@ class Engine:
             locate=inputs.staged.locate,
         )
         if isinstance(executor, ReplicaExecutor):
-            replica = _replica(inputs, executor, step, closures, watch, stall_seconds)
+            replica = _replica(inputs, executor, step, progress, closures, watch, stall_seconds)
             return cls(inputs, store, ReplicaCoordinator(replica, facts(inputs, store)), None)
         unrecorded = mode.unrecorded_batches(train.pipeline_depth)
         coordinator = Coordinator(
-            executor, closures, store.progress, watch, train, stall_seconds, unrecorded, members
+            executor, closures, progress, watch, train, stall_seconds, unrecorded, members
         )
         return cls(inputs, store, coordinator, members)
 
@@ -133,28 +135,25 @@ class Engine:
         )
 
 
-def _barrier(mode: Mode, store: ParameterStore, members: int) -> Barrier:
+def _barrier(mode: Mode, store: ParameterStore, progress: LeaseProgress, members: int) -> Barrier:
     """Where the workers of a mode wait for each other."""
     if mode.name == SYNC:
-        return Rounds(store, members, mode.backup_workers)
-    return Clocks(store, members, mode.max_staleness)
+        return Rounds(store, progress, members, mode.backup_workers)
+    return Clocks(store, progress, members, mode.max_staleness)
 
 
 def _replica(
     inputs: RunInputs,
     executor: ReplicaExecutor,
     step: Step,
+    progress: LeaseProgress,
     closures: Closures,
     watch: TaskWatch,
     stall_seconds: float,
 ) -> Replica:
     """This process's part in a group that trains without ps."""
-    rounds = ReplicaClosures(
-        inputs.experiment,
-        ReplicaStep(step, executor.group),
-        step.store.progress,
-        locate=inputs.staged.locate,
-    )
+    round_step = ReplicaStep(step, executor.group)
+    rounds = ReplicaClosures(inputs.experiment, round_step, progress, inputs.staged.locate)
     batch_size = inputs.experiment.train.batch_size
     return Replica(executor, step.store, (rounds, closures), watch, batch_size, stall_seconds)
 

@@ -49,7 +49,7 @@ def export_checkpoint(experiment: Experiment, checkpoint: Checkpoint, output: st
     """
     task, train = experiment.task, experiment.train
     model = StatelessModel(task, train.seed, train.dense_table_bytes)
-    store = ParameterStore(model, Rules.of(task, model), [_DEVICE], train.seed, slots=1)
+    store = ParameterStore(model, Rules.of(task, model), [_DEVICE], train.seed)
     job_dir = posixpath.dirname(posixpath.dirname(checkpoint.path))
     try:
         CheckpointDirectory(job_dir, Retention(last=1)).restore(

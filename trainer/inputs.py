@@ -28,7 +28,7 @@ def read_data(task: Task, directory: str, flag: str, may_be_cut: bool = False) -
     if not directory:
         raise UserError(f"{flag} is missing: name the directory that trainer.prepare wrote")
     manifest = manifests.read(directory, flag, may_be_cut)
-    schema.check(manifest, task, flag)
+    schema.check(manifest, task.schema(), flag)
     if not manifest.records:
         raise UserError(f"{flag}={directory} holds no records")
     return manifest

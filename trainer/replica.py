@@ -11,10 +11,10 @@ from tfps.bad_records import BadRecords
 from tfps.cluster import Cluster
 from tfps.departures import Departures
 from tfps.epoch_order import EpochOrder
-from tfps.executor import ReplicaExecutor
 from tfps.lease_queue import LeaseQueue, QueueState
 from tfps.reachability import Reachability
 from tfps.replica_coordinator import ReplicaCoordinator
+from tfps.replica_executor import ReplicaExecutor
 from tfps.replica_follower import ReplicaFollower
 from tfps.replica_group import LostReplicaError, ReplicaGroup
 from tfps.server import ServerOptions, is_done, watch_for_end_of_chief

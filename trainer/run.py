@@ -8,15 +8,15 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
-from tfps import failures, strategy
+from tfps import failures, replica_executor, strategy
 from tfps.cluster import Cluster
 from tfps.connection_guard import ConnectionGuard
 from tfps.connector import Connector
 from tfps.departures import Departures
 from tfps.errors import LostPsError, UserError, WorkersChangedError
-from tfps.executor import ReplicaExecutor
 from tfps.fence import Fence, SupersededError
 from tfps.reachability import Reachability
+from tfps.replica_executor import ReplicaExecutor
 from tfps.replica_group import LostReplicaError
 from tfps.report import FAILED, INTERRUPTED, Report, read, reopen
 from tfps.storage.files import StorageError
@@ -77,7 +77,7 @@ def join(cluster: Cluster, job_dir: str, options: RunOptions) -> ReplicaExecutor
     limit = options.ps_wait_seconds if is_recovering else options.connect_seconds
     _log.info("waiting for %d other replicas", len(cluster.workers))
     try:
-        executor = strategy.join(cluster, limit)
+        executor = replica_executor.join(cluster, limit)
     except LostReplicaError as lost:
         handover.recoveries.begin(str(lost))
         _begin_again(lost, handover)

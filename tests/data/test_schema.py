@@ -15,12 +15,12 @@ TASK = Smoke()
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Manifest:
-    with DatasetWriter(str(tmp_path), "none", 1, TASK) as writer:
+    with DatasetWriter(str(tmp_path), "none", 1, TASK.schema()) as writer:
         return writer.finish()
 
 
 def test_a_schema_that_fits(dataset: Manifest) -> None:
-    schema.check(manifest.read(dataset.directory), TASK, "--train_data")
+    schema.check(manifest.read(dataset.directory), TASK.schema(), "--train_data")
 
 
 def test_every_difference_of_a_schema_is_listed(dataset: Manifest) -> None:
@@ -30,7 +30,7 @@ def test_every_difference_of_a_schema_is_listed(dataset: Manifest) -> None:
     label = {**dataset.labels[0], "vocabulary_size": 3}
     changed = dataclasses.replace(dataset, features=features, labels=[label])
     with pytest.raises(UserError) as caught:
-        schema.check(changed, TASK, "--eval_data")
+        schema.check(changed, TASK.schema(), "--eval_data")
     message = str(caught.value)
     assert message.startswith(f"--eval_data={dataset.directory} holds other records")
     for difference in (

@@ -36,6 +36,7 @@ from tfps.model import StatelessModel
 from tfps.placement import Placement
 from tfps.server import ServerOptions, serve
 from tfps.step import Step
+from tfps.store.lease_progress import LeaseProgress
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.rules import Rules
 from tfps.store.store_layout import StoreLayout
@@ -113,19 +114,18 @@ def measured(
 ) -> dict[str, int]:
     """Bytes and steps of training all shards but the first."""
     task, train = experiment.task, dataclasses.replace(experiment.train, wire_dtype=dtype)
-    store = ParameterStore(
-        model, Rules.of(task, model), executor.devices, train.seed, slots(executor), dtype
-    )
+    store = ParameterStore(model, Rules.of(task, model), executor.devices, train.seed, dtype)
+    progress = LeaseProgress(slots(executor), executor.devices[0])
     coordinator = Coordinator(
         executor,
         Closures(
             experiment,
             Step(task, model, store),
-            store.progress,
+            progress,
             model.prediction_names,
             executor.worker_index,
         ),
-        store.progress,
+        progress,
         TaskWatch({}),
         train,
         stall_seconds=100,

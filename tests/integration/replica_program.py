@@ -60,7 +60,7 @@ class TwoGroups(Smoke):
 def parts(task):
     """A store, and its step."""
     model = StatelessModel(task, 0)
-    store = ParameterStore(model, Rules.of(task, model), ["/device:CPU:0"], 0, 2)
+    store = ParameterStore(model, Rules.of(task, model), ["/device:CPU:0"], 0)
     return store, Step(task, model, store)
 
 

@@ -27,7 +27,7 @@ class Ascending(keras.initializers.RandomNormal):
 def table_of(initializer, parts):
     task = TaskOf(functional(rows=ROWS, embeddings_initializer=initializer))
     model = StatelessModel(task, seed=0)
-    store = ParameterStore(model, Rules.of(task, model), ["/device:CPU:0"] * parts, 0, slots=1)
+    store = ParameterStore(model, Rules.of(task, model), ["/device:CPU:0"] * parts, 0)
     return store.read_table(0)
 
 
@@ -78,7 +78,7 @@ def test_whole_tables_of_a_group_leave_the_others_rows_alone():
 
     task = TaskOf(build)
     model = StatelessModel(task, seed=0)
-    store = ParameterStore(model, Rules.of(task, model), ["/device:CPU:0"] * 2, 0, slots=1)
+    store = ParameterStore(model, Rules.of(task, model), ["/device:CPU:0"] * 2, 0)
     drawn, made, one = (store.read_table(k) for k in range(3))
     assert (len(np.unique(drawn)) > 1900, drawn.max() <= 0.05) == (True, True)
     np.testing.assert_allclose(made.T @ made, np.eye(DIM), atol=1e-5)

@@ -73,8 +73,8 @@ def check(kept, drawn):
     assert tokens_of(barrier) == expected_tokens(reference)
     assert barrier.status() == (reference.open, reference.dropped, reference.standings())
     if isinstance(reference, ClocksKeeper):
-        assert [row.steps for row in trainer.store.progress.read()] == reference.recorded
-        assert trainer.store.progress.strayed() == reference.strayed
+        assert [row.steps for row in trainer.progress.read()] == reference.recorded
+        assert trainer.progress.strayed() == reference.strayed
 
 
 def concrete(reference, kind, member, turn, round_):
@@ -88,7 +88,7 @@ def concrete(reference, kind, member, turn, round_):
 
 
 def reset(trainer):
-    barrier, progress = trainer.barrier, trainer.store.progress
+    barrier, progress = trainer.barrier, trainer.progress
     held = [barrier._turns, barrier._status, progress._values, progress._strayed]
     held.append(barrier._arrived if barrier.has_rounds else barrier._clocks)
     for variable in held:

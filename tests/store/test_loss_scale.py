@@ -58,7 +58,7 @@ class Half(Task):
 
 def make(task, parts=2):
     model = StatelessModel(task, 0)
-    store = ParameterStore(model, Rules.of(task, model), ["/device:CPU:0"] * parts, 0, slots=2)
+    store = ParameterStore(model, Rules.of(task, model), ["/device:CPU:0"] * parts, 0)
     return model, store, train_with(Step(task, model, store))
 
 

@@ -64,7 +64,7 @@ class TwoTowers(Task):
 
 def make(task, parts, seed=0):
     model = StatelessModel(task, seed)
-    store = ParameterStore(model, Rules.of(task, model), ["/device:CPU:0"] * parts, seed, slots=2)
+    store = ParameterStore(model, Rules.of(task, model), ["/device:CPU:0"] * parts, seed)
     return model, store, Step(task, model, store)
 
 

@@ -57,7 +57,7 @@ class Shopping(Task):
 
 def make(task, parts=2, seed=0):
     model = StatelessModel(task, seed)
-    store = ParameterStore(model, Rules.of(task, model), ["/device:CPU:0"] * parts, seed, slots=2)
+    store = ParameterStore(model, Rules.of(task, model), ["/device:CPU:0"] * parts, seed)
     return model, store, train_with(Step(task, model, store))
 
 

@@ -88,7 +88,9 @@ def find(
 
 
 def told(bad: Sequence[BadRecord]) -> str:
-    """The first of some bad records, and how many there are."""
+    """The first of some bad records, and how many there are; empty where there is none."""
+    if not bad:
+        return ""
     count = sum(each.records for each in bad)
     others = f"; it is the first of {count:,} bad records there" if count > 1 else ""
     return f"{bad[0]}{others}"

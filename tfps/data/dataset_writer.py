@@ -12,11 +12,11 @@ from tfps.data import checksum, manifest, replacement
 from tfps.data.manifest import Manifest
 from tfps.data.record_frame import frame
 from tfps.data.record_index import STRIDE, RecordIndex
+from tfps.data.schema import Schema
 from tfps.data.shard import Shard
 from tfps.errors import UserError
 from tfps.storage import files
 from tfps.storage.files import StorageError
-from tfps.task import Task
 
 
 class DatasetWriter:
@@ -30,7 +30,7 @@ class DatasetWriter:
     """
 
     def __init__(
-        self, directory: str, name: str, shards: int, task: Task, overwrite: bool = False
+        self, directory: str, name: str, shards: int, schema: Schema, overwrite: bool = False
     ) -> None:
         """Opens all shards.
 
@@ -38,7 +38,7 @@ class DatasetWriter:
             directory: Made when it does not exist; local or `gs://`.
             name: Prefix of the shards' names; where files have such names, a number follows it.
             shards: Their number.
-            task: Whose features and labels a record holds.
+            schema: What a record holds.
             overwrite: Replaces a dataset that is in the directory; without it that is an error.
 
         Raises:
@@ -47,8 +47,7 @@ class DatasetWriter:
         """
         manifest.check_name(name)
         self._directory = directory
-        self._features = task.features()
-        self._labels = task.labels()
+        self._schema = schema
         self._records = [0] * shards
         self._bytes = [0] * shards
         self._offsets: list[list[int]] = [[] for _ in range(shards)]
@@ -113,8 +112,8 @@ class DatasetWriter:
                 opened.close()
             written = Manifest(
                 name=self._name,
-                features=[feature.schema() for feature in self._features],
-                labels=[label.schema() for label in self._labels],
+                features=[feature.schema() for feature in self._schema.features],
+                labels=[label.schema() for label in self._schema.labels],
                 shards=tuple(map(self._shard, self.files, self._records)),
                 index=RecordIndex(
                     STRIDE, tuple(np.array(each, np.int64) for each in self._offsets)

@@ -1,18 +1,30 @@
-"""Holds a dataset's schema against a task's."""
+"""What a record holds, and whether a dataset's records do."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfps.data.manifest import Manifest
 from tfps.errors import UserError
-from tfps.task import Task
+from tfps.feature import Feature
 
 
-def check(manifest: Manifest, task: Task, flag: str) -> None:
-    """Refuses a dataset whose records are not those of the task.
+class Schema(NamedTuple):
+    """What a record holds.
+
+    Attributes:
+        features: Its features.
+        labels: Its labels.
+    """
+
+    features: tuple[Feature, ...]
+    labels: tuple[Feature, ...]
+
+
+def check(manifest: Manifest, wanted_schema: Schema, flag: str) -> None:
+    """Refuses a dataset whose records hold something else than what is wanted.
 
     Args:
         manifest: Of the dataset.
-        task: Whose features and labels are wanted.
+        wanted_schema: What its records must hold.
         flag: What named the dataset, for the message; for example `--train_data`.
 
     Raises:
@@ -20,8 +32,8 @@ def check(manifest: Manifest, task: Task, flag: str) -> None:
     """
     held = {schema["name"]: ("feature", schema) for schema in manifest.features}
     held.update({schema["name"]: ("label", schema) for schema in manifest.labels})
-    wanted = {feature.name: ("feature", feature.schema()) for feature in task.features()}
-    wanted.update({label.name: ("label", label.schema()) for label in task.labels()})
+    wanted = {feature.name: ("feature", feature.schema()) for feature in wanted_schema.features}
+    wanted.update({label.name: ("label", label.schema()) for label in wanted_schema.labels})
     differences = []
     for name in sorted(held.keys() | wanted.keys()):
         if name not in held:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfps.store.barrier_status import BarrierStatus, Standing
 from tfps.store.gradients import Gradients
+from tfps.store.lease_progress import LeaseProgress
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.token import DISPLACED, FIELDS, MEMBER, MISSED, ROUND, STRAY, TURN
 from tfps.store.transitions import Happening, after_happening
@@ -83,15 +84,23 @@ class Barrier(abc.ABC):
 
     has_rounds: bool
 
-    def __init__(self, store: ParameterStore, members: int, has_backups: bool = False):
+    def __init__(
+        self,
+        store: ParameterStore,
+        progress: LeaseProgress,
+        members: int,
+        has_backups: bool = False,
+    ):
         """Creates the queues.
 
         Args:
             store: Where the parameters are.
+            progress: How far the members' leases have come.
             members: Slots of leases.
             has_backups: Whether rounds close without waiting for everybody.
         """
         self._store = store
+        self._progress = progress
         self._members = members
         self._has_backups = has_backups
         self._device = store.devices[0]
@@ -120,7 +129,7 @@ class Barrier(abc.ABC):
             The token to pull with first, and the steps already trained of its lease, scalar int64.
             Where the place is refused, the token's round is -1.
         """
-        progress = self._store.progress
+        progress = self._progress
 
         def announce(member: tf.Tensor, turn: tf.Tensor, has_begun: tf.Tensor) -> tf.Operation:
             event = _event(Kind.BEGIN, member, turn)
@@ -242,14 +251,14 @@ class Barrier(abc.ABC):
         """In a closure: steps trained of a lease when its first token has arrived, scalar int64."""
         # What its lease's last closure contributed is recorded by now, or never will be.
         with tf.device(self._device), tf.control_dependencies([token]):
-            return tf.cast(self._store.progress.slot(member)[1], tf.int64)
+            return tf.cast(self._progress.slot(member)[1], tf.int64)
 
     def _turn_now(self, member: tf.Tensor, turn: tf.Tensor) -> tf.Tensor:
         """In a closure, on the first ps: the turn with which it speaks and waits.
 
         At the queue of a turn that is long over another closure may wait by now.
         """
-        holds = self._store.progress.holds(member, turn)
+        holds = self._progress.holds(member, turn)
         return tf.where(holds, turn, _int64(STRAY))
 
     def _next_event(self, round_: tf.Tensor) -> Event:

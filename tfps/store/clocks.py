@@ -7,6 +7,7 @@ import tensorflow as tf
 from tfps.store.barrier import CHANGE, Barrier, Event
 from tfps.store.barrier_status import Standing
 from tfps.store.gradients import Gradients
+from tfps.store.lease_progress import LeaseProgress
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.transitions import Happening
 
@@ -32,15 +33,18 @@ class Clocks(Barrier):
 
     has_rounds = False
 
-    def __init__(self, store: ParameterStore, members: int, max_staleness: int):
+    def __init__(
+        self, store: ParameterStore, progress: LeaseProgress, members: int, max_staleness: int
+    ):
         """Creates the queues.
 
         Args:
             store: Where the parameters are.
+            progress: How far the members' leases have come.
             members: Slots of leases.
             max_staleness: How many steps one may be ahead of the slowest.
         """
-        super().__init__(store, members)
+        super().__init__(store, progress, members)
         self._max_staleness = max_staleness
         with tf.device(self._device):
             # By member: steps, as far as they count for who is ahead of whom.
@@ -98,7 +102,7 @@ class Clocks(Barrier):
     def _recorded(self, event: Event) -> list[tf.Operation]:
         """Records what was pushed: for the lease, or as trained by one that holds it no more."""
         change, nothing = event.numbers[-CHANGE:], tf.zeros([CHANGE], tf.float64)
-        progress = self._store.progress
+        progress = self._progress
         own = tf.where(event.is_a(Happening.ARRIVES), change, nothing)
         strayed = tf.where(event.is_a(Happening.STRAYS), change, nothing)
         return [progress.add_to(event.member, own), progress.add_strayed(strayed[1])]

@@ -10,7 +10,6 @@ from tfps.model import Lookup, StatelessModel
 from tfps.store.dense_parameters import DenseParameters
 from tfps.store.gradient_clipping import GradientClipping
 from tfps.store.group_ids import ids_in_group
-from tfps.store.lease_progress import LeaseProgress
 from tfps.store.loss_scale import LossScale
 from tfps.store.model_state import ModelState
 from tfps.store.piece import Piece
@@ -24,7 +23,7 @@ from tfps.store.wire import Wire
 
 
 class ParameterStore:
-    """Dense parameters, tables, state and the progress of leases.
+    """Dense parameters, tables and state.
 
     Attributes:
         layout: Where everything lies.
@@ -34,7 +33,6 @@ class ParameterStore:
         state: The state, on the last ps.
         wire: How values travel.
         clipping: Clips gradients, before they are pushed.
-        progress: How far each lease in flight has come.
         staleness: How stale the updates were, since this process began.
         loss_scale: The loss scale, None when the loss is not scaled.
     """
@@ -45,7 +43,6 @@ class ParameterStore:
         rules: Rules,
         devices: Sequence[str],
         seed: int,
-        slots: int,
         wire_dtype: str = "float32",
         staleness_power: float = 0.0,
     ):
@@ -56,7 +53,6 @@ class ParameterStore:
             rules: How they are updated.
             devices: One per ps.
             seed: The run's seed.
-            slots: Leases that can be in flight.
             wire_dtype: Dtype in which dense parameters, rows and their gradients travel; the state
                 travels as it is.
             staleness_power: An update of staleness s has (1 + s)^-power times the learning rate.
@@ -87,7 +83,6 @@ class ParameterStore:
             devices[-1],
         )
         layout = self.layout
-        self.progress = LeaseProgress(slots, devices[0])
         self.staleness = Staleness(layout.staleness_part, devices[layout.staleness_part])
         versioned = {layout.staleness_part}
         if not self.state.is_recurrent:

@@ -8,6 +8,7 @@ from tfps.store.barrier import CHANGE, Barrier
 from tfps.store.barrier_status import Standing
 from tfps.store.contributions import Contributions, Decision
 from tfps.store.gradients import Gradients
+from tfps.store.lease_progress import LeaseProgress
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.transitions import Happening, after_closing
 
@@ -37,15 +38,16 @@ class Rounds(Barrier):
 
     has_rounds = True
 
-    def __init__(self, store: ParameterStore, members: int, backups: int):
+    def __init__(self, store: ParameterStore, progress: LeaseProgress, members: int, backups: int):
         """Creates the queues.
 
         Args:
             store: Where the parameters are.
+            progress: How far the members' leases have come.
             members: Slots of leases.
             backups: So many of the members are not waited for.
         """
-        super().__init__(store, members, has_backups=backups > 0)
+        super().__init__(store, progress, members, has_backups=backups > 0)
         self._needed = max(1, members - backups)
         self._contributions = Contributions(store, 4 * members + 16)
         with tf.device(self._device):
@@ -114,7 +116,7 @@ class Rounds(Barrier):
             decided = tf.concat([[tf.cast(state.round, tf.float64)], turns, weights], 0)
         writes = self._apply(decided)
         with tf.device(self._device):
-            writes.append(self._store.progress.add(arrived[:, 1:]))
+            writes.append(self._progress.add(arrived[:, 1:]))
             with tf.control_dependencies(writes):
                 round_ = state.round + 1
             standings = tf.gather(after_closing(self._has_backups), standings)
