@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 
 from cloud.job_spec import JobSpec
-from tfps import cluster
+from tfps.cluster import CLUSTER_SPEC, TF_CONFIG, TF_CONFIG_FILE, Cluster
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Command:
 
 
 def commands(
-    tasks: cluster.Cluster,
+    tasks: Cluster,
     spec: JobSpec,
     log_dir: pathlib.Path,
     environ: Mapping[str, str],
@@ -55,7 +55,7 @@ def commands(
     inherited = {
         name: value
         for name, value in environ.items()
-        if name not in (cluster.TF_CONFIG, cluster.TF_CONFIG_FILE, cluster.CLUSTER_SPEC)
+        if name not in (TF_CONFIG, TF_CONFIG_FILE, CLUSTER_SPEC)
     }
     jobs = {"ps": tasks.ps, "worker": tasks.workers, "evaluator": tasks.evaluators}
     found = []
@@ -67,6 +67,6 @@ def commands(
                 argv.append(f"--progress={progress}")
             own = {**spec.environment, "PYTHONUNBUFFERED": "1"}
             if not tasks.is_local:
-                own[cluster.TF_CONFIG] = tasks.tf_config(job, index)
+                own[TF_CONFIG] = tasks.tf_config(job, index)
             found.append(Command(job, index, tuple(argv), inherited | own, log))
     return found

@@ -2,7 +2,7 @@
 
 import json
 
-from tfps import cluster
+from tfps.cluster import decode as decode_all
 
 SPEC = {"chief": ["c:2222"], "worker": ["w0:2222", "w1:2222"], "ps": ["p0:2222", "p1:2222"]}
 TASK = {"type": "worker", "index": 1}
@@ -13,7 +13,7 @@ def encoded(spec=SPEC, task=TASK, **more):
 
 
 def decode(text, variable="TF_CONFIG"):
-    return cluster.decode({variable: text})
+    return decode_all({variable: text})
 
 
 def spec_with(**jobs):

@@ -1,7 +1,8 @@
 import pytest
 
 from tests.cluster_texts import SPEC, decode, encoded, spec_with
-from tfps import cluster
+from tfps.cluster import JOBS, Cluster
+from tfps.cluster import decode as decode_all
 from tfps.errors import UserError
 
 
@@ -37,8 +38,8 @@ def test_no_config_for_a_task_that_is_not_there(job, index):
 
 
 def test_no_variable_is_local_mode():
-    found = cluster.decode({})
-    assert found == cluster.Cluster(job="chief", index=0)
+    found = decode_all({})
+    assert found == Cluster(job="chief", index=0)
     assert found.is_local
     assert found.spec() == {}
     with pytest.raises(UserError, match="local mode has no TF_CONFIG"):
@@ -50,7 +51,7 @@ def test_no_variable_is_local_mode():
 @pytest.mark.parametrize("job", ["chief", "master"])
 @pytest.mark.parametrize("more", [{}, {"evaluator": ["e:1"]}])
 def test_chief_alone_is_local_mode(job, more):
-    assert decode(encoded({job: ["c:1"]} | more, {"type": job, "index": 0})) == cluster.Cluster()
+    assert decode(encoded({job: ["c:1"]} | more, {"type": job, "index": 0})) == Cluster()
 
 
 def test_workers_without_ps_are_a_cluster():
@@ -102,7 +103,7 @@ def test_the_evaluator_stays_known_to_every_task():
     found = decode(encoded(spec_with(evaluator=["e:1"])))
     assert found.evaluators == ("e:1",)
     assert "evaluator" not in found.spec()
-    for job in cluster.JOBS:
+    for job in JOBS:
         assert decode(found.tf_config(job, 0)).evaluators == ("e:1",)
     assert decode(encoded()).evaluators == ()
 
@@ -114,12 +115,12 @@ def test_tf_config_goes_before_cluster_spec():
         "TF_CONFIG": encoded(),
         "CLUSTER_SPEC": encoded(pools, {"type": "workerpool1", "index": 0}),
     }
-    found = cluster.decode(both)
+    found = decode_all(both)
     assert (found.name, found.spec()) == ("worker 1 of 2", SPEC)
     assert found.evaluators == ("pool3:1",)
     del pools["workerpool3"]
     both["CLUSTER_SPEC"] = encoded(pools, {"type": "workerpool1", "index": 0})
-    assert cluster.decode(both).evaluators == ()
+    assert decode_all(both).evaluators == ()
 
 
 def test_tf_config_of_tfjob():

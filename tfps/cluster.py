@@ -78,6 +78,15 @@ class Cluster:
         """Number of tasks by job."""
         return {job: len(addresses) for job, addresses in self.spec().items()}
 
+    def peers(self) -> dict[str, str]:
+        """Addresses of all workers and ps by name, such as "worker 0"."""
+        spec = self.spec()
+        return {
+            f"{job} {index}": address
+            for job in ("ps", "worker")
+            for index, address in enumerate(spec.get(job, []))
+        }
+
     def spec(self) -> dict[str, list[str]]:
         """Addresses by job, for `tf.train.ClusterSpec`; jobs without tasks are left out."""
         tasks = {"chief": self.chief, "worker": self.workers, "ps": self.ps}

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tfps import remote_contexts, strategy
+from tfps import remote_contexts
 from tfps.cluster import Cluster
 from tfps.errors import LostPsError, RunError, UserError, WorkersChangedError
 from tfps.executor import ClusterExecutor, Executor, LocalExecutor
 from tfps.failures import first_line
 from tfps.own_port import port_error
+from tfps.strategy import check_peers
 from tfps.task_check import TaskCheck, check_tasks
 
 _LEAST_SECONDS = 20.0  # to connect to tasks that have just answered
@@ -91,7 +92,7 @@ class Connector:
         began, limit = time.monotonic(), self._limit_seconds
         if self._again:
             limit = min(limit, _AGAIN_SECONDS)
-        indices = self._workers(strategy.check(self._cluster, self._job_dir, limit), limit)
+        indices = self._workers(check_peers(self._cluster, self._job_dir, limit), limit)
         if self._indices not in ([], indices):
             raise WorkersChangedError("there are other workers than before")
         self._indices = indices
@@ -129,7 +130,7 @@ class Connector:
         return left >= max(1, self._min_workers)
 
     def _ask(self, workers: Sequence[str]) -> list[TaskCheck]:
-        peers = strategy.peers(self._cluster)
+        peers = self._cluster.peers()
         addresses = {worker: peers[worker] for worker in workers}
         return check_tasks(addresses, self._cluster.tasks(), self._job_dir, 0.0)
 
@@ -167,7 +168,7 @@ class Connector:
 
     def _not_connected(self, seen: str) -> str:
         """What to say of a connection that did not come about although all tasks had answered."""
-        found = strategy.check(self._cluster, self._job_dir, 0.0)
+        found = check_peers(self._cluster, self._job_dir, 0.0)
         unfit = [str(each) for each in found if not each.is_fit and each.task not in self.left_out]
         told = "; ".join(unfit) or "every task answers; look in their logs"
         return f"the chief cannot connect to its tasks ({seen}): {told}"

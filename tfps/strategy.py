@@ -14,7 +14,7 @@ _POLL_SECONDS = 0.2
 _LEAVE_SECONDS = 30.0  # a ps that was let go ends within
 
 
-def check(cluster: Cluster, job_dir: str, limit_seconds: float) -> list[TaskCheck]:
+def check_peers(cluster: Cluster, job_dir: str, limit_seconds: float) -> list[TaskCheck]:
     """Looks whether every worker and ps can take part.
 
     Args:
@@ -22,17 +22,7 @@ def check(cluster: Cluster, job_dir: str, limit_seconds: float) -> list[TaskChec
         job_dir: Where the tasks announce themselves.
         limit_seconds: How long to wait for those that do not answer yet.
     """
-    return check_tasks(peers(cluster), cluster.tasks(), job_dir, limit_seconds)
-
-
-def peers(cluster: Cluster) -> dict[str, str]:
-    """Addresses of all workers and ps by name, such as "worker 0"."""
-    spec = cluster.spec()
-    return {
-        f"{job} {index}": address
-        for job in ("ps", "worker")
-        for index, address in enumerate(spec.get(job, []))
-    }
+    return check_tasks(cluster.peers(), cluster.tasks(), job_dir, limit_seconds)
 
 
 def wait_for_ps(
@@ -49,7 +39,7 @@ def wait_for_ps(
     Raises:
         RunError: If some cannot be reached in time; names each with its address.
     """
-    addresses = {task: address for task, address in peers(cluster).items() if task[:2] == "ps"}
+    addresses = {task: address for task, address in cluster.peers().items() if task[:2] == "ps"}
     deadline = time.monotonic() + min(_LEAVE_SECONDS, limit_seconds)
     while (
         any(Reachability.of(addresses[ps]).answers for ps in leaving)

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from tfps import strategy
 from tfps.disk_space import check_disk_space
 from tfps.own_port import refuse_taken_port
 from tfps.reachability import Reachability
+from tfps.strategy import check_peers
 from tfps.task_check import TaskCheck
 from trainer.run_inputs import RunInputs
 from trainer.text_table import text_table
@@ -40,7 +40,7 @@ def show_tasks(inputs: RunInputs, limit_seconds: float) -> bool:
     Returns:
         Whether all of them can take part.
     """
-    checks = strategy.check(inputs.cluster, inputs.job_dir, limit_seconds)
+    checks = check_peers(inputs.cluster, inputs.job_dir, limit_seconds)
     lines = text_table(_HEADER, _rows(checks)) if checks else ["one process: no tasks to ask"]
     print("\n".join(lines))  # noqa: T201 (what --preflight is for)
     return all(check.is_fit for check in checks)

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
-from tfps import failures, replica_executor, strategy
+from tfps import failures
 from tfps.cluster import Cluster
 from tfps.connection_guard import ConnectionGuard
 from tfps.connector import Connector
@@ -20,6 +20,7 @@ from tfps.replica_executor import ReplicaExecutor
 from tfps.replica_group import LostReplicaError
 from tfps.report import FAILED, INTERRUPTED, Report, read, reopen
 from tfps.storage.files import StorageError
+from tfps.strategy import wait_for_ps
 from tfps.task_watch import Failures, TaskWatch
 from trainer.chief_state import ChiefState
 from trainer.handover import Handover
@@ -77,7 +78,7 @@ def join(cluster: Cluster, job_dir: str, options: RunOptions) -> ReplicaExecutor
     limit = options.ps_wait_seconds if is_recovering else options.connect_seconds
     _log.info("waiting for %d other replicas", len(cluster.workers))
     try:
-        executor = replica_executor.join(cluster, limit)
+        executor = ReplicaExecutor.join(cluster, limit)
     except LostReplicaError as lost:
         handover.recoveries.begin(str(lost))
         _begin_again(lost, handover)
@@ -115,7 +116,7 @@ def run(
     fence = Fence(inputs.job_dir)
     report = Report(inputs.job_dir, fence, **inputs.report_fields(_last_report(inputs.job_dir)))
     report.write()
-    peers = {} if cluster.is_local else strategy.peers(cluster)
+    peers = {} if cluster.is_local else cluster.peers()
     handover = Handover.found()
     failures = Failures(handover.failures, handover.failures_by_job)
     # Replicas need no guard: TensorFlow notices a silent one, and ends what waits for it.
@@ -237,7 +238,7 @@ def _recover(lost: LostPsError, cluster: Cluster, options: RunOptions, state: Ch
         state.recoveries.begin(str(lost))
         _log.warning("%s; waiting up to %.0f s for it", lost, options.ps_wait_seconds)
         state.report.write(**state.fields())
-        strategy.wait_for_ps(cluster, lost.leaving, state.watch, options.ps_wait_seconds)
+        wait_for_ps(cluster, lost.leaving, state.watch, options.ps_wait_seconds)
     finally:
         gc.enable()
     if not are_gone:

@@ -10,15 +10,14 @@ import signal
 
 import tensorflow as tf
 
-from tfps import replica_group
 from tfps.cluster import decode
-from tfps.replica_group import ReplicaGroup
+from tfps.replica_group import ReplicaGroup, _connect
 
 
 def main() -> None:
     """Meets the other, adds up, and again when it is told to."""
     cluster = decode(os.environ)
-    replica_group._connect(cluster)
+    _connect(cluster)
     taken = "was taken" if _has_handler(signal.SIGTERM) else "was left alone"
     group = ReplicaGroup(0 if cluster.job == "chief" else 1, 2)
     add = tf.function(lambda: group.sum(tf.ones([])), autograph=False).get_concrete_function()

@@ -9,7 +9,7 @@ import sys
 import pytest
 from launcher_fixtures import PATIENCE, ROOT, start_fixture, write_fixture  # noqa: F401
 
-from tfps import cluster
+from tfps.cluster import decode
 
 SUBMIT = ("-m", "cloud.submit")
 
@@ -37,7 +37,7 @@ def test_every_role_gets_its_place_and_its_flags(write, start, tmp_path):
         for line in launcher.lines
         if line.startswith("[chief] [")
     ]
-    found = [cluster.decode({"TF_CONFIG": report[0]}) for report in reports]
+    found = [decode({"TF_CONFIG": report[0]}) for report in reports]
     assert [at.name for at in found] == ["chief", "worker 0 of 2", "worker 1 of 2", "ps 0 of 1"]
     assert all(at.spec() == found[0].spec() for at in found)
     assert all(at.address.startswith("127.0.0.1:") for at in found)
@@ -63,7 +63,7 @@ def test_the_evaluator_is_a_task_but_not_of_the_cluster(write, start, tmp_path):
     assert launcher.finish() == 0
     assert launcher.lines[0].endswith("; an evaluator")
     reports = [json.loads(line[8:]) for line in launcher.lines if line.startswith("[chief] [")]
-    chief, evaluator = (cluster.decode({"TF_CONFIG": report[0]}) for report in reports)
+    chief, evaluator = (decode({"TF_CONFIG": report[0]}) for report in reports)
     assert (chief.job, evaluator.job) == ("chief", "evaluator")
     assert chief.spec() == evaluator.spec()
     assert set(chief.spec()) == {"chief", "worker", "ps"}
@@ -272,7 +272,7 @@ def test_a_job_for_any_platform_runs_here(write, start, tmp_path):
     assert launcher.lines[2] == "[launcher] not used on this machine: machines"
     reports = [json.loads(line[8:]) for line in launcher.lines if line.startswith("[chief] [")]
     assert [report[0] for report in reports] == ["x", "x"]
-    names = [cluster.decode({"TF_CONFIG": report[1]}).name for report in reports]
+    names = [decode({"TF_CONFIG": report[1]}).name for report in reports]
     assert names == ["chief", "worker 1 of 2"]
 
 

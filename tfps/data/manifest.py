@@ -40,9 +40,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfps import whole_file
-from tfps.data import checksum, record_index, shard_files
+from tfps.data import checksum, record_index
 from tfps.data.record_index import RecordIndex
 from tfps.data.shard import COMPRESSIONS, Shard
+from tfps.data.shard_files import checked, with_generations
 from tfps.errors import UserError
 from tfps.file_name import is_file_name
 from tfps.storage import files
@@ -122,7 +123,7 @@ def write(manifest: Manifest) -> None:
         "labels": manifest.labels,
         "shards": [
             dataclasses.asdict(shard)
-            for shard in shard_files.with_generations(manifest.directory, manifest.shards)
+            for shard in with_generations(manifest.directory, manifest.shards)
         ],
         "index": {
             "file": file,
@@ -159,7 +160,7 @@ def read(directory: str, flag: str = "", may_be_cut: bool = False) -> Manifest:
     try:
         text = _text(directory, where)
         manifest = _decode(text, where, directory)
-        shards = shard_files.checked(directory, manifest.shards, where, may_be_cut)
+        shards = checked(directory, manifest.shards, where, may_be_cut)
     except StorageError as error:
         if error.may_pass:
             raise
