@@ -1,7 +1,6 @@
 """The benchmarks refuse what they cannot use, keep and render results; a real run is slow."""
 
 import json
-import pathlib
 import subprocess
 import sys
 
@@ -14,9 +13,9 @@ from benchmarks.cases import SWEEPS, SYSTEMS, Case
 from benchmarks.measurement import Failed, Window, measure
 from benchmarks.results import Results, Spread
 from benchmarks.systems import System
+from tests.project import ROOT
 from tfps import config
 
-ROOT = pathlib.Path(__file__).parents[1]
 SETTINGS = {"machine": {"cores": 2, "processor": "a processor"}, "seconds": 10.0}
 
 

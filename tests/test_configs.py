@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from configs.criteo import Criteo
 from configs.studies import criteo as criteo_study
+from tests.project import ROOT
 from tfps import config, overrides
 from tfps.best_metric import BestMetric
 from tfps.data import examples
@@ -16,7 +17,6 @@ from tfps.experiment import Experiment
 from tfps.task_metrics import metric_names
 from trainer.generate import generate
 
-ROOT = Path(__file__).parent.parent
 CONFIGS = sorted(path.name for path in (ROOT / "configs").glob("[!_]*.py"))
 
 

@@ -1,13 +1,11 @@
-import pathlib
 import subprocess
 import sys
 
 import pytest
 
+from tests.project import ROOT
 from tfps.errors import UserError
 from trainer import field_flags
-
-ROOT = pathlib.Path(__file__).parent.parent
 
 
 def test_a_flag_with_a_dot_sets_a_field():

@@ -1,15 +1,14 @@
 import os
-import pathlib
 import subprocess
 import sys
 import textwrap
 
+from tests.project import ROOT
 from tfps.recoveries import Recoveries
 from tfps.task_watch import Failure
 from trainer.handover import Handover
 from trainer.worker_changes import WorkerChanges
 
-ROOT = pathlib.Path(__file__).parents[1]
 PROGRAM = """
 import os, sys, time
 sys.path.insert(0, {root!r})

@@ -12,8 +12,8 @@ from packaging.requirements import Requirement
 from cloud.job_spec import JobSpec
 from cloud.kubernetes import pod
 from cloud.role import Role
+from tests.project import ROOT
 
-ROOT = pathlib.Path(__file__).parents[1]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 

@@ -1,6 +1,5 @@
 """Real signals to a process of its own, since a signal's handlers belong to a process."""
 
-import pathlib
 import signal
 import subprocess
 import sys
@@ -8,7 +7,8 @@ import textwrap
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[1]
+from tests.project import ROOT
+
 PRELUDE = """
 import os, signal, time
 from trainer.interruption import Interrupted, Interruption

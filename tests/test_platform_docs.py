@@ -1,6 +1,5 @@
 """Every command of the pages about Kubernetes and Slurm, as far as no cluster is needed."""
 
-import pathlib
 import re
 import shlex
 import subprocess
@@ -11,9 +10,9 @@ import yaml
 from cloud import submit
 from tests.kubernetes import schemas
 from tests.kubernetes.fake_cluster import FakeCluster
+from tests.project import ROOT
 from tests.slurm import stand_in
 
-ROOT = pathlib.Path(__file__).parent.parent
 PAGES = ("kubernetes", "slurm")
 PROGRAM = "python -m cloud.submit "
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
 
@@ -10,8 +9,7 @@ import pytest
 
 from tests import peers
 from tests.peers import Peer
-
-ROOT = pathlib.Path(__file__).parents[1]
+from tests.project import ROOT
 
 
 def probe(*argv, tf_config=None):

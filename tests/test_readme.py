@@ -1,10 +1,10 @@
-import pathlib
 import re
 import subprocess
 import sys
 
 import pytest
 
+from tests.project import ROOT
 from tests.training_fixtures import Trainer
 from tfps import config, overrides
 from tfps.errors import RunError
@@ -13,7 +13,6 @@ from trainer.exported_model import ExportedModel
 from trainer.generate import generate
 from trainer.prediction_input import PredictionInput
 
-ROOT = pathlib.Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks/README.md"]
 
 # TensorFlow is loaded once, which is most of what a program does that only tells of its flags.

@@ -1,10 +1,9 @@
 import os
-import pathlib
 import subprocess
 import sys
 import textwrap
 
-ROOT = pathlib.Path(__file__).parents[1]
+from tests.project import ROOT
 
 PROGRAM = """
 import os, sys

@@ -1,13 +1,13 @@
 """The program apart from any one platform."""
 
-import pathlib
 import subprocess
 import sys
 
 import pytest
 import yaml
 
-ROOT = pathlib.Path(__file__).parent.parent
+from tests.project import ROOT
+
 JOB = ("--config=configs/smoke.py", "--job_dir=gs://bucket/run")
 
 

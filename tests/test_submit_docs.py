@@ -1,6 +1,5 @@
 """Every command of the pages about submitting, as far as no cloud is needed."""
 
-import pathlib
 import re
 import shlex
 import subprocess
@@ -9,9 +8,9 @@ import pytest
 from google.cloud.aiplatform_v1.types import CustomJob
 
 from cloud import submit
+from tests.project import ROOT
 from tests.vertex.fake_vertex import FakeVertex
 
-ROOT = pathlib.Path(__file__).parent.parent
 PAGES = ("README.md", "docs/submit.md", "docs/vertex.md")
 PROGRAM = "python -m cloud.submit "
 NUMBER = "1234567890123456789"

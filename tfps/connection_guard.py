@@ -22,7 +22,7 @@ _HAND_OVER_SECONDS = 1.0
 _AGAIN_SECONDS = 1.0  # before another process begins
 _SILENT_SECONDS = 10.0  # after which the process counts as lost; it reports every second
 _log = logging.getLogger(__name__)
-_ROOT = pathlib.Path(__file__).parents[1]
+_ROOT = pathlib.Path(__file__).parents[2]
 
 
 class ConnectionGuard:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from configs.smoke import Smoke, get_config
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
 from tests.local_cloud.settings import Fault
+from tests.project import ROOT
 from tests.training_fixtures import dataset
 from tfps.data import manifest, replacement
 from tfps.data.dataset_writer import DatasetWriter
@@ -67,7 +68,7 @@ def test_a_conversion_that_fails_leaves_the_old_dataset(tmp_path: Path) -> None:
 def test_what_a_killed_writer_leaves_is_cleaned_by_the_next(tmp_path: Path, moment: str) -> None:
     old = dataset(tmp_path, records=10, shards=1)
     command = [sys.executable, "-c", KILLED, str(tmp_path), moment]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], check=False)
+    done = subprocess.run(command, cwd=ROOT, check=False)
     assert done.returncode == -signal.SIGKILL
     assert replacement.FILE in names(tmp_path)
     found = manifest.read(str(tmp_path))

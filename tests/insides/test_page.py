@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-ROOT = pathlib.Path(__file__).parents[2]
+from tests.project import ROOT
+
 PAGE = (ROOT / "docs/tensorflow_insides.md").read_text()
 MODULES = [path for room in ("tfps", "trainer", "cloud") for path in (ROOT / room).rglob("*.py")]
 TREES = {path: ast.parse(path.read_text()) for path in MODULES}

@@ -14,10 +14,10 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from cloud.ports import Ports
+from tests.project import ROOT
 from tfps.reachability import Reachability
 from tfps.server_identity import ServerIdentity
 
-ROOT = pathlib.Path(__file__).parents[2]
 LIBRARIES = ("libtensorflow_cc.so.2", "libtensorflow_framework.so.2")
 
 

@@ -16,8 +16,8 @@ from typing import Any, Self
 import psutil
 
 from tests.loaded import client, started
+from tests.project import ROOT
 
-ROOT = pathlib.Path(__file__).parents[2]
 PATIENCE = 110  # seconds that any one event may take on a busy machine
 _CLUSTER_VARIABLES = ("TF_CONFIG", "CLUSTER_SPEC")
 

@@ -1,7 +1,6 @@
 """Starts the local launcher with acting tasks: small scripts on real sockets and signals."""
 
 import os
-import pathlib
 import queue
 import re
 import subprocess
@@ -11,7 +10,8 @@ import threading
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[2]
+from tests.project import ROOT
+
 PATIENCE = 60  # seconds that any one event may take on a busy machine
 
 # What every acting task begins with. A chief blocks its signals, so that a test may send one as

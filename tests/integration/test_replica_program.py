@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from cloud.ports import Ports
-from tests.integration.cluster_process import ROOT
+from tests.project import ROOT
 from tfps.cluster import Cluster
 
 pytestmark = pytest.mark.slow

@@ -7,10 +7,11 @@ import sys
 
 import pytest
 import tensorflow as tf
-from cluster_process import ROOT, Program
+from cluster_process import Program
 
 from cloud.ports import Ports
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
+from tests.project import ROOT
 from tests.training_fixtures import dataset
 
 pytestmark = pytest.mark.slow

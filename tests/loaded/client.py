@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import IO
 
 from tests.loaded import environment, started
+from tests.project import ROOT
 
-ROOT = pathlib.Path(__file__).parents[2]
 _making = threading.Lock()  # threads that start the first programs at once share one
 
 

@@ -10,8 +10,7 @@ from typing import Any, Self
 
 from tests.local_cloud.certificates import private_key
 from tests.local_cloud.settings import Settings
-
-ROOT = pathlib.Path(__file__).parents[2]
+from tests.project import ROOT
 
 
 class LocalCloud:

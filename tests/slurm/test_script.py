@@ -17,10 +17,10 @@ from cloud.role import Role
 from cloud.slurm.placement import Placement
 from cloud.slurm.script import Allocation, script
 from cloud.slurm.task import tf_config
+from tests.project import ROOT
 from tests.slurm import stand_in
 from tfps.errors import UserError
 
-ROOT = pathlib.Path(__file__).parents[2]
 PATIENCE = 60
 ARGUMENTS = ("--config=configs/smoke.py", "--job_dir=/jobs/a b", "--note=$(HOME) 'x'")
 GIB = 1 << 30

@@ -1,6 +1,5 @@
 """The program on the stand-ins of Vertex AI and Cloud Storage: submit, follow, cancel, list."""
 
-import pathlib
 import signal
 import subprocess
 import sys
@@ -13,10 +12,10 @@ import yaml
 from cloud.vertex import rest
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
 from tests.local_cloud.settings import Fault
+from tests.project import ROOT
 from tests.vertex.conftest import ARGUMENTS, CLUSTER, PLACE
 from tfps.errors import UserError
 
-ROOT = pathlib.Path(__file__).parents[2]
 JOB = (*CLUSTER, "--", *ARGUMENTS)
 NAME = "projects/my-project/locations/us-central1/customJobs/1000"
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import pathlib
 import tarfile
 import tomllib
 
@@ -10,6 +9,7 @@ import pytest
 
 from cloud.sdist import Sdist
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
+from tests.project import ROOT
 from tests.vertex.conftest import CLUSTER
 from tfps.errors import UserError
 from tfps.storage import objects
@@ -115,9 +115,9 @@ def test_a_bucket_that_is_far_or_absent(cloud, vertex, vertex_submit, path, mess
 
 
 def test_the_projects_own_package_has_every_module():
-    root = pathlib.Path(__file__).parents[2]
-    project = tomllib.loads((root / "pyproject.toml").read_text())
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     listed = set(project["tool"]["setuptools"]["packages"])
     for package in ("tfps", "trainer", "cloud", "configs"):
-        found = {path.parent.relative_to(root) for path in (root / package).rglob("*.py")}
+        found = {path.parent.relative_to(ROOT) for path in (ROOT / package).rglob("*.py")}
         assert {".".join(path.parts) for path in found} <= listed
