@@ -12,7 +12,7 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from tfps.http2 import ACK, PING, PREFACE, SETTINGS, Frame, Frames, NotHttp2Error, encoded
+from tfps.cluster.http2 import ACK, PING, PREFACE, SETTINGS, Frame, Frames, NotHttp2Error, encoded
 
 
 class AnsweringServers:

@@ -23,7 +23,7 @@ from benchmarks import datasets, systems
 from benchmarks.cases import Case
 from benchmarks.measurement import Failed, started, tail
 from benchmarks.systems import System, system
-from tfps import report
+from tfps.job_dir import report
 
 _CASE = Case(rows=200_000)
 _DIM = 24  # 26 tables of 200,000 rows with Adagrad's slots: 998 MB

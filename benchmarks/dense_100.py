@@ -6,9 +6,9 @@ from typing import Any
 import keras
 
 from benchmarks import models
-from tfps.experiment import Experiment, Train
-from tfps.feature import Feature
-from tfps.task import Task
+from tfps.data.feature import Feature
+from tfps.experiment.experiment import Experiment, Train
+from tfps.experiment.task import Task
 
 
 @dataclasses.dataclass(frozen=True)

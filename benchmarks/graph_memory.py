@@ -25,14 +25,14 @@ import psutil
 import tensorflow as tf
 
 from configs.smoke import get_config
-from tfps.closures import Closures
 from tfps.data.manifest import Manifest
 from tfps.data.record_source import RecordSource
-from tfps.model import StatelessModel
-from tfps.step import Step
-from tfps.store.lease_progress import LeaseProgress
+from tfps.leases.progress import LeaseProgress
+from tfps.model.stateless_model import StatelessModel
+from tfps.optimizers.rules import Rules
 from tfps.store.parameter_store import ParameterStore
-from tfps.store.rules import Rules
+from tfps.worker.closures import Closures
+from tfps.worker.step import Step
 from trainer.generate import generate
 
 Spec = dict[str, list[str]]

@@ -17,15 +17,15 @@ import tensorflow as tf
 from benchmarks import datasets
 from configs.criteo import Criteo
 from tfps.checkpoint.checkpoint import Checkpoint
-from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
+from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
 from tfps.checkpoint.saver import Saver
-from tfps.lease_queue import QueueState
-from tfps.model import StatelessModel
-from tfps.ps_calls import PsCalls
+from tfps.cluster.monitor import TaskWatch
+from tfps.cluster.ps_calls import PsCalls
+from tfps.leases.queue import QueueState
+from tfps.model.stateless_model import StatelessModel
+from tfps.optimizers.rules import Rules
 from tfps.store.parameter_store import ParameterStore
-from tfps.store.rules import Rules
-from tfps.task_watch import TaskWatch
 
 _TASK = Criteo(rows_per_table=200_000, dim=24)  # 26 tables with Adagrad's slots: 998 MB
 _SHARES = (0.001, 0.01, 0.05, 0.1, 0.3)

@@ -7,7 +7,7 @@ records that are generated in seconds. `arrays/*.npy` hold the same records, for
 not read TFRecords.
 """
 
-import trainer.quiet_tensorflow  # noqa: F401  # isort: skip
+import trainer.console.quiet_tensorflow  # noqa: F401  # isort: skip
 
 import argparse
 import dataclasses
@@ -17,11 +17,11 @@ import shutil
 
 import numpy as np
 
-from tfps import config, overrides
 from tfps.data import manifest, records
 from tfps.data.manifest import Manifest
 from tfps.data.record_source import RecordSource
-from tfps.experiment import Experiment
+from tfps.experiment import loader, overrides
+from tfps.experiment.experiment import Experiment
 from trainer.generate import generate
 
 SHARDS = 8
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--copies", type=int, default=40, help="how often an epoch has each record")
     flags = parser.parse_args()
-    experiment = overrides.apply(config.load(flags.config), flags.set)
+    experiment = overrides.apply(loader.load(flags.config), flags.set)
     partial = pathlib.Path(f"{flags.output}.partial")
     if partial.exists():
         shutil.rmtree(partial)

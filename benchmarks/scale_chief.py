@@ -17,18 +17,18 @@ import tensorflow as tf
 from configs.smoke import get_config
 from tests import visits
 from tests.training_fixtures import Trainer
-from tfps.bad_records import BadRecords
-from tfps.coordinator import Coordinator, slots
+from tfps.barrier.barrier import Kind, _event
+from tfps.cluster.monitor import TaskWatch
+from tfps.coordinator.coordinator import Coordinator, slots
 from tfps.data.manifest import Manifest
 from tfps.data.record_index import RecordIndex
 from tfps.data.shard import Shard
-from tfps.epoch_order import EpochOrder
-from tfps.lease_queue import LeaseQueue, QueueState
-from tfps.metrics import auc
-from tfps.mode import Mode
-from tfps.store.barrier import Kind, _event
-from tfps.store.lease_progress import LeaseProgress
-from tfps.task_watch import TaskWatch
+from tfps.experiment.metrics import auc
+from tfps.experiment.mode import Mode
+from tfps.leases.bad_record_log import BadRecords
+from tfps.leases.epoch_order import EpochOrder
+from tfps.leases.progress import LeaseProgress
+from tfps.leases.queue import LeaseQueue, QueueState
 
 _SHARDS, _SHARD_RECORDS, _RECORD_BYTES = 200, 1 << 23, 200
 _LEASE_SECONDS = 5.0

@@ -13,16 +13,16 @@ import numpy as np
 import tensorflow as tf
 
 from configs.criteo import get_config
-from tfps.closures import Closures
-from tfps.executor import LocalExecutor
-from tfps.model import StatelessModel
-from tfps.step import Step
-from tfps.store.group_layout import GroupLayout
-from tfps.store.lease_progress import LeaseProgress
+from tfps.coordinator.executor import LocalExecutor
+from tfps.experiment.table import Table
+from tfps.leases.progress import LeaseProgress
+from tfps.model.stateless_model import StatelessModel
+from tfps.optimizers.rules import Rules, rule_for
+from tfps.store.layout import GroupLayout
 from tfps.store.parameter_store import ParameterStore
-from tfps.store.rules import Rules, rule_for
 from tfps.store.table_group import TableGroup
-from tfps.table import Table
+from tfps.worker.closures import Closures
+from tfps.worker.step import Step
 
 _ROWS_OF_TABLE = 50_000
 _EXPORTED_ROWS = 2_000_000

@@ -38,8 +38,8 @@ socket.getaddrinfo = count
 """
 _WATCH = """
 import inspect, logging, socket, sys, time
-from tfps.connection_guard import ConnectionGuard
-from tfps.task_watch import TaskWatch
+from tfps.cluster.connection_guard import ConnectionGuard
+from tfps.cluster.monitor import TaskWatch
 logging.disable(logging.CRITICAL)
 addresses = {f"worker {i}": address for i, address in enumerate(sys.stdin.read().split())}
 kept = [socket.create_connection(("127.0.0.1", int(at.rsplit(":", 1)[1]))) for at in

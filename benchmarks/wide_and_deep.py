@@ -6,7 +6,7 @@ import keras
 
 from benchmarks import models
 from configs.criteo import Criteo
-from tfps.experiment import Experiment, Train
+from tfps.experiment.experiment import Experiment, Train
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ import sys
 import time
 
 from cloud.job_status import JobStatus
-from cloud.relay import Relay
+from cloud.local.task_output import Relay
 from cloud.sender import Sender
 from tfps.errors import EXIT_OK, RunError, UserError
 

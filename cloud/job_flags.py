@@ -10,7 +10,7 @@ from absl import flags
 from cloud.job_spec import JobSpec, flag_value
 from cloud.role import Role
 from tfps import byte_size, python_config
-from tfps.cluster import JOBS
+from tfps.cluster.spec import JOBS
 from tfps.errors import UserError
 
 # Flags that set the field of the same name, unless they are left out.

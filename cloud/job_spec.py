@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from cloud.role import Role
-from tfps.cluster import CLUSTER_SPEC, JOBS, TF_CONFIG, TF_CONFIG_FILE
+from tfps.cluster.spec import CLUSTER_SPEC, JOBS, TF_CONFIG, TF_CONFIG_FILE
 from tfps.errors import UserError
 
 _NAME = r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?"

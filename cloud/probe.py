@@ -12,9 +12,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tfps.cluster import decode
+from tfps.cluster.liveness import Reachability
+from tfps.cluster.spec import decode
 from tfps.errors import EXIT_OK, EXIT_RUN, UserError
-from tfps.reachability import Reachability
 
 
 def main(argv: Sequence[str]) -> int:

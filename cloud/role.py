@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from tfps.cluster import JOBS
+from tfps.cluster.spec import JOBS
 from tfps.errors import UserError
 
 _SINGLE = ("chief", "evaluator")  # of which a job has at most one

@@ -20,7 +20,7 @@ from tfps.errors import RunError, UserError
 # Each module has `define_flags(values)` and `from_flags(values) -> Target`; loading it loads no
 # client of its platform.
 _TARGETS = {
-    "local": "cloud.local_target",
+    "local": "cloud.local.target",
     "vertex": "cloud.vertex.target",
     "jobset": "cloud.kubernetes.target",
     "tfjob": "cloud.kubernetes.target",

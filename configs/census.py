@@ -13,10 +13,10 @@ from typing import Any
 import keras
 
 from tfps.data.converters import number, token_id
-from tfps.data.rows import Field, RowFormat
-from tfps.experiment import Experiment, Train
-from tfps.feature import Feature
-from tfps.task import Task
+from tfps.data.feature import Feature
+from tfps.data.row_format import Field, RowFormat
+from tfps.experiment.experiment import Experiment, Train
+from tfps.experiment.task import Task
 
 _COLUMNS = (
     "age",

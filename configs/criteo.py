@@ -13,11 +13,11 @@ import keras
 import numpy as np
 
 from tfps.data.converters import hexadecimal_id, number
-from tfps.data.rows import Field, RowFormat
+from tfps.data.feature import Feature
+from tfps.data.row_format import Field, RowFormat
 from tfps.errors import UserError
-from tfps.experiment import Experiment, Train
-from tfps.feature import Feature
-from tfps.task import Task
+from tfps.experiment.experiment import Experiment, Train
+from tfps.experiment.task import Task
 
 _INTEGERS = tuple(f"integer_{index}" for index in range(1, 14))
 _CATEGORICALS = tuple(f"categorical_{index}" for index in range(1, 27))

@@ -6,10 +6,10 @@ from typing import Any
 import keras
 
 from tfps.data.converters import integer, number
-from tfps.data.rows import Field, RowFormat
-from tfps.experiment import Data, Experiment, Train
-from tfps.feature import Feature
-from tfps.task import Task
+from tfps.data.feature import Feature
+from tfps.data.row_format import Field, RowFormat
+from tfps.experiment.experiment import Data, Experiment, Train
+from tfps.experiment.task import Task
 
 _NUMBERS = ("number_1", "number_2", "number_3", "number_4")
 

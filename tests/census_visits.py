@@ -14,9 +14,9 @@ from configs.census import Census
 from tests import turns
 from tests.visits import late_zero
 from tfps.data.converters import integer
-from tfps.data.rows import Field, RowFormat
-from tfps.experiment import Data, Experiment, Train
-from tfps.feature import Feature
+from tfps.data.feature import Feature
+from tfps.data.row_format import Field, RowFormat
+from tfps.experiment.experiment import Data, Experiment, Train
 
 turns.shorten(2)
 

@@ -8,10 +8,10 @@ import keras
 import numpy as np
 
 from tfps.data.converters import integer, number
-from tfps.data.rows import Field, RowFormat
-from tfps.experiment import Data, Experiment, Train
-from tfps.feature import Feature
-from tfps.task import Task
+from tfps.data.feature import Feature
+from tfps.data.row_format import Field, RowFormat
+from tfps.experiment.experiment import Data, Experiment, Train
+from tfps.experiment.task import Task
 
 TOWNS = ("Ulm", "Bonn", "Köln", "a,b")
 WORDS = ("red", "green", "blue", "very", "dark")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfps.feature import Feature
-from tfps.task import Task
+from tfps.data.feature import Feature
+from tfps.experiment.task import Task
 
 LABELS = {"label": tf.zeros([6])}
 FEATURES = (Feature("id", "int64", (), 10), Feature("x", "float32", (3,)))

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from tfps.prober import Sighting
+from tfps.cluster.prober import Sighting
 
 
 class Polling:

@@ -2,7 +2,7 @@
 
 import pathlib
 
-from tfps.data.record_scan import scan
+from tfps.data.tfrecord import scan
 
 LENGTH, DATA = 0, 12  # bytes of a record's frame
 

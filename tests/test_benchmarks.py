@@ -14,7 +14,7 @@ from benchmarks.measurement import Failed, Window, measure
 from benchmarks.results import Results, Spread
 from benchmarks.systems import System
 from tests.project import ROOT
-from tfps import config
+from tfps.experiment import loader
 
 SETTINGS = {"machine": {"cores": 2, "processor": "a processor"}, "seconds": 10.0}
 
@@ -217,7 +217,7 @@ def test_pictures(path, tmp_path):
 def test_peers_and_tfps_train_the_same_model(model):
     case = next(case for case in SWEEPS["models"].cases if case.model == model)
     path = systems.datasets.CONFIGS[model]
-    mine = config.load(str(ROOT / path)).task.build_model()
+    mine = loader.load(str(ROOT / path)).task.build_model()
     theirs = models.build(keras, model, case.rows)
     shapes = [sorted(tuple(each.shape) for each in one.weights) for one in (mine, theirs)]
     assert shapes[0] == shapes[1]

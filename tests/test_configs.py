@@ -9,12 +9,12 @@ import tensorflow as tf
 from configs.criteo import Criteo
 from configs.studies import criteo as criteo_study
 from tests.project import ROOT
-from tfps import config, overrides
-from tfps.best_metric import BestMetric
 from tfps.data import examples
 from tfps.errors import UserError
-from tfps.experiment import Experiment
-from tfps.task_metrics import metric_names
+from tfps.evaluation.best import BestMetric
+from tfps.evaluation.metrics import metric_names
+from tfps.experiment import loader, overrides
+from tfps.experiment.experiment import Experiment
 from trainer.generate import generate
 
 CONFIGS = sorted(path.name for path in (ROOT / "configs").glob("[!_]*.py"))
@@ -33,7 +33,7 @@ def test_there_are_configs() -> None:
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_config_builds_its_model_and_loss(name: str, tmp_path: Path) -> None:
-    experiment = config.load(f"configs/{name}")
+    experiment = loader.load(f"configs/{name}")
     task = experiment.task
     inputs, labels = batch(experiment, tmp_path / "data", 16)
     model = task.build_model()
@@ -88,7 +88,7 @@ def test_criteo_needs_rows_for_known_ids() -> None:
 
 
 def test_a_study_varies_fields_of_its_config_by_a_metric_that_it_has() -> None:
-    study, experiment = criteo_study.get_study(), config.load("configs/criteo.py")
+    study, experiment = criteo_study.get_study(), loader.load("configs/criteo.py")
     for parameter in study.parameters:
         for value in parameter.values:
             overrides.apply(experiment, [f"{parameter.field}={value}"])

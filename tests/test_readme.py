@@ -6,19 +6,19 @@ import pytest
 
 from tests.project import ROOT
 from tests.training_fixtures import Trainer
-from tfps import config, overrides
 from tfps.errors import RunError
-from tfps.export import export
-from trainer.exported_model import ExportedModel
+from tfps.experiment import loader, overrides
+from tfps.export.loaded_model import ExportedModel
+from tfps.export.saved_model import export
+from trainer.datasets.prediction_input import PredictionInput
 from trainer.generate import generate
-from trainer.prediction_input import PredictionInput
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks/README.md"]
 
 # TensorFlow is loaded once, which is most of what a program does that only tells of its flags.
 HELP = """
 import os, runpy, sys
-import trainer.quiet_tensorflow, keras
+import trainer.console.quiet_tensorflow, keras
 os.dup2(1, 2)
 for module in sys.argv[1:]:
     print(f"help of {module}", flush=True)
@@ -62,7 +62,7 @@ def test_many_ids_per_record_from_the_readme_to_predictions_for_rows_of_text(tmp
         "".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
     )
     experiment = overrides.apply(
-        config.load(str(tmp_path / "tagged.py")),
+        loader.load(str(tmp_path / "tagged.py")),
         ["task.users=50", "task.movies=40", "task.tags=30", "train.dense_table_bytes=0"],
     )
     data = generate(experiment, str(tmp_path / "data"), records=100, shards=1)

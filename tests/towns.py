@@ -12,12 +12,12 @@ import tensorflow as tf
 
 from tests.loaded import client
 from tfps.data import examples
-from tfps.feature import Feature
-from tfps.task import Task
+from tfps.data.feature import Feature
+from tfps.experiment.task import Task
+from tfps.export.loaded_model import ExportedModel
 from trainer import predict
-from trainer.exported_model import ExportedModel
+from trainer.datasets.prediction_input import PredictionInput
 from trainer.predict import Predictions
-from trainer.prediction_input import PredictionInput
 
 FEATURES = (
     Feature("age", "float32"),
@@ -29,11 +29,11 @@ LABEL = Feature("clicked", "int64", vocabulary=2)
 CONFIG = """
 import dataclasses
 
-from tfps.experiment import Experiment
-from tfps.feature import Feature
+from tfps.experiment.experiment import Experiment
+from tfps.data.feature import Feature
 from tfps.data.converters import integer, number
-from tfps.data.rows import Field, RowFormat
-from tfps.task import Task
+from tfps.data.row_format import Field, RowFormat
+from tfps.experiment.task import Task
 
 
 @dataclasses.dataclass(frozen=True)

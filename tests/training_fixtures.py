@@ -5,25 +5,25 @@ import dataclasses
 import tensorflow as tf
 
 from configs.smoke import get_config
-from tfps.bad_records import BadRecords
+from tfps.barrier.bounded_staleness import Clocks
+from tfps.barrier.rounds import Rounds
 from tfps.checkpoint.checkpoint_writer import CheckpointWriter
 from tfps.checkpoint.draft import Draft
-from tfps.closures import Closures
-from tfps.coordinator import Coordinator, slots
+from tfps.cluster.monitor import TaskWatch
+from tfps.coordinator.coordinator import Coordinator, slots
+from tfps.coordinator.executor import LocalExecutor
 from tfps.data.record_source import RecordSource
-from tfps.epoch_order import EpochOrder
-from tfps.executor import LocalExecutor
-from tfps.lease_queue import LeaseQueue, QueueState
-from tfps.local_training import LocalTraining
-from tfps.mode import BOUNDED, LOCAL_SGD
-from tfps.model import StatelessModel
-from tfps.step import Step
-from tfps.store.clocks import Clocks
-from tfps.store.lease_progress import LeaseProgress
+from tfps.experiment.mode import BOUNDED, LOCAL_SGD
+from tfps.leases.bad_record_log import BadRecords
+from tfps.leases.epoch_order import EpochOrder
+from tfps.leases.progress import LeaseProgress
+from tfps.leases.queue import LeaseQueue, QueueState
+from tfps.model.stateless_model import StatelessModel
+from tfps.optimizers.rules import Rules
 from tfps.store.parameter_store import ParameterStore
-from tfps.store.rounds import Rounds
-from tfps.store.rules import Rules
-from tfps.task_watch import TaskWatch
+from tfps.worker.closures import Closures
+from tfps.worker.local_training import LocalTraining
+from tfps.worker.step import Step
 from trainer.generate import generate
 
 

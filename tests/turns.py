@@ -2,7 +2,7 @@
 
 import functools
 
-from tfps.closures import Closures
+from tfps.worker.closures import Closures
 
 
 def shorten(steps: int) -> None:

@@ -8,9 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.data.dataset_writer import DatasetWriter
-from tfps.experiment import Data, Experiment, Train
-from tfps.feature import Feature
-from tfps.task import Task
+from tfps.data.feature import Feature
+from tfps.experiment.experiment import Data, Experiment, Train
+from tfps.experiment.task import Task
 
 
 @dataclasses.dataclass(frozen=True)

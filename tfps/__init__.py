@@ -1,3 +1,59 @@
-"""Keras 3 models on parameter servers with stock TensorFlow."""
+"""Keras 3 models on parameter servers with stock TensorFlow.
+
+What a config needs is found here, and loaded when it is first asked for: launchers, and tasks that
+have yet to read their flags, load no TensorFlow.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tfps.data.feature import Feature
+    from tfps.data.row_format import Field, RowFormat
+    from tfps.experiment.experiment import Data, Experiment, Train
+    from tfps.experiment.mode import Mode
+    from tfps.experiment.study import Parameter, Study
+    from tfps.experiment.task import Task
+    from tfps.layers.embedding import Embedding
 
 __version__ = "0.1.0"
+__all__ = [
+    "Data",
+    "Embedding",
+    "Experiment",
+    "Feature",
+    "Field",
+    "Mode",
+    "Parameter",
+    "RowFormat",
+    "Study",
+    "Task",
+    "Train",
+]
+_MODULES = {
+    "Data": "tfps.experiment.experiment",
+    "Embedding": "tfps.layers.embedding",
+    "Experiment": "tfps.experiment.experiment",
+    "Feature": "tfps.data.feature",
+    "Field": "tfps.data.row_format",
+    "Mode": "tfps.experiment.mode",
+    "Parameter": "tfps.experiment.study",
+    "RowFormat": "tfps.data.row_format",
+    "Study": "tfps.experiment.study",
+    "Task": "tfps.experiment.task",
+    "Train": "tfps.experiment.experiment",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Loads what a name of `__all__` stands for."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The names of the front door, loaded or not."""
+    return sorted({*globals(), *__all__})

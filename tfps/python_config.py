@@ -10,6 +10,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, TypeVar
 
+import tfps
 from tfps.errors import UserError
 
 _PACKAGE = "configs"
@@ -45,10 +46,15 @@ def load(path: str, flag: str, function: str, kind: type[_T]) -> _T:
     value = _guarded(where, file, call)
     if not isinstance(value, kind):
         raise UserError(
-            f"{where}: {function}() returned {type(value).__name__}, "
-            f"not a {kind.__module__}.{kind.__name__}"
+            f"{where}: {function}() returned {type(value).__name__}, not a {_name(kind)}"
         )
     return value
+
+
+def _name(kind: type) -> str:
+    """The name by which a config can import a class."""
+    module = "tfps" if kind.__name__ in tfps.__all__ else kind.__module__
+    return f"{module}.{kind.__name__}"
 
 
 def _execute(file: str) -> ModuleType:

@@ -1,6 +1,6 @@
 """The packaged trainer: what every task of a job runs."""
 
-from tfps.storage import settings
+from tfps.storage import tf_settings
 
 # Every program of this package loads TensorFlow after this.
-settings.apply()
+tf_settings.apply()

@@ -6,17 +6,17 @@ import posixpath
 import time
 
 from tfps.checkpoint.checkpoint import Checkpoint
-from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
 from tfps.checkpoint.damage import Damage
+from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
+from tfps.cluster.monitor import TaskWatch
+from tfps.coordinator.executor import LocalExecutor
 from tfps.errors import RunError, UserError
-from tfps.evaluations import Evaluation, Evaluations
-from tfps.executor import LocalExecutor
-from tfps.export import EXPORT_BEST, export
-from tfps.task_watch import TaskWatch
-from trainer.engine import Engine
-from trainer.inputs import identity
-from trainer.run_inputs import RunInputs
+from tfps.evaluation.history import Evaluation, Evaluations
+from tfps.export.saved_model import EXPORT_BEST, export
+from trainer.chief.engine import Engine
+from trainer.chief.inputs import identity
+from trainer.chief.run_inputs import RunInputs
 
 _POLL_SECONDS = 1.0
 _log = logging.getLogger(__name__)

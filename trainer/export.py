@@ -6,28 +6,28 @@
 Config and overrides must be those of the job. The output is what a run exports at its end.
 """
 
-import trainer.quiet_tensorflow  # noqa: F401 - it loads TensorFlow  # isort: skip
+import trainer.console.quiet_tensorflow  # noqa: F401 - it loads TensorFlow  # isort: skip
 
 import posixpath
 import sys
 
 from absl import flags, logging
 
-from tfps import config, overrides
 from tfps.checkpoint.checkpoint import Checkpoint
-from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
 from tfps.checkpoint.damage import Damage
+from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.named_checkpoint import named_checkpoint
 from tfps.checkpoint.retention import Retention
 from tfps.errors import UserError
-from tfps.experiment import Experiment
-from tfps.export import export
-from tfps.model import StatelessModel
+from tfps.experiment import loader, overrides
+from tfps.experiment.experiment import Experiment
+from tfps.export.saved_model import export
+from tfps.model.stateless_model import StatelessModel
+from tfps.optimizers.rules import Rules
 from tfps.storage import files, preflight
 from tfps.storage.files import StorageError
 from tfps.storage.preflight import Use
 from tfps.store.parameter_store import ParameterStore
-from tfps.store.rules import Rules
 from trainer import entry
 
 _DEVICE = "/device:CPU:0"
@@ -74,7 +74,7 @@ def main() -> None:
     )
     if files.exists(values.output) and not values.overwrite:
         raise UserError(f"--output={values.output} exists; name another, or say --overwrite")
-    experiment = overrides.apply(config.load(values.config), values.set)
+    experiment = overrides.apply(loader.load(values.config), values.set)
     checkpoint = named_checkpoint(values.checkpoint)
     export_checkpoint(experiment, checkpoint, values.output)
     sys.stdout.write(

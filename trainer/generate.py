@@ -7,7 +7,7 @@ the manifest holds it too. Several labels have a signal each. Training and evalu
 two runs with another `--seed` and the same `--signal_seed`.
 """
 
-import trainer.quiet_tensorflow  # noqa: F401  # isort: skip
+import trainer.console.quiet_tensorflow  # noqa: F401  # isort: skip
 
 import math
 import sys
@@ -20,12 +20,12 @@ import numpy.typing as npt
 from absl import flags
 from tqdm import tqdm
 
-from tfps import config, metrics, overrides
 from tfps.data import examples
 from tfps.data.dataset_writer import DatasetWriter
 from tfps.data.manifest import Manifest
-from tfps.data.planted import PlantedSignal
-from tfps.experiment import Experiment
+from tfps.data.synthetic import PlantedSignal
+from tfps.experiment import loader, metrics, overrides
+from tfps.experiment.experiment import Experiment
 from tfps.storage import preflight
 from tfps.storage.preflight import Use
 from trainer import entry
@@ -95,7 +95,7 @@ def main() -> None:
     """Generates what the flags name and prints a summary."""
     values = flags.FLAGS
     started = time.monotonic()
-    experiment = overrides.apply(config.load(values.config), values.set)
+    experiment = overrides.apply(loader.load(values.config), values.set)
     preflight.check([Use("--output", values.output, writes=True)])
     dataset = generate(
         experiment,

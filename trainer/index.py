@@ -8,7 +8,7 @@ with `.tfrecord` in their names are meant, a file or a glob; the files must be i
 GZIP and ZLIB files are recognised by their content.
 """
 
-import trainer.quiet_tensorflow  # noqa: F401  # isort: skip
+import trainer.console.quiet_tensorflow  # noqa: F401  # isort: skip
 
 import os
 import posixpath
@@ -19,17 +19,18 @@ from collections.abc import Sequence
 import tensorflow as tf
 from absl import flags
 
-from tfps import config, overrides
 from tfps.data import manifest, replacement
 from tfps.data.manifest import Manifest
 from tfps.data.record_index import STRIDE, RecordIndex
 from tfps.errors import UserError
-from tfps.experiment import Experiment
+from tfps.experiment import loader, overrides
+from tfps.experiment.experiment import Experiment
 from tfps.storage import files, preflight
 from tfps.storage.files import StorageError
 from tfps.storage.preflight import Use
-from trainer import data_files, entry, shard_scan
-from trainer.shard_scan import ShardScan
+from trainer import entry
+from trainer.datasets import data_files, shard_scan
+from trainer.datasets.shard_scan import ShardScan
 
 _CHECKED_RECORDS = 64
 
@@ -135,7 +136,7 @@ def main() -> None:
     """Indexes what the flags name and prints a summary."""
     values = flags.FLAGS
     started = time.monotonic()
-    experiment = overrides.apply(config.load(values.config), values.set)
+    experiment = overrides.apply(loader.load(values.config), values.set)
     preflight.check([Use("--data", values.data, writes=True)])
     made, scans = index(experiment, values.data, values.processes, values.name, values.overwrite)
     compressed = sum(bool(shard.compression) for shard in made.shards)

@@ -7,7 +7,7 @@ glob. All files are read whole, in parallel. Exit code 2 when something is damag
 record and byte of each damage.
 """
 
-import trainer.quiet_tensorflow  # noqa: F401  # isort: skip
+import trainer.console.quiet_tensorflow  # noqa: F401  # isort: skip
 
 import dataclasses
 import os
@@ -20,15 +20,17 @@ import tensorflow as tf
 from absl import flags
 
 from tfps.data import manifest, record_check
+from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
 from tfps.data.record_index import STRIDE
-from tfps.data.record_scan import scan
+from tfps.data.tfrecord import scan
 from tfps.errors import EXIT_OK, EXIT_USER, UserError
-from tfps.feature import Feature
 from tfps.storage import files, preflight
 from tfps.storage.preflight import Use
-from trainer import data_files, entry, inspection_text, shard_scan
-from trainer.shard_scan import ShardScan
+from trainer import entry
+from trainer.console import inspection_text
+from trainer.datasets import data_files, shard_scan
+from trainer.datasets.shard_scan import ShardScan
 
 _SAMPLED_RECORDS = 1000  # of which the schema is told when no manifest does
 _SHOWN_DAMAGES = 10

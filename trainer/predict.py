@@ -13,7 +13,7 @@ known, else `prediction`; a vector is `prediction_0,prediction_1,…`. Several l
 have their names behind: `label_NAME`, `prediction_NAME`.
 """
 
-import trainer.quiet_tensorflow  # noqa: F401 - it loads TensorFlow  # isort: skip
+import trainer.console.quiet_tensorflow  # noqa: F401 - it loads TensorFlow  # isort: skip
 
 import csv
 import dataclasses
@@ -30,15 +30,15 @@ import tensorflow as tf
 from absl import flags
 from tqdm import tqdm
 
-from tfps import config, metrics, overrides
-from tfps.data.rows import RowFormat
+from tfps.data.row_format import RowFormat
 from tfps.errors import UserError
+from tfps.experiment import loader, metrics, overrides
+from tfps.export.loaded_model import ExportedModel
 from tfps.storage import files, preflight
 from tfps.storage.preflight import Use
 from trainer import entry
-from trainer.exported_model import ExportedModel
-from trainer.prediction_input import FORMATS, PredictionInput
-from trainer.record_batch import RecordBatch
+from trainer.datasets.prediction_input import FORMATS, PredictionInput
+from trainer.datasets.record_batch import RecordBatch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,7 +201,7 @@ def _row_format(path: str | None, texts: Sequence[str], model: ExportedModel) ->
         if texts:
             raise UserError(f"--set={texts[0]} overrides a field of a config; give --config too")
         return None
-    task = overrides.apply(config.load(path), texts).task
+    task = overrides.apply(loader.load(path), texts).task
     schemas = [feature.schema() for feature in task.features()]
     labels = [label.schema() for label in task.labels()]
     model.check_schema(schemas, labels, f"--config={path}")

@@ -8,7 +8,7 @@ depend on their number. Parquet files are recognised by their content; their col
 names that the task's `rows()` gives, in whatever order they stand.
 """
 
-import trainer.quiet_tensorflow  # noqa: F401  # isort: skip
+import trainer.console.quiet_tensorflow  # noqa: F401  # isort: skip
 
 import functools
 import os
@@ -22,16 +22,17 @@ from tqdm import tqdm
 
 from tfps.data.dataset_writer import DatasetWriter
 from tfps.data.manifest import Manifest
-from tfps.data.parquet_block import is_parquet, parquet_blocks
-from tfps.data.row_block import row_blocks
-from tfps.data.rows import RowFormat
+from tfps.data.parquet import is_parquet, parquet_blocks
+from tfps.data.row_blocks import row_blocks
+from tfps.data.row_format import RowFormat
 from tfps.errors import UserError
-from tfps.experiment import Experiment
+from tfps.experiment.experiment import Experiment
 from tfps.storage import files, preflight
 from tfps.storage.preflight import Use
-from trainer import entry, row_encoding
-from trainer.processes import Processes, worthwhile
-from trainer.row_encoding import Block, ConfiguredExperiment
+from trainer import entry
+from trainer.datasets import row_encoding
+from trainer.datasets.processes import Processes, worthwhile
+from trainer.datasets.row_encoding import Block, ConfiguredExperiment
 
 _SHOWN_BAD_ROWS = 5
 

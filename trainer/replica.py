@@ -7,21 +7,21 @@ import threading
 import time
 from collections.abc import Callable
 
-from tfps.bad_records import BadRecords
-from tfps.cluster import Cluster
-from tfps.departures import Departures
-from tfps.epoch_order import EpochOrder
-from tfps.lease_queue import LeaseQueue, QueueState
-from tfps.reachability import Reachability
-from tfps.replica_coordinator import ReplicaCoordinator
-from tfps.replica_executor import ReplicaExecutor
-from tfps.replica_follower import ReplicaFollower
-from tfps.replica_group import LostReplicaError, ReplicaGroup
-from tfps.server import ServerOptions, is_done, watch_for_end_of_chief
-from tfps.task_watch import TaskWatch
-from trainer.engine import Engine, eval_shards, facts
-from trainer.restart import has_started_anew, start_anew
-from trainer.run_inputs import RunInputs
+from tfps.allreduce.coordinator import ReplicaCoordinator
+from tfps.allreduce.executor import ReplicaExecutor
+from tfps.allreduce.follower import ReplicaFollower
+from tfps.allreduce.group import LostReplicaError, ReplicaGroup
+from tfps.cluster.liveness import Reachability
+from tfps.cluster.monitor import TaskWatch
+from tfps.cluster.server import ServerOptions, is_done, watch_for_end_of_chief
+from tfps.cluster.spec import Cluster
+from tfps.job_dir.preemption import Departures
+from tfps.leases.bad_record_log import BadRecords
+from tfps.leases.epoch_order import EpochOrder
+from tfps.leases.queue import LeaseQueue, QueueState
+from trainer.chief.engine import Engine, eval_shards, facts
+from trainer.chief.restart import has_started_anew, start_anew
+from trainer.chief.run_inputs import RunInputs
 
 _log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ def main() -> None:
     """Prints the summary of a job's report."""
     if not _FLAGS.job_dir:
         raise UserError("--job_dir is missing")
-    from tfps import report
-    from trainer import quiet_tensorflow  # noqa: F401 (first, so that loading it makes no noise)
+    from tfps.job_dir import report
+    from trainer.console import quiet_tensorflow  # noqa: F401 (first, so that loading it makes no noise)
     from tfps.storage import preflight  # isort: skip
 
     preflight.check([preflight.Use("--job_dir", _FLAGS.job_dir)])

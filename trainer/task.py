@@ -17,17 +17,19 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
 from absl import flags
 
-from tfps import open_files
-from tfps.cluster import Cluster, decode
+from tfps.cluster import open_files
+from tfps.cluster.spec import Cluster, decode
 from tfps.errors import EXIT_OK, EXIT_RUN, UserError
-from tfps.storage import directories, settings
-from trainer import entry, experiment_flags, field_flags, limit_flags, terminal
-from trainer.job_paths import JobPaths
-from trainer.platform import Platform
-from trainer.progress_display import ProgressDisplay
+from tfps.storage import directories, tf_settings
+from trainer import entry
+from trainer.console import terminal
+from trainer.console.progress_display import ProgressDisplay
+from trainer.flags import experiment_flags, field_flags, limit_flags
+from trainer.flags.job_paths import JobPaths
+from trainer.flags.platform import Platform
 
 if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
-    from tfps.experiment import Experiment
+    from tfps.experiment.experiment import Experiment
 
 _FLAGS = flags.FLAGS
 _log = logging.getLogger("trainer.task")
@@ -73,7 +75,7 @@ def main() -> int:
     if cluster.job == "ps" or (cluster.job == "chief" and cluster.ps):
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # they hold and coordinate; workers compute
     if cluster.job == "worker" or not cluster.ps:
-        settings.keep_blocks()
+        tf_settings.keep_blocks()
     if cluster.job == "chief" or _FLAGS.dry_run:
         return _run_chief(cluster, display, paths.export)
     if cluster.job == "evaluator":
@@ -125,10 +127,10 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, export: str) -> int:
     _set_up_tensorflow()
     # Loaded here: the environment above must be set before TensorFlow is.
     from tfps import byte_size
-    from trainer import dry_run, preflight
-    from trainer.interruption import Interrupted, Interruption
-    from trainer.run import join, run
-    from trainer.run_inputs import RunInputs
+    from trainer.chief import dry_run, preflight
+    from trainer.chief.interruption import Interrupted, Interruption
+    from trainer.chief.run import join, run
+    from trainer.chief.run_inputs import RunInputs
 
     experiment = experiment_flags.experiment()
     options = limit_flags.run_options()
@@ -176,9 +178,9 @@ def _set_up_tensorflow() -> None:
 
 def _run_evaluator(cluster: Cluster) -> int:
     _set_up_tensorflow()
-    from tfps.server import watch_for_end_of_chief
+    from tfps.cluster.server import watch_for_end_of_chief
+    from trainer.chief.run_inputs import RunInputs
     from trainer.evaluator import Evaluator
-    from trainer.run_inputs import RunInputs
 
     inputs = RunInputs.check(
         experiment_flags.experiment(), cluster, _FLAGS.job_dir, None, _FLAGS.cache_dir
@@ -205,8 +207,8 @@ def _check_replica(experiment: "Experiment", cluster: Cluster) -> None:
 
 def _run_replica(cluster: Cluster) -> int:
     _set_up_tensorflow()
+    from trainer.chief.run_inputs import RunInputs
     from trainer.replica import ReplicaWorker
-    from trainer.run_inputs import RunInputs
 
     experiment, asked_to_end = experiment_flags.experiment(), _asked_to_end()
     _check_replica(experiment, cluster)
@@ -226,7 +228,7 @@ def _asked_to_end() -> threading.Event:
 
 
 def _run_server(cluster: Cluster) -> int:
-    from tfps.server import serve
+    from tfps.cluster.server import serve
     from tfps.storage import preflight
 
     terminal.quiet_tensorflow()
@@ -246,7 +248,7 @@ def _start_staging() -> None:
     if not _FLAGS.cache_dir:
         return
     from tfps import byte_size
-    from tfps.data.shard_stager import ShardStager
+    from tfps.data.shard_cache import ShardStager
 
     limit = byte_size.parse(_FLAGS.cache_bytes, "--cache_bytes")
     try:

@@ -11,7 +11,7 @@ from cloud.kubernetes.kind import JOBSET
 from cloud.kubernetes.pod import CONTAINER, MANAGED_BY, PORT
 from cloud.kubernetes.volume import Volume
 from cloud.role import Role
-from tfps.cluster import TF_CONFIG, TF_CONFIG_FILE
+from tfps.cluster.spec import TF_CONFIG, TF_CONFIG_FILE
 from tfps.errors import EXIT_BUG, EXIT_RUN, EXIT_USER
 
 _KEPT_SECONDS = 7 * 24 * 3600  # with its pods' logs, after its end

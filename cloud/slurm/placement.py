@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from tfps.cluster import JOBS, Cluster
+from tfps.cluster.spec import JOBS, Cluster
 from tfps.errors import UserError
 
 HOSTS = "TFPS_HOSTS"

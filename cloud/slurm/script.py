@@ -11,7 +11,7 @@ from cloud.role import Role
 from cloud.slurm import placement, task
 from cloud.slurm.placement import Placement
 from cloud.slurm.sender import MARK
-from tfps.cluster import JOBS
+from tfps.cluster.spec import JOBS
 from tfps.errors import UserError
 
 _EARLY_SECONDS = 60  # by which Slurm may send a signal too early

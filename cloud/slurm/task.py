@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from cloud import cluster_in_file
 from cloud.slurm.placement import Placement
-from tfps.cluster import TF_CONFIG, TF_CONFIG_FILE
+from tfps.cluster.spec import TF_CONFIG, TF_CONFIG_FILE
 from tfps.errors import EXIT_OK, EXIT_USER, UserError
 
 RESTARTS = "TFPS_RESTARTS"

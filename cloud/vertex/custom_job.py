@@ -5,7 +5,7 @@ from typing import Any
 from cloud.job_spec import JobSpec
 from cloud.role import Role
 from cloud.vertex.settings import VertexSettings
-from tfps.cluster import JOBS
+from tfps.cluster.spec import JOBS
 
 _MOUNTED = "/gcs/"
 

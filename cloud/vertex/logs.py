@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cloud.vertex.rest import Rest
-from tfps.cluster import JOBS
+from tfps.cluster.spec import JOBS
 
 _PAGE = 1000
 _SECONDS = len("2026-11-21T10:00:00")  # of a time stamp, what comes before parts of a second

@@ -3,7 +3,7 @@
 from google.api_core import exceptions
 
 from tfps.errors import UserError
-from tfps.storage import bucket_check, cloud_path, objects
+from tfps.storage import buckets, cloud_path, objects
 
 
 def check_region(flag: str, path: str, region: str) -> None:
@@ -21,7 +21,7 @@ def check_region(flag: str, path: str, region: str) -> None:
     if not cloud_path.is_cloud(path):
         return
     bucket, _ = cloud_path.split(path)
-    if far := bucket_check.distance(bucket, f"{flag}={path}", region):
+    if far := buckets.distance(bucket, f"{flag}={path}", region):
         raise UserError(far)
 
 

@@ -15,10 +15,10 @@ from cloud.vertex.custom_job import custom_job
 from cloud.vertex.jobs import VertexJobs
 from cloud.vertex.rest import Rest
 from cloud.vertex.settings import VertexSettings
-from cloud.vertex.study import Study
 from cloud.vertex.tuning_job import tuning_job
 from tfps import python_config
 from tfps.errors import UserError
+from tfps.experiment.study import Study
 from tfps.storage import cloud_path
 
 _TEXTS = {

@@ -5,9 +5,8 @@ from typing import Any
 
 from cloud.job_spec import JobSpec
 from cloud.vertex.custom_job import custom_job_spec
-from cloud.vertex.parameter import Parameter
 from cloud.vertex.settings import VertexSettings
-from cloud.vertex.study import Study
+from tfps.experiment.study import Parameter, Study
 
 _TRAINER = "trainer.task"
 _ALGORITHMS = {"grid": "GRID_SEARCH", "random": "RANDOM_SEARCH"}  # bayesian is the default

@@ -1,7 +1,6 @@
 """The DLRM's learning rate, its embeddings' size and whether they interact, by AUC."""
 
-from cloud.vertex.parameter import Parameter
-from cloud.vertex.study import Study
+from tfps.experiment.study import Parameter, Study
 
 
 def get_study() -> Study:

@@ -5,9 +5,9 @@ import threading
 import numpy as np
 
 from tfps.checkpoint.saver import Saver
-from tfps.lease_queue import QueueState
-from tfps.ps_calls import PsCalls
-from tfps.task_watch import TaskWatch
+from tfps.cluster.monitor import TaskWatch
+from tfps.cluster.ps_calls import PsCalls
+from tfps.leases.queue import QueueState
 
 DATA = {"records": 100}
 PATIENCE = 60.0

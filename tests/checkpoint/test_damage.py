@@ -9,11 +9,11 @@ import pytest
 from tests.checkpoint.saved_state import DATA, values
 from tests.spoilt import flip_bit
 from tests.training_fixtures import draft
-from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
+from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
-from tfps.data import checksum
 from tfps.errors import UserError
-from tfps.lease_queue import QueueState
+from tfps.leases.queue import QueueState
+from tfps.storage import checksum
 
 NEWEST = "000000000000-000002-000000000000"
 

@@ -7,10 +7,10 @@ from configs.smoke import Smoke
 from tests.checkpoint.saved_state import DATA, assert_equal, saver_of, train, whole
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
 from tests.training_fixtures import Trainer
-from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
-from tfps.checkpoint.dense_values import dense_values
+from tfps.checkpoint.directory import CheckpointDirectory
+from tfps.checkpoint.offline import dense_values
 from tfps.checkpoint.retention import Retention
-from tfps.lease_queue import QueueState
+from tfps.leases.queue import QueueState
 
 JOB_DIR = "gs://bucket/job"
 pytestmark = pytest.mark.slow

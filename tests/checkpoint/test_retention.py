@@ -1,9 +1,9 @@
 import pytest
 
-from tfps.best_metric import BestMetric
 from tfps.checkpoint.retention import Retention
 from tfps.errors import UserError
-from tfps.experiment import Train
+from tfps.evaluation.best import BestMetric
+from tfps.experiment.experiment import Train
 
 HOUR = 3600.0
 

@@ -6,11 +6,11 @@ import pytest
 from configs.smoke import Smoke
 from tests.checkpoint.saved_state import DATA, PATIENCE, Gate, saver_of, train, values
 from tests.training_fixtures import Trainer
-from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
+from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
 from tfps.errors import RunError
-from tfps.lease_queue import QueueState
-from tfps.store.piece import CHUNK_BYTES
+from tfps.leases.queue import QueueState
+from tfps.store.partitioned_variable import CHUNK_BYTES
 
 
 def test_a_save_in_the_background_holds_what_was_there_when_it_began(trainer, tmp_path):

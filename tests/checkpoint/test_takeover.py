@@ -6,11 +6,11 @@ from tests.checkpoint.saved_state import DATA
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
 from tests.training_fixtures import Trainer, draft
 from tfps.checkpoint import commit_marker
-from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
+from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
 from tfps.errors import RunError
-from tfps.fence import Fence, SupersededError
-from tfps.lease_queue import QueueState
+from tfps.job_dir.chief_fence import Fence, SupersededError
+from tfps.leases.queue import QueueState
 from tfps.storage import files
 
 

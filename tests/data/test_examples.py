@@ -3,8 +3,8 @@ import pytest
 import tensorflow as tf
 
 from tfps.data import examples
+from tfps.data.feature import Feature
 from tfps.errors import UserError
-from tfps.feature import Feature
 
 FEATURES = (
     Feature("x", "float32", (3,)),

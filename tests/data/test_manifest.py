@@ -5,11 +5,12 @@ import pytest
 import tensorflow as tf
 
 from configs.smoke import Smoke
-from tfps.data import checksum, manifest, replacement
+from tfps.data import manifest, replacement
 from tfps.data.dataset_writer import DatasetWriter
 from tfps.data.examples import encode
 from tfps.data.manifest import Manifest
 from tfps.errors import UserError
+from tfps.storage import checksum
 
 TASK = Smoke()
 NO_FILES = ("../few", "/etc/passwd", "a/b", "", ".", "..", "few\0", "/")

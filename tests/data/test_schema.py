@@ -6,9 +6,9 @@ import pytest
 from configs.smoke import Smoke
 from tfps.data import manifest, schema
 from tfps.data.dataset_writer import DatasetWriter
+from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
 from tfps.errors import UserError
-from tfps.feature import Feature
 
 TASK = Smoke()
 

@@ -14,7 +14,8 @@ import tensorflow as tf
 from tests import turns
 from tests.faults import shim
 from tfps.storage import files
-from trainer import entry, field_flags, task
+from trainer import entry, task
+from trainer.flags import field_flags
 
 
 def main() -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from tests.faults import power_cut, shim
 from tests.faults.exploration import EPOCHS, Exploration, Point, committed
-from tfps import report
-from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
+from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
-from tfps.evaluations import Evaluations
+from tfps.evaluation.history import Evaluations
+from tfps.job_dir import report
 
 pytestmark = pytest.mark.skipif(
     shim.COMPILER is None, reason="there is no C compiler (cc, gcc or clang) to make the shim with"

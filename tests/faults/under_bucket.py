@@ -12,11 +12,11 @@ from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture
 from tests.local_cloud.settings import Fault
 from tests.training_fixtures import Trainer, draft
 from tfps.checkpoint import checkpoint_reader
-from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
+from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
 from tfps.errors import RunError
-from tfps.fence import Fence
-from tfps.lease_queue import QueueState
+from tfps.job_dir.chief_fence import Fence
+from tfps.leases.queue import QueueState
 
 KINDS = ("read", "stat", "list", "write", "copy", "delete")
 REQUESTS = 200  # more than any part has

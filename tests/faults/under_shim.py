@@ -6,11 +6,11 @@ import itertools
 import pytest
 
 from tests.faults import shim
-from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
+from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
-from tfps.departures import Departures
 from tfps.errors import RunError
-from tfps.fence import Fence, SupersededError
+from tfps.job_dir.chief_fence import Fence, SupersededError
+from tfps.job_dir.preemption import Departures
 from tfps.storage import files, patience
 from tfps.storage.files import StorageError
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps import connections, failures, remote_contexts
+from tfps.cluster import failures, sockets
+from tfps.coordinator import remote_contexts
 
 PS = "/job:ps/replica:0/task:0/device:CPU:0"
 
@@ -38,7 +39,7 @@ def main() -> dict[str, Any]:
     seen["device"] = variable.device
     seen |= _closures(coordinator, variable, queue)
     [ps] = addresses["ps"]
-    seen["connections"] = sum(1 for _ in connections.Connections([ps]).open_now())
+    seen["connections"] = sum(1 for _ in sockets.Connections([ps]).open_now())
     seen["lost"] = _lost(ps, queue)
     assert servers
     return seen
@@ -107,7 +108,7 @@ def _lost(address: str, queue: tf.queue.FIFOQueue) -> list[str]:
     waiting = threading.Thread(target=call)
     waiting.start()
     waiting.join(3)
-    for _, connection in connections.Connections([address]).open_now():
+    for _, connection in sockets.Connections([address]).open_now():
         connection.shutdown(socket.SHUT_RDWR)
     waiting.join(60)
     return said

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from cloud.ports import Ports
-from tfps import failures
+from cloud.local.ports import Ports
+from tfps.cluster import failures
 
 SERVER = """
 import json, os, sys

@@ -10,8 +10,8 @@ import signal
 
 import tensorflow as tf
 
-from tfps.cluster import decode
-from tfps.replica_group import ReplicaGroup, _connect
+from tfps.allreduce.group import ReplicaGroup, _connect
+from tfps.cluster.spec import decode
 
 
 def main() -> None:

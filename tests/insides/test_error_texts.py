@@ -9,11 +9,11 @@ import pytest
 import tensorflow as tf
 
 from tests.spoilt import flip_bit
-from tfps.checkpoint.piece_reader import _SHARD
+from tfps.checkpoint.reader import _SHARD
+from tfps.cluster.failures import first_line
 from tfps.data import examples
-from tfps.failures import first_line
-from tfps.feature import Feature
-from tfps.refusal import refusal
+from tfps.data.feature import Feature
+from tfps.layers.refusal import refusal
 
 FEATURES = [Feature("x", "int64", vocabulary=5), Feature("y", "float32", (2,))]
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfps.embedding_layers import EmbeddingLayers
-from tfps.lookup_tables import LookupTables
-from tfps.store.rules import _RULES
+from tfps.model.embedding_layers import EmbeddingLayers
+from tfps.model.lookup_tables import LookupTables
+from tfps.optimizers.rules import _RULES
 
 
 def test_patched_embedding():

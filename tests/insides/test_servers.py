@@ -13,10 +13,10 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from cloud.ports import Ports
+from cloud.local.ports import Ports
 from tests.project import ROOT
-from tfps.reachability import Reachability
-from tfps.server_identity import ServerIdentity
+from tfps.cluster.identity import ServerIdentity
+from tfps.cluster.liveness import Reachability
 
 LIBRARIES = ("libtensorflow_cc.so.2", "libtensorflow_framework.so.2")
 

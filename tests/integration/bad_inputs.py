@@ -9,7 +9,8 @@ import tensorflow as tf
 from bad_input import CONFIG, Case, Place
 from datasets_on_disk import generate
 
-from tfps.data import checksum, manifest
+from tfps.data import manifest
+from tfps.storage import checksum
 
 UNREACHABLE = {"chief": ["127.0.0.1:20001"], "worker": ["127.0.0.1:2"], "ps": ["UNSERVED"]}
 

@@ -15,7 +15,7 @@ from cluster_process import PATIENCE, Program, read_report
 
 from tests.integration.census_rows import census_rows
 from tests.loaded import started
-from tfps.checkpoint.dense_values import dense_values
+from tfps.checkpoint.offline import dense_values
 
 RECORDS, EVAL_RECORDS, EPOCHS, BATCH = 6_400, 3_200, 2, 64
 CONFIG = "--config=tests/census_visits.py"

@@ -5,7 +5,7 @@ import pathlib
 import sys
 from typing import Any
 
-from trainer.text_table import text_table
+from trainer.console.text_table import text_table
 
 _COLUMNS = (
     *("mode", "runs", "completed", "faults", "recoveries"),

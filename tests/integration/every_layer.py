@@ -5,11 +5,11 @@ from typing import Any
 
 import keras
 
-from tfps import metrics
-from tfps.experiment import Data, Experiment, Train
-from tfps.feature import Feature
-from tfps.table import Table
-from tfps.task import Task
+from tfps.data.feature import Feature
+from tfps.experiment import metrics
+from tfps.experiment.experiment import Data, Experiment, Train
+from tfps.experiment.table import Table
+from tfps.experiment.task import Task
 
 _DIM = 8
 

@@ -4,7 +4,7 @@ import os
 
 import tensorflow as tf
 
-from tfps import remote_contexts
+from tfps.coordinator import remote_contexts
 
 EXPIRE_SECONDS = 4
 

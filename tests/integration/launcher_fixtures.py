@@ -151,13 +151,13 @@ def start_with_limits_fixture(start, tmp_path):
             f"""
 import os, pathlib, sys
 sys.path.insert(0, {str(ROOT)!r})
-from cloud.command import commands
+from cloud.local.command import commands
 from cloud.job_spec import JobSpec
-from cloud.ports import Ports
-from cloud.relay import Relay
+from cloud.local.ports import Ports
+from cloud.local.task_output import Relay
 from cloud.role import Role
-from cloud.supervisor import Limits, Supervisor
-from tfps.cluster import Cluster
+from cloud.local.supervisor import Limits, Supervisor
+from tfps.cluster.spec import Cluster
 with Ports(1 + {workers} + {ps}) as ports:
     at = tuple(f"127.0.0.1:{{port}}" for port in ports.numbers)
     tasks = Cluster(at[:1], at[1:1 + {workers}], at[1 + {workers}:])

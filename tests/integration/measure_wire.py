@@ -19,29 +19,29 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 from absl import flags
 
 from tests.integration.tcp_counters import bytes_to, resident_peak
-from tfps import config
-from tfps.bad_records import BadRecords
-from tfps.closures import Closures
-from tfps.cluster import decode
-from tfps.connector import Connector
-from tfps.coordinator import Coordinator, slots
+from tfps.cluster.monitor import TaskWatch
+from tfps.cluster.server import ServerOptions, serve
+from tfps.cluster.spec import decode
+from tfps.coordinator.connector import Connector
+from tfps.coordinator.coordinator import Coordinator, slots
+from tfps.coordinator.executor import ClusterExecutor
 from tfps.data import manifest, records
 from tfps.data.manifest import Manifest
 from tfps.data.record_source import RecordSource
-from tfps.epoch_order import EpochOrder
-from tfps.executor import ClusterExecutor
-from tfps.experiment import Experiment
-from tfps.lease_queue import LeaseQueue, QueueState
-from tfps.model import StatelessModel
-from tfps.placement import Placement
-from tfps.server import ServerOptions, serve
-from tfps.step import Step
-from tfps.store.lease_progress import LeaseProgress
+from tfps.experiment import loader
+from tfps.experiment.experiment import Experiment
+from tfps.leases.bad_record_log import BadRecords
+from tfps.leases.epoch_order import EpochOrder
+from tfps.leases.progress import LeaseProgress
+from tfps.leases.queue import LeaseQueue, QueueState
+from tfps.model.stateless_model import StatelessModel
+from tfps.optimizers.rules import Rules
+from tfps.planner.memory import Placement
+from tfps.planner.traffic import WireBytes
 from tfps.store.parameter_store import ParameterStore
-from tfps.store.rules import Rules
 from tfps.store.store_layout import StoreLayout
-from tfps.task_watch import TaskWatch
-from tfps.wire_bytes import WireBytes
+from tfps.worker.closures import Closures
+from tfps.worker.step import Step
 
 _FLAGS = flags.FLAGS
 flags.DEFINE_string("config", None, "Config.")
@@ -57,7 +57,7 @@ def main() -> None:
     if cluster.job != "chief":
         serve(cluster, _FLAGS.job_dir, ServerOptions(chief_lost_seconds=1), threading.Event())
         return
-    experiment = config.load(_FLAGS.config)
+    experiment = loader.load(_FLAGS.config)
     data = manifest.read(_FLAGS.train_data)
     train = experiment.train
     model = StatelessModel(experiment.task, train.seed, train.dense_table_bytes)

@@ -17,14 +17,14 @@ import numpy as np
 import tensorflow as tf
 
 from configs.smoke import Smoke
-from tfps.cluster import decode
-from tfps.model import StatelessModel
-from tfps.model_inputs import batch_spec
-from tfps.replica_group import ReplicaGroup
-from tfps.replica_step import ReplicaStep
-from tfps.step import Step
+from tfps.allreduce.group import ReplicaGroup
+from tfps.allreduce.step import ReplicaStep
+from tfps.cluster.spec import decode
+from tfps.model.inputs import batch_spec
+from tfps.model.stateless_model import StatelessModel
+from tfps.optimizers.rules import Rules
 from tfps.store.parameter_store import ParameterStore
-from tfps.store.rules import Rules
+from tfps.worker.step import Step
 
 ROUNDS, BATCH, ROWS = 100, 8, 40
 # Records of the replicas' batches, in turn; at the end of a lease some are small, or empty.

@@ -8,8 +8,9 @@ import sys
 
 from absl import flags
 
-from tfps.cluster import decode
-from trainer import entry, experiment_flags, task
+from tfps.cluster.spec import decode
+from trainer import entry, task
+from trainer.flags import experiment_flags
 
 flags.DEFINE_string("copy_to", None, "Job_dir of the copy.")
 
@@ -20,15 +21,15 @@ def main() -> int:
     if cluster.job != "chief":
         return task.main()
     task._set_up_tensorflow()
-    from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
     from tfps.checkpoint.checkpoint_writer import CheckpointWriter
+    from tfps.checkpoint.directory import CheckpointDirectory
     from tfps.checkpoint.draft import Draft
     from tfps.checkpoint.retention import Retention
-    from tfps.connector import Connector
-    from tfps.task_watch import TaskWatch
-    from trainer.engine import Engine
-    from trainer.inputs import identity
-    from trainer.run_inputs import RunInputs
+    from tfps.cluster.monitor import TaskWatch
+    from tfps.coordinator.connector import Connector
+    from trainer.chief.engine import Engine
+    from trainer.chief.inputs import identity
+    from trainer.chief.run_inputs import RunInputs
 
     job_dir = flags.FLAGS.job_dir
     inputs = RunInputs.check(experiment_flags.experiment(), cluster, job_dir, None)

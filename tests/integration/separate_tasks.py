@@ -11,7 +11,7 @@ from typing import Self
 
 from cluster_process import Program
 
-from cloud.ports import Ports
+from cloud.local.ports import Ports
 
 
 class SeparateTasks:

@@ -16,7 +16,7 @@ from tests.integration.cluster_process import (
     trainer_flags,
     wait_for_checkpoint,
 )
-from tfps.metrics import auc
+from tfps.experiment.metrics import auc
 
 pytestmark = [
     pytest.mark.slow,

@@ -21,7 +21,7 @@ from cluster_process import (
 )
 from datasets_on_disk import Datasets
 
-from tfps import metrics
+from tfps.experiment import metrics
 
 EVALUATED = 501  # records of the evaluation data
 

@@ -10,12 +10,12 @@ from cluster_process import Program, checkpoints, local_cluster, read_report, tr
 
 from configs.smoke import Smoke, get_config
 from tests.training_fixtures import Trainer
-from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
+from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.named_checkpoint import named_checkpoint
 from tfps.checkpoint.retention import Retention
 from tfps.data.manifest import Manifest
+from trainer.chief.inputs import identity
 from trainer.generate import generate
-from trainer.inputs import identity
 
 TASK = Smoke(vocabulary=25_000, dim=64)  # 20 MB with Adam's slots: rows are tracked
 FLAGS = ("--set=task.vocabulary=25000", "--set=task.dim=64", "--set=train.checkpoint_seconds=1")

@@ -13,7 +13,7 @@ import pytest
 from held_on_ps import EXPIRE_SECONDS
 from tensorflow.python.eager import context
 
-from cloud.ports import Ports
+from cloud.local.ports import Ports
 
 TABLE_BYTES = 200e6
 PROGRAM = pathlib.Path(__file__).parent / "held_on_ps.py"

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from cloud.ports import Ports
+from cloud.local.ports import Ports
 from tests.project import ROOT
-from tfps.cluster import Cluster
+from tfps.cluster.spec import Cluster
 
 pytestmark = pytest.mark.slow
 PATIENCE = 250  # on a machine that others keep busy; seconds on an idle one

@@ -14,7 +14,7 @@ from cluster_process import PATIENCE, ROOT, read_report
 from datasets_on_disk import Datasets
 
 from cloud import submit
-from tests.slurm import stand_in
+from tests.cloud.slurm import stand_in
 
 pytestmark = pytest.mark.slow
 

@@ -26,7 +26,7 @@ from cluster_process import (
 )
 from datasets_on_disk import UNEVEN, Datasets
 
-from tfps import metrics
+from tfps.experiment import metrics
 
 EPOCHS, BATCH = 2, 32  # of the smoke config
 NONE = {"skipped": 0, "repeated": 0, "bad": 0}

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from cluster_process import Program
 
-from cloud.ports import Ports
+from cloud.local.ports import Ports
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
 from tests.project import ROOT
 from tests.training_fixtures import dataset
@@ -20,8 +20,7 @@ FLAGS = (
     *("--machine=n2-standard-8", "--dry_run", "--format=json"),
 )
 STUDY = """
-from cloud.vertex.parameter import Parameter
-from cloud.vertex.study import Study
+from tfps import Parameter, Study
 
 def get_study():
     return Study(

@@ -9,10 +9,10 @@ import numpy as np
 
 from tests import visits
 from tests.training_fixtures import Trainer
-from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
+from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
 from tfps.data.manifest import Manifest
-from trainer.inputs import identity
+from trainer.chief.inputs import identity
 
 
 def flags(data: Manifest, job_dir: pathlib.Path, task: visits.Visits, *more: str) -> list[str]:

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from tfps.storage import settings
+from tfps.storage import tf_settings
 
 # What the trainer's programs set themselves before they load TensorFlow.
-DEFAULTS = {"GRPC_FAIL_FAST": "use_caller", "KERAS_BACKEND": "tensorflow", **settings.SETTINGS}
+DEFAULTS = {"GRPC_FAIL_FAST": "use_caller", "KERAS_BACKEND": "tensorflow", **tf_settings.SETTINGS}
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _USUAL_LEVELS = ("2", "3")
 # What no library reads as it loads: a cluster, and what the tests tell each other.

@@ -86,7 +86,7 @@ def _end(code: int) -> NoReturn:
 
 
 def _start(argv: Sequence[str], **options: Any) -> Any:
-    """Starts what `cloud.process` starts as a fork where it can be one."""
+    """Starts what `cloud.local.process` starts as a fork where it can be one."""
     is_task = options.get("preexec_fn") and list(argv[:2]) == [sys.executable, "-m"]
     if is_task and environment.is_same(options["env"], _loaded):
         return _Fork(argv, **options)
@@ -94,7 +94,7 @@ def _start(argv: Sequence[str], **options: Any) -> Any:
 
 
 class _Fork:
-    """What `cloud.process` uses of a `subprocess.Popen`."""
+    """What `cloud.local.process` uses of a `subprocess.Popen`."""
 
     def __init__(self, argv: Sequence[str], **options: Any) -> None:
         self.returncode: int | None = None

@@ -16,13 +16,13 @@ from tests.loaded import environment, forked
 # What most programs import. None of them defines a flag: that is for the programs themselves.
 _MODULES = (
     "tensorflow",
-    "trainer.run",
+    "trainer.chief.run",
     "trainer.replica",
     "trainer.evaluator",
-    "trainer.dry_run",
-    "trainer.exported_model",
-    "trainer.record_batch",
-    "trainer.shard_scan",
+    "trainer.chief.dry_run",
+    "tfps.export.loaded_model",
+    "trainer.datasets.record_batch",
+    "trainer.datasets.shard_scan",
     "google.cloud.storage",
 )
 _PR_SET_PDEATHSIG = 1

@@ -9,12 +9,12 @@ import tensorflow as tf
 
 from tests.store.optimizers import make
 from tests.store.pushes import push
+from tfps.experiment.table import Table
+from tfps.optimizers.rules import rule_for
 from tfps.store.dense_layout import DenseLayout
 from tfps.store.dense_parameters import DenseParameters
-from tfps.store.group_layout import GroupLayout
-from tfps.store.rules import rule_for
+from tfps.store.layout import GroupLayout
 from tfps.store.table_group import TableGroup
-from tfps.table import Table
 
 WORKERS, PUSHES = 4, 200
 DENSE, HOT, DIM = 4000, 200, 8

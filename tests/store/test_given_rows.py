@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 
 from tests.models import TaskOf, functional
-from tfps import initial_values
 from tfps.errors import UserError
-from tfps.model import StatelessModel
-from tfps.rows_of_ids import RowsOfIds
+from tfps.model import initial_values
+from tfps.model.rows_of_ids import RowsOfIds
+from tfps.model.stateless_model import StatelessModel
+from tfps.optimizers.rules import Rules
 from tfps.store import given_rows
 from tfps.store.parameter_store import ParameterStore
-from tfps.store.rules import Rules
 
 ROWS, DIM = 3000, 4
 MATRIX = np.random.default_rng(0).normal(size=(ROWS, DIM)).astype("f4")

@@ -2,11 +2,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfps.experiment.table import Table
+from tfps.optimizers.rules import rule_for
 from tfps.store.gradient_clipping import GradientClipping
-from tfps.store.group_layout import GroupLayout
-from tfps.store.rules import rule_for
+from tfps.store.layout import GroupLayout
 from tfps.store.table_group import TableGroup
-from tfps.table import Table
 
 DEVICES = ["/device:CPU:0"]
 

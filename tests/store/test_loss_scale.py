@@ -6,15 +6,15 @@ import pytest
 import tensorflow as tf
 
 from tests.training_fixtures import train_with
+from tfps.data.feature import Feature
 from tfps.errors import UserError
-from tfps.feature import Feature
-from tfps.loss_scaling import LossScaling, loss_scaling
-from tfps.model import StatelessModel
-from tfps.step import Step
+from tfps.experiment.task import Task
+from tfps.model.loss_scaling import LossScaling, loss_scaling
+from tfps.model.stateless_model import StatelessModel
+from tfps.optimizers.rules import Rules
 from tfps.store.loss_scale import LossScale
 from tfps.store.parameter_store import ParameterStore
-from tfps.store.rules import Rules
-from tfps.task import Task
+from tfps.worker.step import Step
 
 BATCH = 8
 

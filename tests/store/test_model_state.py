@@ -11,11 +11,11 @@ import tensorflow as tf
 
 from configs.smoke import Smoke
 from tests.training_fixtures import Trainer, dataset
-from tfps.mode import Mode
-from tfps.step import Batch
+from tfps.experiment.mode import Mode
 from tfps.store.dense_layout import DenseLayout
-from tfps.store.local_copy import LocalCopy
 from tfps.store.model_state import ModelState
+from tfps.worker.local_sgd import LocalCopy
+from tfps.worker.step import Batch
 
 RECORDS, SPREAD = 16, 0.1
 SEED = tf.zeros([2], tf.int64)

@@ -8,15 +8,15 @@ import tensorflow as tf
 from configs.smoke import Smoke
 from tests.store.pushes import push
 from tests.training_fixtures import train_with
-from tfps.feature import Feature
-from tfps.model import StatelessModel
-from tfps.step import Step
-from tfps.store.group_layout import GroupLayout
+from tfps.data.feature import Feature
+from tfps.experiment.table import Table
+from tfps.experiment.task import Task
+from tfps.model.stateless_model import StatelessModel
+from tfps.optimizers.rules import Rules, rule_for
+from tfps.store.layout import GroupLayout
 from tfps.store.parameter_store import ParameterStore
-from tfps.store.rules import Rules, rule_for
 from tfps.store.table_group import TableGroup
-from tfps.table import Table
-from tfps.task import Task
+from tfps.worker.step import Step
 
 BATCH = 32
 

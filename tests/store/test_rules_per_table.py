@@ -8,16 +8,16 @@ import pytest
 import tensorflow as tf
 
 from tests.training_fixtures import draft, train_with
-from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
+from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
+from tfps.data.feature import Feature
 from tfps.errors import UserError
-from tfps.feature import Feature
-from tfps.lease_queue import QueueState
-from tfps.model import StatelessModel
-from tfps.step import Step
+from tfps.experiment.task import Task
+from tfps.leases.queue import QueueState
+from tfps.model.stateless_model import StatelessModel
+from tfps.optimizers.rules import Rules
 from tfps.store.parameter_store import ParameterStore
-from tfps.store.rules import Rules
-from tfps.task import Task
+from tfps.worker.step import Step
 
 DATA = {"records": 1}
 IDS = ("user", "item", "shop")

@@ -8,7 +8,7 @@ import tensorflow as tf
 from configs.smoke import Smoke
 from tests.training_fixtures import Trainer, dataset
 from tfps.data import records
-from tfps.mode import Mode
+from tfps.experiment.mode import Mode
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,13 +4,13 @@ import tensorflow as tf
 
 from tests.store.pushes import push
 from tests.training_fixtures import Trainer, dataset
+from tfps.experiment.table import Table
+from tfps.optimizers.rules import rule_for
 from tfps.store.dense_layout import DenseLayout
 from tfps.store.dense_parameters import DenseParameters
-from tfps.store.group_layout import GroupLayout
-from tfps.store.rules import rule_for
+from tfps.store.layout import GroupLayout
 from tfps.store.table_group import TableGroup
 from tfps.store.wire import Wire
-from tfps.table import Table
 
 DEVICES = ["/device:CPU:0"] * 2
 NARROW = Wire("bfloat16")

@@ -6,7 +6,7 @@ from typing import Any
 
 from tfps.checkpoint.increment import Base, Increment
 from tfps.checkpoint.part_file import PartFile
-from tfps.lease_queue import QueueState
+from tfps.leases.queue import QueueState
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,10 +3,10 @@
 import posixpath
 from collections.abc import Sequence
 
-from tfps.checkpoint import commit_marker, piece_reader
+from tfps.checkpoint import commit_marker, reader
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.damage import Damage
-from tfps.store.piece import Piece
+from tfps.store.partitioned_variable import Piece
 
 
 def check(checkpoint: Checkpoint) -> None:
@@ -36,16 +36,16 @@ def read(checkpoint: Checkpoint, pieces: Sequence[Piece]) -> None:
     """
     increment = checkpoint.increment
     if increment is None:
-        piece_reader.read(pieces, checkpoint.path)
+        reader.read(pieces, checkpoint.path)
         return
     tables = [piece for piece in pieces if piece.name in increment.tensors]
     others = [piece for piece in pieces if piece.name not in increment.tensors]
     try:
-        piece_reader.read(tables, _base_path(checkpoint))
+        reader.read(tables, _base_path(checkpoint))
     except Damage as damage:
         raise _of_base(increment.base.name, damage) from None
-    piece_reader.read(others, checkpoint.path)
-    piece_reader.read_touched(tables, checkpoint.path, increment)
+    reader.read(others, checkpoint.path)
+    reader.read_touched(tables, checkpoint.path, increment)
 
 
 def _base(checkpoint: Checkpoint) -> Checkpoint | None:

@@ -9,8 +9,8 @@ from tfps.checkpoint.increment import Increment
 from tfps.checkpoint.part_file import PREFIX
 from tfps.checkpoint.piece_writer import PieceWriter
 from tfps.checkpoint.ready_graph import ready_graph
-from tfps.checkpoint.row_writer import RowWriter
-from tfps.store.piece import Piece
+from tfps.checkpoint.writer import RowWriter
+from tfps.store.partitioned_variable import Piece
 
 
 class CheckpointWriter:

@@ -15,11 +15,10 @@ from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.damage import Damage
 from tfps.checkpoint.increment import Increment
 from tfps.checkpoint.part_file import PartFile
-from tfps.data import checksum
 from tfps.errors import UserError
-from tfps.file_name import is_file_name
-from tfps.lease_queue import QueueState
-from tfps.storage import files
+from tfps.leases.queue import QueueState
+from tfps.storage import checksum, files
+from tfps.storage.file_name import is_file_name
 from tfps.storage.files import StorageError
 
 NAME = "commit.json"

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from tfps.checkpoint.increment import Increment
-from tfps.lease_queue import QueueState
+from tfps.leases.queue import QueueState
 from tfps.store.parameter_store import ParameterStore
 
 

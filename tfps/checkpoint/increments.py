@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.increment import Base, Increment, RowRun
 from tfps.checkpoint.ready_graph import ready_graph
-from tfps.store.piece import CHUNK_BYTES, Piece
+from tfps.store.partitioned_variable import CHUNK_BYTES, Piece
 from tfps.store.touched_rows import TouchedRows
 
 _NUMBER_BYTES = 8  # of a touched row's number

@@ -4,8 +4,8 @@ import posixpath
 
 from tfps.checkpoint import commit_marker
 from tfps.checkpoint.checkpoint import Checkpoint
-from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
 from tfps.checkpoint.damage import Damage
+from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
 from tfps.errors import UserError
 

@@ -5,8 +5,7 @@ import posixpath
 import re
 
 from tfps.checkpoint.damage import Damage
-from tfps.data import checksum
-from tfps.storage import files
+from tfps.storage import checksum, files
 from tfps.storage.files import StorageError
 
 PREFIX = "parameters"

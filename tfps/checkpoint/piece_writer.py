@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfps.checkpoint.part_file import PREFIX
 from tfps.checkpoint.ready_graph import ready_graph
-from tfps.store.piece import Piece
+from tfps.store.partitioned_variable import Piece
 
 
 class PieceWriter:

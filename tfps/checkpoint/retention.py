@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from tfps.best_metric import BestMetric
+from tfps.evaluation.best import BestMetric
 
 
 @dataclasses.dataclass(frozen=True)

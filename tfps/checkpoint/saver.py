@@ -9,14 +9,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from tfps.checkpoint.checkpoint import Checkpoint
-from tfps.checkpoint.checkpoint_directory import CheckpointDirectory
 from tfps.checkpoint.checkpoint_writer import CheckpointWriter
+from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.draft import Draft
 from tfps.checkpoint.increments import Increments
 from tfps.checkpoint.snapshot import Snapshot
+from tfps.cluster.ps_calls import PsCalls
 from tfps.errors import RunError
-from tfps.lease_queue import QueueState
-from tfps.ps_calls import PsCalls
+from tfps.leases.queue import QueueState
 from tfps.store.parameter_store import ParameterStore
 
 _END_SECONDS = 30.0  # that a run which fails waits for the save under way

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfps.checkpoint.ready_graph import ready_graph
-from tfps.store.piece import Piece
+from tfps.store.partitioned_variable import Piece
 
 
 class Snapshot:

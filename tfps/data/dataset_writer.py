@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tfps.data import checksum, manifest, replacement
+from tfps.data import manifest, replacement
 from tfps.data.manifest import Manifest
 from tfps.data.record_frame import frame
 from tfps.data.record_index import STRIDE, RecordIndex
 from tfps.data.schema import Schema
 from tfps.data.shard import Shard
 from tfps.errors import UserError
-from tfps.storage import files
+from tfps.storage import checksum, files
 from tfps.storage.files import StorageError
 
 

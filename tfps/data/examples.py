@@ -5,8 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfps.data.feature import Feature
 from tfps.errors import UserError
-from tfps.feature import Feature
 
 _DTYPES = {"int64": tf.int64, "float32": tf.float32, "string": tf.string}
 

@@ -39,14 +39,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps import whole_file
-from tfps.data import checksum, record_index
+from tfps.data import record_index
 from tfps.data.record_index import RecordIndex
 from tfps.data.shard import COMPRESSIONS, Shard
-from tfps.data.shard_files import checked, with_generations
+from tfps.data.shards import checked, with_generations
 from tfps.errors import UserError
-from tfps.file_name import is_file_name
-from tfps.storage import files
+from tfps.storage import atomic_file, checksum, files
+from tfps.storage.file_name import is_file_name
 from tfps.storage.files import StorageError
 
 FILE = "manifest.json"
@@ -134,9 +133,9 @@ def write(manifest: Manifest) -> None:
         "best_auc": manifest.best_auc,
         "origin": manifest.origin,
     }
-    whole_file.write(posixpath.join(manifest.directory, file), index, "partial")
+    atomic_file.write(posixpath.join(manifest.directory, file), index, "partial")
     text = json.dumps(content, indent=2) + "\n"
-    whole_file.write(posixpath.join(manifest.directory, FILE), text, "partial")
+    atomic_file.write(posixpath.join(manifest.directory, FILE), text, "partial")
 
 
 def read(directory: str, flag: str = "", may_be_cut: bool = False) -> Manifest:

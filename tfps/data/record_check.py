@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from tfps.feature import Feature
+from tfps.data.feature import Feature
 
 _KINDS = {"int64": "int64_list", "float32": "float_list", "string": "bytes_list"}
 _CONTENTS = {"int64_list": "integers", "float_list": "floats", "bytes_list": "strings"}

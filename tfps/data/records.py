@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfps.data import examples
+from tfps.data.feature import Feature
 from tfps.data.record_source import RecordSource
-from tfps.feature import Feature
 
 
 def batches(

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import tensorflow as tf
 
-from tfps import whole_file
 from tfps.data import manifest
 from tfps.errors import UserError
-from tfps.file_name import is_file_name
+from tfps.storage import atomic_file
+from tfps.storage.file_name import is_file_name
 
 FILE = "replacing.json"
 
@@ -53,7 +53,7 @@ def begin(directory: str, files: Sequence[str]) -> None:
     """
     listed = sorted({*_listed(directory), *files})
     text = json.dumps({"files": listed}, indent=1) + "\n"
-    whole_file.write(posixpath.join(directory, FILE), text, "partial")
+    atomic_file.write(posixpath.join(directory, FILE), text, "partial")
 
 
 def settle(directory: str) -> None:

@@ -2,9 +2,9 @@
 
 from typing import Any, NamedTuple
 
+from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
 from tfps.errors import UserError
-from tfps.feature import Feature
 
 
 class Schema(NamedTuple):

@@ -43,7 +43,7 @@ def check(uses: Sequence[Use]) -> None:
     if not buckets:
         return
     # Loaded here: Google's client takes a quarter of a second, which local runs are spared.
-    from tfps.storage.bucket_check import check_bucket
+    from tfps.storage.buckets import check_bucket
 
     for bucket, its in buckets.items():
         writer = next((use for use in its if use.writes), its[0])

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from tfps.optimizers.update_rule import Update, UpdateRule
 from tfps.store.dense_layout import DenseLayout
 from tfps.store.mutex import Mutex
 from tfps.store.partition import Partition
-from tfps.store.piece import Piece
-from tfps.store.update_rule import Update, UpdateRule
+from tfps.store.partitioned_variable import Piece
 from tfps.store.wire import EXACT, Wire
 
 

@@ -7,10 +7,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfps.initial_values import is_drawn_by_element, rows_of
-from tfps.store.group_layout import GroupLayout
-from tfps.store.piece import CHUNK_BYTES
-from tfps.table import Table
+from tfps.experiment.table import Table
+from tfps.model.initial_values import is_drawn_by_element, rows_of
+from tfps.store.layout import GroupLayout
+from tfps.store.partitioned_variable import CHUNK_BYTES
 
 
 def write_given_rows(

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tfps.store.row_tensors import PulledRows
+from tfps.optimizers.update_rule import UpdateRule
+from tfps.store.messages import PulledRows
 from tfps.store.table_group import TableGroup
-from tfps.store.update_rule import UpdateRule
 
 
 class GradientClipping:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tfps.outside_ids import refuse_outside
-from tfps.store.group_layout import GroupLayout
+from tfps.layers.id_check import refuse_outside
+from tfps.store.layout import GroupLayout
 
 
 def ids_in_group(

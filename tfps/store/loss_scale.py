@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tfps.loss_scaling import LossScaling
-from tfps.store.piece import Piece
+from tfps.model.loss_scaling import LossScaling
+from tfps.store.partitioned_variable import Piece
 
 
 class LossScale:

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfps.store.dense_layout import DenseLayout
 from tfps.store.mutex import Mutex
-from tfps.store.piece import Piece
+from tfps.store.partitioned_variable import Piece
 
 
 class ModelState:

@@ -6,16 +6,16 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfps.model import Lookup, StatelessModel
+from tfps.model.stateless_model import Lookup, StatelessModel
+from tfps.optimizers.rules import Rules
 from tfps.store.dense_parameters import DenseParameters
 from tfps.store.gradient_clipping import GradientClipping
 from tfps.store.group_ids import ids_in_group
 from tfps.store.loss_scale import LossScale
+from tfps.store.messages import SentRows
 from tfps.store.model_state import ModelState
-from tfps.store.piece import Piece
+from tfps.store.partitioned_variable import Piece
 from tfps.store.pulled import Pulled
-from tfps.store.row_tensors import SentRows
-from tfps.store.rules import Rules
 from tfps.store.staleness import Staleness, rate_scale
 from tfps.store.store_layout import StoreLayout
 from tfps.store.table_group import TableGroup

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
-from tfps.store.piece import Piece
-from tfps.store.slot import Slot
-from tfps.store.update_rule import Update
+from tfps.optimizers.slot import Slot
+from tfps.optimizers.update_rule import Update
+from tfps.store.partitioned_variable import Piece
 
 
 class Partition:

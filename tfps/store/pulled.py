@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfps.model import Lookup
-from tfps.store.row_tensors import PulledRows
+from tfps.model.stateless_model import Lookup
+from tfps.store.messages import PulledRows
 
 
 class Pulled(NamedTuple):

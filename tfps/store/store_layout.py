@@ -4,12 +4,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from tfps.model import StatelessModel
+from tfps.experiment.table import Table
+from tfps.model.stateless_model import StatelessModel
+from tfps.optimizers.rules import Rules
+from tfps.optimizers.update_rule import UpdateRule
 from tfps.store.dense_layout import DenseLayout
-from tfps.store.group_layout import GroupLayout
-from tfps.store.rules import Rules
-from tfps.store.update_rule import UpdateRule
-from tfps.table import Table
+from tfps.store.layout import GroupLayout
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfps.optimizers.update_rule import UpdateRule
 from tfps.store.given_rows import write_given_rows
-from tfps.store.group_layout import GroupLayout
-from tfps.store.initial_rows import draw_rows
+from tfps.store.initializers import draw_rows
+from tfps.store.layout import GroupLayout
+from tfps.store.messages import PulledRows, SentRows, SentSteps
 from tfps.store.mutex import Mutex
 from tfps.store.partition import Partition
-from tfps.store.piece import CHUNK_BYTES, Piece
+from tfps.store.partitioned_variable import CHUNK_BYTES, Piece
 from tfps.store.row_sums import sum_rows
-from tfps.store.row_tensors import PulledRows, SentRows, SentSteps
 from tfps.store.touched_rows import TouchedRows
-from tfps.store.update_rule import UpdateRule
 from tfps.store.wire import EXACT, Wire
 
 _PLACE_BYTES = 64  # what the chief computes with for each row that it reads

@@ -1,0 +1,1 @@
+"""The launcher: every task of a cluster as a process of this machine."""

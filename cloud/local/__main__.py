@@ -1,0 +1,97 @@
+"""Starts every task of a cluster on this machine: `python -m cloud.local`.
+
+    python -m cloud.local --workers=2 --ps=2 -- --config=configs/census.py --job_dir=/tmp/census
+
+What follows `--` goes to every task. The run ends when the chief ends, with its exit code. It is
+short for `python -m cloud.submit --target=local`.
+"""
+
+import signal
+import sys
+from collections.abc import Sequence
+
+from absl import flags
+
+from cloud.job_spec import JobSpec
+from cloud.local.target import define_flags, from_flags
+from cloud.role import Role
+from tfps.errors import RunError, UserError
+
+_NAME = "local"
+# An own set of flags: absl.logging has a --log_dir too.
+_FLAGS = flags.FlagValues()
+
+
+def _define_flags() -> None:
+    def integer(name: str, default: int, text: str) -> None:
+        flags.DEFINE_integer(name, default, text, lower_bound=0, flag_values=_FLAGS)
+
+    def boolean(name: str, text: str) -> None:
+        flags.DEFINE_boolean(name, False, text, flag_values=_FLAGS)
+
+    integer("workers", 2, "Number of workers.")
+    integer("ps", 2, "Number of ps.")
+    boolean("evaluator", "Adds an evaluator; the workers then only train.")
+    integer("max_restarts", 3, "How often each task is restarted when it dies.")
+    boolean("dry_run", "Prints the chief's plan for so many tasks; starts none.")
+    flags.DEFINE_string(
+        "module", "trainer.task", "Module that every task runs.", flag_values=_FLAGS
+    )
+    flags.DEFINE_boolean("help", False, "Show this help.", short_name="h", flag_values=_FLAGS)
+    define_flags(_FLAGS)
+
+
+_define_flags()
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs a local cluster.
+
+    Args:
+        argv: Program name, flags, `--`, and the arguments of every task.
+
+    Returns:
+        The exit code: the chief's, or 2 for a mistake of the user, or 3 for a run that failed.
+    """
+    try:
+        own, args = _split(argv)
+        if _FLAGS.help:
+            print(f"{__doc__}\n{_FLAGS.get_help()}")  # noqa: T201 - asked for
+            return 0
+        if own:
+            raise UserError(f"unexpected argument {own[0]!r}: put the tasks' arguments after --")
+        target, spec = from_flags(_FLAGS), _spec(args)
+        return target.plan(spec) if _FLAGS.dry_run else target.submit(spec)
+    except (UserError, RunError) as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - an entry point's message
+        return error.exit_code
+    except KeyboardInterrupt:  # before the first task was started, or after the last had ended
+        return 128 + signal.SIGINT
+
+
+def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Parses the launcher's flags; returns what else stands before `--`, and what after."""
+    place = argv.index("--") if "--" in argv else len(argv)
+    try:
+        own = _FLAGS(list(argv[:place]))[1:]
+    except flags.Error as error:
+        raise UserError(f"{error}; `python -m cloud.local --help` lists the flags") from error
+    return own, list(argv[place + 1 :])
+
+
+def _spec(args: Sequence[str]) -> JobSpec:
+    workers, ps = _FLAGS.workers, _FLAGS.ps
+    if not workers:
+        mend = (
+            f"for one process without a cluster run `python -m {_FLAGS.module} --mode=local`"
+            if not ps
+            else "a cluster needs a worker: give --workers=1 or more"
+        )
+        raise UserError(f"--workers=0 --ps={ps} is no cluster; {mend}")
+    counts = {"chief": 1, "worker": workers, "ps": ps, "evaluator": int(_FLAGS.evaluator)}
+    roles = tuple(Role(job, replicas) for job, replicas in counts.items() if replicas)
+    return JobSpec(_NAME, tuple(args), roles, _FLAGS.module, restarts=_FLAGS.max_restarts)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,81 @@
+"""Injects faults into a running local cluster and notes what comes of them."""
+
+import functools
+import re
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from cloud.local.events import Events
+from cloud.local.faults import Fault
+from cloud.local.process import Process
+
+_PROGRESS = re.compile(rb"epoch (\d+)/\d+: ([\d,]+) of [\d,]+ records")
+
+
+class FaultInjector:
+    """Sends the signals at their times, and reads from the chief's lines when training went on.
+
+    Two lines of progress that differ, of one chief, say that a batch was trained between them.
+    """
+
+    def __init__(self, faults: Sequence[Fault], say: Callable[[str], None]):
+        """Prepares faults.
+
+        Args:
+            faults: In the order of their times.
+            say: Takes lines for people.
+        """
+        self._faults = faults
+        self._say = say
+        self._began = time.monotonic()
+        self._injected: list[tuple[Fault, float]] = []
+        self._trained: dict[int, float] = {}  # by index in `_injected`, when the next batch was
+        self._last: tuple[bytes, bytes] | None = None
+        self._rest = b""
+
+    def begin(self, events: Events, running: Mapping[str, Process]) -> None:
+        """The cluster starts now.
+
+        Args:
+            events: Calls back at the times.
+            running: The tasks that run, by name, now and later.
+        """
+        self._began = time.monotonic()
+        for fault in self._faults:
+            events.after(fault.at, functools.partial(self._inject, fault, events, running))
+
+    def read(self, data: bytes) -> None:
+        """Takes output of the chief, cut anywhere."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            if not (match := _PROGRESS.search(line)):
+                continue
+            seen = (match[1], match[2])
+            if self._last not in (None, seen):
+                for index in range(len(self._injected)):
+                    self._trained.setdefault(index, self._seconds())
+            self._last = seen
+
+    def report(self) -> None:
+        """Says of each fault when it was and how long it took until the next trained batch."""
+        for index, (fault, at) in enumerate(self._injected):
+            trained = self._trained.get(index)
+            after = "none was" if trained is None else f"{trained - at:.1f} s later"
+            self._say(f"chaos: {fault} at {at:.1f} s; next batch trained: {after}")
+
+    def _inject(self, fault: Fault, events: Events, running: Mapping[str, Process]) -> None:
+        process = running.get(fault.task)
+        if process is None:
+            self._say(f"chaos: {fault}: it does not run at {self._seconds():.1f} s")
+            return
+        self._say(f"chaos: {fault}")
+        self._injected.append((fault, self._seconds()))
+        if fault.task == "chief":  # its next lines may begin anywhere
+            self._last = None
+        process.send(fault.signal)
+        if fault.hold is not None:
+            events.after(fault.hold, lambda: process.send(signal.SIGCONT))
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began

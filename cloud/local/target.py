@@ -1,0 +1,207 @@
+"""Every task of a job on this machine: `--target=local`."""
+
+import importlib.util
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+
+from absl import flags
+
+from cloud.job_spec import JobSpec
+from cloud.local import supervisor
+from cloud.local.command import commands
+from cloud.local.faults import parse
+from cloud.local.ports import Ports
+from cloud.local.process import check_system
+from cloud.local.task_output import Relay
+from cloud.target import Document, Target
+from tfps.cluster import open_files
+from tfps.cluster.spec import JOBS, Cluster
+from tfps.errors import UserError
+
+_HOST = "127.0.0.1"
+_RENDERED_PORT = 2222  # and those after it stand for the ports that a run finds free
+_NOTICE = (
+    "security: TensorFlow's servers listen on every interface of this machine without "
+    "authentication; whoever reaches the ports can run code; on a shared network use a firewall"
+)
+_OF_MACHINES = ("image", "package", "service_account", "network", "labels", "spot")
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """Defines the flags of this target.
+
+    Args:
+        values: Where to.
+    """
+    flags.DEFINE_integer(
+        "grace_seconds",
+        30,
+        "Time for the chief to end after Ctrl-C or SIGTERM.",
+        lower_bound=0,
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "chaos",
+        None,
+        "Faults to inject, such as kill:worker:*@30s,stop:ps:0@60s+10s,term:chief@9s.",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "chaos_seed", 0, "Seed of what --chaos leaves open.", lower_bound=0, flag_values=values
+    )
+    flags.DEFINE_string(
+        "log_dir",
+        None,
+        "Directory of the tasks' logs; default: JOB_DIR/logs if it is local.",
+        flag_values=values,
+    )
+
+
+def from_flags(values: flags.FlagValues) -> "LocalTarget":
+    """The target that the flags of `define_flags` describe."""
+    return LocalTarget(values.grace_seconds, values.log_dir, values.chaos, values.chaos_seed)
+
+
+class LocalTarget(Target):
+    """This machine: tasks are processes, addresses are ports of the loopback interface.
+
+    Machines, images and accounts of a job mean nothing here; everything else is as elsewhere.
+    """
+
+    name = "local"
+
+    def __init__(
+        self,
+        grace_seconds: float = 30.0,
+        log_dir: str | None = None,
+        faults: str | None = None,
+        faults_seed: int = 0,
+    ):
+        """Describes how to run.
+
+        Args:
+            grace_seconds: Time for the chief to end after Ctrl-C or SIGTERM.
+            log_dir: Directory of the tasks' logs; None for JOB_DIR/logs, or for a temporary one
+                if the job_dir is not on this machine.
+            faults: Faults to inject, as `faults.parse` reads them.
+            faults_seed: Seed of what they leave open.
+        """
+        self._grace_seconds = grace_seconds
+        self._own_log_dir = log_dir
+        self._faults = faults
+        self._faults_seed = faults_seed
+
+    def render(self, spec: JobSpec) -> tuple[Document, ...]:
+        """The tasks' commands and what is added to their environment, servers first."""
+        _check(spec)
+        ports = range(_RENDERED_PORT, _RENDERED_PORT + spec.tasks)
+        log_dir = self._log_dir(spec) or pathlib.Path(tempfile.gettempdir())
+        planned = commands(_cluster(spec, ports), spec, log_dir, {}, None)
+        return tuple(
+            {"task": each.name, "command": list(each.argv), "environment": dict(each.environ)}
+            for each in planned
+        )
+
+    def submit(self, spec: JobSpec, wait: bool = True) -> int:
+        """Runs the job, which ends with this process in any case."""
+        _check(spec)
+        check_system()
+        open_files.allow_for_launcher(spec.tasks)
+        counts = {job: spec.replicas(job) for job in JOBS}
+        faults = parse(self._faults, counts, self._faults_seed) if self._faults else []
+        log_dir = _made(self._log_dir(spec))
+        is_terminal = sys.stdout.isatty()
+        has_progress = any(re.match(r"--?progress(=|$)", each) for each in spec.arguments)
+        progress = None if has_progress else "bar" if is_terminal and not faults else "lines"
+        is_coloured = is_terminal and "NO_COLOR" not in os.environ
+        relay = Relay(sys.stdout.fileno(), is_terminal, is_coloured)
+        limits = supervisor.Limits(
+            self._grace_seconds, spec.restarts, timeout_seconds=spec.timeout_seconds or None
+        )
+        with Ports(spec.tasks) as ports:
+            tasks = _cluster(spec, ports.numbers)
+            for text in (_roles(tasks), f"logs: {log_dir}", *_unused(spec), _NOTICE):
+                relay.line(supervisor.NAME, text)
+            planned = commands(tasks, spec, log_dir, _environ(is_terminal), progress)
+            return supervisor.Supervisor(planned, limits, relay, faults).run()
+
+    def plan(self, spec: JobSpec) -> int:
+        """Lets a chief print its plan for so many tasks and end; it contacts nobody."""
+        _check(spec)
+        tasks = _cluster(spec, range(1, 1 + spec.tasks))  # ports that nobody opens
+        *_, chief = commands(tasks, spec, pathlib.Path(), os.environ, None)
+        argv = [each for each in chief.argv if not each.startswith("--tensorflow_log=")]
+        return subprocess.run([*argv, "--dry_run"], env=chief.environ, check=False).returncode
+
+    def _log_dir(self, spec: JobSpec) -> pathlib.Path | None:
+        """The directory of the logs, None for a temporary one."""
+        if self._own_log_dir:
+            return pathlib.Path(self._own_log_dir).absolute()
+        is_here = spec.job_dir and "://" not in spec.job_dir
+        return pathlib.Path(spec.job_dir, "logs").absolute() if is_here else None
+
+
+def _check(spec: JobSpec) -> None:
+    if spec.argument("tensorflow_log"):
+        raise UserError("--tensorflow_log is set for every task; give the launcher --log_dir=DIR")
+    if not _is_runnable(spec.module):
+        raise UserError(
+            f"--module={spec.module}: there is no such module to run with `python -m`; write a "
+            "dotted name such as trainer.task, and start in the project's directory"
+        )
+
+
+def _is_runnable(module: str) -> bool:
+    try:
+        found = importlib.util.find_spec(module)
+        if found is not None and found.submodule_search_locations is not None:
+            found = importlib.util.find_spec(f"{module}.__main__")
+    except (ModuleNotFoundError, ValueError):
+        return False
+    return found is not None
+
+
+def _made(log_dir: pathlib.Path | None) -> pathlib.Path:
+    try:
+        if log_dir is None:
+            return pathlib.Path(tempfile.mkdtemp(prefix="tfps-logs-"))
+        log_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make a directory for the logs: {error}; give --log_dir") from error
+    return log_dir
+
+
+def _environ(is_terminal: bool) -> dict[str, str]:
+    """The tasks' environment: on a terminal, with the width that the tasks' names leave."""
+    if not is_terminal:
+        return dict(os.environ)
+    width = shutil.get_terminal_size().columns - len("[chief] ")
+    return {**os.environ, "COLUMNS": str(max(width, 1))}
+
+
+def _cluster(spec: JobSpec, ports: Sequence[int]) -> Cluster:
+    addresses = iter([f"{_HOST}:{port}" for port in ports])
+    by_job = {job: tuple(next(addresses) for _ in range(spec.replicas(job))) for job in JOBS}
+    return Cluster(by_job["chief"], by_job["worker"], by_job["ps"], by_job["evaluator"])
+
+
+def _roles(tasks: Cluster) -> str:
+    if tasks.is_local:
+        return "one process, no cluster"
+    roles = [f"{job} {' '.join(at)}" for job, at in tasks.spec().items()]
+    return "cluster: " + "; ".join(roles + ["an evaluator"] * len(tasks.evaluators))
+
+
+def _unused(spec: JobSpec) -> list[str]:
+    """One line that names what the job asks of machines, if it does."""
+    names = [name for name in _OF_MACHINES if getattr(spec, name)]
+    kinds = ("machine", "cpus", "memory_bytes", "accelerator", "disk_gb", "disk_type")
+    if any(getattr(role, name) for role in spec.roles for name in kinds):
+        names.append("machines")
+    return [f"not used on this machine: {', '.join(names)}"] if names else []

@@ -1,0 +1,188 @@
+import threading
+import time
+
+import pytest
+
+from tests import peers
+from tests.peers import Peer
+from tests.polling import Polling
+from tfps.cluster import monitor
+from tfps.cluster.liveness import Reachability
+from tfps.cluster.monitor import Failure, Failures, TaskWatch
+from tfps.cluster.prober import Prober
+from tfps.cluster.server import ServerOptions, wait_for_end_of_chief
+from tfps.errors import RunError
+
+WAIT = 20
+
+
+class Probe:
+    """Answers as told and says when it was asked."""
+
+    def __init__(self):
+        self.seen = Reachability.ANSWERS
+        self._asked = threading.Semaphore(0)
+
+    def __call__(self, address):
+        self._asked.release()
+        return self.seen
+
+    def wait(self, times=2):
+        for _ in range(times):
+            assert self._asked.acquire(timeout=WAIT)
+
+
+@pytest.fixture
+def hung_up():
+    return []
+
+
+@pytest.fixture
+def watched(hung_up):
+    probe = Probe()
+
+    def hang_up(address):
+        hung_up.append(address)
+        return 1
+
+    addresses = {"worker 0": "host:1"}
+    watch = TaskWatch(addresses, Polling(addresses, probe), hang_up=hang_up)
+    watch.start()
+    yield watch, probe
+    watch.stop()
+
+
+def test_a_loss_and_a_return_are_one_failure(watched):
+    watch, probe = watched
+    probe.wait()
+    assert not watch.failures
+    probe.seen = Reachability.REFUSES
+    probe.wait(3)
+    (failure,) = watch.failures
+    assert (failure.task, failure.back_after) == ("worker 0", None)
+    assert failure.what == "its port refused connections"
+    assert watch.down("worker") == ["worker 0 at host:1"]
+    assert watch.down("ps") == []
+    probe.seen = Reachability.ANSWERS
+    probe.wait(3)
+    assert failure.back_after > 0
+    assert watch.down("worker") == []
+    assert len(watch.failures) == 1
+
+
+@pytest.mark.parametrize(
+    ("seen", "limit"),
+    [
+        (Reachability.REFUSES, "LOST_SECONDS"),
+        (Reachability.SILENT, "SILENT_SECONDS"),
+        (Reachability.UNREACHABLE, "SILENT_SECONDS"),
+    ],
+)
+def test_a_task_is_lost_after_a_while_only(watched, monkeypatch, seen, limit):
+    watch, probe = watched
+    probe.seen = seen
+    probe.wait(5)
+    assert watch.lost("worker") == []
+    assert watch.absence("worker 0").reachability is seen
+    monkeypatch.setattr(monitor, limit, 0.0)
+    assert watch.lost("worker") == ["worker 0 at host:1"]
+
+
+def test_a_task_is_not_lost_by_a_single_probe(monkeypatch):
+    """Which may have been long because this process was stopped meanwhile."""
+    monkeypatch.setattr(monitor, "SILENT_SECONDS", 0.0)
+    asked = threading.Event()
+
+    def probe(address):
+        if asked.is_set():
+            time.sleep(WAIT)
+        asked.set()
+        return Reachability.SILENT
+
+    addresses = {"ps 0": "host:1"}
+    watch = TaskWatch(addresses, Polling(addresses, probe))
+    watch.start()
+    assert asked.wait(WAIT)
+    deadline = time.monotonic() + WAIT
+    while not watch.down("ps"):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert watch.lost("ps") == []
+    watch.stop()
+
+
+def test_a_silent_task_is_hung_up_on_until_it_answers(watched, hung_up, monkeypatch):
+    _, probe = watched
+    monkeypatch.setattr(monitor, "LOST_SECONDS", 0.0)
+    monkeypatch.setattr(monitor, "SILENT_SECONDS", 0.0)
+    probe.seen = Reachability.REFUSES  # its connections are broken as it is
+    probe.wait(5)
+    assert hung_up == []
+    probe.seen = Reachability.SILENT
+    probe.wait(5)
+    assert hung_up[:2] == ["host:1", "host:1"]
+    probe.seen = Reachability.ANSWERS
+    probe.wait(3)
+    times = len(hung_up)
+    probe.wait(3)
+    assert len(hung_up) == times
+
+
+def test_a_silent_task_does_not_delay_the_others(monkeypatch):
+    with Peer(peers.stay_silent) as silent:
+        addresses = {"worker 0": silent.address, "worker 1": peers.refusing_address()}
+        watch = TaskWatch(addresses, Prober(addresses.values(), 0.01))
+        watch.start()
+        assert silent.asked.wait(WAIT)
+        deadline = time.monotonic() + 2
+        while watch.down("worker") != [f"worker 1 at {addresses['worker 1']}"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        watch.stop()
+
+
+def test_a_server_ends_when_the_chief_is_done():
+    with Peer(peers.answer) as chief:
+
+        def leave():
+            assert chief.asked.wait(WAIT)
+            chief.close()
+
+        thread = threading.Thread(target=leave)
+        thread.start()
+        options = ServerOptions(chief_wait_seconds=WAIT, chief_lost_seconds=WAIT)
+        wait_for_end_of_chief(
+            chief.address, lambda: not thread.is_alive(), options, threading.Event()
+        )
+        thread.join()
+
+
+def test_a_server_ends_when_the_chief_never_comes():
+    options = ServerOptions(chief_wait_seconds=0.1, chief_lost_seconds=0.1)
+    with pytest.raises(RunError, match=r"did not appear at .* \(its port refused connections\)"):
+        wait_for_end_of_chief(peers.refusing_address(), lambda: True, options, threading.Event())
+    foreign = r"did not appear .* was no TensorFlow server"
+    with Peer(peers.speak_http1) as other, pytest.raises(RunError, match=foreign):
+        wait_for_end_of_chief(other.address, lambda: True, options, threading.Event())
+
+
+def test_a_server_ends_when_the_chief_stays_away():
+    options = ServerOptions(chief_wait_seconds=WAIT, chief_lost_seconds=0.1)
+    asked = 0
+
+    def answer_once(connection):
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            peers.answer(connection)
+
+    with Peer(answer_once) as chief, pytest.raises(RunError, match="has been away for 0 s"):
+        wait_for_end_of_chief(chief.address, lambda: False, options, threading.Event())
+
+
+def test_the_last_failures_are_kept_and_all_are_counted():
+    failures = Failures([Failure("worker 0", "?", 1.0)], {"worker": 2000, "ps": 1})
+    for number in range(1500):
+        failures.append(Failure(f"worker {number}", "?", 2.0))
+    assert [failures[0].task, failures[-1].task] == ["worker 500", "worker 1499"]
+    assert failures.by_job == {"worker": 3500, "ps": 1}

@@ -1,0 +1,122 @@
+import dataclasses
+import socket
+import time
+
+import pytest
+import tensorflow as tf
+
+from tests import peers
+from tests.peers import Peer
+from tfps.cluster.identity import ServerIdentity
+from tfps.cluster.liveness import Reachability
+from tfps.cluster.preflight import check_tasks
+from tfps.cluster.spec import Cluster
+from tfps.job_dir.task_info import Announcement
+
+TASKS = {"chief": 1, "worker": 2, "ps": 1}
+
+
+@pytest.fixture(scope="module")
+def address():
+    """That of a TensorFlow server which is worker 1."""
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        place = f"localhost:{held.getsockname()[1]}"
+    spec = tf.train.ClusterSpec({"worker": {1: place}})
+    server = tf.distribute.Server(spec, job_name="worker", task_index=1)
+    return server.target.removeprefix("grpc://")
+
+
+@pytest.fixture
+def announce(address, tmp_path):
+    """Announces worker 1 as another one than it is."""
+    incarnation = ServerIdentity.ask(address, 20).incarnation
+    cluster = Cluster(("h:1",), ("h:2", "h:3"), ("h:4",), "worker", 1)
+
+    def announce(**fields):
+        own = Announcement.own(cluster.tasks(), incarnation)
+        dataclasses.replace(own, **fields).write(str(tmp_path), "worker 1")
+        return incarnation
+
+    return announce
+
+
+def check(address, job_dir, task="worker 1", limit_seconds=0.0):
+    [found] = check_tasks({task: address}, TASKS, str(job_dir), limit_seconds)
+    return found
+
+
+def test_a_task_that_can_take_part(address, announce, tmp_path):
+    announce()
+    found = check(address, tmp_path)
+    assert found.is_fit
+    assert found.what_to_do == ""
+    assert found.announcement.tensorflow == tf.__version__
+
+
+def test_a_task_that_announces_nothing_is_fit_but_unknown(address, announce, tmp_path):
+    announce(incarnation=1, tensorflow="1.15.0")  # of a server that is gone
+    found = check(address, tmp_path)
+    assert found.is_fit
+    assert found.announcement is None
+
+
+def test_another_patch_of_tensorflow_is_fit_another_minor_version_is_not(
+    address, announce, tmp_path
+):
+    major, minor, _ = tf.__version__.split(".", 2)
+    announce(tensorflow=f"{major}.{minor}.99")
+    assert check(address, tmp_path).is_fit
+    announce(tensorflow=f"{major}.{int(minor) - 1}.0")
+    found = check(address, tmp_path)
+    assert not found.is_fit
+    assert str(found) == (
+        f"worker 1 at {address}: it runs TensorFlow {major}.{int(minor) - 1}.0, the chief "
+        f"{tf.__version__}; install one version for all"
+    )
+
+
+def test_another_cluster_is_not_fit(address, announce, tmp_path):
+    announce(tasks={"chief": 1, "worker": 3, "ps": 1})
+    assert check(address, tmp_path).mismatch == (
+        "its TF_CONFIG has 1 chief, 1 ps, 3 worker, the chief's 1 chief, 1 ps, 2 worker; give all "
+        "tasks the same cluster"
+    )
+
+
+def test_another_task_is_not_fit(address, tmp_path):
+    found = check(address, tmp_path, task="ps 0")
+    assert str(found).startswith(f"ps 0 at {address}: it says it is worker 1; ")
+
+
+@pytest.mark.parametrize(
+    ("act", "seen"),
+    [
+        (peers.answer, Reachability.FOREIGN),  # HTTP/2, but no TensorFlow
+        (peers.stay_silent, Reachability.SILENT),
+        (peers.speak_http1, Reachability.FOREIGN),
+    ],
+)
+@pytest.mark.usefixtures("short_limits")
+def test_what_is_no_server_is_not_fit(act, seen, tmp_path):
+    with Peer(act) as peer:
+        found = check(peer.address, tmp_path)
+    assert found.reachability is seen
+    assert found.what_to_do == seen.what_to_do
+    assert str(found) == f"worker 1 at {peer.address}: {seen.value} ({seen.what_to_do})"
+
+
+@pytest.fixture
+def short_limits(monkeypatch):
+    monkeypatch.setattr("tfps.cluster.preflight._ASK_SECONDS", 0.3)
+
+
+@pytest.mark.usefixtures("short_limits")
+def test_tasks_are_waited_for_at_the_same_time(address, announce, tmp_path):
+    announce()
+    refusing = peers.refusing_address()
+    addresses = {"worker 0": refusing, "worker 1": address, "ps 0": peers.refusing_address()}
+    began = time.monotonic()
+    found = check_tasks(addresses, TASKS, str(tmp_path), limit_seconds=1.0)
+    assert 1.0 <= time.monotonic() - began < 5.0
+    assert [each.task for each in found] == list(addresses)
+    assert [each.is_fit for each in found] == [False, True, False]

@@ -1,0 +1,48 @@
+import threading
+import time
+
+import pytest
+
+from tests.polling import Polling
+from tfps.cluster import monitor
+from tfps.cluster.liveness import Reachability
+from tfps.cluster.monitor import TaskWatch
+from tfps.cluster.ps_calls import PsCalls
+from tfps.errors import LostPsError, RunError
+
+
+@pytest.fixture(name="hanging")
+def hanging_fixture():
+    """A call that does not return before the test is over."""
+    is_over = threading.Event()
+    yield is_over.wait
+    is_over.set()
+
+
+def test_a_call_returns_and_raises_what_the_function_does():
+    calls = PsCalls(TaskWatch({}), 60.0)
+    assert calls("adding", lambda: 1 + 1) == 2
+    with pytest.raises(KeyError):
+        calls("looking", lambda: {}["it"])
+    with pytest.raises(TimeoutError):
+        calls("failing", lambda: (_ for _ in ()).throw(TimeoutError()).__next__())
+    assert calls("adding", lambda: 2 + 2) == 4
+
+
+def test_a_call_is_left_alone_when_its_ps_is_lost(hanging, monkeypatch):
+    monkeypatch.setattr(monitor, "LOST_SECONDS", 0.1)
+    addresses = {"ps 1": "host:1"}
+    watch = TaskWatch(addresses, Polling(addresses, lambda address: Reachability.REFUSES))
+    watch.start()
+    try:
+        with pytest.raises(LostPsError, match="ps 1 at host:1 was lost"):
+            PsCalls(watch, 60.0)("saving a checkpoint", hanging)
+    finally:
+        watch.stop()
+
+
+def test_a_call_has_a_limit(hanging):
+    began = time.monotonic()
+    with pytest.raises(RunError, match="saving a checkpoint has taken 1 s and is not done"):
+        PsCalls(TaskWatch({}), 1.0)("saving a checkpoint", hanging)
+    assert time.monotonic() - began < 30

@@ -1,0 +1,66 @@
+import dataclasses
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from configs.smoke import Smoke
+from tfps.data.feature import Feature
+from tfps.errors import UserError
+from tfps.evaluation.metrics import check_metrics, metric_names, task_metrics
+
+LABELS = {"label": np.array([0, 1, 1, 0])}
+PREDICTIONS = {"predictions": np.array([0.1, 0.9, 0.4, 0.2], np.float32)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured(Smoke):
+    several: bool = False
+    measures: Any = None
+
+    def label(self):
+        label = Feature("label", "int64", vocabulary=2)
+        return (label, Feature("other", "float32")) if self.several else label
+
+    def metrics(self):
+        return self.measures if self.measures else super().metrics()
+
+
+def test_a_single_label_and_prediction_are_arrays() -> None:
+    found = task_metrics(Measured(), LABELS, PREDICTIONS)
+    assert found == {"auc": 1.0, "accuracy": 0.75}
+
+
+def test_a_metric_of_keras_is_a_metric() -> None:
+    task = Measured(measures={"mine": keras.metrics.BinaryAccuracy(threshold=0.3)})
+    assert task_metrics(task, LABELS, PREDICTIONS) == {"mine": 1.0}
+
+
+def test_several_labels_are_measured_together_or_each() -> None:
+    labels = {**LABELS, "other": np.ones(4, np.float32)}
+    predictions = {"label": PREDICTIONS["predictions"], "other": np.zeros(4, np.float32)}
+    measures = {
+        "sum": lambda y, p: sum(y["label"]) + sum(p["other"]),
+        "other": {"error": lambda y, p: np.mean(y - p)},
+    }
+    found = task_metrics(Measured(several=True, measures=measures), labels, predictions)
+    assert found == {"sum": 2.0, "other_error": 1.0}
+    several = Measured(several=True, measures=measures)
+    assert metric_names(several) == ["loss", *found]
+    assert set(Measured(several=True).metrics()) == {"label", "other"}
+
+
+def test_a_metric_that_fails_is_named() -> None:
+    task = Measured(measures={"mine": lambda y, p: y["label"]})
+    with pytest.raises(UserError, match="metric 'mine' of Measured fails"):
+        task_metrics(task, LABELS, PREDICTIONS)
+
+
+def test_metrics_without_a_label_or_a_prediction_are_refused() -> None:
+    check_metrics(Measured(), ["predictions"])
+    check_metrics(Measured(several=True), ["label", "other"])
+    with pytest.raises(UserError, match="'label_auc' measures the label 'label', but predictions"):
+        check_metrics(Measured(several=True), ["predictions"])
+    with pytest.raises(UserError, match="stands under 'y', which is no label"):
+        check_metrics(Measured(measures={"y": {"m": max}}), ["predictions"])

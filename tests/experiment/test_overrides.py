@@ -1,0 +1,120 @@
+import dataclasses
+from typing import Any
+
+import keras
+import pytest
+
+from tfps.data.feature import Feature
+from tfps.errors import UserError
+from tfps.experiment import overrides
+from tfps.experiment.experiment import Experiment
+from tfps.experiment.task import Task
+
+
+@dataclasses.dataclass(frozen=True)
+class Inner:
+    rate: float = 0.5
+    name: str = "a"
+
+
+@dataclasses.dataclass(frozen=True)
+class Everything(Task):
+    count: int = 1
+    rate: float = 0.1
+    deep: bool = False
+    units: tuple[int, ...] = (8,)
+    limit: int | None = None
+    hook: Any = None
+    inner: Inner = dataclasses.field(default_factory=Inner)
+
+    def features(self) -> tuple[Feature, ...]:
+        return (Feature("x", "float32"),)
+
+    def label(self) -> Feature:
+        return Feature("y", "float32")
+
+    def build_model(self) -> keras.Model:
+        return keras.Sequential([keras.layers.Dense(1)])
+
+    def loss(self) -> keras.losses.Loss:
+        return keras.losses.MeanSquaredError()
+
+    def optimizer(self) -> keras.optimizers.Optimizer:
+        return keras.optimizers.SGD(self.rate)
+
+
+EXPERIMENT = Experiment("all", Everything())
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("count=1024", 1024),
+        ("count=1_000", 1000),
+        ("count=64.0", 64),
+        ("rate=3", 3.0),
+        ("rate=1e-3", 0.001),
+        ("deep=true", True),
+        ("deep=False", False),
+        ("units=64,32", (64, 32)),
+        ("units=64", (64,)),
+        ("units=(64, 32,)", (64, 32)),
+        ("units=", ()),
+        ("limit=5", 5),
+        ("limit=none", None),
+    ],
+)
+def test_values_have_the_type_of_their_field(text: str, value: Any) -> None:
+    changed = overrides.apply(EXPERIMENT, [f"task.{text}"])
+    found = getattr(changed.task, text.partition("=")[0])
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_every_part_of_an_experiment_can_be_set() -> None:
+    changed = overrides.apply(
+        EXPERIMENT,
+        [
+            "train.batch_size=64",
+            "train.batch_size=128",
+            "data.train=gs://bucket/a=b",
+            "task.inner.rate=2",
+            "task.inner.name=x",
+            "name=other",
+        ],
+    )
+    assert changed.train.batch_size == 128
+    assert changed.data.train == "gs://bucket/a=b"
+    assert changed.task.inner == Inner(2.0, "x")
+    assert changed.name == "other"
+    assert Everything() == EXPERIMENT.task
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("train.batch_size", "--set train.batch_size: write it as field=value"),
+        ("=5", "write it as field=value"),
+        (
+            "train.batchsize=5",
+            "train.batchsize is no field; the fields are train.batch_size: int =",
+        ),
+        ("tain.batch_size=5", "tain is no field; the fields are name: str = 'all', task.*, data.*"),
+        ("train.batch_size=many", "train.batch_size must be int, not 'many'"),
+        ("train.batch_size=1.5", "train.batch_size must be int, not '1.5'"),
+        ("task.deep=1", "task.deep must be bool (true or false), not '1'"),
+        ("task.units=64,x", "task.units must be int, not 'x'"),
+        ("task.units=64,,32", "task.units must be int, not ''"),
+        ("task.limit=x", "task.limit must be int, not 'x'"),
+        ("task.hook=x", "cannot be set by a flag"),
+        ("task.inner=x", "task.inner holds fields; set one of them: task.inner.rate: float = 0.5"),
+        ("task.rate.x=1", "task.rate has no fields to set"),
+        ("train.batch_size=0", "train.batch_size=0 must be at least 1"),
+        ("data.parse_threads=0", "data.parse_threads=0 must be at least 1"),
+    ],
+)
+def test_what_cannot_be_set_is_explained(override: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        overrides.apply(EXPERIMENT, [override])
+    assert str(caught.value).startswith(f"--set {override}: ")
+    assert message in str(caught.value)

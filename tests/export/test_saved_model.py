@@ -1,0 +1,63 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.training_fixtures import Trainer, dataset
+from tfps.export.saved_model import SCHEMA_FILE, export
+
+# Run without tfps, configs and Keras: what serves the model has none of them.
+LOAD = """
+import sys
+for name in ("tfps", "trainer", "configs", "keras"):
+    sys.modules[name] = None
+import json
+import tensorflow as tf
+model = tf.saved_model.load(sys.argv[1])
+records = tf.constant([r.numpy() for r in tf.data.TFRecordDataset(sys.argv[2])])
+parsed = tf.io.parse_example(
+    records,
+    {
+        "numbers": tf.io.FixedLenFeature([4], tf.float32),
+        "token": tf.io.FixedLenFeature([], tf.int64),
+    },
+)
+by_example = model.signatures["serving_examples"](examples=records)["predictions"]
+by_feature = model.signatures["serving_default"](**parsed)["predictions"]
+print(json.dumps([by_example.numpy().tolist(), by_feature.numpy().tolist()]))
+"""
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    return dataset(tmp_path_factory.mktemp("data"), records=200, shards=1)
+
+
+def test_the_exported_model_predicts_what_the_evaluation_did_with_tensorflow_alone(
+    manifest, tmp_path
+):
+    trainer = Trainer(manifest, parts=3)
+    leases = trainer.queue()
+    trainer.coordinator.train(leases, lambda: False, lambda progress: None)
+    path = tmp_path / "export"
+    for _ in range(2):  # the second replaces the first
+        export(trainer.task, trainer.model, trainer.store, str(path))
+    expected = trainer.coordinator.evaluate(trainer.shards()).predictions["predictions"]
+
+    source, _ = trainer.shards()[0]
+    command = [sys.executable, "-c", LOAD, str(path), source.path]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path)
+    by_example, by_feature = json.loads(printed.stdout)
+    np.testing.assert_allclose(by_example, expected, rtol=0, atol=1e-6)
+    assert by_example == by_feature
+    assert [each.name for each in tmp_path.iterdir()] == ["export"]
+
+
+def test_the_schema_stands_beside_the_model(manifest, tmp_path):
+    trainer = Trainer(manifest)
+    export(trainer.task, trainer.model, trainer.store, str(tmp_path / "export"))
+    schema = json.loads((tmp_path / "export" / SCHEMA_FILE).read_text())
+    assert schema["features"] == [feature.schema() for feature in trainer.task.features()]
+    assert schema["labels"] == [trainer.task.label().schema()]

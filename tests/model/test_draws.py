@@ -1,0 +1,57 @@
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tests.models import TaskOf
+from tfps.data.feature import Feature
+from tfps.model import draws
+from tfps.model.stateless_model import StatelessModel
+from tfps.worker.closures import draw_of
+
+SEED = tf.constant(2**62 + 12345, tf.int64)
+STEPS, DEVICES, LAYERS, DRAWS = 20, 64, 3, 8
+KERAS_MODULUS = 2**31 - 2
+
+
+def step(number):
+    return tf.constant(number, tf.int64)
+
+
+def test_no_two_of_steps_devices_and_layers_draw_the_same():
+    """As Keras sees it: both numbers modulo its own, the second counted up with each draw."""
+
+    @tf.function(autograph=False)
+    def begin(number):
+        on_devices = [draws.on_device(draw_of(SEED, number), k) for k in range(DEVICES)]
+        return tf.stack([draws.of_layer(draw, k) for draw in on_devices for k in range(LAYERS)])
+
+    first = np.concatenate([begin(step(number)).numpy() for number in range(STEPS)])
+    assert first.shape == (STEPS * DEVICES * LAYERS, 2)
+    drawn = (first[:, None] + [[0, count] for count in range(DRAWS)]) % KERAS_MODULUS
+    assert len({tuple(pair) for pair in drawn.reshape(-1, 2).tolist()}) == drawn.size // 2
+
+
+def test_what_a_step_draws_depends_on_nothing_else():
+    for index in (0, 2):
+        one, other = (draws.of_layer(draw_of(SEED, step(7)), index) for _ in range(2))
+        np.testing.assert_array_equal(one, other)
+
+
+def test_no_layer_draws_what_another_one_draws_in_a_later_step():
+    """Keras takes 65,536, by which layers were apart, for 16,384 steps."""
+
+    def build():
+        inputs = keras.Input((64,), name="x")
+        masks = [keras.layers.Dropout(0.5, name=name)(inputs) for name in ("a", "b")]
+        return keras.Model(inputs, keras.layers.Concatenate()(masks))
+
+    model = StatelessModel(TaskOf(build, (Feature("x", "float32", (64,)),)), seed=0)
+
+    def masks(number):
+        ones, labels = {"x": tf.ones([1, 64])}, {"label": tf.zeros([1], tf.int64)}
+        draw = draw_of(tf.constant(5, tf.int64), step(number))
+        run = model.forward([], [], [], draw, ones, labels, training=True)
+        return np.split(run.outputs[0].numpy() > 0, 2)
+
+    (_, second), (first, _) = masks(0), masks(16_384)
+    assert not np.array_equal(first, second)

@@ -1,0 +1,31 @@
+import numpy as np
+import pytest
+
+from tests.store.test_parameter_store import TwoTowers, batch
+from tfps.model.stateless_model import StatelessModel
+from tfps.optimizers.rules import Rules
+from tfps.planner.traffic import WireBytes
+from tfps.store.store_layout import StoreLayout
+
+
+@pytest.mark.parametrize(("dtype", "value"), [("float32", 4), ("bfloat16", 2)])
+def test_distinct_rows_ids_once_and_dense_twice(dtype, value):
+    """The two lookups of the shared table count a row once, and groups apart."""
+    task = TwoTowers()
+    model = StatelessModel(task, 0)
+    layout = StoreLayout.of(model, Rules.of(task, model), parts=3)
+    generator = np.random.default_rng(0)
+    batches = [batch(generator, size=size) for size in (32, 20)]
+    found = WireBytes.of(model, layout, dtype, batches)
+    dense = sum(int(np.prod(v.shape)) for v in model.dense)
+    state = sum(int(np.prod(v.shape)) for v in model.state)
+    rows, table_bytes = 0, 0
+    for features, _ in batches:
+        users, items = (len(np.unique(features[name])) for name in ("user", "items"))
+        # One table of dimension 8, of users; two of dimension 4, of items and of users.
+        rows += users + (items + users)
+        table_bytes += users * (8 * value * 2 + 4) + (items + users) * (4 * value * 2 + 4)
+    assert (found.steps, found.examples, found.rows) == (2, 52, rows)
+    assert found.table_bytes == table_bytes
+    assert found.dense_bytes == 2 * (dense * value * 2 + state * 4 * 2)
+    assert found.per_example == (found.table_bytes + found.dense_bytes) / 52

@@ -1,0 +1,106 @@
+"""`--dry_run`: the plan as it is printed, and the processes that print it."""
+
+import dataclasses
+import os
+import re
+
+import pytest
+
+from configs.smoke import get_config
+from tests.loaded import client
+from tests.training_fixtures import dataset
+from tfps.cluster.spec import Cluster
+from tfps.errors import UserError
+from tfps.planner.memory import PROCESS_BYTES, WORKING_BYTES, Placement
+from trainer.chief import dry_run
+from trainer.chief.run_inputs import RunInputs
+
+THREE_PS = Cluster(("h:1",), ("h:2", "h:3"), ("h:4", "h:5", "h:6"))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return dataset(tmp_path_factory.mktemp("data"), records=100, shards=2).directory
+
+
+def run(*argv, environ=None):
+    return client.run(*argv, environ={**os.environ, **(environ or {})})
+
+
+def flags(data, job_dir, *more):
+    return ["--config=configs/smoke.py", f"--train_data={data}", f"--job_dir={job_dir}", *more]
+
+
+def test_the_plan_is_a_table_with_every_share(data, tmp_path):
+    experiment = get_config()
+    experiment = dataclasses.replace(
+        experiment, data=dataclasses.replace(experiment.data, train=data)
+    )
+    inputs = RunInputs.check(experiment, THREE_PS, str(tmp_path), None)
+    text = dry_run.lines(inputs)
+    assert text[0] == "smoke on 3 ps"
+    placement = Placement.of(inputs.layout, 2)
+    header = text.index("")
+    table = [line.split() for line in text[header + 2 : text.index("", header + 1)]]
+    assert [(line[:2], line[2]) for line in table] == [
+        (["ps", str(share.ps)], share.name) for share in placement.shares
+    ]
+    assert [line[-1] for line in table if line[2] == "tables_dim4"] == ["33.3%", "33.3%", "33.4%"]
+    assert len({len(line) for line in text[header + 1 : text.index("", header + 1)]}) == 1
+    # The table, Adam's slots; the reserves are said where the process's own memory is.
+    assert any(line.startswith("ps 2") and line.endswith(" GiB") for line in text)
+    assert PROCESS_BYTES + WORKING_BYTES == 1 << 30
+    assert "ps 0 keeps the progress of leases, ps 1 counts staleness" in text
+    assert re.match(
+        r"graph: about [\d.]+ KiB, sent to every task \([\d.]+ MiB in all\); ", text[-2]
+    )
+    wire = text[-1]
+    assert wire.startswith("wire: ")
+    assert "bytes per example in float32 at batch size 32" in wire
+
+
+def test_the_plan_of_replicas_has_no_wire(data, tmp_path):
+    experiment = get_config()
+    experiment = dataclasses.replace(
+        experiment, data=dataclasses.replace(experiment.data, train=data)
+    )
+    replicas = Cluster(("h:1",), ("h:2",))
+    text = dry_run.lines(RunInputs.check(experiment, replicas, str(tmp_path), None))
+    assert text[0] == "smoke in each of 2 replicas, as on one ps"
+    assert not any(line.startswith("wire:") for line in text)
+
+
+@pytest.mark.parametrize(
+    ("part", "settings", "message"),
+    [
+        ("train", {"pipeline_depth": 1}, "train.pipeline_depth=1: training without ps"),
+        ("train", {"wire_dtype": "bfloat16"}, "knows only float32; leave it out"),
+        ("data", {"max_bad_records": 3}, "data.max_bad_records=3: training without ps"),
+    ],
+)
+def test_what_needs_ps_is_refused_without(tmp_path, part, settings, message):
+    experiment = get_config()
+    changed = dataclasses.replace(getattr(experiment, part), **settings)
+    experiment = dataclasses.replace(experiment, **{part: changed})
+    with pytest.raises(UserError, match=message):
+        RunInputs.check(experiment, Cluster(("h:1",), ("h:2",)), str(tmp_path), None)
+
+
+def test_the_launcher_prints_the_chief_s_plan_and_starts_nothing(data, tmp_path):
+    argv = ["cloud.local", "--workers=2", "--ps=3", "--dry_run", "--"]
+    done = run(*argv, *flags(data, tmp_path / "job", "--ps_memory=2GiB"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("smoke on 3 ps\n")
+    assert "[launcher]" not in done.stdout
+    assert not (tmp_path / "job" / "logs").exists()
+
+
+def test_what_does_not_fit_ends_with_one_message(data, tmp_path):
+    config = '{"cluster": {"chief": ["h:1"], "worker": ["h:2"], "ps": ["h:3"]}, %s}'
+    environ = {"TF_CONFIG": config % '"task": {"type": "worker", "index": 0}'}
+    more = ("--dry_run", "--ps_memory=1.03GiB", "--set=task.dim=4096")
+    done = run("trainer.task", *flags(data, tmp_path / "job", *more), environ=environ)
+    assert (done.returncode, done.stdout) == (2, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith("error: --ps_memory=1.03 GiB: each of 1 ps needs up to ")
+    assert line.endswith(" ps of that memory would do")

@@ -1,0 +1,92 @@
+"""A chief's evaluations, in runs of one process."""
+
+import dataclasses
+import io
+import json
+
+import pytest
+
+from tests import frozen
+from tests.training_fixtures import dataset
+from tfps.cluster.spec import Cluster
+from tfps.evaluation.history import Evaluations
+from tfps.experiment.experiment import Data
+from tfps.job_dir import report
+from trainer.chief.interruption import Interruption
+from trainer.chief.run import RunOptions, run
+from trainer.chief.run_inputs import RunInputs
+from trainer.console.progress_display import ProgressDisplay
+
+WITH_EVALUATOR = Cluster(evaluators=("nowhere:1",))
+EPOCHS = 9
+
+
+@pytest.fixture(name="data", scope="module")
+def data_fixture(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("data")
+    dataset(directory / "train", records=70)
+    dataset(directory / "other", records=50)
+    return directory
+
+
+def train(data, job_dir, cluster=None, eval_data="train", **settings):
+    """Runs a model that cannot improve; returns the report."""
+    experiment = frozen.get_config()
+    experiment = dataclasses.replace(
+        experiment,
+        data=Data(train=str(data / "train"), eval=str(data / eval_data)),
+        train=dataclasses.replace(experiment.train, **{"epochs": EPOCHS, **settings}),
+    )
+    inputs = RunInputs.check(experiment, cluster or Cluster(), str(job_dir), None)
+    display = ProgressDisplay(io.StringIO(), False)
+    options = RunOptions(evaluator_wait_seconds=0.2)
+    run(inputs, options, Interruption(grace_seconds=0.0), display)
+    return report.read(str(job_dir))
+
+
+def test_a_model_that_cannot_improve_is_stopped_and_stays_so(data, tmp_path):
+    done = train(data, tmp_path, early_stopping=2)
+    assert (done["status"], done["epochs"]) == ("finished", 3)
+    assert [entry["epoch"] for entry in done["evaluations"]] == [1, 2, 3]
+    assert len({entry["loss"] for entry in done["evaluations"]}) == 1
+    loss = done["metrics"]["loss"]
+    assert done["stopped_early"] == (
+        f"loss has not become better than {loss:.4f} (epoch 1, {done['steps'] // 3} steps) in 2 "
+        "evaluations"
+    )
+    assert done["best_evaluation"] == {"metric": "loss", **done["evaluations"][0]}
+    assert [x.records for x in Evaluations(str(tmp_path)).all()] == [70] * 3
+
+    again = train(data, tmp_path, early_stopping=2)
+    for field in ("status", "epochs", "steps", "metrics", "evaluations", "stopped_early"):
+        assert again[field] == done[field], field
+
+
+def test_a_trial_reports_every_evaluation(data, tmp_path, monkeypatch):
+    monkeypatch.setenv("CLOUD_ML_TRIAL_ID", "3")
+    monkeypatch.setenv("CLOUD_ML_HP_METRIC_FILE", str(tmp_path / "metrics"))
+    done = train(data, tmp_path / "job", epochs=2)
+    found = [json.loads(line) for line in (tmp_path / "metrics").read_text().splitlines()]
+    losses = [(entry["trial"], entry["loss"]) for entry in found if "loss" in entry]
+    assert losses == [("3", str(x["loss"])) for x in done["evaluations"]]
+    assert len(losses) == 2
+
+
+def test_evaluations_on_other_data_are_made_again(data, tmp_path, caplog):
+    caplog.set_level("INFO")
+    train(data, tmp_path, epochs=1)
+    done = train(data, tmp_path, epochs=2, eval_data="other")
+    assert "deleted 1 evaluations: of other data" in caplog.text
+    assert [(x.epoch, x.records) for x in Evaluations(str(tmp_path)).all()] == [(1, 50), (2, 50)]
+    assert [entry["epoch"] for entry in done["evaluations"]] == [1, 2]
+    assert done["stopped_early"] is None
+
+
+def test_the_chief_evaluates_itself_what_an_evaluator_does_not(data, tmp_path, caplog):
+    done = train(data, tmp_path, WITH_EVALUATOR, epochs=2)
+    assert "evaluator 0 (nowhere:1) has not evaluated" in caplog.text
+    assert "within 0 s: the workers do it now" in caplog.text
+    assert (done["status"], done["export_best"]) == ("finished", None)
+    [evaluation] = Evaluations(str(tmp_path)).all()
+    assert (evaluation.epoch, evaluation.records) == (2, 70)
+    assert done["metrics"] == evaluation.metrics

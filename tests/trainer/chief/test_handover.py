@@ -1,0 +1,73 @@
+import os
+import subprocess
+import sys
+import textwrap
+
+from tests.project import ROOT
+from tfps.cluster.monitor import Failure
+from tfps.coordinator.recoveries import Recoveries
+from trainer.chief.handover import Handover
+from trainer.chief.worker_changes import WorkerChanges
+
+PROGRAM = """
+import os, sys, time
+sys.path.insert(0, {root!r})
+from tfps.cluster.monitor import Failure
+from trainer.chief.handover import Handover
+from trainer.chief.worker_changes import WorkerChanges
+from trainer.chief.restart import has_started_anew, start_anew
+
+if has_started_anew():
+    for _ in range(2):  # as often as it is asked for
+        found = Handover.found()
+    print(len(found.failures), found.failures[-1].task, time.monotonic() - found.began < 600)
+else:
+    seen = "its port refused connections"
+    lost = [Failure(f"worker {{k}}", seen, 1.7e9 + k, 12.5) for k in range(5000)]
+    Handover(failures=lost).leave()
+    start_anew()
+"""
+
+
+def test_the_next_program_finds_what_was_left(monkeypatch):
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    recoveries = Recoveries()
+    recoveries.restored(100)
+    recoveries.trained(300)
+    recoveries.begin("ps 0 was lost")
+    failures = [Failure("ps 0", "its port refused connections", 5.0, 2.5), Failure("w", "?", 6.0)]
+    changes = WorkerChanges()
+    changes.begin()
+    left = Handover(recoveries, failures, 17.25, {"ps": 3, "worker": 1200}, changes)
+    left.leave()
+    found = Handover.found()
+    assert found.recoveries.to_json() == recoveries.to_json()
+    assert (list(found.failures), found.began) == (failures, 17.25)
+    assert found.failures_by_job == {"ps": 3, "worker": 1200}
+    assert found.changes.to_json() == changes.to_json()
+
+
+def test_a_run_that_begins_has_lost_nothing():
+    found = Handover.found()
+    assert (found.recoveries.report(), list(found.failures)) == ([], [])
+
+
+def test_many_failures_are_no_obstacle(tmp_path):
+    """Linux takes no string of more than 128 KiB to a program that begins."""
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(PROGRAM).format(root=str(ROOT)))
+    names = ("TFPS_STARTED_ANEW", "TFPS_HANDOVER")
+    run = subprocess.run(
+        [sys.executable, str(program)],
+        capture_output=True,
+        text=True,
+        env={name: x for name, x in os.environ.items() if name not in names},
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines()[0] == "5000 worker 4999 True"
+
+
+def test_the_environment_of_another_program_is_no_handover(monkeypatch):
+    for number in ("9999", "0"):
+        monkeypatch.setitem(os.environ, "TFPS_HANDOVER", number)
+        assert list(Handover.found().failures) == []

@@ -1,0 +1,115 @@
+"""Real signals to a process of its own, since a signal's handlers belong to a process."""
+
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from tests.project import ROOT
+
+PRELUDE = """
+import os, signal, time
+from trainer.chief.interruption import Interrupted, Interruption
+
+def send(number):
+    os.kill(os.getpid(), number)
+
+interruption = Interruption({grace})
+interruption.install()
+"""
+
+
+def run(body: str, grace: float = 60.0) -> subprocess.CompletedProcess[str]:
+    program = PRELUDE.format(grace=grace) + textwrap.dedent(body)
+    return subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_raised_at_once(number: signal.Signals) -> None:
+    ended = run(
+        f"""
+        try:
+            send({int(number)})
+            print("went on")
+        except Interrupted as interrupted:
+            print("got", interrupted.signal)
+        """
+    )
+    assert ended.stdout == f"got {int(number)}\n", ended.stderr
+
+
+def test_a_block_may_come_to_its_end() -> None:
+    ended = run(
+        """
+        try:
+            with interruption.deferred():
+                print(interruption.is_requested)
+                send(signal.SIGTERM)
+                print(interruption.is_requested)
+            print("went on")
+        except Interrupted as interrupted:
+            print("got", interrupted.signal)
+        """
+    )
+    assert ended.stdout == "False\nTrue\ngot 15\n", ended.stderr
+
+
+def test_a_block_that_does_not_end_is_interrupted() -> None:
+    ended = run(
+        """
+        try:
+            with interruption.deferred():
+                send(signal.SIGTERM)
+                time.sleep(50)
+        except Interrupted as interrupted:
+            print("got", interrupted.signal)
+        """,
+        grace=0.0,
+    )
+    assert ended.stdout == "got 15\n", ended.stderr
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_sigint_after_a_signal_kills(first: signal.Signals) -> None:
+    ended = run(
+        f"""
+        with interruption.deferred():
+            send({int(first)})
+            send(signal.SIGINT)
+            time.sleep(50)
+        """
+    )
+    assert ended.returncode == -signal.SIGINT
+
+
+def test_sigterm_again_changes_nothing() -> None:
+    ended = run(
+        """
+        try:
+            with interruption.deferred():
+                for _ in range(3):
+                    send(signal.SIGTERM)
+            print("went on")
+        except Interrupted as interrupted:
+            print("got", interrupted.signal)
+        """
+    )
+    assert ended.stdout == "got 15\n", ended.stderr
+
+
+def test_an_error_in_the_block_stays_that_error() -> None:
+    ended = run(
+        """
+        try:
+            with interruption.deferred():
+                send(signal.SIGTERM)
+                raise ValueError("cannot save")
+        except ValueError as error:
+            print(error)
+        """
+    )
+    assert ended.stdout == "cannot save\n", ended.stderr

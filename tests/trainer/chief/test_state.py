@@ -1,0 +1,87 @@
+import time
+import types
+
+import pytest
+
+from tests.polling import Polling
+from tfps.cluster.liveness import Reachability
+from tfps.cluster.monitor import TaskWatch
+from tfps.job_dir.chief_fence import Fence
+from tfps.job_dir.preemption import Departures
+from trainer.chief.state import ChiefState
+from trainer.chief.worker_changes import WorkerChanges
+
+LIMIT_SECONDS = 60
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Connection:
+    """A cluster of which one worker is connected and others come."""
+
+    workers, left_out = ("worker 0",), ("worker 1", "worker 2")
+
+    def __init__(self):
+        self.arrived = []
+
+    def arrivals(self):
+        return self.arrived
+
+    def can_do_without(self, workers):
+        return True
+
+
+@pytest.fixture(name="clock")
+def clock_fixture():
+    return Clock()
+
+
+@pytest.fixture(name="state")
+def state_fixture(tmp_path, clock):
+    """Of a chief whose workers have changed; training goes on after 20 s."""
+    addresses = {"worker 0": "host:1"}
+    watch = TaskWatch(addresses, Polling(addresses, lambda address: Reachability.REFUSES))
+    job_dir = str(tmp_path)
+    asked = types.SimpleNamespace(is_requested=False)
+    state = ChiefState(Connection(), 600.0, watch, None, Fence(job_dir), asked, Departures(job_dir))
+    state.changes = WorkerChanges(clock)
+    state.changes.begin()
+    state.trained(0)
+    clock.now += 20
+    state.trained(16)
+    yield state
+    watch.stop()
+
+
+def look(state):
+    state._looked = 0.0
+    return state.is_asked_to_save()
+
+
+def test_who_comes_soon_after_a_change_is_part_of_the_next_one(state, clock, caplog):
+    caplog.set_level("INFO")
+    state.connector.arrived = ["worker 1"]
+    assert not look(state)
+    assert caplog.messages[-1] == "worker 1 can join; in 80 s, with who comes or goes until then"
+    clock.now += 79
+    state.connector.arrived = ["worker 1", "worker 2"]
+    assert not look(state)
+    clock.now += 1
+    assert look(state)
+    assert state.change_of_workers == "worker 1, worker 2 can join"
+
+
+def test_a_change_is_made_at_once_where_nobody_trains(state):
+    state.connector.arrived = ["worker 1"]
+    assert not look(state)
+    state.watch.start()
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while not state.watch.absences():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert look(state)

@@ -1,0 +1,96 @@
+"""`trainer.export`: models from the checkpoints of clusters, in one process."""
+
+import dataclasses
+import os
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+
+from configs.smoke import Smoke, get_config
+from tests.loaded import client
+from tests.training_fixtures import Trainer, dataset, draft
+from tfps.checkpoint.directory import CheckpointDirectory
+from tfps.checkpoint.named_checkpoint import named_checkpoint
+from tfps.checkpoint.offline import dense_values
+from tfps.checkpoint.retention import Retention
+from tfps.errors import UserError
+from tfps.export.loaded_model import ExportedModel
+from tfps.leases.queue import QueueState
+from trainer.export import export_checkpoint
+
+BATCH = {
+    "numbers": np.linspace(-1, 1, 80, dtype="f4").reshape(20, 4),
+    "token": np.arange(20),
+}
+
+
+@pytest.fixture(name="job", scope="module")
+def job_fixture(tmp_path_factory):
+    """A job with a checkpoint from 3 ps before training and one after; what trained it."""
+    manifest = dataset(tmp_path_factory.mktemp("data"), records=200, shards=1)
+    trainer = Trainer(manifest, parts=3)
+    job_dir = str(tmp_path_factory.mktemp("job"))
+    directory = CheckpointDirectory(job_dir, Retention(2))
+    directory.save(*draft(trainer.store, QueueState(), {"records": 1}))
+    trainer.coordinator.train(trainer.queue(), lambda: False, lambda progress: None)
+    directory.save(*draft(trainer.store, QueueState(1, trained=200), {"records": 1}))
+    return job_dir, trainer
+
+
+def own_predictions(trainer):
+    """What the parameters on the ps say to `BATCH`."""
+    labels = {"label": np.zeros(20, "i8")}
+    return trainer.step.predict(BATCH, labels)[1]["predictions"].numpy()
+
+
+def test_the_newest_checkpoint_of_a_job_becomes_a_model(job, tmp_path):
+    job_dir, trainer = job
+    output = tmp_path / "model"
+    flags = [f"--checkpoint={job_dir}", "--config=configs/smoke.py", f"--output={output}"]
+    environ = {name: x for name, x in os.environ.items() if name != "TF_CONFIG"}
+    done = client.run("trainer.export", *flags, environ=environ)
+    assert (done.returncode, done.stderr) == (0, "")
+    path = named_checkpoint(job_dir).path
+    assert done.stdout == f"checkpoint: {path}, 200 records trained\nexport: {output}\n"
+    found = ExportedModel(str(output)).predict(BATCH)["predictions"]
+    np.testing.assert_allclose(found, own_predictions(trainer), rtol=0, atol=1e-6)
+    again = client.run("trainer.export", *flags, environ=environ)
+    assert again.returncode == 2
+    assert again.stderr == f"error: --output={output} exists; name another, or say --overwrite\n"
+
+
+def test_an_older_checkpoint_can_be_named(job, tmp_path):
+    job_dir, _ = job
+    name = CheckpointDirectory(job_dir, Retention(2)).names()[0]
+    first = named_checkpoint(f"{job_dir}/checkpoints/{name}/")
+    assert first.steps == 0
+    export_checkpoint(get_config(), first, str(tmp_path / "model"))
+    assert ExportedModel(str(tmp_path / "model")).predict(BATCH)["predictions"].shape == (20,)
+
+
+def test_a_path_without_a_checkpoint_is_refused(job, tmp_path):
+    for path in (tmp_path, tmp_path / "missing", f"{job[0]}/checkpoints/missing"):
+        with pytest.raises(UserError, match="holds no checkpoint; name a job's directory"):
+            named_checkpoint(str(path))
+
+
+def test_another_config_is_refused(job, tmp_path):
+    other = dataclasses.replace(get_config(), task=Smoke(units=9))
+    with pytest.raises(UserError, match="dense hidden/kernel was"):
+        export_checkpoint(other, named_checkpoint(job[0]), str(tmp_path / "model"))
+
+
+def test_damage_is_told(job, tmp_path):
+    job_dir = tmp_path / "job"
+    shutil.copytree(job[0], job_dir)
+    checkpoint = named_checkpoint(str(job_dir))
+    for path in pathlib.Path(checkpoint.path).glob("parameters.data-*"):
+        path.write_bytes(bytes(path.stat().st_size))
+    for read in (
+        lambda: dense_values(str(job_dir)),
+        lambda: export_checkpoint(get_config(), checkpoint, str(tmp_path / "model")),
+    ):
+        with pytest.raises(UserError, match=rf"checkpoint {checkpoint.path} is damaged: .*; name"):
+            read()

@@ -1,0 +1,118 @@
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from configs import smoke
+from tests.loaded import client
+from tfps.data import examples, manifest, schema
+from tfps.data.feature import Feature
+from tfps.data.record_index import STRIDE
+from tfps.errors import UserError
+from trainer.generate import generate
+from trainer.index import index
+
+SMOKE = smoke.get_config()
+
+
+NUMBERS, TOKEN = SMOKE.task.features()
+
+
+def record(number: int, features: Sequence[Feature] = (NUMBERS, TOKEN)) -> bytes:
+    numbers = [float(number), 0.0, 0.0, 0.0]
+    values = {"numbers": numbers, "token": number % 20, "label": number % 2}
+    return examples.encode(values, features, SMOKE.task.labels())
+
+
+def write(path: Path, records: Iterable[bytes], compression: str = "") -> Path:
+    path.parent.mkdir(exist_ok=True)
+    with tf.io.TFRecordWriter(str(path), compression) as writer:
+        for each in records:
+            writer.write(each)
+    return path
+
+
+def refused(data: object, message: str, **arguments) -> None:
+    with pytest.raises(UserError, match=message):
+        index(SMOKE, str(data), 1, **arguments)
+
+
+def test_files_become_a_dataset_where_they_are(tmp_path: Path) -> None:
+    counts = {"a.tfrecord": (STRIDE + 1, ""), "b.tfrecord": (0, ""), "c.tfrecord.gz": (5, "GZIP")}
+    counts["d.tfrecord"] = (7, "ZLIB")
+    for name, (count, compression) in counts.items():
+        write(tmp_path / name, map(record, range(count)), compression)
+    (tmp_path / "_SUCCESS").touch()
+    index(SMOKE, str(tmp_path), 1, name="foreign")
+    made = manifest.read(str(tmp_path))
+    schema.check(made, SMOKE.task.schema(), "--train_data")
+    assert {shard.file: (shard.records, shard.compression) for shard in made.shards} == counts
+    assert [offsets.tolist() for offsets in made.index.offsets] == [
+        [0, (16 + len(record(1))) * STRIDE],
+        [],
+        [],
+        [],
+    ]
+    for shard in made.shards:
+        manifest.verify(made, shard)
+    refused(tmp_path, "is a dataset already; say --overwrite")
+    (tmp_path / "d.tfrecord").unlink()
+    index(SMOKE, f"{tmp_path}/*.tfrecord*", 1, overwrite=True)
+    files = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(UserError, match="were there before their manifest"):
+        generate(SMOKE, str(tmp_path), 10, 1, 0, 0, "smoke", True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == files
+    assert len(manifest.read(str(tmp_path)).shards) == 3
+
+
+def test_the_command_tells_of_damaged_records(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        path = write(tmp_path / f"{name}.tfrecord", map(record, range(10)))
+    content = bytearray(path.read_bytes())
+    content[-10] ^= 1
+    path.write_bytes(content)
+    flags = ["--config=configs/smoke.py", f"--data={tmp_path}"]
+    run = client.run("trainer.index", *flags)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert "smoke: 30 records in 3 shards (0.0 MB)" in run.stdout
+    assert "c.tfrecord: 1 damaged records, the first of them record 9 (byte " in run.stdout
+    assert manifest.read(str(tmp_path)).records == 30
+
+
+def test_files_that_are_no_records(tmp_path: Path) -> None:
+    refused(tmp_path / "absent.tfrecord", "absent.tfrecord: no such file")
+    refused(tmp_path / "*.tfrecord", r"--data=.*\*\.tfrecord: no such file")
+    refused(tmp_path, r"holds no file with \.tfrecord in its name; name the files with a glob")
+    (tmp_path / "rows.tfrecord").write_text("age,income\n39,<=50K\n")
+    refused(
+        tmp_path, r"rows\.tfrecord is no TFRecord file: record 0 has a length .*trainer\.prepare"
+    )
+    (tmp_path / "rows.tfrecord").unlink()
+    write(tmp_path / "sub" / "a.tfrecord", [record(1)])
+    refused(tmp_path / "*", "sub is a directory; name files only")
+    write(tmp_path / "other" / "a.tfrecord", [record(1)])
+    refused(tmp_path / "*" / "*.tfrecord", r"names files in 2 directories \(.*index each")
+    empty = write(tmp_path / "empty.tfrecord", [])
+    refused(empty, "empty.tfrecord holds no records")
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tfrecord", map(record, range(3)))
+    size = path.stat().st_size
+    os.truncate(path, size - 5)
+    refused(path, rf"record 2 \(byte {size // 3 * 2}\) is cut off: the file ends after")
+    path = write(tmp_path / "b.tfrecord", map(record, range(300)), "GZIP")
+    os.truncate(path, path.stat().st_size - 5)
+    refused(path, r"record \d+ \(byte \d+\) cannot be decompressed")
+
+
+def test_records_of_another_schema(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tfrecord", [record(1), record(2, [NUMBERS])])
+    refused(path, r"a\.tfrecord: record 1 \(byte \d+\) has no 'token' \(it has label, numbers\)")
+    write(path, [tf.train.Example().SerializeToString()])
+    refused(path, r"record 0 \(byte 0\) has no 'numbers' \(it has nothing\)")
+    write(path, [b"no example"])
+    refused(path, r"record 0 \(byte 0\) is no tf\.train\.Example; the config's features\(\) must")
+    assert not (tmp_path / manifest.FILE).exists()

@@ -1,0 +1,183 @@
+import gzip
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from configs import census, criteo, smoke
+from tests.loaded import client
+from tfps.data import examples, manifest, schema
+from tfps.data.manifest import Manifest
+from tfps.data.row_blocks import BLOCK_BYTES
+from tfps.errors import UserError
+from trainer.prepare import prepare
+
+SMOKE = smoke.get_config()
+
+
+def rows(count: int, start: int = 0) -> str:
+    return "".join(f"{i},0.5,-1,2e0,{i % 20},{i % 2}\n" for i in range(start, start + count))
+
+
+def write(tmp_path: Path, text: str, name: str = "rows.csv") -> str:
+    path = tmp_path / name
+    path.write_text(text)
+    return str(path)
+
+
+def records(dataset: Manifest, shard: int) -> list[float]:
+    path = dataset.path_of(dataset.shards[shard])
+    batches = tf.data.TFRecordDataset(path).batch(1000)
+    inputs, _ = examples.parse(next(iter(batches)), SMOKE.task.features(), SMOKE.task.labels())
+    return inputs["numbers"][:, 0].numpy().tolist()
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return client.run("trainer.prepare", *arguments)
+
+
+def test_rows_are_dealt_to_the_shards_in_turn(tmp_path: Path) -> None:
+    inputs = [write(tmp_path, rows(4)), write(tmp_path, rows(3, start=4) + "\n", "more.csv")]
+    dataset = prepare(smoke.get_config, inputs, str(tmp_path / "out"), shards=3)
+    assert [records(dataset, shard) for shard in range(3)] == [[0, 3, 6], [1, 4], [2, 5]]
+    assert dataset == manifest.read(str(tmp_path / "out"))
+    schema.check(dataset, SMOKE.task.schema(), "--train_data")
+    assert dataset.shards[0].file == "smoke-00000-of-00003.tfrecord"
+
+
+def test_two_runs_write_the_same_bytes(tmp_path: Path) -> None:
+    path = write(tmp_path, rows(50))
+    first = prepare(smoke.get_config, [path], str(tmp_path / "a"), shards=2, name="same")
+    second = prepare(smoke.get_config, [path], str(tmp_path / "b"), shards=2, name="same")
+    assert first.shards == second.shards
+
+
+def test_processes_write_what_one_does(tmp_path: Path) -> None:
+    text = rows(20_000) + "1,1,1,x,1,0\n" + '1,"1",1,1,1,"0"\n' + rows(20_000) + "1,1,1,1,20,0\n"
+    path = write(tmp_path, text)
+    assert len(text) > 3 * BLOCK_BYTES
+    made = [
+        prepare(
+            smoke.get_config,
+            [path, path],
+            str(tmp_path / str(processes)),
+            shards=3,
+            max_bad_rows=4,
+            processes=processes,
+        )
+        for processes in (1, 2)
+    ]
+    assert made[0].shards == made[1].shards
+    assert made[0].index == made[1].index
+    assert (made[0].records, made[0].rejected_rows) == (80_002, 4)
+    assert records(made[0], 1)[:3] == [1, 4, 7]
+    with pytest.raises(UserError, match="line 40003: feature 'token': an id in"):
+        prepare(smoke.get_config, [path], str(tmp_path / "no"), 1, max_bad_rows=1)
+
+
+def test_a_bad_row_stops_it_and_leaves_nothing(tmp_path: Path) -> None:
+    path = write(tmp_path, rows(3) + "1,1,1,x,1,0\n" + rows(3))
+    with pytest.raises(UserError) as caught:
+        prepare(smoke.get_config, [path], str(tmp_path / "out"), shards=2)
+    assert str(caught.value).startswith(f"{path} line 4 column number_4: 'x' is not a number; mend")
+    assert "--max_bad_rows=1" in str(caught.value)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_bad_rows_that_are_allowed_are_counted(tmp_path: Path) -> None:
+    path = write(tmp_path, "x\n" + rows(3) + "1,1,1,1,20,0\n" + rows(1, start=3))
+    dataset = prepare(smoke.get_config, [path], str(tmp_path / "out"), shards=1, max_bad_rows=2)
+    assert (dataset.rejected_rows, dataset.records) == (2, 4)
+    assert records(dataset, 0) == [0, 1, 2, 3]
+    with pytest.raises(UserError, match=r"line 5: feature 'token': an id in \[20\] lies outside"):
+        prepare(smoke.get_config, [path], str(tmp_path / "less"), shards=1, max_bad_rows=1)
+
+
+def test_no_rows_at_all(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no row"):
+        prepare(smoke.get_config, [write(tmp_path, "\n\n")], str(tmp_path / "out"), shards=1)
+
+
+def test_census_rows(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, "
+        "Male, 2174, 0, 40, United-States, <=50K\n"
+        "17, ?, 77516, Doctorate, 13, Divorced, ?, Husband, Black, Female, 0, 1902, 99, ?, >50K.\n"
+        "\n",
+    )
+    experiment = census.get_config()
+    dataset = prepare(census.get_config, [path], str(tmp_path / "out"), shards=1)
+    batch = next(iter(tf.data.TFRecordDataset(dataset.path_of(dataset.shards[0])).batch(9)))
+    inputs, labels = examples.parse(batch, experiment.task.features(), experiment.task.labels())
+    assert labels["income"].numpy().tolist() == [0, 1]
+    assert inputs["workclass"].numpy().tolist() == [6, 0]
+    assert inputs["education"].numpy().tolist() == [13, 16]
+    assert inputs["native_country"].numpy().tolist() == [1, 0]
+    assert inputs["age_bucket"].numpy().tolist() == [7, 0]
+    np.testing.assert_allclose(inputs["capital_gain"], [np.log1p(2174) / 10, 0], rtol=1e-6)
+    bad = write(tmp_path, "|1x3 Cross validator\n", "remark.csv")
+    with pytest.raises(UserError, match="line 1: 1 columns, but the format has 15"):
+        prepare(census.get_config, [bad], str(tmp_path / "bad"), shards=1)
+
+
+def test_criteo_rows_in_gzip(tmp_path: Path) -> None:
+    path = tmp_path / "day_0.gz"
+    first = ["1", "0", "-2", "", "7", *[""] * 9, "68fd1e64", "00000000", *[""] * 24]
+    path.write_bytes(gzip.compress("\t".join(first).encode() + b"\n"))
+    experiment = criteo.get_config()
+    dataset = prepare(criteo.get_config, [str(path)], str(tmp_path / "out"), shards=1)
+    batch = next(iter(tf.data.TFRecordDataset(dataset.path_of(dataset.shards[0])).batch(9)))
+    inputs, labels = examples.parse(batch, experiment.task.features(), experiment.task.labels())
+    assert labels["label"].numpy().tolist() == [1]
+    np.testing.assert_allclose(inputs["integers"][0, :4], [0, 0, 0, np.log(8)], rtol=1e-6)
+    ids = inputs["categoricals"][0].numpy().tolist()
+    assert ids == [int("68fd1e64", 16) % 19_999 + 1, 1, *[0] * 24]
+
+
+def test_the_command_prints_a_summary(tmp_path: Path) -> None:
+    path = write(tmp_path, "bad\n" + rows(2))
+    out = str(tmp_path / "out")
+    done = run(
+        "--config=configs/smoke.py",
+        f"--input={path}",
+        f"--output={out}",
+        "--shards=3",
+        "--max_bad_rows=1",
+        "--name=few",
+        "--set",
+        "task.vocabulary=50",
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("few: 2 records in 3 shards, 1 of them empty")
+    assert "1 bad rows left out" in done.stdout
+    assert done.stderr == f"left out: {path} line 1: 1 columns, but the format has 6\n"
+    assert manifest.read(out).features[1]["vocabulary_size"] == 50
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"--shards": "0"}, "shards"),
+        ({"--input": None}, "--input"),
+        ({"--input": "absent.csv"}, "absent.csv: no such file"),
+    ],
+)
+def test_bad_flags_end_with_one_message(
+    tmp_path: Path, change: dict[str, str | None], message: str
+) -> None:
+    given: dict[str, str | None] = {
+        "--config": "configs/smoke.py",
+        "--input": write(tmp_path, rows(2)),
+        "--output": str(tmp_path / "out"),
+        "--shards": "1",
+    }
+    given |= change
+    done = run(*(f"{flag}={value}" for flag, value in given.items() if value is not None))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,223 @@
+import dataclasses
+import pathlib
+import time
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from configs.smoke import Smoke
+from tests.training_fixtures import Trainer, dataset
+from tfps.data import records
+from tfps.data.record_source import RecordSource
+from tfps.leases.epoch_order import EpochOrder
+from tfps.model.draws import draw_of
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    return dataset(tmp_path_factory.mktemp("data"), records=200, shards=1)
+
+
+def train(trainer, slot=0, seed=3, first=0, count=None):
+    (source, records_of_shard) = trainer.shards()[0]
+    lease = tf.constant([first, count or records_of_shard - first, seed, slot], tf.int64)
+    before = time.time()
+    result = trainer.closures.train(source.tensors(), lease).numpy().tolist()
+    attempts, steps, bad, loss_sum, bad_step, worker, began, seconds = result
+    assert (worker, bad) == (0, 0)
+    assert before <= began <= began + seconds <= time.time()
+    return attempts, steps, loss_sum, bad_step
+
+
+def test_a_lease_is_trained_to_its_last_partial_batch(manifest):
+    trainer = Trainer(manifest, batch_size=32)
+    attempts, steps, loss_sum, bad_step = train(trainer)
+    assert (attempts, steps, bad_step) == (1, 7, -1)
+    assert 0.3 < loss_sum / 200 < 1.5
+    assert trainer.store.steps() == 7
+
+
+def test_a_lease_begun_again_goes_on_after_its_last_recorded_batch(manifest):
+    """A worker that is lost leaves its progress; the whole must be what one worker does alone."""
+    whole = Trainer(manifest, batch_size=32)
+    train(whole)
+
+    parts = Trainer(manifest, batch_size=32)
+    train(parts, count=96)
+    progress = parts.progress.read()[0]
+    assert (progress.worker, progress.steps) == (0, 3)
+    attempts, steps, _, _ = train(parts)
+    assert (attempts, steps) == (2, 7)
+    assert parts.store.steps() == 7
+    np.testing.assert_allclose(parts.store.read_table(0), whole.store.read_table(0), atol=1e-6)
+
+
+def test_a_lease_begun_again_reads_nothing_of_what_is_done(tmp_path):
+    data = dataset(tmp_path, records=200, shards=1)
+    trainer = Trainer(data, batch_size=16, shuffle_buffer=32)
+    path = trainer.shards()[0][0].path
+    content, offsets = bytearray(pathlib.Path(path).read_bytes()), [0]
+    while offsets[-1] < len(content):  # a record's length, 16 bytes around it
+        length = int.from_bytes(content[offsets[-1] : offsets[-1] + 8], "little")
+        offsets.append(offsets[-1] + length + 16)
+    source = RecordSource(path, "", tuple(offsets[:-1:20]), 0, 20)
+    trainer.shards = lambda: [(source, 200)]
+    train(trainer, count=144)  # in the middle of the block that begins at record 128
+    content[: offsets[120]] = b"\xff" * offsets[120]
+    pathlib.Path(path).write_bytes(content)
+    attempts, steps, _, _ = train(trainer)
+    assert (attempts, steps) == (2, 13)
+    assert trainer.store.steps() == 13
+
+
+@pytest.mark.parametrize("shuffle_buffer", [0, 70, 8192])
+def test_a_shard_in_several_leases_is_trained_the_same_as_in_one(manifest, shuffle_buffer):
+    whole, parts = (
+        Trainer(manifest, batch_size=16, shuffle_buffer=shuffle_buffer) for _ in range(2)
+    )
+    _, _, loss_sum, _ = train(whole)
+    loss_sum_of_parts = 0.0
+    for slot, (first, count) in enumerate(((0, 48), (48, 96))):
+        _, steps, loss, _ = train(parts, slot, first=first, count=count)
+        assert steps == count // 16
+        loss_sum_of_parts += loss
+    parts.progress.clear(0)
+    _, steps, loss, _ = train(parts, first=144)
+    assert steps == 4
+    assert loss_sum_of_parts + loss == pytest.approx(loss_sum, rel=1e-6)
+    np.testing.assert_allclose(parts.store.read_table(0), whole.store.read_table(0), atol=1e-6)
+
+
+def test_where_records_may_be_bad_good_ones_are_trained_the_same(manifest):
+    settings = {"batch_size": 16, "shuffle_buffer": 70, "pipeline_depth": 2}
+    plain, tolerant = (Trainer(manifest, max_bad_records=n, **settings) for n in (0, 1))
+    assert train(tolerant) == pytest.approx(train(plain), rel=1e-6)
+    assert tolerant.steps() == plain.steps() == 13
+    assert tolerant.store.staleness.report() == plain.store.staleness.report()
+    np.testing.assert_allclose(tolerant.store.read_table(0), plain.store.read_table(0), atol=1e-6)
+    for ours, theirs in zip(tolerant.store.read_dense(), plain.store.read_dense(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_batches_pulled_ahead_lack_the_last_updates_and_no_others(manifest):
+    """Against the same updates by hand: batch k has the parameters of after batch k - 1 - depth."""
+    depth = 2
+    ahead = Trainer(manifest, batch_size=20, pipeline_depth=depth)
+    _, steps, loss_sum, _ = train(ahead)
+    assert steps == 10
+    assert ahead.store.steps() == 10
+    assert ahead.store.staleness.report() == {"mean": 1.7, "histogram": [1, 1, 8]}
+
+    by_hand = Trainer(manifest, batch_size=20)
+    (source, _), task = by_hand.shards()[0], by_hand.task
+    block = EpochOrder.of(by_hand.experiment).block_batches
+    seed = tf.constant(3, tf.int64)
+    batches = list(records.batches(source, task.features(), task.labels(), 20, block, seed))
+    waiting, losses = [by_hand.step.pull(*batch) for batch in batches[:depth]], []
+    for number in range(len(batches)):
+        if number + depth < len(batches):
+            waiting.append(by_hand.step.pull(*batches[number + depth]))
+        draw = draw_of(seed, tf.constant(number, tf.int64))
+        losses.append(float(by_hand.step.train(waiting.pop(0), draw)))
+    assert loss_sum == pytest.approx(20 * sum(losses), rel=1e-6)
+    np.testing.assert_allclose(
+        ahead.store.read_dense()[0], by_hand.store.read_dense()[0], atol=1e-6
+    )
+    np.testing.assert_allclose(ahead.store.read_table(0), by_hand.store.read_table(0), atol=1e-6)
+
+
+@pytest.mark.slow
+def test_compiled_by_xla_a_step_computes_the_same(manifest):
+    plain, compiled = (
+        # XLA has random numbers of its own
+        Trainer(manifest, Smoke(dropout=0.0), batch_size=32, jit_compile=jit)
+        for jit in (False, True)
+    )
+    assert train(compiled) == pytest.approx(train(plain), rel=1e-5)
+    np.testing.assert_allclose(compiled.store.read_table(0), plain.store.read_table(0), atol=1e-5)
+
+
+def test_a_finished_lease_begun_again_trains_nothing(manifest):
+    trainer = Trainer(manifest)
+    train(trainer)
+    before = trainer.store.read_table(0)
+    attempts, steps, _, _ = train(trainer)
+    assert (attempts, steps) == (2, 7)
+    assert np.array_equal(before, trainer.store.read_table(0))
+
+
+def test_a_cleared_slot_forgets(manifest):
+    trainer = Trainer(manifest)
+    train(trainer)
+    trainer.progress.clear(0)
+    assert trainer.progress.read()[0].attempts == 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Exploding(Smoke):
+    def optimizer(self):
+        return keras.optimizers.SGD(1e30)
+
+
+def test_the_first_step_without_a_finite_loss_is_named_and_ends_the_lease(manifest):
+    trainer = Trainer(manifest, Exploding(), batch_size=10)
+    _, steps, _, bad_step = train(trainer)
+    assert 1 <= bad_step <= 4
+    assert steps < 20
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_each_closure_is_traced_once(manifest, depth):
+    trainer = Trainer(manifest, pipeline_depth=depth)
+    for slot, seed, first, count in ((0, 1, 0, 200), (1, 2, 0, 150), (1, 2, 64, 32)):
+        train(trainer, slot, seed, first, count)
+    assert trainer.closures.train.experimental_get_tracing_count() == 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Counting(Smoke):
+    traced: list = dataclasses.field(default_factory=list)
+
+    def compute_loss(self, features, labels, outputs):
+        self.traced.append(1)
+        return super().compute_loss(features, labels, outputs)
+
+
+def test_a_model_is_not_traced_again_for_every_step_of_a_closure(manifest):
+    task = Counting()
+    trainer = Trainer(manifest, task)
+    task.traced.clear()
+    trainer.closures.train.get_concrete_function()
+    assert len(task.traced) == 1
+
+
+def test_nothing_orders_what_happens_on_a_worker_by_what_happens_on_a_ps(manifest):
+    """TensorFlow runs a function's operations with state but without a resource in turn."""
+    trainer = Trainer(manifest)
+    library = trainer.closures.train.get_concrete_function().graph.as_graph_def().library
+    used = {node.op for function in library.function for node in function.node_def}
+    assert "MutexLock" in used
+    assert not used & {"Assert", "If", "PrintV2"}
+
+
+def test_every_record_is_evaluated_once_in_order(manifest):
+    trainer = Trainer(manifest, batch_size=32)
+    source, count = trainer.shards()[0]
+    arguments = source.tensors(), tf.constant(count, tf.int64)
+    loss_sum, all_labels, all_predictions = trainer.closures.evaluate(*arguments)
+    labels, predictions = all_labels["label"], all_predictions["predictions"]
+    assert labels.shape == predictions.shape == (200,)
+    stored = [
+        tf.train.Example.FromString(x).features.feature["label"].int64_list.value[0]
+        for x in tf.data.TFRecordDataset(source.path).as_numpy_iterator()
+    ]
+    assert labels.numpy().tolist() == stored
+    likelihood = np.where(labels, predictions, 1 - predictions)
+    penalty = trainer.task.regularization * sum(
+        float(np.square(value).sum())
+        for value, variable in zip(trainer.store.read_dense(), trainer.model.dense, strict=True)
+        if variable.path == "hidden/kernel"
+    )
+    assert float(loss_sum) / 200 == pytest.approx(-np.log(likelihood).mean() + penalty, abs=1e-5)

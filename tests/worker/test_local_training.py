@@ -1,0 +1,168 @@
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from configs.smoke import Smoke
+from tests.store.optimizers import OPTIMIZERS
+from tests.training_fixtures import Trainer, dataset
+from tfps.experiment.mode import Mode
+from tfps.worker.local_sgd import LocalCopy
+from tfps.worker.step import Batch
+
+
+@dataclasses.dataclass(frozen=True)
+class With(Smoke):
+    rule: keras.optimizers.Optimizer | None = None
+
+    def optimizer(self):
+        return self.rule
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    return dataset(tmp_path_factory.mktemp("data"), records=203, shards=1)
+
+
+def train(trainer):
+    """Trains the shard in one lease; returns what is recorded of it."""
+    [(source, count)] = trainer.shards()
+    trainer.closures.train(source.tensors(), tf.constant([0, count, 3, 0], tf.int64))
+    return trainer.progress.read()[0]
+
+
+def held(trainer):
+    """Everything a checkpoint holds: parameters, slots, state."""
+    return {(piece.name, piece.first): piece.variable.numpy() for piece in trainer.store.pieces()}
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        keras.optimizers.SGD(0.05, momentum=0.9, clipnorm=0.5),
+        keras.optimizers.Adagrad(0.05),
+        keras.optimizers.AdamW(0.01, weight_decay=0.1),
+        pytest.param(keras.optimizers.Adam(0.01, amsgrad=True), marks=pytest.mark.slow),
+        pytest.param(keras.optimizers.Lion(0.01), marks=pytest.mark.slow),
+        pytest.param(
+            keras.optimizers.RMSprop(0.01, momentum=0.5, centered=True), marks=pytest.mark.slow
+        ),
+    ],
+    ids=["momentum", "adagrad", "adamw", "amsgrad", "lion", "rmsprop"],
+)
+def test_one_worker_alone_trains_as_with_a_push_for_every_step(manifest, optimizer):
+    """Thirteen batches, the last one short, four at a time and one by itself."""
+    task = With(rule=optimizer)
+    plain = Trainer(manifest, task, batch_size=16)
+    local = Trainer(manifest, task, batch_size=16, mode=Mode("local_sgd", sync_every=4))
+    theirs, ours = train(plain), train(local)
+    assert ours.steps == theirs.steps == local.steps() == plain.steps() == 13
+    assert ours.loss_sum == pytest.approx(theirs.loss_sum, rel=1e-5)
+    expected = held(plain)
+    for key, values in held(local).items():
+        np.testing.assert_allclose(values, expected[key], atol=1e-5, err_msg=key[0])
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaled(With):
+    """Gradients are as large as the numbers of the records, whatever the parameters are."""
+
+    def build_model(self):
+        numbers = keras.Input((4,), name="numbers", dtype="float32")
+        token = keras.Input((), name="token", dtype="int64")
+        row = keras.layers.Embedding(self.vocabulary, self.dim, name="token_table")(token)
+        hidden = keras.layers.Concatenate()([numbers, row])
+        return keras.Model({"numbers": numbers, "token": token}, keras.layers.Dense(1)(hidden))
+
+    def compute_loss(self, features, labels, outputs):
+        return keras.ops.mean(outputs[:, 0] * features["numbers"][:, 0])
+
+
+def copy_of(trainer, steps, numbers, workers=2):
+    """A worker's copy after some steps on records of the same numbers."""
+    features = {"numbers": tf.fill([8, 4], numbers), "token": tf.range(8, dtype=tf.int64)}
+    labels, draw = {"label": tf.zeros([8], tf.int64)}, tf.zeros([2], tf.int64)
+    copy = LocalCopy(trainer.store, workers, [trainer.step.lookups(features, labels)] * steps)
+    for number in range(steps):
+        ready = Batch(features, labels, copy.pulled(number))
+        copy.update(number, trainer.step.gradients(ready, draw)[1])
+    return copy
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "rmsprop",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in (*OPTIMIZERS, "adam_forgetful")
+            if name != "rmsprop" and not name.startswith("ftrl")
+        ),
+    ],
+)
+def test_a_worker_far_behind_leaves_squares_squares(manifest, name):
+    """Large gradients, then small ones of a fast worker; a slow one has pulled in between."""
+    kind, options = OPTIMIZERS.get(name, (keras.optimizers.Adam, {"beta_2": 0.5}))
+    task = Scaled(rule=kind(**options))
+    trainer = Trainer(manifest, task, parts=2, mode=Mode("local_sgd"))
+    store = trainer.store
+
+    @tf.function(autograph=False)
+    def train(rounds, of_fast, of_slow):
+        slow = copy_of(trainer, 2, of_slow)
+
+        def train_fast(left):
+            with tf.control_dependencies(copy_of(trainer, 2, of_fast).push()):
+                return left - 1
+
+        tf.while_loop(lambda left: left > 0, train_fast, [rounds])
+        slow.push()
+
+    def squares():
+        slots = list(store.dense.rule.slots.values())
+        dense = [store.dense._buffer.variables(part)[1:] for part in range(2)]
+        rows = [store.groups[0]._rows.parts[part].numpy() for part in range(2)]
+        lines = np.concatenate(rows).reshape(-1, 1 + len(slots), 4)
+        for k, slot in enumerate(slots):
+            if slot.is_square:
+                yield np.concatenate([part[k].numpy() for part in dense])
+                yield lines[:, 1 + k]
+
+    drawn = np.random.default_rng(0)
+    train(tf.constant(12), tf.constant(1.0), tf.constant(1.0))
+    train(tf.constant(40), tf.constant(0.001), tf.constant(0.05))
+    for _ in range(10):
+        sizes = 10 ** drawn.uniform(-4, 1, 2)
+        train(tf.constant(drawn.integers(40)), *(tf.constant(size, tf.float32) for size in sizes))
+        for values in squares():
+            assert (values >= 0).all()
+    assert all(np.isfinite(value).all() for value in held(trainer).values())
+
+
+def test_weight_decay_puts_no_mask_of_all_parameters_into_the_graph(manifest):
+    @dataclasses.dataclass(frozen=True)
+    class Wide(Scaled):
+        def build_model(self):
+            numbers = keras.Input((4,), name="numbers", dtype="float32")
+            token = keras.Input((), name="token", dtype="int64")
+            hidden = keras.layers.Dense(2000)(numbers)
+            hidden = keras.layers.Dense(500)(hidden)
+            outputs = keras.layers.Dense(1)(hidden)
+            return keras.Model({"numbers": numbers, "token": token}, outputs)
+
+        def optimizer(self):
+            rule = keras.optimizers.AdamW(0.001, weight_decay=0.01)
+            rule.exclude_from_weight_decay(var_names=["bias"])
+            return rule
+
+    trainer = Trainer(manifest, Wide(), mode=Mode("local_sgd"))
+
+    @tf.function(autograph=False)
+    def train(numbers):
+        copy_of(trainer, 1, numbers).push()
+
+    graph = train.get_concrete_function(tf.TensorSpec([])).graph.as_graph_def()
+    assert trainer.store.layout.dense.total > 1_000_000
+    assert graph.ByteSize() < 1_000_000  # a mask would be of 4 bytes for each

@@ -1,0 +1,1 @@
+"""Training without ps: equal replicas that add up their gradients."""

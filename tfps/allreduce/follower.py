@@ -1,0 +1,85 @@
+"""What every replica but the chief does: what the chief tells it."""
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tfps.allreduce.replica import Order, Replica
+from tfps.data.record_source import RecordSource
+from tfps.errors import UserError
+from tfps.leases.queue import LeaseQueue, QueueState
+
+_log = logging.getLogger(__name__)
+
+
+class ReplicaFollower:
+    """Trains and evaluates with the chief.
+
+    It has a lease queue of its own, which gives out what the chief's does.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        facts: dict[str, Any],
+        queue: Callable[[QueueState], LeaseQueue],
+        shards: Sequence[tuple[RecordSource, int]],
+    ):
+        """Prepares it.
+
+        Args:
+            replica: This one.
+            facts: What must be equal on all replicas, as JSON-ready data by name.
+            queue: Makes a lease queue.
+            shards: The evaluation shards, as `ReplicaCoordinator.evaluate` takes them.
+        """
+        self._replica = replica
+        self._facts = json.loads(json.dumps(facts))  # as the chief's arrive
+        self._make_queue = queue
+        self._shards = shards
+        self._queue: LeaseQueue | None = None
+
+    def run(self, poll: Callable[[], None]) -> None:
+        """Does what the chief tells, until one of the replicas is gone.
+
+        Args:
+            poll: Called several times a second; may raise.
+
+        Raises:
+            UserError: If a shard cannot be used, or this replica was started otherwise than the
+                chief.
+            LostReplicaError: If a replica is lost; it may be that the chief is done.
+            RunError: If nothing moves any more.
+        """
+        while True:
+            order, details = self._replica.listen(poll)
+            if order is Order.TAKE_PARAMETERS:
+                self._refuse_other(details["facts"])
+                self._replica.share_parameters()
+                self._replica.store.set_steps(details["steps"])
+                _log.info("took over the chief's parameters, step %d", details["steps"])
+            elif order is Order.TAKE_LEASES:
+                self._queue = self._make_queue(QueueState.from_json(details["state"]))
+            elif order is Order.TRAIN:
+                self._train(details["batches"], poll)
+            else:
+                self._replica.evaluate(self._shards)
+
+    def _train(self, batches: int, poll: Callable[[], None]) -> None:
+        assert self._queue is not None
+        lease = self._queue.take(batches)
+        assert lease is not None
+        self._replica.train(lease, lambda rounds, loss_sum: poll())
+        self._queue.finish(lease, lease.records)
+
+    def _refuse_other(self, chiefs: dict[str, Any]) -> None:
+        other = [name for name, fact in chiefs.items() if self._facts.get(name) != fact]
+        if other:
+            mine = {name: self._facts.get(name) for name in other}
+            theirs = {name: chiefs[name] for name in other}
+            raise UserError(
+                f"this replica was started otherwise than the chief: {', '.join(other)} must be "
+                f"equal, but is {mine} here and {theirs} there; give every task the same flags, "
+                "files and versions"
+            )

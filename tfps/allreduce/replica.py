@@ -1,0 +1,277 @@
+"""What every replica does alike: trains its part of a lease, evaluates its share of the shards."""
+
+import concurrent.futures
+import enum
+import functools
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import tensorflow as tf
+
+from tfps.allreduce.closures import SLOT, ReplicaClosures
+from tfps.allreduce.executor import ReplicaExecutor
+from tfps.allreduce.group import LostReplicaError
+from tfps.cluster import failures
+from tfps.cluster.monitor import TaskWatch
+from tfps.data import bad_records
+from tfps.data.record_source import RecordSource
+from tfps.errors import RunError
+from tfps.evaluation.results import ShardResult
+from tfps.leases.lease import Lease
+from tfps.leases.lease_part import LeasePart
+from tfps.store.parameter_store import ParameterStore
+from tfps.store.partitioned_variable import Piece
+from tfps.worker.closures import Closures
+
+POLL_SECONDS = 0.25
+_T = TypeVar("_T")
+
+
+class Order(enum.StrEnum):
+    """What the chief tells all replicas to do next."""
+
+    TAKE_PARAMETERS = "take over my parameters, slots and state"
+    TAKE_LEASES = "take over the state of my lease queue"
+    TRAIN = "train the next lease"
+    EVALUATE = "evaluate the evaluation shards"
+
+
+class TrainedLease(NamedTuple):
+    """What came of a lease.
+
+    Attributes:
+        rounds: How many were trained.
+        loss_sum: Sum over its records of the loss of their round.
+        bad_round: The round, from 0, whose loss was not finite; -1 for none.
+        began: When, in seconds since 1970.
+        seconds: How long it took.
+    """
+
+    rounds: int
+    loss_sum: float
+    bad_round: int
+    began: float
+    seconds: float
+
+
+class Replica:
+    """One replica's part in what the chief asks all of them to do.
+
+    Attributes:
+        group: The replicas.
+        store: This one's parameters.
+        batch_size: Records of one replica's batch.
+    """
+
+    def __init__(
+        self,
+        executor: ReplicaExecutor,
+        store: ParameterStore,
+        closures: tuple[ReplicaClosures, Closures],
+        watch: TaskWatch,
+        batch_size: int,
+        stall_seconds: float,
+    ):
+        """Prepares it.
+
+        Args:
+            executor: Where closures run.
+            store: This replica's parameters.
+            closures: To train a part of a lease, and to evaluate a shard.
+            watch: Knows which other replicas answer.
+            batch_size: Records of one replica's batch.
+            stall_seconds: Limit for the next round, anywhere in the group.
+        """
+        self.group = executor.group
+        self.store = store
+        self._executor = executor
+        self._train, self._evaluate = closures
+        self._watch = watch
+        self.batch_size = batch_size
+        self._stall_seconds = stall_seconds
+        self._calls = concurrent.futures.ThreadPoolExecutor(1, "collectives")
+
+    def tell(self, order: Order, **details: Any) -> None:
+        """Tells all replicas what to do next; on the chief.
+
+        Args:
+            order: What.
+            details: What they need to know for it, as JSON-ready data.
+
+        Raises:
+            LostReplicaError: If a replica is lost.
+            RunError: If one does not listen for too long.
+        """
+        message = json.dumps([order.name, details]).encode()
+        self._call(
+            f"telling all replicas: {order}",
+            lambda: self.group.gather_bytes(message),
+        )
+
+    def listen(self, poll: Callable[[], None]) -> tuple[Order, dict[str, Any]]:
+        """Waits for what the chief tells; on any other replica, for as long as the chief answers.
+
+        Args:
+            poll: Called several times a second meanwhile; may raise.
+
+        Returns:
+            The order and its details.
+
+        Raises:
+            LostReplicaError: If a replica is lost.
+        """
+        doing = "waiting for the chief"
+        message, *_ = self._call(doing, lambda: self.group.gather_bytes(b""), poll)
+        name, details = json.loads(message)
+        return Order[name], details
+
+    def share_parameters(self) -> None:
+        """Gives all replicas the chief's parameters, slots and state; all replicas call it.
+
+        Raises:
+            LostReplicaError: If a replica is lost.
+            RunError: If it takes too long.
+        """
+        for piece in self.store.pieces():
+            self._call(f"sharing {piece.name}", functools.partial(self._share, piece))
+
+    def parts(self, lease: Lease) -> list[LeasePart]:
+        """How the replicas share a lease, by their numbers."""
+        return LeasePart.of(lease, self.group.size, self.batch_size)
+
+    def train(self, lease: Lease, poll: Callable[[int, float], None]) -> TrainedLease:
+        """Trains this replica's part of a lease, together with all others.
+
+        Args:
+            lease: The same on all replicas.
+            poll: Called several times a second with the rounds that are trained, and the sum over
+                their records of their loss.
+
+        Raises:
+            UserError: If the shard cannot be used.
+            LostReplicaError: If another replica is lost.
+            RunError: If no round is trained any more.
+        """
+        parts = self.parts(lease)
+        mine, rounds = parts[self.group.index], max(part.batches for part in parts)
+        numbers = tf.constant([mine.begin, mine.end, rounds, lease.seed], tf.int64)
+        self._train.progress.clear(SLOT)
+        changed, last = time.monotonic(), -1
+
+        def look() -> None:
+            nonlocal changed, last
+            row = self._train.progress.read()[SLOT]
+            poll(row.steps, row.loss_sum)
+            if row.steps != last:
+                changed, last = time.monotonic(), row.steps
+            elif time.monotonic() - changed > self._stall_seconds:
+                raise self._stall(f"training {lease}")
+
+        source = lease.source
+        future = self._executor.schedule(self._train.train, (source.tensors(), numbers))
+        doing = f"training epoch {lease.epoch + 1}"
+        done, loss_sum, bad, began, seconds = self._result(future, doing, source, look)
+        return TrainedLease(int(done), float(loss_sum), int(bad), float(began), float(seconds))
+
+    def evaluate(self, shards: Sequence[tuple[RecordSource, int]]) -> list[ShardResult]:
+        """Evaluates some shards, together with all others.
+
+        Args:
+            shards: Source and number of records of each; the same on all replicas.
+
+        Returns:
+            The results by shard.
+
+        Raises:
+            UserError: If a shard cannot be used.
+            LostReplicaError: If another replica is lost.
+            RunError: If it takes too long.
+        """
+        mine = []
+        for source, count in shards[self.group.index :: self.group.size]:
+            args = source.tensors(), tf.constant(count, tf.int64)
+            future = self._executor.schedule(self._evaluate.evaluate, args)
+            look = self._limit(f"evaluating shard {source.path}")
+            mine.append(ShardResult(*self._result(future, "evaluation", source, look)))
+        packed = ShardResult.pack(mine)
+        doing = "waiting for what the other replicas evaluate"
+        every = self._call(doing, lambda: self.group.gather_bytes(packed))
+        results = [ShardResult.unpack(each) for each in every]
+        return [results[k % self.group.size][k // self.group.size] for k in range(len(shards))]
+
+    def _share(self, piece: Piece) -> None:
+        with tf.device(piece.device):
+            values = None if self.group.index else piece.values()
+            for number, (first, count) in enumerate(piece.chunks()):
+                shape = [count, *piece.shape[1:]]
+                mine = values[number] if values else tf.zeros(shape, piece.variable.dtype)
+                shared = self.group.broadcast(mine)
+                if self.group.index:
+                    piece.write(first, shared)
+
+    def _call(
+        self, doing: str, function: Callable[[], _T], poll: Callable[[], None] | None = None
+    ) -> _T:
+        """Calls what other replicas call too; without `poll`, until the time is up."""
+        future = self._calls.submit(function)
+        self._wait(future, poll or self._limit(doing))
+        error = future.exception()
+        if error is not None and self.group.is_loss(error):
+            raise self._lost(error)
+        return future.result()
+
+    def _result(
+        self,
+        future: concurrent.futures.Future,
+        doing: str,
+        source: RecordSource,
+        poll: Callable[[], None],
+    ) -> Any:
+        self._wait(future, poll)
+        error = future.exception()
+        if error is None:
+            return future.result()
+        if self.group.is_loss(error):
+            raise self._lost(error)
+        schema = self._evaluate.schema
+        raise failures.explain(
+            error,
+            doing,
+            source.path,
+            lambda: bad_records.told(bad_records.find(source, schema, source.first, source.end)),
+        ) from None
+
+    def _wait(self, future: concurrent.futures.Future, poll: Callable[[], None]) -> None:
+        while not concurrent.futures.wait([future], POLL_SECONDS).done:
+            if lost := [*self._watch.lost("worker"), *self._watch.lost("chief")]:
+                raise LostReplicaError(f"{', '.join(lost)} was lost")
+            poll()
+
+    def _limit(self, doing: str) -> Callable[[], None]:
+        began = time.monotonic()
+
+        def look() -> None:
+            if time.monotonic() - began > self._stall_seconds:
+                raise self._stall(doing)
+
+        return look
+
+    def _lost(self, error: BaseException) -> LostReplicaError:
+        away = [absence.task for absence in self._watch.absences()]
+        assert isinstance(error, tf.errors.OpError)
+        return LostReplicaError(
+            f"{', '.join(away) or 'a replica'} was lost ({failures.first_line(error)})"
+        )
+
+    def _stall(self, doing: str) -> RunError:
+        away = [
+            f"{absence.task}: {absence.reachability.value}, {absence.reachability.what_to_do}"
+            for absence in self._watch.absences()
+        ]
+        seen = "; ".join(away) or "every replica answers; look in their logs"
+        return RunError(
+            f"{doing} has not come on for {self._stall_seconds:.0f} s: {seen}; --stall_seconds "
+            "allows more time"
+        )

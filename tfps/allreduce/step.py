@@ -1,0 +1,123 @@
+"""One round: every replica computes on its own batch, all apply the same update."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfps.allreduce.group import ReplicaGroup
+from tfps.model.stateless_model import Features, Labels
+from tfps.store.gradients import Gradients
+from tfps.store.pulled import Pulled
+from tfps.worker.step import Step, batch_records
+
+
+class Round(NamedTuple):
+    """What a round was trained on.
+
+    Attributes:
+        loss: Mean over its records, the model's own losses included, scalar float32.
+        records: Those of all replicas' batches, scalar float32.
+    """
+
+    loss: tf.Tensor
+    records: tf.Tensor
+
+
+class ReplicaStep:
+    """Computes on this replica's batch, and updates its copy of the parameters as all others do.
+
+    Every gradient is a mean over the records of all batches together, as if they were one. All
+    replicas add the same numbers in the same order: their parameters stay equal bit for bit.
+    """
+
+    def __init__(self, step: Step, group: ReplicaGroup):
+        """Prepares the rounds of a task.
+
+        Args:
+            step: Computes the gradients of a batch, with this replica's parameters.
+            group: The replicas.
+        """
+        self._step = step
+        self._store = step.store
+        self._group = group
+
+    def train(self, features: Features, labels: Labels, seed: tf.Tensor) -> Round:
+        """Trains one batch on every replica.
+
+        Args:
+            features: By name, `[batch, *shape]`; a batch without records counts for nothing, but
+                not all replicas' may be without.
+            labels: By name, `[batch, *shape]`.
+            seed: `[2]` int64, from which random layers draw; another one on each replica.
+        """
+        batch = self._step.pull(features, labels)
+        sizes = self._group.gather(_distinct(batch.pulled), on_host=True)
+        loss, mine = self._step.gradients(batch, seed)
+        weight = tf.cast(batch_records(labels), tf.float32)
+        records, loss, dense, state = self._mean(loss, mine, weight)
+        pulled, rows = self._exchanged(mine, weight, sizes)
+        self._store.push(pulled, dense, [gradient / records for gradient in rows], state)
+        return Round(loss, records)
+
+    def _mean(
+        self, loss: tf.Tensor, mine: Gradients, weight: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
+        """How many records there are, and the means over them: loss, dense gradients, state."""
+        layout, before = self._store.layout, list(mine.pulled.state)
+        change = self._store.change_of_state(before, mine.state)
+        flat = [tf.reshape(gradient, [-1]) for gradient in mine.dense]
+        flat += [loss[tf.newaxis], *([] if change is None else [change])]
+        # What a batch without records gave is not finite.
+        weighted = tf.math.multiply_no_nan(tf.concat(flat, 0), weight)
+        sums = self._group.sum(tf.concat([weight[tf.newaxis], weighted], 0))
+        records, means = sums[0], sums[1:] / sums[0]
+        dense, loss, changed = tf.split(means, [layout.dense.total, 1, -1])
+        after = before
+        if change is not None:
+            both = zip(before, layout.state.unflatten(changed), strict=True)
+            after = [old + difference for old, difference in both]
+        return records, loss[0], layout.dense.unflatten(dense), after
+
+    def _exchanged(
+        self, mine: Gradients, weight: tf.Tensor, sizes: tf.Tensor
+    ) -> tuple[Pulled, list[tf.Tensor]]:
+        """Sums over each replica's records: by group, the rows touched and gradients `[n, dim]`.
+
+        Rows that several replicas touched are there several times.
+        """
+        groups, pulled = self._store.groups, mine.pulled.groups
+        if not groups:
+            return mine.pulled, []
+        lines, packed, most = [], [], tf.unstack(tf.reduce_max(sizes, 0), len(groups))
+        for group, rows, gradient, longest in zip(groups, pulled, mine.rows, most, strict=True):
+            summed = group.sum_by_row(rows, gradient) * weight
+            lines.append(tf.concat([_words(rows.ids), summed], 1))
+            missing = longest - tf.size(rows.ids)
+            packed.append(tf.reshape(tf.pad(lines[-1], [[0, missing], [0, 0]]), [-1]))
+        gathered = self._group.gather(tf.concat(packed, 0))
+        found, gradients, begin = [], [], 0
+        for k, group in enumerate(groups):
+            width = lines[k].shape[1]
+            end = begin + most[k] * width
+            block = tf.reshape(gathered[:, begin:end], [self._group.size, most[k], width])
+            filled = tf.concat([block[r, : sizes[r, k]] for r in range(self._group.size)], 0)
+            words, gradient = tf.split(filled, [width - group.layout.dim, group.layout.dim], 1)
+            found.append(group.find(_ids(words, group.layout.id_dtype)))
+            gradients.append(gradient)
+            begin = end
+        return mine.pulled._replace(groups=found), gradients
+
+
+def _distinct(pulled: Pulled) -> tf.Tensor:
+    """Number of distinct rows by group, `[groups]` int32."""
+    return tf.stack([tf.size(rows.ids) for rows in pulled.groups] or [0])
+
+
+def _words(ids: tf.Tensor) -> tf.Tensor:
+    """The bits of ids `[n]` as one or two numbers each, to travel beside a row, `[n, 1 or 2]`."""
+    return tf.reshape(tf.bitcast(ids, tf.float32), [-1, ids.dtype.size // 4])
+
+
+def _ids(words: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """The ids `[n]` that `_words` made words of."""
+    return tf.bitcast(words if dtype.size == 8 else words[:, 0], dtype)

@@ -1,0 +1,1 @@
+"""Workers that wait for each other: synchronous rounds, bounded staleness."""

@@ -1,0 +1,198 @@
+"""The gradients that workers send for a round, on the ps until it closes."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfps.barrier.token import FIELDS, MEMBER, ROUND, TURN
+from tfps.store.gradients import Gradients
+from tfps.store.messages import SentRows
+from tfps.store.parameter_store import ParameterStore
+from tfps.store.row_sums import sum_rows
+
+
+class Decision(NamedTuple):
+    """What a round takes, on one ps.
+
+    Attributes:
+        round: Its number, scalar int64.
+        turns: For each member, the turn whose contribution may be taken, `[members]` int64.
+        weights: For each member, its part in the mean, `[members]` float32; 0 for none.
+    """
+
+    round: tf.Tensor
+    turns: tf.Tensor
+    weights: tf.Tensor
+
+
+class _Sent(NamedTuple):
+    """A contribution, or sums of several, on one ps.
+
+    Attributes:
+        token: The one that the batch's parameters were pulled with, `[FIELDS]` int64.
+        dense: Gradient of the ps's part of the dense parameters `[n]`, if there are any.
+        groups: Gradients of its rows, by group of tables.
+        state: Change of the state `[n]`, if the ps holds it.
+    """
+
+    token: tf.Tensor
+    dense: list[tf.Tensor]
+    groups: list[SentRows]
+    state: list[tf.Tensor]
+
+
+class Contributions:
+    """A queue on each ps, of what the members of a round sent it.
+
+    A round takes what it takes whatever the order of arrival; what is in a queue when a round
+    closes and is not taken by it is thrown away. That may be on some ps only, of what a worker is
+    still sending. It is of no round that will ever be open again, so that the rest of it is thrown
+    away as well.
+    """
+
+    def __init__(self, store: ParameterStore, capacity: int):
+        """Creates the queues.
+
+        Args:
+            store: Where the parameters are.
+            capacity: Of each queue.
+        """
+        self._store = store
+        self._queues = []
+        for part, device in enumerate(store.devices):
+            dtypes = [spec.dtype for spec in tf.nest.flatten(self._specs(part))]
+            with tf.device(device):
+                self._queues.append(tf.queue.FIFOQueue(capacity, dtypes))
+
+    def send(self, token: tf.Tensor, gradients: Gradients) -> list[tf.Operation]:
+        """Puts a batch's gradients into the queues.
+
+        Args:
+            token: The one that the batch's parameters were pulled with, on the first ps.
+            gradients: The batch's.
+
+        Returns:
+            For each ps, the operation after which they are in its queue.
+        """
+        store, pulled = self._store, gradients.pulled
+        dense = store.dense.send(gradients.dense) if gradients.dense else []
+        groups = [
+            group.send(rows, group.sum_by_row(rows, gradient))
+            for group, rows, gradient in zip(
+                store.groups, pulled.groups, gradients.rows, strict=True
+            )
+        ]
+        change = store.change_of_state(pulled.state, gradients.state)
+        if change is None:
+            change = tf.zeros([store.layout.state.total])
+        queued = []
+        for part, device in enumerate(store.devices):
+            state = [change] if self._has_state(part) else []
+            with tf.device(device):
+                here = tf.identity(token)
+                sent = _Sent(here, dense[part : part + 1], [rows[part] for rows in groups], state)
+                queued.append(self._queues[part].enqueue(tf.nest.flatten(sent)))
+        return queued
+
+    def apply(
+        self, part: int, decision: Decision, step: tf.Tensor
+    ) -> list[tf.Tensor | tf.Operation]:
+        """Applies the mean of what a round takes; under the device of its ps.
+
+        Args:
+            part: Index of the ps.
+            decision: What is taken.
+            step: Number of updates before this one, scalar int64 on that ps.
+
+        Returns:
+            What is there once it is written.
+        """
+        mean, groups = self._mean(part, decision), []
+        for sent in mean.groups:
+            distinct, row = tf.unique(sent.rows)
+            groups.append(SentRows(distinct, sum_rows(sent.gradient, row, tf.size(distinct))))
+        writes = self._store.apply(part, mean.dense, groups, step)
+        writes += [self._store.add_to_state(change) for change in mean.state]
+        return writes
+
+    def _mean(self, part: int, decision: Decision) -> _Sent:
+        """Empties a queue: the weighted sum of what is taken; rows of several stay apart."""
+        queue, specs = self._queues[part], self._specs(part)
+        device = self._store.devices[part]
+        sums = [tf.zeros(spec.shape) for spec in [*specs.dense, *specs.state]]
+        arrays = [
+            (_array(rows.rows, rows.rows.dtype), _array(rows.gradient, tf.float32))
+            for rows in specs.groups
+        ]
+
+        def add(left: tf.Tensor, sums: list, arrays: list) -> tuple:
+            with tf.device(device):
+                sent = _restored(specs, queue.dequeue())
+                weight = self._weight(sent.token, decision)
+                values = [*sent.dense, *sent.state]
+                sums = [
+                    total + tf.math.multiply_no_nan(tf.cast(value, tf.float32), weight)
+                    for total, value in zip(sums, values, strict=True)
+                ]
+                arrays = [
+                    _written(pair, rows, weight)
+                    for pair, rows in zip(arrays, sent.groups, strict=True)
+                ]
+                return left - 1, sums, arrays
+
+        state = queue.size(), sums, arrays
+        _, sums, arrays = tf.while_loop(lambda left, *_: left > 0, add, state)
+        groups = [SentRows(ids.concat(), gradient.concat()) for ids, gradient in arrays]
+        dense = len(specs.dense)
+        return _Sent(specs.token, sums[:dense], groups, sums[dense:])
+
+    def _weight(self, token: tf.Tensor, decision: Decision) -> tf.Tensor:
+        """A contribution's part in the mean, 0 where it is not taken."""
+        member = token[MEMBER]
+        is_its = tf.equal(decision.turns[member], token[TURN])
+        is_taken = is_its & tf.equal(token[ROUND], decision.round)
+        return tf.where(is_taken, decision.weights[member], 0.0)
+
+    def _has_state(self, part: int) -> bool:
+        return part == len(self._store.devices) - 1 and self._store.layout.state.total > 0
+
+    def _specs(self, part: int) -> _Sent:
+        """Shapes and dtypes of a contribution to one ps."""
+        layout, travels = self._store.layout, self._store.wire.dtype
+        first, end = layout.dense.bounds(part)
+        dense = [tf.TensorSpec([end - first], travels)] if layout.dense.total else []
+        groups = [
+            SentRows(
+                tf.TensorSpec([None], group.layout.id_dtype),
+                tf.TensorSpec([None, group.layout.dim], travels),
+            )
+            for group in layout.groups
+        ]
+        state = [tf.TensorSpec([layout.state.total])] if self._has_state(part) else []
+        return _Sent(tf.TensorSpec([FIELDS], tf.int64), dense, groups, state)
+
+
+def _restored(specs: _Sent, values: list[tf.Tensor]) -> _Sent:
+    """A contribution as it came out of a queue, which forgets shapes."""
+    flat = [
+        tf.ensure_shape(value, spec.shape)
+        for value, spec in zip(values, tf.nest.flatten(specs), strict=True)
+    ]
+    return tf.nest.pack_sequence_as(specs, flat)
+
+
+def _array(spec: tf.TensorSpec, dtype: tf.DType) -> tf.TensorArray:
+    return tf.TensorArray(dtype, 0, dynamic_size=True, infer_shape=False, element_shape=spec.shape)
+
+
+def _written(
+    pair: tuple[tf.TensorArray, tf.TensorArray], rows: SentRows, weight: tf.Tensor
+) -> tuple[tf.TensorArray, tf.TensorArray]:
+    """Arrays with one more contribution's rows; without any of them where it has no weight."""
+    ids, gradients = pair
+    kept = tf.where(weight > 0, tf.size(rows.rows), 0)
+    weighted = tf.cast(rows.gradient[:kept], tf.float32) * weight
+    return (
+        ids.write(ids.size(), rows.rows[:kept]),
+        gradients.write(gradients.size(), weighted),
+    )

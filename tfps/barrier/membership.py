@@ -1,0 +1,123 @@
+"""The chief's part where workers wait for each other: for whom they do."""
+
+import logging
+import threading
+import time
+from collections.abc import Collection, Sequence
+
+from tfps.barrier.barrier import Barrier
+from tfps.barrier.barrier_status import BarrierStatus, Standing
+from tfps.cluster.monitor import TaskWatch
+from tfps.cluster.ps_calls import PsCalls
+from tfps.leases.progress import SlotProgress
+
+_log = logging.getLogger(__name__)
+
+
+class BarrierMembers:
+    """Starts and ends the keeper of a barrier, and tells it who is to be waited for.
+
+    A member, which is a slot of leases, is waited for while it has a lease, and from one lease to
+    the next. The member of a lost worker is waited for until nobody has come further for
+    `round_seconds`; it is back when its lease goes on with another worker.
+    """
+
+    def __init__(self, barrier: Barrier, watch: TaskWatch, ps_calls: PsCalls, round_seconds: float):
+        """Prepares it.
+
+        Args:
+            barrier: What it keeps.
+            watch: Knows which workers are lost.
+            ps_calls: Makes the chief's calls of the ps.
+            round_seconds: How long others wait for a worker that is lost.
+        """
+        self._barrier = barrier
+        self._watch = watch
+        self._ps_calls = ps_calls
+        self._round_seconds = round_seconds
+        self._working: frozenset[int] = frozenset()
+        self._status = BarrierStatus(0, 0, [])
+        self._since = time.monotonic()
+        self._has_begun = False
+        self._error: Exception | None = None
+
+    def report(self) -> dict[str, int] | None:
+        """Rounds that have closed, and contributions that came too late; None without rounds."""
+        if not self._barrier.has_rounds:
+            return None
+        status = self._barrier.status()
+        return {"closed": status.round, "dropped": status.dropped}
+
+    def work_for(self, slots: Collection[int]) -> None:
+        """Has others wait for these slots and no more; before their closures are scheduled."""
+        now = frozenset(slots)
+        before, self._working = self._working, now
+        if now and not self._has_begun:
+            self._has_begun = True
+            self._begin()
+        if now != before:
+            self._ps_calls("telling whom to wait for", lambda: self._tell(before, now))
+
+    def poll(self, rows: Sequence[SlotProgress]) -> list[int]:
+        """Gives up waiting for whom it makes no sense to.
+
+        Args:
+            rows: Progress of the leases, by slot.
+
+        Returns:
+            The slots that others still wait for.
+
+        Raises:
+            Exception: What ended the keeper, if it has ended.
+        """
+        if self._error:
+            raise self._error
+        status = self._ps_calls("reading who waits for whom", self._barrier.status)
+        now = time.monotonic()
+        if status.round != self._status.round:
+            self._since = now
+        self._status = status
+        awaited = [k for k in self._working if status.standings[k] == Standing.AWAITED]
+        # With a worker down, a lease that none has begun waits for another one to end.
+        down = self._watch.down("worker")
+        left = [k for k in awaited if down and rows[k].worker < 0]
+        if now - self._since >= self._round_seconds:
+            # One probe without an answer says nothing of a worker whose rounds take long.
+            lost = {name.partition(" at ")[0] for name in self._watch.lost("worker")}
+            left += [k for k in awaited if f"worker {rows[k].worker}" in lost]
+        if left:
+            self._ps_calls("telling whom to wait for", lambda: self._barrier.leave(left))
+        for slot in left:
+            if rows[slot].worker >= 0:
+                _log.warning(
+                    "others go on without worker %d, which is lost, until its lease goes on",
+                    rows[slot].worker,
+                )
+        return [slot for slot in awaited if slot not in left]
+
+    def stop(self) -> None:
+        """Ends the keeper, if its ps can be reached; does not wait for it."""
+        if self._has_begun:
+            threading.Thread(target=self._stop, name="end-of-barrier", daemon=True).start()
+
+    def _begin(self) -> None:
+        # Traced now: while workers wait for each other, no function can be registered with them.
+        keep = self._barrier.keep.get_concrete_function()
+
+        def run() -> None:
+            try:
+                keep()
+            except Exception as error:  # for the chief's thread to raise
+                self._error = error
+
+        threading.Thread(target=run, name="barrier", daemon=True).start()
+
+    def _tell(self, before: frozenset[int], now: frozenset[int]) -> None:
+        self._barrier.leave(sorted(before - now))
+        self._barrier.expect(sorted(now - before))
+
+    def _stop(self) -> None:
+        try:
+            self._barrier.stop()
+        except Exception as error:  # with its ps, the keeper is gone
+            _log.debug("the keeper cannot be reached: %s", error)

@@ -1,0 +1,1 @@
+"""Which tasks there are, how they are reached, and whether they answer."""

@@ -1,0 +1,167 @@
+"""A process beside this one that asks the tasks, and breaks connections to silent ones."""
+
+import contextlib
+import json
+import logging
+import os
+import pathlib
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from tfps.cluster.liveness import Reachability
+from tfps.cluster.prober import Sighting
+from tfps.cluster.sighting_report import LONGEST_REPORT
+from tfps.cluster.sockets import Connections, keep_alive
+
+_HAND_OVER_SECONDS = 1.0
+_AGAIN_SECONDS = 1.0  # before another process begins
+_SILENT_SECONDS = 10.0  # after which the process counts as lost; it reports every second
+_log = logging.getLogger(__name__)
+_ROOT = pathlib.Path(__file__).parents[2]
+
+
+class ConnectionGuard:
+    """Tells a `tfps.cluster.connection_breaker` of this process's connections, and listens to it.
+
+    TensorFlow registers every new function with every task and holds Python's lock while it waits
+    for their answers. When one was stopped, no thread of this process can help; another process
+    can, for what is done to a copy of a socket is done to the socket. Since it must know which
+    tasks answer, it asks them for this process too. It is started again should it be lost.
+    """
+
+    def __init__(self, addresses: Mapping[str, str]):
+        """Prepares it.
+
+        Args:
+            addresses: `host:port` by task name, such as "worker 1".
+        """
+        self._addresses = list(addresses.values())
+        self._connections = Connections(self._addresses)
+        self._handed: set[str] = set()
+        self._stop = threading.Event()
+        self._tell: Callable[[Sighting], None] = _ignore
+        self._process: subprocess.Popen | None = None
+
+    def start(self, tell: Callable[[Sighting], None] | None = None) -> None:
+        """Starts the process, unless it runs or there is nobody to be connected to.
+
+        Args:
+            tell: Called with what it sees of the tasks, in a thread of its own: all that does not
+                answer, and the first answer of each task at first and after that.
+        """
+        if self._process is not None or not self._addresses:
+            return
+        self._tell = tell or _ignore
+        self._begin()
+        self._thread = threading.Thread(target=self._run, name="connection-guard", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the process."""
+        if self._process is not None:
+            self._stop.set()
+            with contextlib.suppress(OSError):  # it has ended by itself
+                self._channel.shutdown(socket.SHUT_RD)  # which wakes the thread
+            self._thread.join()
+            self._end()
+
+    def _begin(self) -> None:
+        """Starts a process that knows nothing yet."""
+        self._handed = set()
+        self._channel, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel.settimeout(_SILENT_SECONDS)
+        path = os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+        with other:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "tfps.cluster.connection_breaker",
+                    str(other.fileno()),
+                    *self._addresses,
+                ],
+                pass_fds=[other.fileno()],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": path},
+            )
+
+    def _end(self) -> None:
+        assert self._process is not None
+        self._channel.close()
+        try:
+            self._process.wait(_SILENT_SECONDS)
+        except subprocess.TimeoutExpired:  # it was stopped
+            self._process.kill()
+            self._process.wait()
+
+    def _run(self) -> None:
+        has_begun = True
+        while not self._stop.is_set():
+            try:
+                if not has_begun:
+                    self._begin()
+                has_begun = True
+                self._serve()
+            except OSError as error:
+                if self._stop.is_set():
+                    return
+                _log.warning("the process that asks the tasks is lost (%s); another begins", error)
+                assert self._process is not None
+                self._process.kill()
+                self._end()
+                has_begun = False
+                self._stop.wait(_AGAIN_SECONDS)
+
+    def _serve(self) -> None:
+        """Hands connections over and listens until it is to stop.
+
+        Raises:
+            OSError: If the process has ended or says nothing any more.
+        """
+        heard = time.monotonic()
+        poll = select.poll()
+        poll.register(self._channel, select.POLLIN)
+        due = heard
+        while not self._stop.is_set():
+            if time.monotonic() >= due:
+                self._hand_over()
+                due = time.monotonic() + _HAND_OVER_SECONDS
+            if poll.poll(1000 * max(0.0, due - time.monotonic())):
+                self._listen()
+                heard = time.monotonic()
+            elif time.monotonic() - heard > _SILENT_SECONDS:
+                raise TimeoutError(f"nothing came from it for {_SILENT_SECONDS:.0f} s")
+
+    def _listen(self) -> None:
+        message = self._channel.recv(LONGEST_REPORT)
+        if not message:
+            raise ConnectionError("it has ended")
+        for address, reachability, since, when in json.loads(message):
+            self._tell(Sighting(address, Reachability[reachability], since, when))
+
+    def _hand_over(self) -> None:
+        """Tells which connections there are that were not there before, and which are gone."""
+        open_now: set[str] = set()
+        for address, connection in self._connections.open_now():
+            try:
+                name = f"{connection.getsockname()} {connection.getpeername()}"
+                if name not in self._handed:
+                    keep_alive(connection)
+            except OSError:  # it has ended by itself
+                continue
+            open_now.add(name)
+            if name not in self._handed:
+                message = json.dumps([address, name]).encode()
+                socket.send_fds(self._channel, [message], [connection.fileno()])
+        for name in self._handed - open_now:
+            self._channel.send(json.dumps(["", name]).encode())
+        self._handed = open_now
+
+
+def _ignore(sighting: Sighting) -> None:
+    """Who starts a guard without a listener wants its breaks alone."""

@@ -1,0 +1,89 @@
+"""Whether a task's gRPC server answers, asked without TensorFlow."""
+
+import enum
+import socket
+
+from tfps.cluster import http2
+from tfps.cluster.http2 import Frame, Http2Connection, NotHttp2Error
+from tfps.cluster.names import names
+
+ANSWER_SECONDS = 5.0
+PING = Frame(http2.PING, payload=b"tfpsping")
+PONG = PING._replace(flags=http2.ACK)
+
+
+class Reachability(enum.Enum):
+    """What was seen of a task when it was asked; the value says it for people."""
+
+    ANSWERS = "it answered"
+    REFUSES = "its port refused connections"
+    UNKNOWN_HOST = "its host's name did not resolve"
+    UNREACHABLE = "no connection to it came about"
+    SILENT = "it accepted connections but did not answer"
+    FOREIGN = "what answered at its address was no TensorFlow server"
+
+    @property
+    def answers(self) -> bool:
+        """Whether the task is there."""
+        return self is Reachability.ANSWERS
+
+    @property
+    def what_to_do(self) -> str:
+        """What a person should look at."""
+        return _WHAT_TO_DO[self]
+
+    @classmethod
+    def of(cls, address: str, limit_seconds: float = ANSWER_SECONDS) -> "Reachability":
+        """Asks a gRPC server for a sign of life.
+
+        gRPC's own threads answer a PING, whatever the process computes. The kernel, which accepts
+        connections for a stopped process too, does not, nor does another program.
+
+        Args:
+            address: `host:port`.
+            limit_seconds: For the answer, connecting included.
+        """
+        seen = cls._of(address, limit_seconds)
+        if not seen.answers:
+            names.doubt(address)
+        return seen
+
+    @classmethod
+    def _of(cls, address: str, limit_seconds: float) -> "Reachability":
+        try:
+            connection = Http2Connection(address, limit_seconds)
+        except ConnectionRefusedError:
+            return cls.REFUSES
+        except socket.gaierror:
+            return cls.UNKNOWN_HOST
+        except OSError:
+            return cls.UNREACHABLE
+        with connection:
+            try:
+                connection.ask(PING)
+                while connection.receive() != PONG:
+                    pass
+            except TimeoutError:
+                return cls.SILENT
+            except NotHttp2Error:
+                return cls.FOREIGN
+        return cls.ANSWERS
+
+
+_WHAT_TO_DO = {
+    Reachability.ANSWERS: "look in its log",
+    Reachability.REFUSES: (
+        "start it, or look in its log why it ended, or correct its address in TF_CONFIG"
+    ),
+    Reachability.UNKNOWN_HOST: "correct its host in TF_CONFIG, or look at the name service",
+    Reachability.UNREACHABLE: (
+        "look whether its machine runs, and whether a firewall drops what is sent to its port"
+    ),
+    Reachability.SILENT: (
+        "if its process was stopped, continue it (kill -CONT) or start it again; else look whether "
+        "its machine is overloaded or its packets are dropped"
+    ),
+    Reachability.FOREIGN: (
+        "end the program that has its port, or give the task another one in TF_CONFIG"
+    ),
+}

@@ -1,0 +1,207 @@
+"""Watches from the chief whether the other tasks' servers answer."""
+
+import collections
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
+
+from tfps.cluster.liveness import Reachability
+from tfps.cluster.prober import Prober, Sighting
+
+LOST_SECONDS = 3.0
+SILENT_SECONDS = 10.0
+_MOST_FAILURES = 1000  # that a run remembers one by one: its report is written again and again
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass
+class Failure:
+    """One loss of a task.
+
+    Attributes:
+        task: Its name, such as "worker 0".
+        what: What was seen.
+        when: Seconds since the epoch at which it was seen.
+        back_after: Seconds until it answered again; None while it has not.
+    """
+
+    task: str
+    what: str
+    when: float
+    back_after: float | None = None
+
+
+class Failures(collections.deque[Failure]):
+    """The last losses of tasks, oldest first.
+
+    Attributes:
+        by_job: How many there were in all, by job.
+    """
+
+    def __init__(self, last: Sequence[Failure] = (), by_job: Mapping[str, int] | None = None):
+        """Goes on from those of a program before this one.
+
+        Args:
+            last: The last of them.
+            by_job: How many there were in all.
+        """
+        super().__init__(last, _MOST_FAILURES)
+        self.by_job = collections.Counter(by_job)
+
+    def append(self, failure: Failure) -> None:
+        """Adds one; the oldest goes where there are many."""
+        super().append(failure)
+        self.by_job[failure.task.partition(" ")[0]] += 1
+
+
+@dataclasses.dataclass
+class Absence:
+    """A task that does not answer now.
+
+    Attributes:
+        task: Its name and address, as "ps 1 at host:port".
+        reachability: What was seen last.
+        since: When it was first asked in vain, on the monotonic clock.
+        probes: How often it was asked in vain.
+        failure: The entry in the list of failures.
+        is_told: Whether its loss was logged.
+    """
+
+    task: str
+    reachability: Reachability
+    since: float
+    probes: int
+    failure: Failure
+    is_told: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """How long it has not answered."""
+        return time.monotonic() - self.since
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether that is so long that it does not count as a delay."""
+        limit = LOST_SECONDS if self.reachability is Reachability.REFUSES else SILENT_SECONDS
+        # More than one probe: this process itself may have been stopped during the first.
+        return self.probes > 1 and self.seconds >= limit
+
+
+class Lookout(Protocol):
+    """What asks all tasks again and again, once it is started."""
+
+    def start(self, tell: Callable[[Sighting], None]) -> None:
+        """Begins, unless it has; `tell` is called with what is seen, by one thread at a time."""
+
+    def stop(self) -> None:
+        """Ends."""
+
+
+class TaskWatch:
+    """Keeps what is seen of the tasks: which do not answer, and the list of failures.
+
+    A task that refuses connections is lost soon: its process has ended. One that does not answer
+    may only be slow; after `SILENT_SECONDS` it is lost too.
+    """
+
+    def __init__(
+        self,
+        addresses: Mapping[str, str],
+        lookout: Lookout | None = None,
+        hang_up: Callable[[str], None] = lambda address: None,
+        failures: Failures | None = None,
+    ):
+        """Prepares it.
+
+        Args:
+            addresses: `host:port` by task name, such as "worker 1".
+            lookout: What asks them; a `Prober` in this process if it is not given.
+            hang_up: Called with the address of a task that is lost and does not refuse
+                connections, after every probe.
+            failures: Those that a program before this one has seen.
+        """
+        self.failures = Failures() if failures is None else failures
+        self._addresses = addresses
+        self._tasks = {address: task for task, address in addresses.items()}
+        self._lookout = lookout or Prober(addresses.values())
+        self._hang_up = hang_up
+        self._absences: dict[str, Absence] = {}
+        self._watched: set[str] = set()
+        self._stop = threading.Event()
+
+    def start(self, without: Collection[str] = ()) -> None:
+        """Begins to watch the tasks that it does not watch yet.
+
+        Args:
+            without: Names of tasks to leave alone.
+        """
+        self._watched |= self._addresses.keys() - set(without)
+        if self._watched:
+            self._lookout.start(self.note)
+
+    def stop(self) -> None:
+        """Asks nobody any more; tasks that go down from now on are no failures."""
+        self._stop.set()
+        self._lookout.stop()
+
+    def note(self, sighting: Sighting) -> None:
+        """Notes what was seen of a task that is watched; by one thread at a time."""
+        task, seen = self._tasks[sighting.address], sighting.reachability
+        if self._stop.is_set() or task not in self._watched:
+            return
+        absence = self._absences.get(task)
+        if seen is Reachability.ANSWERS:
+            self._note_answer(task)
+        elif absence is None:
+            failure = Failure(task, seen.value, sighting.when)
+            self._absences[task] = Absence(self.place(task), seen, sighting.since, 1, failure)
+            self.failures.append(failure)
+            is_certain = seen is Reachability.REFUSES
+            says = "%s is lost: %s" if is_certain else "%s may be lost: %s"
+            _log.warning(says, self.place(task), seen.value)
+        else:
+            absence.reachability = seen
+            absence.probes += 1
+            if seen is not Reachability.REFUSES and absence.is_lost:
+                self._hang_up(self._addresses[task])
+                self._tell_once(absence)
+
+    def place(self, task: str) -> str:
+        """A task's name with its address, as "ps 1 at host:port", if it has one."""
+        return f"{task} at {self._addresses[task]}" if task in self._addresses else task
+
+    def absence(self, task: str) -> Absence | None:
+        """Since when a task does not answer; None when it does."""
+        return self._absences.get(task)
+
+    def absences(self) -> list[Absence]:
+        """All tasks that do not answer now."""
+        return list(self._absences.values())
+
+    def down(self, job: str) -> list[str]:
+        """Tasks of a job that do not answer now, as "ps 1 at host:port"."""
+        return [absence.task for absence in self._of(job)]
+
+    def lost(self, job: str) -> list[str]:
+        """Tasks of a job that are lost, in the same form.
+
+        That is, they have refused connections for `LOST_SECONDS`, or been silent for
+        `SILENT_SECONDS`.
+        """
+        return [absence.task for absence in self._of(job) if absence.is_lost]
+
+    def _of(self, job: str) -> list[Absence]:
+        return [each for each in self.absences() if each.failure.task.startswith(f"{job} ")]
+
+    def _note_answer(self, task: str) -> None:
+        if absence := self._absences.pop(task, None):
+            absence.failure.back_after = absence.seconds
+            _log.info("%s is back after %.1f s", task, absence.seconds)
+
+    def _tell_once(self, absence: Absence) -> None:
+        if not absence.is_told:
+            _log.warning("%s is lost: it did not answer for %.0f s", absence.task, absence.seconds)
+        absence.is_told = True

@@ -1,0 +1,68 @@
+"""How the chief sees the tasks of its cluster before it is connected to them."""
+
+import time
+from collections.abc import Mapping, Sequence
+
+from tfps.cluster.liveness import Reachability
+from tfps.cluster.monitor import TaskWatch
+from tfps.cluster.preflight import TaskCheck, check_tasks
+from tfps.cluster.prober import ask_all
+from tfps.cluster.spec import Cluster
+from tfps.errors import RunError
+
+_POLL_SECONDS = 0.2
+_LEAVE_SECONDS = 30.0  # a ps that was let go ends within
+
+
+def check_peers(cluster: Cluster, job_dir: str, limit_seconds: float) -> list[TaskCheck]:
+    """Looks whether every worker and ps can take part.
+
+    Args:
+        cluster: The cluster, as its chief sees it.
+        job_dir: Where the tasks announce themselves.
+        limit_seconds: How long to wait for those that do not answer yet.
+    """
+    return check_tasks(cluster.peers(), cluster.tasks(), job_dir, limit_seconds)
+
+
+def wait_for_ps(
+    cluster: Cluster, leaving: Sequence[str], watch: TaskWatch, limit_seconds: float
+) -> None:
+    """Waits until every ps can be reached, once those that are leaving are gone.
+
+    Args:
+        cluster: The cluster, as its chief sees it.
+        leaving: Names of ps, such as "ps 0", that can still be reached though they will end.
+        watch: Must see them too, before the run may rely on it again.
+        limit_seconds: How long to wait.
+
+    Raises:
+        RunError: If some cannot be reached in time; names each with its address.
+    """
+    addresses = {task: address for task, address in cluster.peers().items() if task[:2] == "ps"}
+    deadline = time.monotonic() + min(_LEAVE_SECONDS, limit_seconds)
+    while (
+        any(Reachability.of(addresses[ps]).answers for ps in leaving)
+        and time.monotonic() < deadline
+    ):
+        time.sleep(_POLL_SECONDS)
+    deadline = time.monotonic() + limit_seconds
+    while away := _away(addresses, watch):
+        if time.monotonic() > deadline:
+            names = ", ".join(f"{ps} at {addresses[ps]}" for ps in away)
+            seen = "; ".join(f"{ps}: {each.value}, {each.what_to_do}" for ps, each in away.items())
+            raise RunError(
+                f"{names} did not come back within {limit_seconds:.0f} s ({seen}); start every "
+                "task again with the same --job_dir to go on from the last checkpoint, or allow "
+                "more time with --ps_wait_seconds"
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _away(addresses: Mapping[str, str], watch: TaskWatch) -> dict[str, Reachability]:
+    """The ps that do not answer, or that the watch still takes for absent, and what was seen."""
+    by_address = ask_all(addresses.values())
+    seen = {ps: by_address[address] for ps, address in addresses.items()}
+    absences = {ps: watch.absence(ps) for ps in addresses}
+    still = {ps: absence.reachability for ps, absence in absences.items() if absence}
+    return {ps: each for ps, each in seen.items() if not each.answers} or still

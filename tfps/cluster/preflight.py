@@ -1,0 +1,160 @@
+"""Looks whether a task can take part in a run, before the run begins."""
+
+import concurrent.futures
+import dataclasses
+import queue
+import time
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from tfps.cluster.identity import ServerIdentity
+from tfps.cluster.liveness import Reachability
+from tfps.cluster.prober import Prober, Sighting
+from tfps.job_dir.task_info import Announcement
+
+_ASK_SECONDS = 5.0
+_ANNOUNCE_SECONDS = 3.0  # between a server's first answer and its announcement
+_POLL_SECONDS = 0.2
+_MOST_THREADS = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskCheck:
+    """What was found of one task.
+
+    Attributes:
+        task: Its name, such as "worker 0".
+        address: Its `host:port`.
+        reachability: What its address did.
+        announcement: What runs it; None where that is unknown.
+        mismatch: Why what answers there cannot take part, empty if it can.
+    """
+
+    task: str
+    address: str
+    reachability: Reachability
+    announcement: Announcement | None = None
+    mismatch: str = ""
+
+    @property
+    def answers(self) -> bool:
+        """Whether a TensorFlow server answers there."""
+        return self.reachability is Reachability.ANSWERS
+
+    @property
+    def is_fit(self) -> bool:
+        """Whether the task can take part."""
+        return self.answers and not self.mismatch
+
+    @property
+    def what_to_do(self) -> str:
+        """How to mend what is wrong, empty if nothing is."""
+        return self.mismatch if self.answers else self.reachability.what_to_do
+
+    def __str__(self) -> str:
+        """One clause of a message."""
+        place = f"{self.task} at {self.address}: "
+        return place + (self.mismatch or f"{self.reachability.value} ({self.what_to_do})")
+
+
+def check_tasks(
+    addresses: Mapping[str, str], tasks: Mapping[str, int], job_dir: str, limit_seconds: float
+) -> list[TaskCheck]:
+    """Checks the tasks at the same time, each until it is fit, never will be, or the time is up.
+
+    Args:
+        addresses: `host:port` by task name, such as "worker 1".
+        tasks: Number of tasks by job.
+        job_dir: Where the tasks announce themselves.
+        limit_seconds: How long to wait for those that do not answer yet.
+
+    Returns:
+        One per task, in the order of the addresses.
+    """
+    deadline = time.monotonic() + limit_seconds
+    task_at = {address: task for task, address in addresses.items()}
+    asking: set[str] = set()
+    found: queue.SimpleQueue[concurrent.futures.Future[TaskCheck]] = queue.SimpleQueue()
+
+    def note(sighting: Sighting) -> None:
+        address = sighting.address
+        if not sighting.reachability.answers:
+            seen: concurrent.futures.Future[TaskCheck] = concurrent.futures.Future()
+            seen.set_result(TaskCheck(task_at[address], address, sighting.reachability))
+            found.put(seen)
+        elif address not in asking:  # else a thread talks with it, or has
+            asking.add(address)
+            pool.submit(ask, address).add_done_callback(found.put)
+
+    def ask(address: str) -> TaskCheck:
+        check = _of_what_answers(task_at[address], address, tasks, job_dir)
+        if not check.answers:
+            asking.discard(address)
+        return check
+
+    prober = Prober(addresses.values(), _POLL_SECONDS, _ASK_SECONDS)
+    checks: dict[str, TaskCheck] = {}
+    with concurrent.futures.ThreadPoolExecutor(_MOST_THREADS, "check") as pool:
+        prober.start(note)
+        try:
+            while len(checks) < len(addresses):  # each task gives something within a limit
+                check = found.get().result()
+                if check.answers or time.monotonic() > deadline:
+                    checks[check.task] = check
+        finally:
+            prober.stop()
+    return [checks[task] for task in addresses]
+
+
+def _of_what_answers(task: str, address: str, tasks: Mapping[str, int], job_dir: str) -> TaskCheck:
+    """The check of a task whose address has answered."""
+    identity = ServerIdentity.ask(address, _ASK_SECONDS)
+    if identity is None:
+        return TaskCheck(task, address, Reachability.FOREIGN)
+    return _of_server(task, address, identity, tasks, job_dir)
+
+
+def _of_server(
+    task: str, address: str, identity: ServerIdentity, tasks: Mapping[str, int], job_dir: str
+) -> TaskCheck:
+    """The check of what answers."""
+    if identity.task != task:
+        return TaskCheck(
+            task,
+            address,
+            Reachability.ANSWERS,
+            mismatch=f"it says it is {identity.task}; give all tasks the same cluster in TF_CONFIG",
+        )
+    announcement = _announcement(task, identity, job_dir)
+    mismatch = _mismatch(announcement, tasks) if announcement else ""
+    return TaskCheck(task, address, Reachability.ANSWERS, announcement, mismatch)
+
+
+def _announcement(task: str, identity: ServerIdentity, job_dir: str) -> Announcement | None:
+    """What that very server has announced; None if it announces nothing."""
+    deadline = time.monotonic() + _ANNOUNCE_SECONDS
+    while True:
+        found = Announcement.read(job_dir, task)
+        if found and found.incarnation == identity.incarnation:
+            return found
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(_POLL_SECONDS)
+
+
+def _mismatch(announcement: Announcement, tasks: Mapping[str, int]) -> str:
+    """Why a task of ours cannot take part, empty if it can."""
+    theirs, ours = announcement.tensorflow, tf.__version__
+    if theirs.split(".")[:2] != ours.split(".")[:2]:
+        return f"it runs TensorFlow {theirs}, the chief {ours}; install one version for all"
+    if announcement.tasks != dict(tasks):
+        return (
+            f"its TF_CONFIG has {_counts(announcement.tasks)}, the chief's {_counts(tasks)}; give "
+            "all tasks the same cluster"
+        )
+    return ""
+
+
+def _counts(tasks: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {job}" for job, number in sorted(tasks.items()))

@@ -1,0 +1,58 @@
+"""The chief's own calls of the ps, which a stopped ps would hold for ever."""
+
+import concurrent.futures
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from tfps.cluster import failures
+from tfps.cluster.monitor import TaskWatch
+from tfps.errors import RunError
+
+_POLL_SECONDS = 0.25
+_T = TypeVar("_T")
+
+
+class PsCalls:
+    """Makes calls in a thread of their own, one after the other, and waits while it makes sense.
+
+    A call of TensorFlow cannot be taken back, but it can be left alone. After one that was, there
+    can be no other: a new connection needs a new object.
+    """
+
+    def __init__(self, watch: TaskWatch, limit_seconds: float):
+        """Prepares it.
+
+        Args:
+            watch: Knows which ps are lost.
+            limit_seconds: For one call.
+        """
+        self._watch = watch
+        self._limit_seconds = limit_seconds
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "ps-calls")
+
+    def __call__(self, doing: str, function: Callable[[], _T]) -> _T:
+        """Calls the function; returns what it returns, raises what it raises.
+
+        Args:
+            doing: What it does, such as "saving a checkpoint".
+            function: What is called.
+
+        Raises:
+            LostPsError: If a ps is lost before it returns.
+            RunError: If the time is up.
+        """
+        began = time.monotonic()
+        future = self._thread.submit(function)
+        while True:
+            done, _ = concurrent.futures.wait([future], _POLL_SECONDS)
+            if done:
+                return future.result()
+            if lost := self._watch.lost("ps"):
+                raise failures.lost_ps(", ".join(lost))
+            if time.monotonic() - began > self._limit_seconds:
+                raise RunError(
+                    f"{doing} has taken {self._limit_seconds:.0f} s and is not done, though every "
+                    "ps can be reached; look at the logs of the ps, and whether --job_dir takes "
+                    "what is written to it; --stall_seconds allows more time"
+                )

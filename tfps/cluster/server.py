@@ -1,0 +1,212 @@
+"""What a worker or a ps does: serve until the chief is done."""
+
+import concurrent.futures
+import dataclasses
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from tfps.cluster import sockets
+from tfps.cluster.identity import ServerIdentity
+from tfps.cluster.liveness import Reachability
+from tfps.cluster.port import port_error, refuse_taken_port
+from tfps.cluster.prober import PROBE_SECONDS
+from tfps.cluster.spec import Cluster
+from tfps.errors import RunError
+from tfps.job_dir import report
+from tfps.job_dir.preemption import Departures
+from tfps.job_dir.task_info import Announcement
+from tfps.storage.files import StorageError
+
+# A running closure keeps one thread waiting; with a single one nothing would move.
+_LEAST_DEFAULT_THREADS = 4
+_LEAVE_POLL_SECONDS = 0.5
+_ANNOUNCE_SECONDS = 30.0  # for this process's own server to answer on a busy machine
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerOptions:
+    """How a server runs.
+
+    Attributes:
+        intra_op_threads: Threads within one operation; 0 lets TensorFlow choose.
+        inter_op_threads: Operations at the same time, 2 or more; 0 is one per core, at least 4.
+        chief_wait_seconds: How long to wait for the chief to appear.
+        chief_lost_seconds: How long to wait for a chief that went away without being done.
+        grace_seconds: How long to serve on when asked to end, for the chief to save.
+    """
+
+    intra_op_threads: int = 0
+    inter_op_threads: int = 0
+    chief_wait_seconds: float = 600.0
+    chief_lost_seconds: float = 60.0
+    grace_seconds: float = 25.0
+
+
+def serve(
+    cluster: Cluster, job_dir: str, options: ServerOptions, asked_to_end: threading.Event
+) -> None:
+    """Runs this task's TensorFlow server; returns when the chief is done, or soon when asked to.
+
+    Anyone who reaches the server's port can run code in this process: TensorFlow's servers listen
+    on every interface and ask for no credentials.
+
+    Args:
+        cluster: The cluster, as this task sees it.
+        job_dir: Where the chief's report says whether it is done.
+        options: How to run.
+        asked_to_end: Set when this task is to end before that.
+
+    Raises:
+        UserError: If the port cannot be bound.
+        RunError: If the chief never appears, or goes away without being done.
+    """
+    departures = Departures(job_dir)
+    if cluster.job == "ps":  # what it left behind when it was killed
+        departures.withdraw(_short_name(cluster))
+    server = _start(cluster, options)
+    _log.info("%s serves at %s", cluster.name, server.target.removeprefix("grpc://"))
+    _announce(cluster, job_dir)
+    if cluster.job == "worker":  # the chief does not see what is lost between a worker and a ps
+        sockets.start_keep_alive(cluster.ps)
+    chief = cluster.chief[0]
+    wait_for_end_of_chief(chief, lambda: is_done(job_dir), options, asked_to_end)
+    if asked_to_end.is_set():
+        _serve_on(cluster, departures, options.grace_seconds)
+        _log.info("%s ends: it was asked to", cluster.name)
+    else:
+        _log.info("%s ends: the chief is done", cluster.name)
+
+
+def watch_for_end_of_chief(
+    cluster: Cluster, job_dir: str, options: ServerOptions
+) -> concurrent.futures.Future:
+    """Waits for the chief's end in a thread, so that it is seen whatever this one does.
+
+    Args:
+        cluster: The cluster, as this task sees it.
+        job_dir: Where the chief's report says whether it is done.
+        options: How long to wait.
+
+    Returns:
+        Done when the chief is; holds the error of `wait_for_end_of_chief` if it stays away.
+    """
+    return concurrent.futures.ThreadPoolExecutor(1, "chief-watch").submit(
+        wait_for_end_of_chief,
+        cluster.chief[0],
+        lambda: is_done(job_dir),
+        options,
+        threading.Event(),
+    )
+
+
+def wait_for_end_of_chief(
+    chief: str,
+    is_done: Callable[[], bool],
+    options: ServerOptions,
+    asked_to_end: threading.Event,
+) -> None:
+    """Returns when the chief was there, went away, and is done; or when asked to end.
+
+    Args:
+        chief: Its address.
+        is_done: Whether the job is finished, asked once the chief is away.
+        options: How long to wait.
+        asked_to_end: Set when this task is to end before that.
+
+    Raises:
+        RunError: If the chief never appears, or goes away without being done.
+    """
+    began = last_seen = time.monotonic()
+    seen = False
+    while not asked_to_end.wait(PROBE_SECONDS):
+        reachability = Reachability.of(chief)
+        if reachability.answers:
+            seen, last_seen = True, time.monotonic()
+        elif seen and is_done():
+            return
+        elif seen and time.monotonic() - last_seen > options.chief_lost_seconds:
+            raise RunError(
+                f"the chief at {chief} has been away for {options.chief_lost_seconds:.0f} s "
+                f"without being done ({reachability.value}); start every task again to go on from "
+                "the last checkpoint"
+            )
+        elif not seen and time.monotonic() - began > options.chief_wait_seconds:
+            raise RunError(
+                f"the chief did not appear at {chief} within {options.chief_wait_seconds:.0f} s "
+                f"({reachability.value}); {reachability.what_to_do}"
+            )
+
+
+def is_done(job_dir: str) -> bool:
+    """Whether the job's report says that its chief will do no more."""
+    try:
+        fields = report.read(job_dir, patience=0.0)
+    except StorageError as error:
+        _log.warning("%s", error)
+        return False
+    return fields is not None and fields["status"] != report.RUNNING
+
+
+def _serve_on(cluster: Cluster, departures: Departures, seconds: float) -> None:
+    """Serves while the chief is there, until what it needs of this task is saved.
+
+    A worker works on, since the whole job may be ending and the chief can save only when the leases
+    in flight are trained. A ps tells the chief to save.
+    """
+    ps = _short_name(cluster) if cluster.job == "ps" else None
+    deadline = time.monotonic() + seconds
+    if not Reachability.of(cluster.chief[0]).answers:
+        return
+    _log.info("%s was asked to end: it serves up to %.0f s more", cluster.name, seconds)
+    if ps:
+        departures.announce(ps)
+    while time.monotonic() < deadline and Reachability.of(cluster.chief[0]).answers:
+        if ps and not departures.is_announced(ps):
+            return
+        time.sleep(_LEAVE_POLL_SECONDS)
+
+
+def _short_name(cluster: Cluster) -> str:
+    return f"{cluster.job} {cluster.index}"
+
+
+def _start(cluster: Cluster, options: ServerOptions) -> tf.distribute.Server:
+    refuse_taken_port(cluster)
+    config = tf.compat.v1.ConfigProto(
+        intra_op_parallelism_threads=options.intra_op_threads,
+        inter_op_parallelism_threads=options.inter_op_threads or _default_threads(),
+    )
+    config.gpu_options.allow_growth = True
+    # Idle threads sleep: tasks often share cores, and spinning was measured to be no faster.
+    config.experimental.disable_thread_spinning = True
+    try:
+        return tf.distribute.Server(
+            tf.train.ClusterSpec(cluster.spec()),
+            job_name=cluster.job,
+            task_index=cluster.index,
+            protocol="grpc",
+            config=config,
+        )
+    except tf.errors.UnknownError as error:
+        raise port_error(cluster, error.message) from None
+
+
+def _announce(cluster: Cluster, job_dir: str) -> None:
+    """Says in the job_dir what serves here, for the chief to compare."""
+    port = cluster.address.rsplit(":", 1)[1]
+    identity = ServerIdentity.ask(f"localhost:{port}", _ANNOUNCE_SECONDS)
+    if identity is None:
+        _log.warning("%s does not answer itself: the chief will see no versions", cluster.name)
+    else:
+        Announcement.own(cluster.tasks(), identity.incarnation).write(job_dir, identity.task)
+
+
+def _default_threads() -> int:
+    """Operations at once: one per core, as TensorFlow does, but enough on a small machine too."""
+    return max(_LEAST_DEFAULT_THREADS, len(os.sched_getaffinity(0)))

@@ -1,0 +1,1 @@
+"""The chief's loop over leases, and where closures run."""

@@ -1,0 +1,186 @@
+"""Connects the chief to its cluster, with the workers that there are."""
+
+import concurrent.futures
+import dataclasses
+import logging
+import time
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tfps.cluster.failures import first_line
+from tfps.cluster.peers import check_peers
+from tfps.cluster.port import port_error
+from tfps.cluster.preflight import TaskCheck, check_tasks
+from tfps.cluster.spec import Cluster
+from tfps.coordinator import remote_contexts
+from tfps.coordinator.executor import ClusterExecutor, Executor, LocalExecutor
+from tfps.errors import LostPsError, RunError, UserError, WorkersChangedError
+
+_LEAST_SECONDS = 20.0  # to connect to tasks that have just answered
+_AGAIN_SECONDS = 15.0  # to wait for workers when the run goes on with others
+_EXPIRE_SECONDS = 60  # as long as the tasks wait for a lost chief by default
+# In one process: while it lives TensorFlow never frees what workers and ps have made of a
+# connection's functions, 100 MB of the Criteo model on a worker.
+_MOST_CONNECTIONS = 3
+_log = logging.getLogger(__name__)
+
+
+class Connector:
+    """Makes this process the coordinator of its cluster, again after a ps was lost.
+
+    A run begins with every ps and enough workers. A worker that is left out may join later, but
+    TensorFlow can connect a process once to one set of workers: it does not give up its server. For
+    other workers the chief has to begin anew.
+
+    Attributes:
+        left_out: Names of the workers that the last connection is without.
+    """
+
+    def __init__(
+        self, cluster: Cluster, job_dir: str, limit_seconds: float, min_workers: int, again: bool
+    ):
+        """Prepares it.
+
+        Args:
+            cluster: The cluster, as its chief sees it.
+            job_dir: Where the tasks announce themselves.
+            limit_seconds: How long to wait for the tasks to answer.
+            min_workers: So many must answer. 0 asks for all when the run begins, and for one when
+                it goes on, as one is enough for a run that others leave.
+            again: Whether this chief has started anew, for other workers than before.
+        """
+        self.left_out: tuple[str, ...] = ()
+        self._cluster = cluster
+        self._job_dir = job_dir
+        self._limit_seconds = limit_seconds
+        self._min_workers = min_workers
+        self._again = again
+        self._indices: list[int] = []  # of the workers that TensorFlow was told of
+        self._looking: concurrent.futures.Future[list[TaskCheck]] | None = None
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "newcomers")
+        self._told: set[str] = set()
+        self._connections = 0
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether this process has connected so often that another one should go on."""
+        return self._connections >= _MOST_CONNECTIONS
+
+    @property
+    def workers(self) -> list[str]:
+        """Names of the workers that the last connection is with."""
+        return [f"worker {index}" for index in self._indices]
+
+    def connect(self) -> Executor:
+        """Waits for the tasks, then connects to them.
+
+        Returns:
+            Where to schedule closures.
+
+        Raises:
+            UserError: If a ps or too many workers do not answer in time, a task cannot take part,
+                or the chief's own port is taken.
+            LostPsError: If a task, of whatever job, is lost while it is being connected to.
+            RunError: If connecting takes too long.
+            WorkersChangedError: If others than before are to be connected to.
+        """
+        if self._cluster.is_local:
+            return LocalExecutor()
+        workers, ps = len(self._cluster.workers), len(self._cluster.ps)
+        _log.info("waiting for %d workers and %d ps", workers, ps)
+        began, limit = time.monotonic(), self._limit_seconds
+        if self._again:
+            limit = min(limit, _AGAIN_SECONDS)
+        indices = self._workers(check_peers(self._cluster, self._job_dir, limit), limit)
+        if self._indices not in ([], indices):
+            raise WorkersChangedError("there are other workers than before")
+        self._indices = indices
+        self._connections += 1
+        seconds = max(_LEAST_SECONDS, self._limit_seconds - (time.monotonic() - began))
+        coordinator = self._coordinator(seconds)
+        self._again, self._looking = True, None
+        _log.info("connected to %d workers and %d ps", len(indices), ps)
+        return ClusterExecutor(coordinator, indices, ps)
+
+    def arrivals(self) -> list[str]:
+        """Names of the workers that are left out and could take part by now.
+
+        Returns at once: a thread asks them meanwhile.
+        """
+        if not self.left_out:
+            return []
+        found: list[TaskCheck] = []
+        if self._looking is None or self._looking.done():
+            found = self._looking.result() if self._looking else []
+            self._looking = self._thread.submit(self._ask, self.left_out)
+        for each in found:
+            if each.answers and each.mismatch and each.task not in self._told:
+                self._told.add(each.task)
+                _log.warning("cannot join: %s", each)
+        return [each.task for each in found if each.is_fit]
+
+    def can_do_without(self, workers: Sequence[str]) -> bool:
+        """Whether the run may go on without some more workers.
+
+        Args:
+            workers: Their names.
+        """
+        left = len(self._cluster.workers) - len({*self.left_out, *workers})
+        return left >= max(1, self._min_workers)
+
+    def _ask(self, workers: Sequence[str]) -> list[TaskCheck]:
+        peers = self._cluster.peers()
+        addresses = {worker: peers[worker] for worker in workers}
+        return check_tasks(addresses, self._cluster.tasks(), self._job_dir, 0.0)
+
+    def _workers(self, found: Sequence[TaskCheck], limit_seconds: float) -> list[int]:
+        """Indices of the workers to connect to."""
+        unfit = [each for each in found if not each.is_fit]
+        away = [each for each in unfit if each.task.startswith("worker ") and not each.answers]
+        workers = len(self._cluster.workers)
+        least = self._min_workers or (1 if self._again else workers)
+        if len(away) < len(unfit) or workers - len(away) < least:
+            needed = f"; at least {least} of the {workers} workers are needed" if away else ""
+            raise UserError(
+                f"not all tasks can be used: {'; '.join(map(str, unfit))}; tasks that do not "
+                f"answer are waited for {limit_seconds:.0f} s (--connect_seconds){needed}"
+            )
+        for each in away:
+            _log.warning("left out until it answers: %s", each)
+        self.left_out = tuple(each.task for each in away)
+        return [k for k in range(workers) if f"worker {k}" not in self.left_out]
+
+    def _coordinator(self, seconds: float) -> tf.distribute.coordinator.ClusterCoordinator:
+        workers = tuple(self._cluster.workers[k] for k in self._indices)
+        part = dataclasses.replace(self._cluster, workers=workers)
+        # In a thread of its own: TensorFlow tries again for ever, or waits without a limit.
+        thread = concurrent.futures.ThreadPoolExecutor(1, "connect")
+        connecting = thread.submit(_connect, part)
+        try:
+            coordinator = connecting.result(seconds)
+        except TimeoutError:
+            raise RunError(self._not_connected(f"not connected after {seconds:.0f} s")) from None
+        except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
+            raise LostPsError(self._not_connected(first_line(error))) from None
+        thread.shutdown()
+        return coordinator
+
+    def _not_connected(self, seen: str) -> str:
+        """What to say of a connection that did not come about although all tasks had answered."""
+        found = check_peers(self._cluster, self._job_dir, 0.0)
+        unfit = [str(each) for each in found if not each.is_fit and each.task not in self.left_out]
+        told = "; ".join(unfit) or "every task answers; look in their logs"
+        return f"the chief cannot connect to its tasks ({seen}): {told}"
+
+
+def _connect(cluster: Cluster) -> tf.distribute.coordinator.ClusterCoordinator:
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec(cluster.spec()), task_type="chief", task_id=0, rpc_layer="grpc"
+    )
+    remote_contexts.let_expire(_EXPIRE_SECONDS)
+    try:
+        strategy = tf.distribute.ParameterServerStrategy(resolver)
+    except tf.errors.UnknownError as error:
+        raise port_error(cluster, error.message) from None
+    return tf.distribute.coordinator.ClusterCoordinator(strategy)

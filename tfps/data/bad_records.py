@@ -1,0 +1,112 @@
+"""Finds the records of a shard that cannot be trained, after a worker has failed on them.
+
+A worker's error names neither the record nor, often, the reason: TensorFlow reads and parses
+records in batches. The chief reads the same records once more, one by one.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tfps.data import record_check
+from tfps.data.feature import Feature
+from tfps.data.record_source import RecordSource
+from tfps.data.tfrecord import scan
+
+
+@dataclasses.dataclass(frozen=True)
+class BadRecord:
+    """A record that cannot be trained, with those behind it that nobody can tell apart.
+
+    Attributes:
+        number: Of the record in its shard, from 0.
+        offset: Byte at which it begins; of what is decompressed, when the shard is compressed.
+        reason: What to say after its name.
+        records: How many records are lost with it, itself included: more than 1 where the file ends
+            or its length is damaged, up to the next record of which it is known where it begins.
+        next_offset: Byte at which the record behind them begins; 0 where there is none.
+    """
+
+    number: int
+    offset: int
+    reason: str
+    records: int = 1
+    next_offset: int = 0
+
+    @property
+    def end(self) -> int:
+        """Number of the record behind."""
+        return self.number + self.records
+
+    def __str__(self) -> str:
+        return f"record {self.number} (byte {self.offset}) {self.reason}"
+
+
+def find(
+    source: RecordSource, features: Sequence[Feature], first: int, end: int
+) -> list[BadRecord]:
+    """Reads some records of a shard and holds them against their checksums and the features.
+
+    Those before them, from the nearest one on of which it is known where it begins, have to be read
+    as well, and are held against their checksums.
+
+    Args:
+        source: The shard's file, where its records begin and how many there are to be; Python
+            values.
+        features: Features and labels that every record must hold, ids within their vocabularies.
+        first: Number of the first of the records.
+        end: Number of the one after the last.
+
+    Returns:
+        The bad records in order, those in the source's gaps left out.
+
+    Raises:
+        tf.errors.OpError: If the file cannot be read.
+    """
+    bad: list[BadRecord] = []
+    number, offset = _known(source, first)
+    while number < end:
+        problem = f"is missing: the manifest says the file holds {source.end} or more"
+        for record in scan(source.path, source.compression, number, offset):
+            if record.number == end or record.data is None:
+                problem = record.problem
+                break
+            number, offset = record.number + 1, record.next_offset
+            reason = record.problem
+            if not reason and record.number >= first:
+                reason = record_check.problem(record.data, features)
+            if reason:
+                bad.append(BadRecord(record.number, record.offset, reason, 1, offset))
+        if number < end:
+            next_number, next_offset = _known_behind(source, number)
+            records = next_number - number
+            bad.append(BadRecord(number, offset, problem, records, next_offset))
+            number, offset = next_number, next_offset
+    gaps = {number for number, _, _ in source.gaps}
+    return [each for each in bad if each.number not in gaps]
+
+
+def told(bad: Sequence[BadRecord]) -> str:
+    """The first of some bad records, and how many there are; empty where there is none."""
+    if not bad:
+        return ""
+    count = sum(each.records for each in bad)
+    others = f"; it is the first of {count:,} bad records there" if count > 1 else ""
+    return f"{bad[0]}{others}"
+
+
+def _known(source: RecordSource, record: int) -> tuple[int, int]:
+    """The nearest record at or before one of which it is known where it begins, and its byte."""
+    entry = min((record - source.first) // source.stride, len(source.offsets) - 1)
+    return source.first + entry * source.stride, source.offsets[entry]
+
+
+def _known_behind(source: RecordSource, record: int) -> tuple[int, int]:
+    """The nearest behind a record; the end of all, and byte 0, where the file holds none."""
+    entry = (record - source.first) // source.stride + 1
+    if entry < len(source.offsets):
+        offset = source.offsets[entry]
+        if offset < tf.io.gfile.stat(source.path).length:
+            return source.first + entry * source.stride, offset
+    return source.end, 0

@@ -1,0 +1,206 @@
+"""Copies shards from gs:// to a worker's disk when closures ask for them."""
+
+import concurrent.futures
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import pathlib
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from typing import IO, Any
+
+import google_crc32c
+from google.cloud.storage import Blob
+
+from tfps.data.cached_paths import ASKED, SHARDS, copy_name, note
+from tfps.storage import cloud_path, objects
+
+POLL_SECONDS = 0.25
+IN_USE_SECONDS = 600.0  # what was asked for so recently is not evicted
+_CHUNK_BYTES = 8 << 20
+_CONNECTIONS = 4
+_PATIENCE_SECONDS = 60.0  # after a failure, before the shard is tried again
+_PARTIAL = ".partial"
+_log = logging.getLogger(__name__)
+
+
+class ShardStager:
+    """Keeps copies of the shards that were asked for, and the directory within its size.
+
+    Whoever can write to the directory chooses what is trained: names of copies can be computed,
+    and a copy that is there is not compared with its object again. So it belongs to the user alone.
+
+    Several processes may share a directory: each copy is made under a lock of its own, and under
+    another is decided what to evict. A process that dies frees its locks.
+    """
+
+    def __init__(self, cache_dir: str, limit_bytes: int) -> None:
+        """Makes the directory.
+
+        Args:
+            cache_dir: Where copies are kept, for later epochs and runs too.
+            limit_bytes: How many bytes they may have together.
+
+        Raises:
+            OSError: If the directory cannot be made, or others can write to it.
+        """
+        self._directory = pathlib.Path(cache_dir)
+        self._asked = pathlib.Path(cache_dir, ASKED)
+        self._shards = pathlib.Path(cache_dir, SHARDS)
+        self._limit_bytes = limit_bytes
+        self._not_before: dict[str, float] = {}
+        self._pool = concurrent.futures.ThreadPoolExecutor(_CONNECTIONS, "stage")
+        self._make_directories()
+
+    def start(self) -> None:
+        """Works in the background until the process ends."""
+        threading.Thread(target=self._work, name="stager", daemon=True).start()
+
+    def stage_asked(self) -> None:
+        """Copies what was asked for lately and is not there, the latest first."""
+        self._make_directories()
+        for name, asked_at in sorted(self._last_asked().items(), key=lambda item: -item[1]):
+            if time.time() - asked_at > IN_USE_SECONDS:
+                return
+            if time.monotonic() < self._not_before.get(name, 0.0) or self._copy(name).exists():
+                continue
+            try:
+                self._stage(name, _read(self._asked / name))
+            except (OSError, ValueError, *objects.FAILURES) as error:
+                self._not_before[name] = time.monotonic() + _PATIENCE_SECONDS
+                _log.warning("a shard is read without a copy on disk: %s", error)
+
+    def _work(self) -> None:
+        while True:
+            try:
+                self.stage_asked()
+            except OSError as error:  # the directory was wiped just now, or is not there any more
+                _log.warning("no copies of shards are made: %s", error)
+                time.sleep(_PATIENCE_SECONDS)
+            time.sleep(POLL_SECONDS)
+
+    def _stage(self, name: str, text: str) -> None:
+        path, _, generation = text.rpartition("#")
+        if copy_name(path, int(generation)) != name:
+            return  # a note that is being written
+        with _locked(self._shards / f"{name}.lock") as is_mine:
+            if not is_mine or self._copy(name).exists():
+                return
+            bucket, object_name = cloud_path.split(path)
+            blob = objects.client().bucket(bucket).blob(object_name, generation=int(generation))
+            blob.reload(timeout=objects.TIMEOUT, retry=objects.retrying())
+            partial = self._copy(name + _PARTIAL)
+            if not self._make_room(partial, int(blob.size)):
+                self._not_before[name] = time.monotonic() + _PATIENCE_SECONDS
+                return
+            began = time.monotonic()
+            try:
+                self._download(blob, partial)
+                partial.rename(self._copy(name))
+            except BaseException:
+                partial.unlink(missing_ok=True)
+                raise
+            seconds = time.monotonic() - began
+            _log.info("staged %s: %.1f MB in %.1f s", note(path, 0)[:-2], blob.size / 1e6, seconds)
+
+    def _download(self, blob: Blob, partial: pathlib.Path) -> None:
+        """Fetches ranges side by side into a file and holds it against the object's checksum."""
+        fetch = objects.retrying()(blob.download_as_bytes)
+
+        def fetch_range(first: int) -> None:
+            last = min(first + _CHUNK_BYTES, blob.size) - 1
+            content = fetch(
+                start=first, end=last, checksum=None, timeout=objects.TIMEOUT, retry=None
+            )
+            if len(content) != last - first + 1:
+                raise OSError(f"{blob.name}: {len(content)} bytes came for {first}-{last}")
+            os.pwrite(file.fileno(), content, first)
+
+        with _opened(partial, os.O_RDWR, "rb+") as file:
+            if blob.size:  # a full disk is found out now
+                os.posix_fallocate(file.fileno(), 0, blob.size)
+            list(self._pool.map(fetch_range, range(0, blob.size, _CHUNK_BYTES)))
+            crc = google_crc32c.Checksum()
+            while chunk := file.read(_CHUNK_BYTES):
+                crc.update(chunk)
+        if objects.hexadecimal(blob.crc32c) != crc.hexdigest().decode():
+            raise OSError(f"gs://{blob.bucket.name}/{blob.name} arrived damaged")
+
+    def _make_room(self, partial: pathlib.Path, size: int) -> bool:
+        """Evicts what was used the longest ago until a file fits, and makes it; or returns False.
+
+        What others have begun counts with its whole size.
+        """
+        with _locked(self._shards / "evict.lock", waits=True):
+            partial.unlink(missing_ok=True)  # of a process that died
+            sizes = {path: path.stat().st_size for path in self._shards.iterdir()}
+            copies = [path for path in sizes if not path.suffix]
+            last_asked = self._last_asked()
+            free = self._limit_bytes - sum(sizes.values())
+            for path in sorted(copies, key=lambda path: last_asked.get(path.name, 0.0)):
+                is_in_use = time.time() - last_asked.get(path.name, 0.0) < IN_USE_SECONDS
+                if free >= size or is_in_use:
+                    break
+                path.unlink()
+                (self._asked / path.name).unlink(missing_ok=True)
+                free += sizes[path]
+            if free < size:
+                return False
+            with _opened(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, "wb") as file:
+                file.truncate(size)
+        return True
+
+    def _last_asked(self) -> dict[str, float]:
+        """When each shard was used last, seconds since 1970, by the name of its copy."""
+        return {entry.name: entry.stat().st_mtime for entry in os.scandir(self._asked)}
+
+    def _copy(self, name: str) -> pathlib.Path:
+        return self._shards / name
+
+    def _make_directories(self) -> None:
+        self._directory.parent.mkdir(parents=True, exist_ok=True)
+        for directory in (self._directory, self._asked, self._shards):
+            directory.mkdir(mode=0o700, exist_ok=True)
+            _make_private(directory)
+
+
+def _make_private(directory: pathlib.Path) -> None:
+    """Leaves a directory to its owner, who must be this process's user.
+
+    Raises:
+        PermissionError: If it is another's, or others could write to it until now.
+    """
+    found = directory.stat()
+    if found.st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, f"{directory} belongs to user {found.st_uid}")
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        mode = stat.S_IMODE(found.st_mode)
+        raise PermissionError(errno.EPERM, f"others can write to {directory} (mode {mode:o})")
+    if stat.S_IMODE(found.st_mode) != 0o700:
+        directory.chmod(0o700)
+
+
+def _opened(path: pathlib.Path, flags: int, mode: str) -> IO[Any]:
+    """Opens a file itself: a link is refused."""
+    return os.fdopen(os.open(path, flags | os.O_NOFOLLOW, 0o600), mode)
+
+
+def _read(path: pathlib.Path) -> str:
+    with _opened(path, os.O_RDONLY, "r") as file:
+        return str(file.read())
+
+
+@contextlib.contextmanager
+def _locked(path: pathlib.Path, waits: bool = False) -> Iterator[bool]:
+    """Holds the lock of a file; gives False if another process does."""
+    with _opened(path, os.O_WRONLY | os.O_CREAT, "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+            return
+        yield True

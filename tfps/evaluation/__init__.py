@@ -1,0 +1,1 @@
+"""What was measured on evaluation data, and which checkpoint is the best."""

@@ -1,0 +1,125 @@
+"""One experiment: what to train, on which data, how. A config's `get_config()` returns it."""
+
+import dataclasses
+
+from tfps.errors import UserError
+from tfps.experiment.mode import Mode
+from tfps.experiment.task import Task
+
+WIRE_DTYPES = ("float32", "bfloat16")
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """Where the records are.
+
+    Attributes:
+        train: Directory of training shards with their manifest, local or `gs://`.
+        eval: Directory of evaluation shards; empty for no evaluation.
+        shuffle_buffer: Each run of so many records of a shard is shuffled, and parts of 64 such
+            runs are trained in shuffled order; 0 reads every shard in its own order.
+        parse_threads: Batches that a worker parses at the same time. Their order stays the same:
+            what is read is decided by the seed alone.
+        max_bad_records: How many bad records of the training data may be passed over; one more ends
+            the run.
+    """
+
+    train: str = ""
+    eval: str = ""
+    shuffle_buffer: int = 8192
+    parse_threads: int = 1
+    max_bad_records: int = 0
+
+    def __post_init__(self) -> None:
+        _refuse_less(self, "data", shuffle_buffer=0, parse_threads=1, max_bad_records=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """How to train.
+
+    Attributes:
+        batch_size: Records per step of one worker.
+        epochs: Times every record is trained.
+        seed: Seed of initial values, the order of records and dropout.
+        checkpoint_seconds: A checkpoint is saved at the end of every epoch, and in between when
+            this many seconds have passed since the last.
+        checkpoint_in_background: Whether training goes on while a checkpoint is written. A ps then
+            needs memory for a second copy of its parameters and slots.
+        largest_increment: A checkpoint holds only the rows of large tables that were touched since
+            the last full one, as long as it has at most this part of a full one's bytes; 0 makes
+            every checkpoint a full one.
+        keep_checkpoints: So many of the newest checkpoints stay; older ones are deleted.
+        keep_checkpoint_hours: Beside them one checkpoint for every so many hours stays for good; 0
+            for none.
+        dense_table_bytes: An `Embedding` whose table has at most so many bytes (4 per value) stays
+            part of the dense parameters, which every step pulls and pushes in whole.
+        pipeline_depth: Batches for which a worker pulls parameters ahead of the one it trains: the
+            wait for a pull overlaps the computation, and a batch is trained with parameters that
+            lack the worker's own last so many updates. 0 pulls for each batch after the push of the
+            one before.
+        jit_compile: Whether XLA compiles what a worker computes between pull and push.
+        best_metric: Metric that tells which evaluation is the best: `loss`, or one of the task's.
+            Of loss, AUC and accuracy it is known what is better; of others `max:NAME` or `min:NAME`
+            says it.
+        early_stopping: Evaluations in a row without a better one that end the training; 0 for none.
+        wire_dtype: Dtype in which parameters and gradients travel between workers and ps: float32,
+            or bfloat16 for half the bytes. The ps hold float32 in any case.
+    """
+
+    batch_size: int = 512
+    epochs: int = 1
+    seed: int = 0
+    checkpoint_seconds: float = 600.0
+    checkpoint_in_background: bool = True
+    largest_increment: float = 0.3
+    keep_checkpoints: int = 3
+    keep_checkpoint_hours: float = 0.0
+    dense_table_bytes: int = 0
+    pipeline_depth: int = 0
+    jit_compile: bool = False
+    best_metric: str = "loss"
+    early_stopping: int = 0
+    wire_dtype: str = WIRE_DTYPES[0]
+
+    def __post_init__(self) -> None:
+        _refuse_less(self, "train", batch_size=1, epochs=1, keep_checkpoints=1)
+        _refuse_less(self, "train", dense_table_bytes=0, pipeline_depth=0)
+        _refuse_less(self, "train", early_stopping=0)
+        if self.wire_dtype not in WIRE_DTYPES:
+            raise UserError(
+                f"train.wire_dtype={self.wire_dtype} must be one of {', '.join(WIRE_DTYPES)}"
+            )
+        if self.checkpoint_seconds <= 0:
+            raise UserError(f"train.checkpoint_seconds={self.checkpoint_seconds} must be positive")
+        if not 0 <= self.largest_increment <= 1:
+            raise UserError(f"train.largest_increment={self.largest_increment} must be from 0 to 1")
+        if self.keep_checkpoint_hours < 0:
+            raise UserError(
+                f"train.keep_checkpoint_hours={self.keep_checkpoint_hours} must be 0 or more"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """A task with its data and training settings.
+
+    Attributes:
+        name: Short name, used in messages and default file names.
+        task: The user's task.
+        data: Where the records are.
+        train: How to train.
+        mode: How the workers' updates come together.
+    """
+
+    name: str
+    task: Task
+    data: Data = dataclasses.field(default_factory=Data)
+    train: Train = dataclasses.field(default_factory=Train)
+    mode: Mode = dataclasses.field(default_factory=Mode)
+
+
+def _refuse_less(settings: Data | Train, part: str, **least: int) -> None:
+    for name, number in least.items():
+        if getattr(settings, name) < number:
+            raise UserError(f"{part}.{name}={getattr(settings, name)} must be at least {number}")

@@ -1,0 +1,167 @@
+"""What a user brings: features, labels, model, loss, optimizers, metrics."""
+
+import abc
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+
+from tfps.data.feature import Feature
+from tfps.data.row_format import RowFormat
+from tfps.data.schema import Schema
+from tfps.errors import UserError
+from tfps.experiment import metrics
+from tfps.experiment.table import Table
+
+Metric = Callable[[Any, Any], Any]
+
+
+class Task(abc.ABC):
+    """The contract a user fills in, as a frozen dataclass whose fields flags can override.
+
+    A functional model is called with tensors `[batch, *feature.shape]` for its inputs, which bear
+    the features' names; any other model with a dict of them by name, or, when there is a single
+    feature, with that tensor itself.
+
+    A task of one label has that label's tensor wherever labels are handed over; a task of several
+    has a dict of them by name.
+    """
+
+    @abc.abstractmethod
+    def features(self) -> tuple[Feature, ...]:
+        """The model's inputs."""
+
+    @abc.abstractmethod
+    def label(self) -> Feature | tuple[Feature, ...]:
+        """What the model learns: one label, or a tuple of several.
+
+        Whatever else is known in training only, such as a weight of each record, is a label too.
+        """
+
+    @abc.abstractmethod
+    def build_model(self) -> keras.Model:
+        """An ordinary Keras 3 model; its `keras.layers.Embedding` layers become tables.
+
+        A model that overrides `compute_loss(x, y, y_pred, sample_weight, training)` gives the loss
+        itself, that of regularizers and `add_loss` included; the task then has none. `y` are the
+        labels, `sample_weight` is None. Metrics that a model updates are not kept.
+        """
+
+    def loss(self) -> keras.losses.Loss | Mapping[str, keras.losses.Loss]:
+        """Loss of labels `[batch, *label.shape]` and the model's outputs, a mean over the batch.
+
+        For several labels, a dict with a loss for each, whose sum is taken; the model's outputs are
+        then a dict of the same keys, or a sequence in the order of the labels.
+
+        Raises:
+            UserError: If the task does not say.
+        """
+        raise UserError(
+            f"{type(self).__name__} has neither loss() nor compute_loss(), and its model does not "
+            "override compute_loss()"
+        )
+
+    def compute_loss(self, features: Mapping[str, Any], labels: Any, outputs: Any) -> Any:
+        """The loss of a batch, a scalar; that of `loss()` unless overridden.
+
+        The model's own losses (regularizers, `add_loss`) are added to it.
+
+        Args:
+            features: Tensors `[batch, *shape]` by name.
+            labels: Tensor `[batch, *shape]` of the label, a dict by name of several.
+            outputs: What the model returned.
+        """
+        loss = self.loss()
+        if not isinstance(loss, Mapping):
+            return loss(labels, outputs)
+        names = {label.name for label in self.labels()}
+        if set(loss) != names:
+            raise UserError(
+                f"loss() has losses for {', '.join(sorted(loss))}, but the labels are "
+                f"{', '.join(sorted(names))}"
+            )
+        truth = labels if isinstance(labels, Mapping) else dict.fromkeys(names, labels)
+        given = self.outputs_by_label(outputs)
+        return sum(each(truth[name], given[name]) for name, each in loss.items())
+
+    @abc.abstractmethod
+    def optimizer(self) -> keras.optimizers.Optimizer:
+        """A Keras 3 optimizer for the dense parameters."""
+
+    def table_optimizer(self, table: Table) -> keras.optimizers.Optimizer:
+        """A Keras 3 optimizer for one table; the dense one unless overridden.
+
+        Equal optimizers count as one: its tables of one dimension share a group, and
+        `global_clipnorm` is over all that it updates.
+        """
+        return self.optimizer()
+
+    def predictions(self, outputs: Any) -> Any:
+        """What is served and measured, from the model's outputs (say, sigmoid of logits).
+
+        Returns:
+            A tensor `[batch, ...]`, or a dict of them by name. By default the outputs, a sequence
+            of them by the labels' names.
+        """
+        return self.outputs_by_label(outputs) if isinstance(outputs, (list, tuple)) else outputs
+
+    def metrics(self) -> Mapping[str, Metric | Mapping[str, Metric]]:
+        """Metrics by name: callables of all labels and all predictions of an evaluation.
+
+        Both are NumPy arrays, or dicts of them where `label()` and `predictions()` have several. A
+        dict of metrics under a label's name measures that label and the prediction of that name. A
+        fresh `keras.metrics.Metric` is such a callable.
+        """
+        of_label = {"auc": metrics.auc, "accuracy": metrics.accuracy}
+        if isinstance(self.label(), Feature):
+            return of_label
+        return {label.name: of_label for label in self.labels()}
+
+    def rows(self) -> RowFormat:
+        """How a row of raw text becomes a record; needed by `trainer.prepare` and CSV prediction.
+
+        Raises:
+            UserError: If the task does not say.
+        """
+        raise UserError(
+            f"{type(self).__name__} has no rows(): it cannot read CSV or TSV files; "
+            "give it TFRecords"
+        )
+
+    def labels(self) -> tuple[Feature, ...]:
+        """`label()` as a tuple, however many there are."""
+        label = self.label()
+        return (label,) if isinstance(label, Feature) else tuple(label)
+
+    def schema(self) -> Schema:
+        """What a record holds."""
+        return Schema(self.features(), self.labels())
+
+    def label_values(self, values: Mapping[str, Any]) -> Any:
+        """Values of the labels by name, as this task has them: a single label's is the value."""
+        label = self.label()
+        return values[label.name] if isinstance(label, Feature) else dict(values)
+
+    def outputs_by_label(self, outputs: Any) -> dict[str, Any]:
+        """The model's outputs by the labels' names.
+
+        Raises:
+            UserError: If the outputs do not tell which is which.
+        """
+        names = [label.name for label in self.labels()]
+        if isinstance(outputs, Mapping):
+            missing = [name for name in names if name not in outputs]
+            if not missing:
+                return dict(outputs)
+            raise UserError(
+                f"the model's outputs are {', '.join(outputs)}, but there is none for the label "
+                f"{missing[0]!r}; name them as the labels, or override the task's compute_loss() "
+                "and predictions()"
+            )
+        several = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+        if len(several) != len(names):
+            raise UserError(
+                f"the model has {len(several)} outputs, but there are {len(names)} labels "
+                f"({', '.join(names)}); override the task's compute_loss() and predictions()"
+            )
+        return dict(zip(names, several, strict=True))

@@ -1,0 +1,182 @@
+"""A model that training has exported, ready to predict; nothing of the training side is needed."""
+
+import json
+import posixpath
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from tfps.data.feature import Feature
+from tfps.errors import RunError, UserError
+from tfps.model import signature_inputs
+from tfps.storage import files
+
+SCHEMA_FILE = "schema.json"
+FORMAT = 2
+_SIGNATURE = "serving_default"
+_MEND = "export the model again by training"
+
+
+class ExportedModel:
+    """A SavedModel with its schema.
+
+    Attributes:
+        directory: Where it was loaded from.
+        features: The model's inputs.
+        labels: What the model has learnt.
+    """
+
+    def __init__(self, directory: str):
+        """Loads a model.
+
+        Args:
+            directory: `JOB_DIR/export` of a training run, local or `gs://`.
+
+        Raises:
+            UserError: If there is no such model, or it is not one of tfps.
+        """
+        self.directory = directory
+        try:
+            schema = _schema(directory)
+            self._loaded = tf.saved_model.load(directory)
+        except tf.errors.OpError as error:
+            raise UserError(f"--model={directory} cannot be read: {error.message}") from None
+        except OSError as error:
+            raise UserError(f"--model={directory} cannot be read: {error}") from None
+        where = f"--model={directory}: {SCHEMA_FILE}"
+        features = schema.get("features")
+        if not isinstance(features, list) or not features:
+            raise UserError(f"{where}: 'features' is not a list of features; {_MEND}")
+        self.features = tuple(_feature(item, f"{where}: features") for item in features)
+        labels = schema.get("labels")
+        if not isinstance(labels, list) or not labels:
+            raise UserError(f"{where}: 'labels' is not a list of labels; {_MEND}")
+        self.labels = tuple(_feature(item, f"{where}: labels") for item in labels)
+        self._schemas = {item["name"]: item for item in features}
+        self._label_schemas = {item["name"]: item for item in labels}
+        self._signature = self._checked_signature()
+
+    def predict(self, inputs: Mapping[str, Any]) -> dict[str, npt.NDArray[np.float32]]:
+        """Predicts one batch.
+
+        Args:
+            inputs: Tensors `[n, *shape]` by feature name, ragged for shape `(None,)`.
+
+        Returns:
+            Predictions `[n, ...]` float32 by name, in the order of their names.
+
+        Raises:
+            RunError: If the model fails on them.
+        """
+        try:
+            outputs = self._signature(**signature_inputs.pack(inputs, self.features))
+        except tf.errors.OpError as error:
+            raise RunError(
+                f"--model={self.directory} fails on the records it was given: {error.message}"
+            ) from None
+        return {name: np.asarray(outputs[name].numpy(), np.float32) for name in sorted(outputs)}
+
+    def check_schema(
+        self,
+        features: Sequence[Mapping[str, Any]],
+        labels: Sequence[Mapping[str, Any]],
+        where: str,
+    ) -> None:
+        """Refuses records that are not those of the model.
+
+        Args:
+            features: `Feature.schema()` of all that the records hold; more than needed is fine.
+            labels: The labels'.
+            where: What holds such records, for the message.
+
+        Raises:
+            UserError: Lists the differences.
+        """
+        differences = []
+        for wanted_ones, found_ones, kind in (
+            (self._schemas, features, ""),
+            (self._label_schemas, labels, "the label "),
+        ):
+            held = {schema["name"]: schema for schema in found_ones}
+            for name, wanted in wanted_ones.items():
+                found = held.get(name)
+                missing = [f"{kind}{name!r} is missing"]
+                differences += _differences(wanted, found) if found else missing
+        if differences:
+            more = f"; and {len(differences) - 5} more differences" if len(differences) > 5 else ""
+            raise UserError(
+                f"{where} holds other records than --model={self.directory}: "
+                f"{'; '.join(differences[:5])}{more}. Name what the model was trained with"
+            )
+
+    def _checked_signature(self) -> Any:
+        """The serving signature, which must have the schema's inputs."""
+        where = f"--model={self.directory}"
+        if _SIGNATURE not in self._loaded.signatures:
+            found = ", ".join(self._loaded.signatures) or "none"
+            raise UserError(f"{where} has no signature {_SIGNATURE!r} (found: {found}); {_MEND}")
+        signature = self._loaded.signatures[_SIGNATURE]
+        inputs = set(signature.structured_input_signature[1])
+        wanted = set(signature_inputs.specs(self.features))
+        if inputs != wanted:
+            raise UserError(
+                f"{where}: {_SIGNATURE} has the inputs {', '.join(sorted(inputs))}, but "
+                f"{SCHEMA_FILE} names {', '.join(sorted(wanted))}; {_MEND}"
+            )
+        if not signature.structured_outputs:
+            raise UserError(f"{where}: {_SIGNATURE} has no output; {_MEND}")
+        return signature
+
+
+def _schema(directory: str) -> dict[str, Any]:
+    """Content of the schema file, after a look at what else the directory must hold."""
+    where = f"--model={directory}"
+    if not files.is_directory(directory):
+        state = "is a file" if files.exists(directory) else "does not exist"
+        raise UserError(f"{where} {state}; name the export directory of a trained job")
+    if not files.exists(posixpath.join(directory, "saved_model.pb")):
+        raise UserError(
+            f"{where} is not a SavedModel (it has no saved_model.pb); name the export directory "
+            "of a trained job"
+        )
+    path = posixpath.join(directory, SCHEMA_FILE)
+    if not files.exists(path):
+        raise UserError(f"{where} has no {SCHEMA_FILE}, so its inputs are not known; {_MEND}")
+    with tf.io.gfile.GFile(path, "rb") as file:
+        text = file.read().decode("utf-8", errors="replace")
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path} is not JSON ({error}); {_MEND}") from None
+    found = content.get("format") if isinstance(content, dict) else None
+    if found != FORMAT:
+        raise UserError(f"{path} has format {found!r}, but this version reads {FORMAT}; {_MEND}")
+    return dict(content)
+
+
+def _differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{wanted['name']!r} has {key} {found.get(key)}, not {value}"
+        for key, value in wanted.items()
+        if found.get(key) != value
+    ]
+
+
+def _feature(content: Any, where: str) -> Feature:
+    """A feature from its `Feature.schema()`."""
+    if not isinstance(content, dict):
+        raise UserError(f"{where}: {content!r} is not a feature; {_MEND}")
+    name, dtype, shape = (content.get(key) for key in ("name", "dtype", "shape"))
+    vocabulary = content.get("vocabulary_size")
+    if (
+        not (isinstance(name, str) and isinstance(dtype, str) and isinstance(shape, list))
+        or not (shape == [None] or all(isinstance(size, int) and size > 0 for size in shape))
+        or not isinstance(vocabulary, int)
+    ):
+        raise UserError(
+            f"{where}: {content!r} lacks a good name, dtype, shape or vocabulary_size; {_MEND}"
+        )
+    return Feature(name, dtype, tuple(shape), vocabulary or None)

@@ -1,0 +1,162 @@
+"""The trained model as a SavedModel that needs nothing of tfps."""
+
+import json
+import posixpath
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfps.data import examples
+from tfps.errors import UserError
+from tfps.experiment.task import Task
+from tfps.model import signature_inputs
+from tfps.model.builder import built_model
+from tfps.model.embedding_layers import EmbeddingLayers
+from tfps.model.inputs import model_inputs
+from tfps.model.predictions import named_predictions
+from tfps.model.stateless_model import StatelessModel
+from tfps.storage import files
+from tfps.storage.cloud_path import is_cloud
+from tfps.store.parameter_store import ParameterStore
+
+EXPORT_BEST = "export_best"  # in the job_dir: the best model that an evaluator has seen
+SCHEMA_FILE = "schema.json"
+SCHEMA_FORMAT = 2
+_TRIAL = "ram://tfps/trial_export"  # TensorFlow's file system in the memory of this process
+
+
+def export(task: Task, model: StatelessModel, store: ParameterStore, path: str) -> None:
+    """Writes the model with the store's parameters.
+
+    The SavedModel has two signatures: `serving_default` takes the features by name, each
+    `[n, *shape]`, one of shape `(None,)` as two tensors (see `signature_inputs.specs`);
+    `serving_examples` takes `examples`, `[n]` serialized `tf.train.Example`. The output of both is
+    `predictions`, or, for a task that predicts a dict, what its keys say. `schema.json` beside it
+    describes features and labels.
+
+    Args:
+        task: The task.
+        model: Its model, whose parameters the store holds.
+        store: The parameters.
+        path: Directory to write. One that exists is replaced once the new one is whole.
+
+    Raises:
+        StorageError: If it cannot be written.
+    """
+    trained = _load(task, model.seed, _values(model, store))
+    # A directory on gs:// cannot be renamed in one piece: there it is written in place, and the
+    # schema, written last, makes it a model.
+    temporary = path if is_cloud(path) else f"{path}.tmp"
+    files.remove_tree(temporary)
+    try:
+        _save(task, trained, temporary)
+    except (OSError, tf.errors.OpError) as error:
+        raise files.explain(error, "written", temporary) from None
+    _write_schema(task, temporary)
+    if temporary != path:
+        files.sync_tree(temporary)
+        _replace(path, temporary)
+
+
+def try_export(task: Task, model: StatelessModel) -> None:
+    """Finds out before the training whether a model can be exported after it.
+
+    A model without lookup tables and the like captures nothing but its variables, and there is
+    nothing that a SavedModel could lack. Any other is saved as a trial, in memory, without its
+    embedding tables.
+
+    Args:
+        task: The task.
+        model: Its model.
+
+    Raises:
+        UserError: If it cannot be exported.
+    """
+    if not model.has_resources:
+        return
+    with EmbeddingLayers().taken_over():
+        trial = built_model(task, model.seed)
+    try:
+        _save(task, trial, _TRIAL)
+    except Exception as error:  # whatever TensorFlow says of whatever a model may hold
+        reason, *_ = str(error).splitlines() or [type(error).__name__]
+        raise UserError(
+            f"build_model(): the model can be trained, but not exported: {reason} Keep lookup "
+            "tables and variables in attributes of the model's layers"
+        ) from error
+    finally:
+        if tf.io.gfile.exists(_TRIAL):
+            tf.io.gfile.rmtree(_TRIAL)
+
+
+def _save(task: Task, trained: keras.Model, path: str) -> None:
+    """Writes a SavedModel of the model as it is."""
+    features = task.features()
+
+    def predict(values: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        outputs = trained(model_inputs(trained, features, values), training=False)
+        return named_predictions(task, outputs)
+
+    @tf.function(autograph=False)
+    def serve_features(**values: tf.Tensor) -> dict[str, tf.Tensor]:
+        return predict(signature_inputs.unpack(values, features))
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "examples")], autograph=False)
+    def serve_examples(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+        return predict(examples.parse(serialized, features)[0])
+
+    specs = signature_inputs.specs(features)
+    module = tf.Module()
+    module.model = trained  # with its lookup tables and the files of their vocabularies
+    # A variable that is found twice would be written twice.
+    found = {id(each) for each in tf.train.TrackableView(trained).descendants()}
+    module.others = [each.value for each in trained.variables if id(each) not in found]
+    tf.saved_model.save(
+        module,
+        path,
+        signatures={
+            "serving_default": serve_features.get_concrete_function(**specs),
+            "serving_examples": serve_examples,
+        },
+    )
+
+
+def _values(model: StatelessModel, store: ParameterStore) -> dict[str, np.ndarray]:
+    """Every parameter by the path of its variable."""
+    values = {}
+    for variables, read in ((model.dense, store.read_dense()), (model.state, store.read_state())):
+        values.update({v.path: x for v, x in zip(variables, read, strict=True)})
+    for index, table in enumerate(model.tables):
+        values[table.name] = store.read_table(index)
+    return values
+
+
+def _load(task: Task, seed: int, values: dict[str, np.ndarray]) -> keras.Model:
+    """The task's own model, holding its tables itself, with the given values."""
+    trained = built_model(task, seed)
+    for variable in trained.variables:
+        if variable.dtype == "float32":
+            variable.assign(values[variable.path])
+    return trained
+
+
+def _replace(path: str, new: str) -> None:
+    """Puts a directory in another's place: two renamings, since no single one replaces it."""
+    old = f"{path}.old"
+    files.remove_tree(old)
+    if files.exists(path):
+        files.rename(path, old)
+    files.rename(new, path)
+    files.sync([posixpath.dirname(path)])
+    files.remove_tree(old)
+
+
+def _write_schema(task: Task, path: str) -> None:
+    schema = {
+        "format": SCHEMA_FORMAT,
+        "features": [feature.schema() for feature in task.features()],
+        "labels": [label.schema() for label in task.labels()],
+    }
+    text = json.dumps(schema, indent=1) + "\n"
+    files.write(posixpath.join(path, SCHEMA_FILE), text.encode())

@@ -1,0 +1,1 @@
+"""What the tasks of a job tell each other by files in JOB_DIR."""

@@ -1,0 +1,83 @@
+"""Lets one chief at a time write to a job_dir."""
+
+import json
+import os
+import posixpath
+import socket
+import time
+import uuid
+from typing import Any
+
+from tfps.errors import RunError
+from tfps.storage import atomic_file, files
+from tfps.storage.patience import Patience
+
+FILE = "chief.json"
+
+
+class SupersededError(RunError):
+    """Another chief has taken the job_dir over."""
+
+
+class Fence:
+    """`JOB_DIR/chief.json`: the chief that came last; every earlier one must end.
+
+    The file is looked at before each write of what counts: a chief that was cut off from the
+    platform which replaced it, and comes back, neither commits a checkpoint nor changes the report.
+    What it had prepared to commit when it was stopped, the new chief takes away from it: see
+    `commit_marker`.
+    """
+
+    def __init__(self, job_dir: str):
+        """Takes the job_dir over from whichever chief had it."""
+        self._path = posixpath.join(job_dir, FILE)
+        self._token = str(uuid.uuid4())
+        self._patience = Patience()
+        holder = {
+            "token": self._token,
+            "host": socket.gethostname(),
+            "process": os.getpid(),
+            "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
+        atomic_file.write(self._path, json.dumps(holder, indent=1) + "\n", self._token)
+
+    def check(self) -> None:
+        """Does nothing while the job_dir is this chief's.
+
+        While the storage does not answer, its last answer holds, as long as `Patience` does.
+
+        Raises:
+            SupersededError: If another chief has taken it over.
+            StorageError: If the storage has not answered for too long, or cannot be asked.
+        """
+        own = {"token": self._token}
+        self._compare(self._patience.ask(lambda: self._holder(0.0), own))
+
+    def confirm(self) -> None:
+        """As `check`, but waits for an answer: for what must not be done on an old one.
+
+        Raises:
+            SupersededError: If another chief has taken it over.
+            StorageError: If the storage does not answer.
+        """
+        self._compare(self._holder())
+
+    def _holder(self, patience: float | None = None) -> dict[str, Any]:
+        """What the file says of the chief that came last; nothing if it tells of none."""
+        try:
+            holder = json.loads(files.read(self._path, patience))
+        except (ValueError, FileNotFoundError):
+            return {}
+        return holder if isinstance(holder, dict) else {}
+
+    def _compare(self, holder: dict[str, Any]) -> None:
+        if holder.get("token") == self._token:
+            return
+        other = "process {process} at {host}, since {since}".format_map(
+            {name: holder.get(name, "unknown") for name in ("process", "host", "since")}
+        )
+        raise SupersededError(
+            f"another chief ({other}) has taken this --job_dir over; this one ends and saves "
+            "nothing: two may not train one job. If it should be the other way round, end that one "
+            "and start this one again"
+        )

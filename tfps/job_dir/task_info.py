@@ -1,0 +1,90 @@
+"""What a server says of itself in the job_dir, since it cannot be asked for it."""
+
+import dataclasses
+import importlib.metadata
+import json
+import logging
+import os
+import platform
+import posixpath
+import socket
+import time
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+import tfps
+from tfps.storage import atomic_file, files
+from tfps.storage.files import StorageError
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Announcement:
+    """`JOB_DIR/tasks/JOB-INDEX.json`: what runs a worker or a ps, written when it serves.
+
+    Attributes:
+        incarnation: The number that its server gave itself; a file whose number is not that of the
+            server which answers is of an earlier one.
+        tensorflow: Version.
+        keras: Version.
+        tfps: Version.
+        python: Version.
+        tasks: Number of tasks by job, as this task's TF_CONFIG has them.
+        host: Name of its machine.
+        process: Its process id.
+        since: When it was written, UTC.
+    """
+
+    incarnation: int
+    tensorflow: str
+    keras: str
+    tfps: str
+    python: str
+    tasks: dict[str, int]
+    host: str
+    process: int
+    since: str
+
+    @classmethod
+    def own(cls, tasks: Mapping[str, int], incarnation: int) -> "Announcement":
+        """That of this process.
+
+        Args:
+            tasks: Number of tasks by job, as its TF_CONFIG has them.
+            incarnation: The number that its server gave itself.
+        """
+        return cls(
+            incarnation=incarnation,
+            tensorflow=tf.__version__,
+            keras=importlib.metadata.version("keras"),
+            tfps=tfps.__version__,
+            python=platform.python_version(),
+            tasks=dict(tasks),
+            host=socket.gethostname(),
+            process=os.getpid(),
+            since=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        )
+
+    @classmethod
+    def read(cls, job_dir: str, task: str) -> "Announcement | None":
+        """That of a task, such as "worker 0"; None when there is none that can be read."""
+        try:
+            return cls(**json.loads(files.read(_path(job_dir, task), patience=0.0)))
+        except (FileNotFoundError, StorageError, ValueError, TypeError):
+            return None
+
+    def write(self, job_dir: str, task: str) -> None:
+        """Writes it in one piece; a job_dir that cannot be written is only warned of."""
+        path = _path(job_dir, task)
+        text = json.dumps(dataclasses.asdict(self), indent=1) + "\n"
+        try:
+            files.make_directories(posixpath.dirname(path))
+            atomic_file.write(path, text, str(self.incarnation))
+        except StorageError as error:
+            _log.warning("%s; so the chief sees no versions", error)
+
+
+def _path(job_dir: str, task: str) -> str:
+    return posixpath.join(job_dir, "tasks", f"{task.replace(' ', '-')}.json")

@@ -1,0 +1,31 @@
+"""A table that is a layer of its own, and checks the ids it is asked for."""
+
+import keras
+import tensorflow as tf
+
+from tfps.layers.id_check import refuse_outside
+
+
+@keras.saving.register_keras_serializable("tfps")
+class EmbeddingTable(keras.layers.Embedding):
+    """A `keras.layers.Embedding` that refuses ids outside its table.
+
+    Keras takes a negative id for one counted from the table's end.
+    """
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Rows `[*ids.shape, output_dim]` of ids of any shape, int32 or int64.
+
+        Raises:
+            tf.errors.InvalidArgumentError: Names the first id that lies outside, and the table.
+        """
+        return super().call(checked(inputs, self.input_dim, f"{self.path}/embeddings"))
+
+
+def checked(ids: tf.Tensor, rows: int, table: str) -> tf.Tensor:
+    """The ids themselves; asking for one outside `[0, rows)` fails, naming it and the table."""
+    flat = tf.reshape(ids, [-1])
+    fine = refuse_outside(
+        flat, tf.fill(tf.shape(flat), tf.cast(rows, ids.dtype)), lambda _: tf.constant(table)
+    )
+    return ids + tf.cast(fine, ids.dtype)

@@ -1,0 +1,1 @@
+"""Which records are trained when: their order, leases, and how far those have come."""

@@ -1,0 +1,161 @@
+"""The records of the training data that a run passes over, since they are bad."""
+
+import dataclasses
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.cluster import failures
+from tfps.data import bad_records
+from tfps.data.bad_records import BadRecord
+from tfps.data.feature import Feature
+from tfps.data.manifest import Manifest
+from tfps.data.record_source import RecordSource
+from tfps.errors import RunError, UserError
+from tfps.experiment.experiment import Experiment
+
+_log = logging.getLogger(__name__)
+
+
+class BadRecords:
+    """Finds bad records where a worker has come upon some, and counts them against a limit."""
+
+    def __init__(
+        self,
+        data: Manifest,
+        features: Sequence[Feature],
+        limit: int,
+        known: Sequence[Sequence[Any]] = (),
+    ):
+        """Starts with those that are known.
+
+        Args:
+            data: The training data.
+            features: Features and labels that every record must hold.
+            limit: How many bad records there may be (`data.max_bad_records`).
+            known: What `state` gave.
+
+        Raises:
+            UserError: If more are known than there may be.
+        """
+        self._data = data
+        self._features = features
+        self._limit = limit
+        self._known: dict[int, dict[int, BadRecord]] = {}  # by shard and number
+        for shard, *fields in known:
+            self._add(shard, BadRecord(*fields))
+        if limit and self.count > limit:
+            raise UserError(
+                f"--max_bad_records={limit}, but the last checkpoint knows {self.count:,} bad "
+                "records already: allow as many, or start anew with another --job_dir"
+            )
+
+    @classmethod
+    def of(
+        cls, experiment: Experiment, data: Manifest, known: Sequence[Sequence[Any]] = ()
+    ) -> "BadRecords":
+        """Those that an experiment allows; see `__init__`."""
+        features, labels = experiment.task.schema()
+        return cls(data, (*features, *labels), experiment.data.max_bad_records, known)
+
+    @property
+    def count(self) -> int:
+        """How many are known."""
+        return sum(bad.records for _, bad in self._all())
+
+    def gaps(self, shard: int, first: int, end: int) -> tuple[tuple[int, int, int], ...]:
+        """What a `RecordSource` says of those among some records of a shard.
+
+        Args:
+            shard: Index of the shard.
+            first: Number of the first of the records.
+            end: Number of the one after the last.
+        """
+        if not self._limit:
+            return ()
+        return tuple(
+            (bad.number, bad.records, bad.next_offset)
+            for bad in self._sorted(shard)
+            if bad.end > first and bad.number < end
+        )
+
+    def look(self, shard: int, source: RecordSource, first: int, end: int, doing: str) -> None:
+        """Looks for bad records among those of a shard that a worker could not read.
+
+        Args:
+            shard: Index of the shard.
+            source: What the worker read of it.
+            first: Number of the first of these records.
+            end: Number of the one after the last.
+            doing: What was being done, such as "training epoch 1".
+
+        Raises:
+            UserError: If there are more bad records than there may be, or the shard has vanished.
+            RunError: If there is none but in the source's gaps, or the shard cannot be read.
+        """
+        try:
+            whole = self._whole(shard)._replace(gaps=source.gaps)
+            found = bad_records.find(whole, self._features, first, end)
+        except tf.errors.OpError as error:
+            raise failures.explain(error, doing, source.path) from None
+        if not found:
+            raise RunError(
+                f"{doing}: shard {source.path}: a worker cannot read records {first:,} to "
+                f"{end - 1:,}, but the chief can; the worker's log tells why. Does it read another "
+                "copy of the file?"
+            )
+        before = self.count
+        for bad in found:
+            self._add(shard, bad)
+        if self.count > self._limit:
+            raise UserError(
+                f"{doing}: shard {source.path}: {bad_records.told(found)}; {before:,} were passed "
+                f"over before, and --max_bad_records={self._limit} allows no more: correct the "
+                "data or make the shard again"
+            )
+        if self.count > before:
+            _log.warning(
+                "shard %s: %s; passed over, as %d of at most %d bad records",
+                source.path,
+                bad_records.told(found),
+                self.count,
+                self._limit,
+            )
+
+    def state(self) -> tuple[tuple[Any, ...], ...]:
+        """All of them by shard and number, as JSON-ready data to start from."""
+        return tuple((shard, *dataclasses.astuple(bad)) for shard, bad in self._all())
+
+    def report(self) -> list[dict[str, Any]]:
+        """All of them by shard and number, as JSON-ready data for people."""
+        return [
+            {
+                "shard": self._data.shards[shard].file,
+                "record": bad.number,
+                "byte": bad.offset,
+                "records": bad.records,
+                "reason": bad.reason,
+            }
+            for shard, bad in self._all()
+        ]
+
+    def _whole(self, shard: int) -> RecordSource:
+        """A shard with all that is known of where its records begin."""
+        held, entries = self._data.shards[shard], self._data.index.offsets[shard]
+        source = RecordSource(self._data.path_of(held), held.compression, end=held.records)
+        if not len(entries):
+            return source
+        return source._replace(offsets=tuple(entries.tolist()), stride=self._data.index.stride)
+
+    def _add(self, shard: int, bad: BadRecord) -> None:
+        self._known.setdefault(shard, {})[bad.number] = bad
+
+    def _all(self) -> Iterator[tuple[int, BadRecord]]:
+        for shard in sorted(self._known):
+            for bad in self._sorted(shard):
+                yield shard, bad
+
+    def _sorted(self, shard: int) -> list[BadRecord]:
+        return [bad for _, bad in sorted(self._known.get(shard, {}).items())]

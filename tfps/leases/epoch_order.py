@@ -1,0 +1,74 @@
+"""The order in which an epoch's records are trained."""
+
+import dataclasses
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tfps.data.shard import Shard
+from tfps.experiment.experiment import Experiment
+
+# Saved positions in an epoch count on it: when it changes, the checkpoint's format has to.
+CHUNK_BLOCKS = 64
+
+
+class Chunk(NamedTuple):
+    """Neighbouring records of one shard that an epoch's order keeps together.
+
+    Attributes:
+        shard: Index of the shard.
+        first: Its first record, counted in the shard.
+        records: Number of its records.
+    """
+
+    shard: int
+    first: int
+    records: int
+
+
+@dataclasses.dataclass(frozen=True)
+class EpochOrder:
+    """What the order depends on, beside the shards; never on speed or on who trains.
+
+    Every shard is cut into chunks of `CHUNK_BLOCKS` blocks, and the chunks of all shards are
+    shuffled. Within a block the records are shuffled.
+
+    Attributes:
+        batch_size: Records of a batch.
+        shuffle_buffer: Records of a block, rounded up to whole batches; 0 keeps a shard in one
+            chunk and its records in order.
+        seed: Seed of the order.
+    """
+
+    batch_size: int
+    shuffle_buffer: int
+    seed: int
+
+    @classmethod
+    def of(cls, experiment: Experiment) -> "EpochOrder":
+        """The order of an experiment."""
+        train = experiment.train
+        return cls(train.batch_size, experiment.data.shuffle_buffer, train.seed)
+
+    @property
+    def block_batches(self) -> int:
+        """Batches of a block; 0 without shuffling."""
+        return -(-self.shuffle_buffer // self.batch_size)
+
+    def chunks(self, shards: Sequence[Shard], epoch: int) -> list[Chunk]:
+        """All records of an epoch, in the order of training.
+
+        A compressed shard can only be read from its beginning and is one chunk.
+        """
+        size = CHUNK_BLOCKS * self.block_batches * self.batch_size
+        found = []
+        for index, shard in enumerate(shards):
+            step = size if size and not shard.compression else max(1, shard.records)
+            for first in range(0, shard.records, step):
+                found.append(Chunk(index, first, min(step, shard.records - first)))
+        random.Random(f"{self.seed} {epoch}").shuffle(found)  # noqa: S311 (an order, not a secret)
+        return found
+
+    def shard_seed(self, epoch: int, shard: int) -> int:
+        """Seed of the order within a shard's blocks, and of random layers; below 2^62."""
+        return random.Random(f"{self.seed} {epoch} {shard}").getrandbits(62)  # noqa: S311

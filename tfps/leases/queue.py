@@ -1,0 +1,300 @@
+"""The leases of a run: todo, doing, done."""
+
+import collections
+import dataclasses
+from typing import Any
+
+from tfps.data.manifest import Manifest
+from tfps.data.record_source import RecordSource
+from tfps.errors import UserError
+from tfps.leases.bad_record_log import BadRecords
+from tfps.leases.epoch_order import Chunk, EpochOrder
+from tfps.leases.lease import Lease
+
+_SETTINGS = {
+    "batch_size": "train.batch_size",
+    "shuffle_buffer": "data.shuffle_buffer",
+    "seed": "train.seed",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class QueueState:
+    """What a checkpoint keeps of a queue.
+
+    Attributes:
+        epoch: The epoch being trained, from 0.
+        cursor: How many records of that epoch's order are done: the first so many.
+        trained: Records trained since the run began, over all epochs.
+        repeated: Records of batches that may have been trained twice.
+        order: The order that the cursor counts in; None where an epoch begins.
+        bad: Records that were not trained because they are bad, over all epochs.
+        bad_records: The bad records that are known, as `BadRecords.state` gives them.
+    """
+
+    epoch: int = 0
+    cursor: int = 0
+    trained: int = 0
+    repeated: int = 0
+    order: EpochOrder | None = None
+    bad: int = 0
+    bad_records: tuple[tuple[Any, ...], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON-ready data."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "QueueState":
+        """From what `to_json` gave."""
+        order = EpochOrder(**data["order"]) if data["order"] else None
+        return cls(
+            data["epoch"],
+            data["cursor"],
+            data["trained"],
+            data["repeated"],
+            order,
+            data["bad"],
+            tuple(map(tuple, data["bad_records"])),
+        )
+
+
+class LeaseQueue:
+    """Gives out every record of every epoch once; one epoch ends before the next begins.
+
+    Leases are cut from the head of the epoch's order, as long as whoever takes one asks for: the
+    sequence of batches stays the same, and when no lease is being trained, a number says what is
+    done.
+
+    Attributes:
+        bad_records: The data's bad records.
+    """
+
+    def __init__(
+        self,
+        data: Manifest,
+        order: EpochOrder,
+        epochs: int,
+        state: QueueState,
+        bad_records: BadRecords,
+    ):
+        """Starts where a state left off.
+
+        Args:
+            data: The training data.
+            order: The order of its records.
+            epochs: Number of epochs.
+            state: Where to start.
+            bad_records: The data's bad records.
+
+        Raises:
+            UserError: If the state is one in the middle of an epoch of another order.
+        """
+        _refuse_another_order(state, order)
+        self._data = data
+        self._order = order
+        self._epochs = epochs
+        self._epoch = state.epoch
+        self._trained = state.trained
+        self._repeated = state.repeated
+        self._bad = state.bad
+        self.bad_records = bad_records
+        self._doing: set[Lease] = set()
+        self._todo: collections.deque[Chunk] = collections.deque()
+        self._cursor = 0
+        self._begin_epoch(state.cursor)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch being trained, from 0; the number of epochs when all are."""
+        return self._epoch
+
+    @property
+    def finished(self) -> bool:
+        """Whether every epoch is trained."""
+        return self._epoch >= self._epochs
+
+    @property
+    def epoch_finished(self) -> bool:
+        """Whether every lease of the epoch is done."""
+        return not self._todo and not self._doing
+
+    @property
+    def idle(self) -> bool:
+        """Whether no lease is being trained, so that parameters and state belong together."""
+        return not self._doing
+
+    @property
+    def left(self) -> int:
+        """Records of the epoch that are in no lease yet."""
+        return 0 if self.finished else self._data.records - self._cursor
+
+    @property
+    def trained(self) -> int:
+        """Records of all leases done."""
+        return self._trained
+
+    @property
+    def skipped(self) -> int:
+        """Good records that were given out, but trained by no lease, done or being trained."""
+        doing = sum(lease.records for lease in self._doing)
+        given_out = self._epoch * self._data.records + self._cursor
+        return given_out - doing - self._trained - self._bad
+
+    @property
+    def bad(self) -> int:
+        """Records of all leases done that were not trained because they are bad."""
+        return self._bad
+
+    @property
+    def repeated(self) -> int:
+        """Records of batches that may have been trained twice."""
+        return self._repeated
+
+    def take(self, batches: int) -> Lease | None:
+        """The next lease, now doing; None when none is left to give out in this epoch.
+
+        Args:
+            batches: How many it should have. With as many as a block or more, it ends where a
+                block does; with fewer, it lies within a block. A compressed shard is one lease.
+        """
+        if not self._todo:
+            return None
+        chunk = self._todo.popleft()
+        compression = self._data.shards[chunk.shard].compression
+        records = chunk.records if compression else self._cut(chunk, batches)
+        if rest := chunk.records - records:
+            self._todo.appendleft(Chunk(chunk.shard, chunk.first + records, rest))
+        lease = Lease(
+            self._epoch,
+            self._source(chunk.shard, chunk.first, records),
+            chunk.first,
+            records,
+            self._order.shard_seed(self._epoch, chunk.shard),
+        )
+        self._cursor += records
+        self._doing.add(lease)
+        return lease
+
+    def around_bad_records(self, lease: Lease, batches: int) -> Lease:
+        """Looks for the bad records that keep a worker from going on with a lease.
+
+        Args:
+            lease: A lease that is doing.
+            batches: How many of it are trained: the next one could not be read.
+
+        Returns:
+            The lease that takes its place, with these records in the gaps of its source.
+
+        Raises:
+            UserError: If there are more bad records than there may be, or the shard has vanished.
+            RunError: If none is found, or the shard cannot be read.
+        """
+        paths = [self._data.path_of(shard) for shard in self._data.shards]
+        index = paths.index(lease.source.path)
+        size = max(1, self._order.block_batches) * self._order.batch_size
+        first = (lease.first + batches * self._order.batch_size) // size * size
+        end = min(first + size, lease.source.end)
+        self.bad_records.look(index, lease.source, first, end, f"training epoch {lease.epoch + 1}")
+        again = dataclasses.replace(lease, source=self._source(index, lease.first, lease.records))
+        self._doing.remove(lease)
+        self._doing.add(again)
+        return again
+
+    def finish(self, lease: Lease, trained: int, bad: int = 0) -> None:
+        """Marks a lease done.
+
+        Args:
+            lease: A lease that is doing.
+            trained: Records of it that were trained.
+            bad: Records of it that were not trained because they are bad.
+        """
+        self._doing.remove(lease)
+        self._trained += trained
+        self._bad += bad
+
+    def repeat(self, records: int) -> None:
+        """Notes records of batches that may have been trained twice."""
+        self._repeated += records
+
+    def next_epoch(self) -> None:
+        """Goes to the next epoch; the current one must be finished."""
+        if not self.epoch_finished:
+            raise ValueError(f"epoch {self._epoch} has leases that are not done")
+        self._epoch += 1
+        self._begin_epoch(0)
+
+    def state(self) -> QueueState:
+        """What to keep; only when `idle`."""
+        if not self.idle:
+            raise ValueError(f"{len(self._doing)} leases are being trained")
+        order = self._order if self._cursor else None
+        return QueueState(
+            self._epoch,
+            self._cursor,
+            self._trained,
+            self._repeated,
+            order,
+            self._bad,
+            self.bad_records.state(),
+        )
+
+    def _begin_epoch(self, cursor: int) -> None:
+        """Fills the todo list with what comes behind the cursor."""
+        self._cursor = cursor
+        self._todo.clear()
+        if self.finished:
+            return
+        done = cursor
+        for shard, first, records in self._order.chunks(self._data.shards, self._epoch):
+            of_chunk = min(done, records)
+            done -= of_chunk
+            if of_chunk < records:
+                self._todo.append(Chunk(shard, first + of_chunk, records - of_chunk))
+
+    def _cut(self, chunk: Chunk, batches: int) -> int:
+        """Records of a lease from the head of a chunk.
+
+        What can be given out is cut into equal pieces, so that no small rest is left.
+        """
+        size, block = self._order.batch_size, max(1, self._order.block_batches)
+        first = chunk.first // size
+        end = first + -(-chunk.records // size)
+        if batches < block:  # A block is read as a whole: a lease should not need two.
+            end = min(end, (first // block + 1) * block)
+        pieces = -(-(end - first) // batches)
+        cut = first + -(-(end - first) // pieces)
+        if cut - first >= block:
+            cut = (cut + block // 2) // block * block
+        return min(cut * size, end * size, chunk.first + chunk.records) - chunk.first
+
+    def _source(self, index: int, first: int, records: int) -> RecordSource:
+        """A shard's file with the part of its index that a lease needs, and the gaps in it."""
+        shard = self._data.shards[index]
+        path, entries = self._data.path_of(shard), self._data.index.offsets[index]
+        block = max(1, self._order.block_batches) * self._order.batch_size
+        read_end = min(-(-(first + records) // block) * block, shard.records)
+        offsets, known, stride = (0,), 0, 1
+        if len(entries):
+            stride = self._data.index.stride
+            begin = first // block * block // stride
+            end = (first + records - 1) // stride + 1
+            offsets, known = tuple(entries[begin:end].tolist()), begin * stride
+        gaps = self.bad_records.gaps(index, known, read_end)
+        return RecordSource(path, shard.compression, offsets, known, stride, read_end, gaps)
+
+
+def _refuse_another_order(state: QueueState, order: EpochOrder) -> None:
+    if state.order is None or state.order == order:
+        return
+    theirs, ours = dataclasses.asdict(state.order), dataclasses.asdict(order)
+    differences = ", ".join(
+        f"{setting} was {theirs[name]}, is {ours[name]}"
+        for name, setting in _SETTINGS.items()
+        if theirs[name] != ours[name]
+    )
+    raise UserError(
+        f"the last checkpoint was saved in the middle of epoch {state.epoch + 1}, whose order "
+        f"depends on what has changed: {differences}; set it back until the epoch is trained, or "
+        "use another --job_dir"
+    )

@@ -1,0 +1,1 @@
+"""A Keras model as functions of parameters that lie elsewhere."""

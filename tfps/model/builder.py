@@ -1,0 +1,69 @@
+"""Builds a task's model, the same one every time."""
+
+import random
+from collections.abc import Sequence
+
+import keras
+
+from tfps.data.feature import Feature
+from tfps.errors import UserError
+from tfps.experiment.task import Task
+from tfps.model import signature_inputs
+from tfps.model.inputs import call_with_symbols
+
+_STEPS = ("train_step", "test_step", "predict_step")
+
+
+def built_model(task: Task, seed: int) -> keras.Model:
+    """A task's model with all its variables, named as whenever it is built.
+
+    A dtype policy that `build_model()` sets holds for this model only.
+
+    Args:
+        task: The task.
+        seed: Of the initial values.
+
+    Raises:
+        UserError: If the model cannot be called with the task's features, or has a step of its own.
+    """
+    keras.utils.clear_session()  # equal names, whatever was built before in this process
+    # Keras would wrap a UserError in a description of the failing layer's arguments.
+    keras.config.disable_traceback_filtering()
+    keras.utils.set_random_seed(seed)
+    policy, draw = keras.config.dtype_policy(), random.randint
+    # Keras draws its initializers' seeds with it, and other threads draw from the same generator,
+    # for example while they wait for a bucket: the model would be another one.
+    random.randint = random.Random(seed).randint  # noqa: S311 (a seed, not a secret)
+    try:
+        model = task.build_model()
+        _refuse_own_steps(model)
+        _call(model, task.features())
+    finally:
+        keras.config.set_dtype_policy(policy)
+        random.randint = draw
+    return model
+
+
+def _refuse_own_steps(model: keras.Model) -> None:
+    for name in _STEPS:
+        if getattr(type(model), name) is not getattr(keras.Model, name):
+            raise UserError(
+                f"build_model(): {type(model).__name__} overrides {name}(), which works on "
+                "variables of its own; on parameter servers pull, compute and push are tfps's. Say "
+                "what differs in the model's call() or compute_loss(), or in the task's "
+                "compute_loss() and predictions()"
+            )
+
+
+def _call(model: keras.Model, features: Sequence[Feature]) -> None:
+    """Calls a model with symbolic inputs, so that every layer is built and misfits show."""
+    signature_inputs.specs(features)  # or an export would fail on their names
+    try:
+        call_with_symbols(model, features)
+    except UserError:
+        raise
+    except Exception as error:  # whatever the user's code raises
+        names = ", ".join(f"{f.name} {f.dtype} {list(f.shape)}" for f in features)
+        raise UserError(
+            f"build_model(): the model cannot be called with the task's features ({names}): {error}"
+        ) from error

@@ -1,0 +1,188 @@
+"""Takes over the embedding layers of a model, so that their tables can live on the ps."""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfps.errors import UserError
+from tfps.experiment.table import Table
+from tfps.layers.embedding_table import EmbeddingTable, checked
+from tfps.model.initial_values import refuse_unusable
+
+_log = logging.getLogger(__name__)
+
+# Given a layer, the index of its table and ids of any shape, the rows `[*ids.shape, dim]`.
+Answer = Callable[[keras.layers.Embedding, int, tf.Tensor], tf.Tensor]
+
+_VALUE_BYTES = 4  # of a float32
+_EXACT_FLOATS = 1 << 24  # above it, float32 does not hold every integer
+_SILENT_BYTES = 1 << 20  # what may travel with every step without a word
+
+
+class EmbeddingLayers:
+    """The `keras.layers.Embedding` layers of one model; they hold no tables.
+
+    Attributes:
+        tables: One per layer, in the order in which the layers were built.
+    """
+
+    def __init__(self, dense_table_bytes: int = 0) -> None:
+        """Begins without layers.
+
+        Args:
+            dense_table_bytes: Layers whose tables have at most so many bytes are left to hold them.
+        """
+        self.tables: list[Table] = []
+        self._dense_table_bytes = dense_table_bytes
+        self._layers: list[keras.layers.Embedding] = []
+        self._answer: Answer = zero_rows  # while a model is being built, only shapes matter
+
+    @contextlib.contextmanager
+    def taken_over(self) -> Iterator[None]:
+        """While a model is built: its embedding layers register a table instead of making one.
+
+        A layer whose class has a lookup of its own is left as it is, and so is a small one.
+
+        Raises:
+            UserError: At the end, if a layer has an option that cannot work on a table.
+        """
+        # Keras has no way to tell a layer that its table is elsewhere.
+        embedding = keras.layers.Embedding
+        build, embeddings = embedding.build, embedding.embeddings
+
+        def register(layer: keras.layers.Embedding, input_shape: Any = None) -> None:
+            if layer.built:
+                return
+            if self._is_table(layer):
+                self._register(layer)
+            else:
+                build(layer, input_shape)
+                self._check_dense(layer)
+
+        def whole_table(layer: keras.layers.Embedding) -> Any:
+            if layer in self._layers:
+                raise _unsupported(layer, "the use of its whole table (layer.embeddings)")
+            return embeddings.fget(layer)
+
+        embedding.build, embedding.embeddings = register, property(whole_table)
+        try:
+            yield
+        finally:
+            embedding.build, embedding.embeddings = build, embeddings
+        for layer in self._layers:
+            _refuse_options(layer)
+
+    @contextlib.contextmanager
+    def answered_by(self, answer: Answer) -> Iterator[None]:
+        """While the model is called: what its embedding layers return."""
+        self._answer = answer
+        try:
+            yield
+        finally:
+            self._answer = zero_rows
+
+    def _is_table(self, layer: keras.layers.Embedding) -> bool:
+        return _has_usual_lookup(layer) and _bytes(layer) > self._dense_table_bytes
+
+    def _check_dense(self, layer: keras.layers.Embedding) -> None:
+        """Lets a layer that holds its table refuse bad ids, and says when it costs much."""
+        kind, size, rows, path = type(layer), _bytes(layer), layer.input_dim, layer.path
+        if not _has_usual_lookup(layer):
+            if size > max(_SILENT_BYTES, self._dense_table_bytes):
+                _log.warning(
+                    "layer %r (%s) has a lookup of its own, so that its table stays dense: each "
+                    "step pulls and pushes all its %.1f MB",
+                    *(path, kind.__name__, size / 1e6),
+                )
+        elif kind.call is not EmbeddingTable.call:
+
+            def check(ids: tf.Tensor) -> tf.Tensor:
+                return checked(ids, rows, f"{path}/embeddings")
+
+            layer.call = lambda ids: kind.call(layer, _each(ids, check))
+
+    def _register(self, layer: keras.layers.Embedding) -> None:
+        table = len(self.tables)
+        name = f"{layer.path}/embeddings"
+        self.tables.append(
+            Table(name, layer.input_dim, layer.output_dim, layer.embeddings_initializer)
+        )
+        refuse_unusable(self.tables[-1])
+        self._layers.append(layer)
+
+        def rows_of(ids: tf.Tensor) -> tf.Tensor:
+            if ids.dtype not in (tf.int32, tf.int64):
+                _refuse_inexact(layer, ids)
+                ids = tf.cast(ids, tf.int32)
+            return tf.cast(self._answer(layer, table, ids), layer.compute_dtype)
+
+        def set_weights(weights: Any) -> None:
+            raise _unsupported(layer, "setting its rows (weights=, set_weights)")
+
+        layer.call = lambda ids: _each(ids, rows_of)
+        layer.set_weights = set_weights
+        layer.built = True
+
+
+def zero_rows(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
+    """An `Answer` that only has the right shape."""
+    return tf.gather(tf.zeros([1, layer.output_dim]), tf.zeros_like(ids))
+
+
+def _each(
+    ids: tf.Tensor | tf.RaggedTensor, change: Callable[[tf.Tensor], tf.Tensor]
+) -> tf.Tensor | tf.RaggedTensor:
+    """Changes ids, be they dense or the values of a ragged tensor."""
+    if isinstance(ids, tf.RaggedTensor):
+        return ids.with_flat_values(change(ids.flat_values))
+    return change(ids)
+
+
+def _has_usual_lookup(layer: keras.layers.Embedding) -> bool:
+    return type(layer).call in (keras.layers.Embedding.call, EmbeddingTable.call)
+
+
+def _bytes(layer: keras.layers.Embedding) -> int:
+    return int(layer.input_dim * layer.output_dim * _VALUE_BYTES)
+
+
+def _refuse_inexact(layer: keras.layers.Embedding, ids: tf.Tensor) -> None:
+    if ids.dtype.is_floating and layer.input_dim > _EXACT_FLOATS:
+        raise UserError(
+            f"layer {layer.path!r}: its ids are {ids.dtype.name}, which cannot tell ids above "
+            f"{_EXACT_FLOATS:,} apart; begin a Sequential model with keras.Input(…, dtype='int64')"
+        )
+
+
+def _refuse_options(layer: keras.layers.Embedding) -> None:
+    if layer.embeddings_constraint:
+        raise UserError(
+            f"layer {layer.path!r}: embeddings_constraint is not supported, since the ps apply "
+            "gradients only; leave it out"
+        )
+    options = {
+        "embeddings_regularizer, which would change every row in every step (unlike "
+        "activity_regularizer),": layer.embeddings_regularizer,
+        "lora_rank": layer.lora_rank or layer.lora_enabled,
+        "quantization": layer.quantization_config or layer.quantization_mode,
+        "trainable=False": not layer.trainable,
+    }
+    for option, value in options.items():
+        if value:
+            raise _unsupported(layer, option)
+    if layer.variable_dtype != "float32":
+        raise UserError(
+            f"layer {layer.path!r}: its table would have dtype {layer.variable_dtype}; tables on "
+            "the ps hold float32 only; use dtype float32, or a mixed precision policy"
+        )
+
+
+def _unsupported(layer: keras.layers.Embedding, what: str) -> UserError:
+    return UserError(
+        f"layer {layer.path!r}: {what} is not supported on a table that lives on the ps; leave it "
+        f"out, or keep the table dense with train.dense_table_bytes={_bytes(layer)}"
+    )

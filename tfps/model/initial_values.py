@@ -1,0 +1,79 @@
+"""How the initializer of a table can be asked for some of its rows."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfps.errors import UserError
+from tfps.experiment.table import Table
+from tfps.model.rows_of_ids import RowsOfIds
+
+# Those of Keras that draw every value by itself; of classes derived from them nothing is known.
+_BY_ELEMENT = {
+    getattr(keras.initializers, name)
+    for name in (
+        *("Zeros", "Ones", "RandomNormal", "RandomUniform", "TruncatedNormal", "VarianceScaling"),
+        *("GlorotNormal", "GlorotUniform", "HeNormal", "HeUniform", "LecunNormal", "LecunUniform"),
+    )
+}
+LARGEST_WHOLE = 1 << 30  # bytes of a table that is drawn as a whole, in the chief's memory
+
+
+def is_drawn_by_element(initializer: Any) -> bool:
+    """Whether any rows of a table may be drawn without the others, on the ps that hold them."""
+    if type(initializer) is keras.initializers.Constant:
+        return np.ndim(initializer.value) == 0
+    return type(initializer) in _BY_ELEMENT
+
+
+def rows_of(table: Table) -> Callable[[np.ndarray], np.ndarray] | None:
+    """What gives rows `[n, dim]` float32 of ids `[n]` int64; None for a whole initializer."""
+    initializer, shape = table.initializer, (table.rows, table.dim)
+    if type(initializer) is keras.initializers.Constant:
+        matrix = np.broadcast_to(np.asarray(initializer.value), shape)  # as Keras does
+        return lambda ids: matrix[ids].astype(np.float32)
+    if not isinstance(initializer, RowsOfIds):
+        return None
+
+    def given(ids: np.ndarray) -> np.ndarray:
+        values = np.asarray(initializer.function(ids), np.float32)
+        if values.shape != (len(ids), table.dim):
+            raise UserError(
+                f"table {table.name!r}: the function of its RowsOfIds gave values of shape "
+                f"{list(values.shape)} for {len(ids)} ids; it must give [{len(ids)}, {table.dim}]"
+            )
+        return values
+
+    return given
+
+
+def refuse_unusable(table: Table) -> None:
+    """Refuses, before any ps is asked, an initializer that a table cannot be filled with.
+
+    Raises:
+        UserError: If the values that it gives do not fit the table, or if it must make the whole
+            of a table that is too large for that.
+    """
+    if is_drawn_by_element(table.initializer):
+        return
+    kind = getattr(table.initializer, "__name__", type(table.initializer).__name__)
+    try:
+        given = rows_of(table)
+        if given:
+            given(np.zeros([1], np.int64))
+    except UserError:
+        raise
+    except Exception as error:  # whatever the user's function raises
+        raise UserError(
+            f"table {table.name!r}: its initializer {kind} cannot give rows of {table.rows} times "
+            f"{table.dim} values: {error}"
+        ) from error
+    if not given and 4 * table.rows * table.dim > LARGEST_WHOLE:
+        raise UserError(
+            f"table {table.name!r}: its initializer {kind} makes a table as a whole, which is done "
+            f"in the chief's memory for up to {LARGEST_WHOLE >> 20} MiB, but the table has "
+            f"{4 * table.rows * table.dim >> 20} MiB; use an initializer of Keras that draws every "
+            "value by itself, such as RandomNormal, or tfps.model.rows_of_ids.RowsOfIds"
+        )

@@ -1,0 +1,79 @@
+"""How a batch of features is handed to a model."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfps.data.feature import Feature
+from tfps.errors import UserError
+
+
+def model_inputs(model: keras.Model, features: Sequence[Feature], values: Mapping[str, Any]) -> Any:
+    """What to call a model with, in the structure that it was made for.
+
+    A functional model gets its own structure of inputs, a dict by its keys, a list by its inputs'
+    names; any other model a dict by feature name, or the tensor itself of a single feature.
+
+    Args:
+        model: The model.
+        features: The task's features.
+        values: Tensor of each feature, by name.
+
+    Raises:
+        UserError: If an input of a functional model is no feature.
+    """
+    single = values[features[0].name] if len(features) == 1 else None
+    structure = _structure(model)
+    if structure is None:
+        return dict(values) if single is None else single
+    if isinstance(structure, dict):
+        return {key: _value(key, values) for key in structure}
+    if isinstance(structure, (list, tuple)):
+        return [_value(tensor.name, values) for tensor in structure]
+    return _value(structure.name, values) if single is None else single
+
+
+def call_with_symbols(model: keras.Model, features: Sequence[Feature]) -> None:
+    """Calls a model with tensors that have no values, so that all its layers are built.
+
+    A model of the user's own code is called with TensorFlow's symbols where a feature varies in
+    length: Keras's own symbolic call would hand it a dense tensor instead of a ragged one.
+    """
+    if _structure(model) is not None or not any(f.is_ragged for f in features):
+        symbols = {
+            f.name: keras.KerasTensor((None, *f.shape), f.dtype, ragged=f.is_ragged, name=f.name)
+            for f in features
+        }
+        model(model_inputs(model, features, symbols))
+        return
+
+    @tf.function(autograph=False)
+    def call(values: Mapping[str, Any]) -> None:
+        model(model_inputs(model, features, values))
+
+    call.get_concrete_function({f.name: batch_spec(f) for f in features})
+
+
+def batch_spec(feature: Feature) -> tf.TensorSpec | tf.RaggedTensorSpec:
+    """A feature's values in a batch of any size."""
+    if feature.is_ragged:
+        return tf.RaggedTensorSpec([None, None], feature.dtype, row_splits_dtype=tf.int64)
+    return tf.TensorSpec([None, *feature.shape], feature.dtype, feature.name)
+
+
+def _structure(model: keras.Model) -> Any:
+    """The inputs a functional model was made with; None for other models."""
+    if isinstance(model, keras.Sequential) or not hasattr(model, "inputs"):
+        return None
+    return model.input
+
+
+def _value(name: str, values: Mapping[str, Any]) -> Any:
+    if name not in values:
+        raise UserError(
+            f"build_model(): the model's input {name!r} is no feature of the task, which has "
+            f"{', '.join(values)}"
+        )
+    return values[name]

@@ -1,0 +1,42 @@
+"""A task's predictions by name."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.errors import UserError
+from tfps.experiment.task import Task
+
+SINGLE = "predictions"  # the name of predictions that are a tensor
+
+
+def named_predictions(task: Task, outputs: Any) -> dict[str, tf.Tensor]:
+    """The predictions for a batch.
+
+    Args:
+        task: Whose `predictions()` is asked.
+        outputs: What the model returned.
+
+    Returns:
+        Tensors `[batch, ...]` float32 by name; a single one that bears no name is `SINGLE`.
+
+    Raises:
+        UserError: If `predictions()` fails or returns something else.
+    """
+    try:
+        found = task.predictions(outputs)
+        several = found if isinstance(found, Mapping) else {SINGLE: found}
+        cast = {name: tf.cast(value, tf.float32) for name, value in several.items()}
+    except UserError:
+        raise
+    except Exception as error:  # whatever the user's code raises
+        reason = " ".join(str(error).split())
+        raise UserError(f"predictions() of {type(task).__name__} fails: {reason}") from error
+    for name, value in cast.items():
+        if value.shape.rank == 0:
+            raise UserError(
+                f"predictions() of {type(task).__name__}: {name} is a scalar; it must have one "
+                "value per record"
+            )
+    return cast

@@ -1,0 +1,308 @@
+"""A user's Keras 3 model, taken apart so that its parameters can live on the ps."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from tfps.errors import UserError
+from tfps.experiment.task import Task
+from tfps.model.builder import built_model
+from tfps.model.embedding_layers import Answer, EmbeddingLayers, zero_rows
+from tfps.model.inputs import batch_spec, model_inputs
+from tfps.model.lookup_tables import LookupTables
+from tfps.model.loss import LossFunction
+from tfps.model.loss_scaling import LossScaling, loss_scaling
+from tfps.model.predictions import named_predictions
+from tfps.model.state_recurrence import kept_by_step
+from tfps.model.variables import ModelVariables
+
+Features = Mapping[str, tf.Tensor]
+Labels = Mapping[str, tf.Tensor]
+
+
+class Lookup(NamedTuple):
+    """One call of an `Embedding` layer within a forward pass.
+
+    Attributes:
+        table: Index of the layer's table.
+        ids: The ids it was called with, any shape, int32 or int64.
+    """
+
+    table: int
+    ids: tf.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Forward:
+    """What a forward pass yields.
+
+    Attributes:
+        outputs: The model's outputs.
+        state: New values of the model's state, in the order of `StatelessModel.state`.
+        loss: What a step minimizes, the model's own losses included; scalar float32.
+    """
+
+    outputs: Any
+    state: list[tf.Tensor]
+    loss: tf.Tensor
+
+
+class StatelessModel:
+    """A model without parameters of its own: they are given to every call.
+
+    `keras.layers.Embedding` layers hold no table. A forward pass is traced twice: `lookups` runs
+    the model to learn which ids its embedding layers ask for, in which order (what the layers
+    answer does not matter then and is pruned from the graph); `forward` runs it again with the rows
+    that were pulled.
+
+    Both are traced once when the model is made, so that whatever cannot work is refused then.
+
+    Attributes:
+        tables: One per embedding layer, in the order in which the layers were built.
+        dense: The other trainable variables.
+        state: Floating-point variables that no gradient changes, such as BatchNorm statistics.
+        state_kept: For every state variable, what a training step keeps of it before it adds
+            something of its own; None where a step does something else.
+        changes_state: Whether training changes any of them.
+        initial_dense: Initial values of `dense`, laid end to end, float32.
+        initial_state: Initial values of `state`, laid end to end, float32.
+        seed: Of the initial values.
+        loss_scaling: How the loss is scaled, None for not at all.
+        prediction_names: Names of the task's predictions.
+        unreachable: What the model uses that lies in this process, such as a `tf.Variable` or a
+            `MutableHashTable`: closures on workers cannot reach it.
+    """
+
+    def __init__(self, task: Task, seed: int, dense_table_bytes: int = 0):
+        """Builds a task's model and tries it.
+
+        Args:
+            task: The task.
+            seed: Of the dense variables' initial values.
+            dense_table_bytes: Tables of at most so many bytes stay dense.
+
+        Raises:
+            UserError: If something in it, or in the task's functions of its outputs, cannot work.
+        """
+        self.seed = seed
+        self._task = task
+        self._features = task.features()
+        self._layers = EmbeddingLayers(dense_table_bytes)
+        self.tables = self._layers.tables
+        self._lookup_tables = LookupTables()
+        with self._layers.taken_over(), self._lookup_tables.taken_over():
+            self._model = built_model(task, seed)
+        self._loss = LossFunction(task, self._model)
+        self.loss_scaling: LossScaling | None = loss_scaling(task, self._model, self.tables)
+        self._variables = ModelVariables(self._model)
+        self.dense, self.state = self._variables.dense, self._variables.state
+        self.initial_dense = self._variables.initial_dense
+        self.initial_state = self._variables.initial_state
+        paths = [*(v.path for v in [*self.dense, *self.state]), *(t.name for t in self.tables)]
+        _refuse_equal_paths(paths)
+        # Traced once, however many steps a closure is unrolled into.
+        self._asked_ids = {
+            training: tf.function(
+                functools.partial(self._ask, training), autograph=False, reduce_retracing=True
+            )
+            for training in (False, True)
+        }
+        self._asked_tables: dict[bool, list[int]] = {}
+        self.state_kept: tuple[float | None, ...] = ()
+        self.changes_state = False
+        self.prediction_names, self.unreachable = self._try_out()
+
+    @property
+    def has_resources(self) -> bool:
+        """Whether the model uses more than its variables: lookup tables, or what is unreachable."""
+        return bool(self._lookup_tables or self.unreachable)
+
+    def lookups(self, features: Features, training: bool) -> list[Lookup]:
+        """The ids that every call of an embedding layer asks for, in the order of the calls.
+
+        Args:
+            features: One batch, by feature name.
+            training: Whether layers behave as in training.
+
+        Raises:
+            UserError: If ids depend on what an embedding layer answered.
+        """
+        ids = self._asked_ids[training](features)
+        return [Lookup(*call) for call in zip(self._asked_tables[training], ids, strict=True)]
+
+    def forward(
+        self,
+        dense: Sequence[tf.Tensor],
+        state: Sequence[tf.Tensor],
+        rows: Sequence[tf.Tensor],
+        seed: tf.Tensor,
+        features: Features,
+        labels: Labels,
+        training: bool,
+    ) -> Forward:
+        """Runs the model and computes its loss.
+
+        Args:
+            dense: Values of `dense`.
+            state: Values of `state`.
+            rows: For every lookup of `lookups`, in its order, the rows `[*ids.shape, dim]`.
+            seed: `[2]` int64, from which every random layer draws.
+            features: One batch, by feature name.
+            labels: Its labels, by name.
+            training: Whether layers behave as in training.
+        """
+        remaining = iter(rows)
+
+        def answer(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
+            return next(remaining)
+
+        values = self._variables.values(dense, state, seed)
+        return self._forward(answer, values, features, labels, training)
+
+    def _ask(self, training: bool, features: Features) -> list[tf.Tensor]:
+        """The ids of `lookups`; notes their tables while it is traced."""
+        calls: list[Lookup] = []
+        answers: list[tf.Tensor] = []
+        zeros = _zero_answer(answers)
+
+        def record(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
+            calls.append(Lookup(table, ids))
+            return zeros(layer, table, ids)
+
+        inputs = model_inputs(self._model, self._features, features)
+        with (
+            self._layers.answered_by(record),
+            keras.StatelessScope(state_mapping=self._zeros()),
+        ):
+            self._model(inputs, training=training)
+        self._asked_tables[training] = [call.table for call in calls]
+        return [call.ids for call in calls]
+
+    def _forward(
+        self,
+        answer: Answer,
+        values: Sequence[tuple[keras.Variable, tf.Tensor]],
+        features: Features,
+        labels: Labels,
+        training: bool,
+    ) -> Forward:
+        inputs = model_inputs(self._model, self._features, features)
+        with keras.StatelessScope(state_mapping=values, collect_losses=True) as scope:
+            with self._layers.answered_by(answer):
+                outputs = self._model(inputs, training=training)
+            with self._layers.answered_by(_refuse_late):
+                loss = self._loss(features, labels, inputs, outputs, training)
+        return Forward(outputs, self._variables.state_after(scope, values), loss)
+
+    def _zeros(self) -> list[tuple[keras.Variable, tf.Tensor]]:
+        """Values where only their shapes matter."""
+        dense, state = ([tf.zeros(v.shape) for v in some] for some in (self.dense, self.state))
+        return self._variables.values(dense, state, tf.zeros([2], tf.int64))
+
+    def _try_out(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Traces a training and an evaluation step without a batch; notes how the state changes.
+
+        Returns:
+            The names of the task's predictions, and what is unreachable for workers.
+
+        Raises:
+            UserError: If one cannot be traced.
+        """
+        names: list[str] = []
+
+        # Arguments, not numbers: a layer that decides by a value must be traced with both ends.
+        @tf.function(autograph=False)
+        def training_step(
+            dense: list[tf.Tensor], state: list[tf.Tensor], features: Features, labels: Labels
+        ) -> None:
+            values = self._variables.values(dense, state, tf.zeros([2], tf.int64))
+            rows: list[tf.Tensor] = []
+            forward = self._forward(_zero_answer(rows), values, features, labels, True)
+            self.state_kept = kept_by_step(state, forward.state)
+            self.changes_state = any(
+                new is not old for new, old in zip(forward.state, state, strict=True)
+            )
+            tf.gradients(
+                forward.loss, [*dense, *rows], unconnected_gradients=tf.UnconnectedGradients.ZERO
+            )
+
+        @tf.function(autograph=False)
+        def evaluation_step(features: Features, labels: Labels) -> None:
+            forward = self._forward(_zero_answer([]), self._zeros(), features, labels, False)
+            names.extend(named_predictions(self._task, forward.outputs))
+
+        specs = [
+            {feature.name: batch_spec(feature) for feature in some}
+            for some in (self._features, self._task.labels())
+        ]
+        parameters = [[tf.TensorSpec(v.shape) for v in some] for some in (self.dense, self.state)]
+        traced = [
+            training_step.get_concrete_function(*parameters, *specs),
+            evaluation_step.get_concrete_function(*specs),
+        ]
+        captured = [x for each in traced for x in each.captured_inputs if x.dtype == tf.resource]
+        return tuple(names), _holders(self._model, captured)
+
+
+def _holders(model: keras.Model, captured: Sequence[tf.Tensor]) -> tuple[str, ...]:
+    """Which layers hold the resources that a graph has captured, and as what."""
+    wanted = {id(handle) for handle in captured}
+    found = {}
+    for layer in tf.train.TrackableView(model).descendants():
+        if isinstance(layer, keras.layers.Layer):
+            for name, child in tf.train.TrackableView.children(layer).items():
+                handle = id(getattr(child, "resource_handle", getattr(child, "handle", None)))
+                if handle in wanted:
+                    found[handle] = f"{name} ({type(child).__name__}) of layer {layer.path!r}"
+    if wanted - set(found):
+        found[0] = "a variable or table that was made outside the model's layers"
+    return tuple(found.values())
+
+
+def _zero_answer(rows: list[tf.Tensor]) -> Answer:
+    """Answers with zeros, which are put into `rows`."""
+
+    def answer(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
+        _refuse_dependence(layer, ids, rows)
+        rows.append(zero_rows(layer, table, ids))
+        return rows[-1]
+
+    return answer
+
+
+def _refuse_late(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
+    raise UserError(
+        f"layer {layer.path!r} is called by compute_loss(); on parameter servers rows are pulled "
+        "before: call it in the model's call() and put what it gives into the outputs"
+    )
+
+
+def _refuse_equal_paths(paths: list[str]) -> None:
+    twice = {path for path in paths if paths.count(path) > 1}
+    if twice:
+        raise UserError(
+            f"build_model(): two variables have the path {min(twice)!r}, so that a checkpoint "
+            "could not tell them apart; give their layers different names"
+        )
+
+
+def _refuse_dependence(
+    layer: keras.layers.Layer, ids: tf.Tensor, answers: Sequence[tf.Tensor]
+) -> None:
+    """Ids made from another layer's rows would need a second pull within a step."""
+    rows = {id(answer.op) for answer in answers}
+    seen, waiting = set(), [ids.op]
+    while waiting:
+        op = waiting.pop()
+        if id(op) in rows:
+            raise UserError(
+                f"layer {layer.path!r}: its ids depend on another Embedding layer's output; "
+                "on parameter servers ids must be computed from the model's inputs alone"
+            )
+        if id(op) not in seen:
+            seen.add(id(op))
+            waiting.extend(tensor.op for tensor in op.inputs)

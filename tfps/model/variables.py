@@ -1,0 +1,104 @@
+"""The variables of a model, by what becomes of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfps.errors import UserError
+from tfps.model import draws
+
+
+class ModelVariables:
+    """Which variables of a model have their values on the ps, and how the others get theirs.
+
+    Attributes:
+        dense: The trainable variables.
+        state: Floating-point variables that no gradient changes, such as BatchNorm statistics.
+        initial_dense: Initial values of `dense`, laid end to end, float32.
+        initial_state: Initial values of `state`, laid end to end, float32.
+    """
+
+    def __init__(self, model: keras.Model):
+        """Sorts the variables of a model.
+
+        Raises:
+            UserError: If a trainable variable is not float32 or has a constraint.
+        """
+        self.dense: list[keras.Variable] = list(model.trainable_variables)
+        self._fixed: list[keras.Variable] = list(model.non_trainable_variables)
+        self._metrics: list[keras.Variable] = list(model.metrics_variables)
+        self.state = [v for v in self._fixed if v.dtype == "float32"]
+        for variable in self.dense:
+            if variable.dtype != "float32":
+                raise UserError(
+                    f"variable {variable.path!r} has dtype {variable.dtype}; parameter servers "
+                    "hold float32 only; use floatx float32, or a mixed precision policy"
+                )
+            if variable.constraint is not None:
+                raise UserError(
+                    f"variable {variable.path!r} has a constraint, which is not supported, since "
+                    "the ps apply gradients only; leave it out"
+                )
+        # Read now: a process that becomes a chief loses the variables it made before.
+        self.initial_dense = _flatten(self.dense)
+        self.initial_state = _flatten(self.state)
+        self._constants = {
+            v.path: v.numpy() for v in self._fixed if v.dtype != "float32" and not _is_seed(v)
+        }
+
+    def values(
+        self, dense: Sequence[tf.Tensor], state: Sequence[tf.Tensor], seed: tf.Tensor
+    ) -> list[tuple[keras.Variable, tf.Tensor]]:
+        """What every variable of the model is to be, for a `keras.StatelessScope`.
+
+        Args:
+            dense: Values of `dense`.
+            state: Values of `state`.
+            seed: `[2]` int64, from which every random layer draws.
+        """
+        values = list(zip(self.dense, dense, strict=True))
+        states, seeds = iter(state), 0
+        for variable in self._fixed:
+            if variable.dtype == "float32":
+                value = next(states)
+            elif _is_seed(variable):
+                value = tf.cast(draws.of_layer(seed, seeds), variable.dtype)
+                seeds += 1
+            else:
+                value = tf.constant(self._constants[variable.path])
+            values.append((variable, value))
+        return values + [(v, tf.zeros(v.shape, v.dtype)) for v in self._metrics]
+
+    def state_after(
+        self, scope: keras.StatelessScope, values: Sequence[tuple[keras.Variable, Any]]
+    ) -> list[tf.Tensor]:
+        """New values of `state` at the end of a scope; the same tensor where nothing changed.
+
+        Args:
+            scope: In which the model was called.
+            values: What the variables were at its beginning.
+
+        Raises:
+            UserError: If a variable has changed that is not kept.
+        """
+        before = {id(variable): value for variable, value in values}
+        for variable in self._fixed:
+            changed = scope.get_current_value(variable) is not before[id(variable)]
+            if changed and variable.dtype != "float32" and not _is_seed(variable):
+                raise UserError(
+                    f"variable {variable.path!r} ({variable.dtype}) changes while the model runs; "
+                    "parameter servers keep float32 variables only"
+                )
+        return [scope.get_current_value(variable) for variable in self.state]
+
+
+def _is_seed(variable: keras.Variable) -> bool:
+    return bool(variable.path.endswith("seed_generator_state"))
+
+
+def _flatten(variables: Sequence[keras.Variable]) -> np.ndarray:
+    pieces = [v.numpy().ravel() for v in variables]
+    return np.concatenate([*pieces, np.zeros([0], np.float32)]).astype(np.float32)

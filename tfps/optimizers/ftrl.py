@@ -1,0 +1,60 @@
+"""FTRL on the ps."""
+
+from collections.abc import Sequence
+
+import keras
+import tensorflow as tf
+
+from tfps.optimizers.slot import Slot
+from tfps.optimizers.update_rule import Update, UpdateRule
+
+
+class Ftrl(UpdateRule):
+    """`keras.optimizers.Ftrl`: McMahan et al. (2013), with shrinkage and beta as Keras has them.
+
+    A parameter's value is computed anew from its slots at every update, whatever it was before.
+    """
+
+    fused = True
+
+    def __init__(self, optimizer: keras.optimizers.Ftrl):
+        super().__init__(optimizer)
+        start = self.config["initial_accumulator_value"]
+        self.slots = {"accumulator": Slot(start, is_square=True), "linear": Slot()}
+
+    def dense(self, update: Update) -> list[tf.Operation]:
+        """See `UpdateRule`."""
+        rate = self.learning_rate(update.step)
+        return [
+            tf.raw_ops.ResourceApplyFtrlV2(
+                var=update.variable.handle,
+                accum=update.slots[0].handle,
+                linear=update.slots[1].handle,
+                grad=update.gradient,
+                lr=rate,
+                l1=self.config["l1_regularization_strength"],
+                l2=self._l2(rate),
+                l2_shrinkage=self.config["l2_shrinkage_regularization_strength"],
+                lr_power=self.config["learning_rate_power"],
+            )
+        ]
+
+    def sparse(
+        self, rows: tf.Tensor, slots: Sequence[tf.Tensor], gradient: tf.Tensor, step: tf.Tensor
+    ) -> list[tf.Tensor]:
+        """See `UpdateRule`."""
+        rate = self.learning_rate(step)
+        accumulator = slots[0] + tf.square(gradient)
+        power = self._power(accumulator)
+        shrunk = gradient + 2.0 * self.config["l2_shrinkage_regularization_strength"] * rows
+        linear = slots[1] + shrunk - (power - self._power(slots[0])) / rate * rows
+        l1 = self.config["l1_regularization_strength"]
+        quadratic = power / rate + 2.0 * self._l2(rate)
+        return [(tf.clip_by_value(linear, -l1, l1) - linear) / quadratic, accumulator, linear]
+
+    def _l2(self, rate: tf.Tensor) -> tf.Tensor:
+        return self.config["l2_regularization_strength"] + self.config["beta"] / (2.0 * rate)
+
+    def _power(self, accumulator: tf.Tensor) -> tf.Tensor:
+        exponent = -self.config["learning_rate_power"]
+        return tf.sqrt(accumulator) if exponent == 0.5 else tf.pow(accumulator, exponent)

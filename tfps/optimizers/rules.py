@@ -1,0 +1,97 @@
+"""Which update rule does what a Keras optimizer does, for each parameter of a model."""
+
+import dataclasses
+import types
+from typing import Any
+
+import keras
+
+from tfps.errors import UserError
+from tfps.experiment.task import Task
+from tfps.model.stateless_model import StatelessModel
+from tfps.optimizers.adagrad import Adagrad
+from tfps.optimizers.adam import Adam
+from tfps.optimizers.ftrl import Ftrl
+from tfps.optimizers.lion import Lion
+from tfps.optimizers.rmsprop import RmsProp
+from tfps.optimizers.sgd import Sgd
+from tfps.optimizers.update_rule import UpdateRule
+
+_RULES: dict[type, type[UpdateRule]] = {
+    keras.optimizers.SGD: Sgd,
+    keras.optimizers.Adagrad: Adagrad,
+    keras.optimizers.Adam: Adam,
+    keras.optimizers.AdamW: Adam,
+    keras.optimizers.Ftrl: Ftrl,
+    keras.optimizers.RMSprop: RmsProp,
+    keras.optimizers.Lion: Lion,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """How each parameter of a model is updated.
+
+    Attributes:
+        dense: The rule of all dense variables.
+        dense_decays: For every dense variable, whether weight decay applies to it.
+        tables: The rule of every table, in the model's order.
+        tables_decay: For every table, whether weight decay applies to it.
+    """
+
+    dense: UpdateRule
+    dense_decays: tuple[bool, ...]
+    tables: tuple[UpdateRule, ...]
+    tables_decay: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, task: Task, model: StatelessModel) -> "Rules":
+        """The rules of a task's optimizers.
+
+        Raises:
+            UserError: If an optimizer, or one of its options, has no rule.
+        """
+        optimizer = _without_scaling(task.optimizer())
+        dense = rule_for(optimizer)
+        decays = tuple(_decays(optimizer, variable.value) for variable in model.dense)
+        tables, tables_decay = [], []
+        for table in model.tables:
+            optimizer = _without_scaling(task.table_optimizer(table))
+            try:
+                tables.append(rule_for(optimizer))
+            except UserError as error:
+                raise UserError(f"table {table.name!r}: {error}") from None
+            # Named as Keras names the variable that an Embedding layer would make.
+            variable = types.SimpleNamespace(name=f"{table.name}:0", _unique_id=table.name)
+            tables_decay.append(_decays(optimizer, variable))
+        return cls(dense, decays, tuple(tables), tuple(tables_decay))
+
+
+def rule_for(optimizer: keras.optimizers.Optimizer) -> UpdateRule:
+    """The rule that does what a Keras 3 optimizer does.
+
+    Raises:
+        UserError: If the optimizer, or one of its options, has no rule.
+    """
+    rule = _RULES.get(type(optimizer))
+    if rule is None:
+        known = ", ".join(sorted(kind.__name__ for kind in _RULES))
+        raise UserError(
+            f"optimizer {type(optimizer).__name__} is not supported on parameter servers; "
+            f"use one of keras.optimizers: {known}"
+        )
+    return rule(optimizer)
+
+
+def _without_scaling(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+    """The optimizer that a `LossScaleOptimizer` wraps; the scaling is `LossScale`'s."""
+    is_wrapped = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    return optimizer.inner_optimizer if is_wrapped else optimizer
+
+
+def _decays(optimizer: keras.optimizers.Optimizer, variable: Any) -> bool:
+    """Whether an optimizer's weight decay applies to a variable.
+
+    `exclude_from_weight_decay` is public, but what it was told can only be had from this method.
+    """
+    return bool(optimizer.weight_decay) and optimizer._use_weight_decay(variable)

@@ -1,0 +1,192 @@
+"""How a gradient changes parameters, on the ps that hold them."""
+
+import abc
+import copy
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfps.errors import UserError
+from tfps.optimizers.slot import Slot
+
+_CLIPS = ("clipnorm", "global_clipnorm", "clipvalue")
+_UNSUPPORTED = (
+    "use_ema",
+    "loss_scale_factor",
+    "gradient_accumulation_steps",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Update:
+    """One change of one ps's part of the dense parameters.
+
+    Attributes:
+        variable: `[n]`.
+        slots: The optimizer's state, each `[n]`, in the order of `UpdateRule.slots`.
+        gradient: `[n]`.
+        step: Number of updates before this one, scalar int64 on the ps.
+    """
+
+    variable: tf.Variable
+    slots: Sequence[tf.Variable]
+    gradient: tf.Tensor
+    step: tf.Tensor
+
+
+class UpdateRule(abc.ABC):
+    """The mathematics of a Keras optimizer.
+
+    `dense` changes whole variables; `sparse` computes what becomes of the rows that a batch
+    touched. Both are called while a graph is traced, under the device of the ps that holds the
+    parameters, with gradients that are clipped already, on parameters that are decayed already.
+    Rules of equal optimizers are equal.
+
+    Attributes:
+        slots: The state that each parameter has, by name.
+        fused: Whether `dense` is a single kernel of TensorFlow's, which holds the variable's and
+            the slots' own locks while it runs. If not, the caller must let one `dense` at a time
+            change a variable.
+        clip: Which of Keras's three ways to clip gradients is asked for, "" for none.
+        config: The optimizer's config; `learning_rate` is a number or a schedule.
+    """
+
+    slots: dict[str, Slot]
+    fused: bool = False
+    _rate_scale: tf.Tensor | None = None
+
+    def __init__(self, optimizer: keras.optimizers.Optimizer):
+        self.config = _config(optimizer)
+        for field in _UNSUPPORTED:
+            if self.config.get(field):
+                raise UserError(
+                    f"optimizer {type(optimizer).__name__}: {field}={self.config[field]} is not "
+                    "supported on parameter servers; leave it out"
+                )
+        self.clip = next((name for name in _CLIPS if (self.config[name] or 0) > 0), "")
+        options = {**optimizer.get_config(), "name": None}
+        self._identity = type(self).__name__ + json.dumps(options, sort_keys=True, default=repr)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UpdateRule) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    def signature(self) -> dict[str, Any]:
+        """What must be equal for slots of one run to fit another."""
+        return {"rule": type(self).__name__, "slots": list(self.slots)}
+
+    def learning_rate(self, step: tf.Tensor) -> tf.Tensor:
+        """The learning rate of update number `step` (scalar int64, counted from 0)."""
+        rate = self.config["learning_rate"]
+        if not isinstance(rate, (int, float)):
+            rate = rate(step)
+        rate = tf.cast(rate, tf.float32)
+        return rate if self._rate_scale is None else rate * self._rate_scale
+
+    def scaled(self, scale: tf.Tensor | None) -> "UpdateRule":
+        """The rule with a learning rate that is multiplied by a scalar float32, None for 1."""
+        if scale is None:
+            return self
+        rule = copy.copy(self)
+        rule._rate_scale = scale
+        return rule
+
+    def decay(self, step: tf.Tensor) -> tf.Tensor:
+        """The part of itself that a parameter loses before update number `step`, scalar float32.
+
+        Weight decay is decoupled from the gradient (Loshchilov and Hutter, 2019), as in Keras.
+        """
+        return self.config["weight_decay"] * self.learning_rate(step)
+
+    def dense(self, update: Update) -> list[tf.Operation]:
+        """Changes the whole variable and its slots; returns the operations that write.
+
+        Here in plain operations; rules for which TensorFlow has a kernel override it.
+        """
+        variables = [update.variable, *update.slots]
+        values, *slots = [variable.read_value() for variable in variables]
+        changed = self.sparse(values, slots, update.gradient, update.step)
+        return [
+            variable.assign(value, read_value=False)
+            for variable, value in zip(variables, changed, strict=True)
+        ]
+
+    def increments(
+        self, before: Sequence[tf.Tensor], after: Sequence[tf.Tensor], updates: tf.Tensor
+    ) -> list[tf.Tensor]:
+        """What updates that were made on a copy add to parameters and to each slot.
+
+        Args:
+            before: The parameters and each slot before them.
+            after: The same after them.
+            updates: How many, float32, of a shape that can be broadcast to theirs.
+        """
+        return [
+            slot.increment(old, new, updates)
+            for slot, old, new in zip(self._held, before, after, strict=True)
+        ]
+
+    def merged(
+        self, values: Sequence[tf.Tensor], increments: Sequence[tf.Tensor], updates: tf.Tensor
+    ) -> list[tf.Tensor]:
+        """What those updates make of parameters and slots that others have changed meanwhile.
+
+        Args:
+            values: The parameters and each slot as they are now.
+            increments: What `increments` returned.
+            updates: How many, as for `increments`.
+        """
+        return [
+            slot.merged(value, increment, updates)
+            for slot, value, increment in zip(self._held, values, increments, strict=True)
+        ]
+
+    @property
+    def averages(self) -> bool:
+        """Whether a slot is a moving average, so that `merged` asks how many updates there were."""
+        return any(slot.kept not in (None, 1.0) for slot in self.slots.values())
+
+    @property
+    def _held(self) -> list[Slot]:
+        """The parameter, which is a sum of changes, and its slots."""
+        return [Slot(), *self.slots.values()]
+
+    @abc.abstractmethod
+    def sparse(
+        self, rows: tf.Tensor, slots: Sequence[tf.Tensor], gradient: tf.Tensor, step: tf.Tensor
+    ) -> list[tf.Tensor]:
+        """New values of parameters and of their slots, element by element.
+
+        Args:
+            rows: `[u, dim]`, or of any other shape.
+            slots: Of the shape of `rows`, in the order of `slots`.
+            gradient: Of the shape of `rows`.
+            step: Number of updates before this one, scalar int64.
+
+        Returns:
+            The rows and each slot, of their shape.
+        """
+
+
+def _config(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
+    """The optimizer's config, its learning rate a number or a `LearningRateSchedule`."""
+    try:
+        config = optimizer.get_config()
+        rate = config["learning_rate"]
+        if not isinstance(rate, (int, float)):
+            rate = keras.optimizers.schedules.deserialize(rate)
+            if not isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
+                raise TypeError(f"it is {rate!r}")
+    except (NotImplementedError, OSError, TypeError, ValueError) as error:
+        raise UserError(
+            f"optimizer {type(optimizer).__name__}: its learning rate cannot be rebuilt from its "
+            f"config ({error}); give a number or a LearningRateSchedule with get_config(), "
+            "registered with keras.saving.register_keras_serializable"
+        ) from None
+    return {**config, "learning_rate": rate}

@@ -1,0 +1,1 @@
+"""What lands where and what it costs, before a task is asked."""

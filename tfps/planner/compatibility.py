@@ -1,0 +1,64 @@
+"""Whether a mode can do what else was asked for."""
+
+from tfps.errors import UserError
+from tfps.experiment.experiment import Experiment
+from tfps.experiment.mode import LOCAL_SGD, SYNC, Mode
+from tfps.model.stateless_model import StatelessModel
+from tfps.optimizers.ftrl import Ftrl
+from tfps.optimizers.rules import Rules
+
+
+def refuse_unsuitable(
+    mode: Mode, experiment: Experiment, model: StatelessModel, rules: Rules
+) -> None:
+    """Refuses settings, models and optimizers that a mode has no way for.
+
+    Args:
+        mode: With a name.
+        experiment: What is to be trained.
+        model: Its model.
+        rules: How its parameters are updated.
+
+    Raises:
+        UserError: If there is one.
+    """
+    has_ftrl = any(isinstance(rule, Ftrl) for rule in (rules.dense, *rules.tables))
+    if mode.staleness_power and has_ftrl:
+        raise UserError(
+            f"--staleness_power={mode.staleness_power}: Ftrl makes a parameter anew from all its "
+            "gradients, with one learning rate for all of them; use another optimizer, or leave it "
+            "out"
+        )
+    if mode.waits or mode.name == LOCAL_SGD:
+        _refuse_settings(mode, experiment)
+    if mode.name in (SYNC, LOCAL_SGD) and model.loss_scaling:
+        raise UserError(
+            f"--mode={mode.name} does not scale the loss, which float16 needs; use mixed_bfloat16, "
+            "or --mode=async"
+        )
+    clip = next((rule.clip for rule in (rules.dense, *rules.tables) if rule.clip), "")
+    if mode.name == SYNC and clip:
+        raise UserError(
+            f"--mode={mode.name}: an optimizer has {clip}, but the mean of several workers' "
+            "gradients lies in parts on the ps, where its norm is not known; leave it out, or use "
+            "--mode=async"
+        )
+    if mode.name == LOCAL_SGD and has_ftrl:
+        raise UserError(
+            f"--mode={mode.name}: Ftrl makes a parameter anew from its slots, so that differences "
+            "cannot be added; use another optimizer, or --mode=async"
+        )
+
+
+def _refuse_settings(mode: Mode, experiment: Experiment) -> None:
+    depth, bad = experiment.train.pipeline_depth, experiment.data.max_bad_records
+    if depth:
+        raise UserError(
+            f"--mode={mode.name} pulls when it is a batch's turn, but train.pipeline_depth={depth} "
+            "pulls earlier; set it to 0"
+        )
+    if bad:
+        raise UserError(
+            f"--mode={mode.name} cannot pass over bad records, but data.max_bad_records={bad}; set "
+            "it to 0 and correct the data, or use --mode=async"
+        )

@@ -1,0 +1,79 @@
+"""Bytes that a step must send between a worker and the ps."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from tfps.model.stateless_model import Features, StatelessModel
+from tfps.store.store_layout import StoreLayout
+from tfps.store.wire import Wire
+
+_VALUE = 4  # bytes of a float32
+
+
+@dataclasses.dataclass(frozen=True)
+class WireBytes:
+    """What crosses the wire in some steps, at least.
+
+    A step pulls and pushes every dense parameter and every distinct row, both in the wire's dtype,
+    and the state in float32. The id of a distinct row travels once: the push finds it where the
+    pull has left it. TensorFlow adds some hundred bytes per tensor.
+
+    Attributes:
+        steps: Number of steps.
+        examples: Records in them.
+        rows: Distinct rows of all groups, summed over the steps.
+        dense_bytes: Of dense parameters and state, pulled and pushed.
+        table_bytes: Of ids, rows and their gradients.
+    """
+
+    steps: int
+    examples: int
+    rows: int
+    dense_bytes: int
+    table_bytes: int
+
+    @property
+    def per_example(self) -> float:
+        """Bytes per record."""
+        return (self.dense_bytes + self.table_bytes) / self.examples
+
+    @classmethod
+    def of(
+        cls,
+        model: StatelessModel,
+        layout: StoreLayout,
+        wire_dtype: str,
+        batches: Iterable[tuple[Features, Features]],
+    ) -> "WireBytes":
+        """Counts what training on some batches sends.
+
+        Args:
+            model: The model.
+            layout: Where its parameters lie.
+            wire_dtype: Dtype in which parameters and gradients travel.
+            batches: Features and labels by name, at least one batch.
+        """
+        value = Wire(wire_dtype).value_bytes
+        dense = layout.dense.total * value * 2 + layout.state.total * _VALUE * 2
+        steps, examples, rows, table_bytes = 0, 0, 0, 0
+        for features, labels in batches:
+            steps += 1
+            examples += len(next(iter(labels.values())))
+            for group, asked in zip(layout.groups, _ids_of(layout, model, features), strict=True):
+                distinct = len(np.unique(asked))
+                rows += distinct
+                row_bytes = group.layout.dim * value * 2 + group.layout.id_dtype.size
+                table_bytes += distinct * row_bytes
+        return cls(steps, examples, rows, dense * steps, table_bytes)
+
+
+def _ids_of(layout: StoreLayout, model: StatelessModel, features: Features) -> Sequence[np.ndarray]:
+    """For every group, the ids in the group of all lookups of a batch."""
+    found: list[list[np.ndarray]] = [[np.zeros([0], np.int64)] for _ in layout.groups]
+    for lookup in model.lookups(features, training=True):
+        group, index = layout.group_of[lookup.table]
+        offset = layout.groups[group].layout.offsets[index]
+        found[group].append(np.ravel(lookup.ids.numpy()).astype(np.int64) + offset)
+    return [np.concatenate(ids) for ids in found]

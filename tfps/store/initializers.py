@@ -1,0 +1,114 @@
+"""Initial values of a group's rows: the same for any number of ps."""
+
+import math
+import zlib
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from tfps.experiment.table import Table
+from tfps.model.initial_values import is_drawn_by_element
+from tfps.store.layout import GroupLayout
+
+
+class _BucketSeed(keras.random.SeedGenerator):
+    """Gives a Keras initializer the seed of the bucket it fills, a tensor."""
+
+    def next(self, ordered: bool = True) -> tf.Tensor:
+        return self.bucket_seed
+
+
+def draw_rows(
+    layout: GroupLayout, part: int, seed: int, write: Callable[[tf.Tensor, tf.Tensor], None]
+) -> None:
+    """Draws one ps's rows of a group on the device in scope, one bucket after the other.
+
+    Rows of tables whose initializers do not draw every value by itself become 0.
+
+    Every bucket is drawn from its own seed, so that a row's value depends on the run's seed and its
+    bucket, not on how many ps there are. Of a bucket that other ps hold rows of, all is drawn and
+    theirs are left out. The memory it takes is that of a bucket's rows.
+
+    Args:
+        layout: The group.
+        part: Index of the ps.
+        seed: The run's seed.
+        write: Traced once; given the rows' numbers within the part `[n]` int64 and their values
+            `[n, dim]` float32, puts them where they belong.
+    """
+    distinct: dict[str, Table] = {}
+    keys = [_key(table) for table in layout.tables]
+    for table, key in zip(layout.tables, keys, strict=True):
+        distinct.setdefault(key, table)
+    which = [list(distinct).index(key) for key in keys]
+    source = _BucketSeed(seed)
+    draws = [_with_seed(table, source) for table in distinct.values()]
+    shape = (layout.bucket_rows, layout.dim)
+    stream = seed * 0x9E3779B1 + zlib.crc32(layout.name.encode())
+
+    def bucket_rows(bucket: tf.Tensor) -> tf.Tensor:
+        source.bucket_seed = tf.stack([tf.constant(stream % 2**62, tf.int64), bucket])
+        values = [tf.cast(draw(shape, dtype="float32"), tf.float32) for draw in draws]
+        if len(values) == 1:
+            return values[0]
+        row_draw = tf.gather(which, layout.table_of_rows(bucket))
+        return tf.gather(tf.stack(values, 1), row_draw, batch_dims=1)
+
+    first, end = layout.buckets(part)
+    first_row, end_row = layout.bounds(part)
+
+    def fill(bucket: tf.Tensor) -> list[tf.Tensor]:
+        start = bucket * layout.bucket_rows
+        begin = tf.maximum(start, first_row)
+        stop = tf.minimum(start + layout.bucket_rows, end_row)
+        rows = bucket_rows(bucket)[begin - start : stop - start]
+        write(tf.range(begin, stop) - first_row, rows)
+        return [bucket + 1]
+
+    @tf.function(autograph=False)
+    def fill_all() -> None:
+        start = tf.constant(first, tf.int64)
+        tf.while_loop(lambda bucket: bucket < end, fill, [start], parallel_iterations=1)
+
+    fill_all.get_concrete_function()()
+
+
+def _key(table: Table) -> str:
+    """Equal for tables whose rows are drawn alike."""
+    if not is_drawn_by_element(table.initializer):
+        return ""
+    config = {k: v for k, v in table.initializer.get_config().items() if k != "seed"}
+    by_shape = isinstance(table.initializer, keras.initializers.VarianceScaling)
+    return f"{type(table.initializer).__qualname__} {config} {table.rows if by_shape else ''}"
+
+
+def _with_seed(table: Table, source: _BucketSeed) -> keras.initializers.Initializer:
+    if not is_drawn_by_element(table.initializer):
+        return keras.initializers.Zeros()
+    initializer = _without_fan(table)
+    config = {k: v for k, v in initializer.get_config().items() if k != "seed"}
+    copy = type(initializer).from_config(config)
+    if hasattr(copy, "seed"):
+        copy.seed = source
+    return copy
+
+
+def _without_fan(table: Table) -> keras.initializers.Initializer:
+    """Replaces an initializer that needs the whole table's shape by its equal that does not.
+
+    The scales are those of `keras.initializers.VarianceScaling`, with fan_in = rows and
+    fan_out = dim.
+    """
+    initializer = table.initializer
+    if not isinstance(initializer, keras.initializers.VarianceScaling):
+        return initializer
+    fans = {"fan_in": table.rows, "fan_out": table.dim, "fan_avg": (table.rows + table.dim) / 2}
+    variance = initializer.scale / max(1.0, fans[initializer.mode])
+    if initializer.distribution == "uniform":
+        limit = math.sqrt(3.0 * variance)
+        return keras.initializers.RandomUniform(-limit, limit)
+    if initializer.distribution == "untruncated_normal":
+        return keras.initializers.RandomNormal(0.0, math.sqrt(variance))
+    truncated = 0.87962566103423978  # standard deviation of a unit normal cut at 2
+    return keras.initializers.TruncatedNormal(0.0, math.sqrt(variance) / truncated)

@@ -1,0 +1,132 @@
+"""A worker's copy of what a few batches need, which is trained in its own memory."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfps.model.stateless_model import Lookup
+from tfps.store.gradients import Gradients
+from tfps.store.messages import PulledRows
+from tfps.store.parameter_store import ParameterStore
+from tfps.store.pulled import Pulled
+from tfps.store.row_sums import sum_rows
+
+
+class _Values(NamedTuple):
+    """Parameters and slots.
+
+    Attributes:
+        dense: The dense parameters and each of their slots, `[total]`.
+        rows: By group, distinct rows with their slots, `[u, 1 + slots, dim]`.
+        state: The state variables.
+    """
+
+    dense: list[tf.Tensor]
+    rows: list[tf.Tensor]
+    state: list[tf.Tensor]
+
+
+class LocalCopy:
+    """Parameters and slots on a worker, from one pull, through several steps, to one push.
+
+    What is pushed is what the steps add, and the ps make as many steps with it from what others
+    have made of the parameters meanwhile. Differences of parameters, and of slots that are sums
+    over all gradients, add up. Slots and state that are moving averages move on from where they
+    are, so that they stay averages however late a push comes.
+    """
+
+    def __init__(self, store: ParameterStore, workers: int, batches: Sequence[list[Lookup]]):
+        """Pulls.
+
+        Args:
+            store: Where the parameters are.
+            workers: How many do the same.
+            batches: The lookups of each batch.
+        """
+        self._store = store
+        self._workers = workers
+        self._batches = batches
+        dense, state, self._version = store.pull_with_slots()
+        self._groups: list[PulledRows] = []
+        self._inverse: list[list[tf.Tensor]] = []
+        for index, group in enumerate(store.groups):
+            ids = [store.ids(index, lookups) for lookups in batches]
+            pulled = group.pull(tf.concat(ids, 0), with_slots=True)
+            sizes = tf.stack([tf.size(some) for some in ids])
+            self._groups.append(pulled)
+            self._inverse.append(tf.split(pulled.inverse, sizes, num=len(ids)))
+        self._begun = _Values(dense, [pulled.rows for pulled in self._groups], state)
+        self._now = self._begun
+        self._state_increment: tf.Tensor | None = None
+        self._row_updates = [tf.zeros_like(pulled.ids, tf.int32) for pulled in self._groups]
+
+    def pulled(self, batch: int) -> Pulled:
+        """What a batch needs, as the steps so far have left it."""
+        now, layout = self._now, self._store.layout
+        dense = layout.dense.unflatten(now.dense[0]) if now.dense else []
+        groups = [
+            pulled._replace(rows=rows[:, 0], inverse=inverse[batch])
+            for pulled, rows, inverse in zip(self._groups, now.rows, self._inverse, strict=True)
+        ]
+        versions = {self._store.staleness.part: self._version}
+        return Pulled(dense, now.state, groups, self._batches[batch], versions, None)
+
+    def update(self, batch: int, gradients: Gradients) -> None:
+        """Makes a step with a batch's gradients."""
+        store, now = self._store, self._now
+        step = tf.cast(self._version, tf.int64) + batch
+        touched, summed, parts = [], [], []
+        for index, pulled in enumerate(gradients.pulled.groups):
+            rows, inverse = tf.unique(pulled.inverse)
+            touched.append(rows)
+            self._row_updates[index] = tf.tensor_scatter_nd_add(
+                self._row_updates[index], rows[:, tf.newaxis], tf.ones_like(rows)
+            )
+            summed.append(sum_rows(gradients.rows[index], inverse, tf.size(rows)))
+            parts.append(pulled._replace(ids=tf.gather(pulled.ids, rows)))
+        dense, summed = store.clipping.clip(gradients.dense, summed, parts)
+        values = store.dense.stepped(now.dense, dense, step) if dense else []
+        rows = [
+            tf.tensor_scatter_nd_update(
+                lines,
+                where[:, tf.newaxis],
+                group.stepped(tf.gather(lines, where), gradient, step),
+            )
+            for group, lines, where, gradient in zip(
+                store.groups, now.rows, touched, summed, strict=True
+            )
+        ]
+        if store.state.changes:
+            self._state_increment = store.state.increment(
+                now.state, gradients.state, self._state_increment
+            )
+        self._now = _Values(values, rows, list(gradients.state))
+
+    def push(self) -> list[tf.Tensor | tf.Operation]:
+        """Makes the steps from what the ps have become; returns what is there then."""
+        store, steps = self._store, len(self._batches)
+        begun, now = self._begun, self._now
+        dense = store.dense.send_increments(begun.dense, now.dense, steps) if now.dense else []
+        groups = [
+            group.send_increments(pulled, rows, updates)
+            for group, pulled, rows, updates in zip(
+                store.groups, self._groups, now.rows, self._row_updates, strict=True
+            )
+        ]
+        writes: list[tf.Tensor | tf.Operation] = []
+        if self._state_increment is not None:
+            share = 1.0 / self._workers
+            writes.append(store.state.push(self._state_increment, steps, share))
+        for part, device in enumerate(store.devices):
+            with tf.device(device):
+                sent = dense[part] if dense else [], [rows[part] for rows in groups]
+                values, rows_of = tf.nest.map_structure(tf.identity, sent)
+                count = store.count_update(part, tf.nest.flatten((values, rows_of)), steps)
+                if part == store.staleness.part:
+                    store.staleness.count(self._version, count)
+                if values:
+                    writes += store.dense.merge(part, values, steps)
+                for group, rows in zip(store.groups, rows_of, strict=True):
+                    writes += group.merge(part, rows)
+        return writes

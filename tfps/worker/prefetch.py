@@ -1,0 +1,121 @@
+"""The batches that a closure holds before their turn comes."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfps.model.stateless_model import Features, Labels
+from tfps.worker.step import Batch, batch_records
+
+
+class ReadBatch(NamedTuple):
+    """Records of a shard, before parameters are pulled for them.
+
+    Attributes:
+        features: By name, `[batch, *shape]`.
+        labels: By name, `[batch, *shape]`.
+        number: The batch's number in the shard, scalar int64; None where it is the one that is due.
+        bad: How many bad records were left out of it, scalar int64; None where there are none.
+    """
+
+    features: Features
+    labels: Labels
+    number: tf.Tensor | None = None
+    bad: tf.Tensor | None = None
+
+
+class PulledBatch(NamedTuple):
+    """A batch that is ready for its turn.
+
+    Attributes:
+        batch: Its records with the parameters that they need.
+        number: As in `ReadBatch`.
+        bad: As in `ReadBatch`.
+    """
+
+    batch: Batch
+    number: tf.Tensor | None
+    bad: tf.Tensor | None
+
+    @property
+    def labels(self) -> Labels:
+        """By name, `[batch, *shape]`."""
+        return self.batch.labels
+
+
+class ReadAhead:
+    """Some batches that are pulled for, and some that are only read, as the state of a loop.
+
+    Attributes:
+        tensors: The batches at the loop's beginning.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], ReadBatch],
+        pull: Callable[[Features, Labels], Batch],
+        pulled: int,
+        unpulled: int,
+    ):
+        """Reads the first batches.
+
+        Args:
+            read: Reads the next batch.
+            pull: Fetches what a batch needs to be trained.
+            pulled: Batches to pull ahead for.
+            unpulled: Batches to read ahead of these.
+        """
+        self._read, self._pull, self._depth = read, pull, pulled
+        held = [self._pulled(read()) for _ in range(pulled)]
+        self._template = [*held, *(read() for _ in range(unpulled))]
+        self.tensors = _tensors(self._template)
+
+    def turn(
+        self, tensors: Sequence[tf.Tensor]
+    ) -> tuple[PulledBatch, PulledBatch, list[tf.Tensor]]:
+        """Reads one more batch and pulls for one.
+
+        Args:
+            tensors: The batches held.
+
+        Returns:
+            The batch whose turn it is, the one that was pulled for, and the batches held from now.
+        """
+        held = [*_restored(self._template, tensors), self._read()]
+        newest = held[self._depth] = self._pulled(held[self._depth])
+        return held[0], newest, _tensors(held[1:])
+
+    def follow(self, tensors: Sequence[tf.Tensor], number: tf.Tensor, batches: int) -> tf.Tensor:
+        """Whether the next batches are those that are due, and can be trained; scalar bool.
+
+        Args:
+            tensors: The batches held, at least so many as are asked about.
+            number: Number in the shard of the first one.
+            batches: How many; where more than one, none of them may be without records.
+        """
+        next_ones = _restored(self._template, tensors)[:batches]
+        numbers = tf.stack([each.number for each in next_ones])
+        follow = tf.reduce_all(tf.equal(numbers, number + tf.range(batches, dtype=tf.int64)))
+        if batches == 1:
+            return follow
+        least = tf.reduce_min(tf.stack([batch_records(each.labels) for each in next_ones]))
+        return follow & (least > 0)
+
+    def _pulled(self, read: ReadBatch) -> PulledBatch:
+        return PulledBatch(self._pull(read.features, read.labels), read.number, read.bad)
+
+
+def _tensors(batches: Sequence[Any]) -> list[tf.Tensor]:
+    """The tensors of batches, for a loop to carry; the rest is the same in every turn."""
+    parts = tf.nest.flatten(list(batches), expand_composites=True)
+    # Copied to where the loop is: else those that were pulled would travel twice.
+    return [tf.identity(part) for part in parts if tf.is_tensor(part)]
+
+
+def _restored(template: Sequence[Any], tensors: Sequence[tf.Tensor]) -> list[Any]:
+    """Batches like the template's, of the tensors that `_tensors` gave."""
+    remaining = iter(tensors)
+    parts = tf.nest.flatten(list(template), expand_composites=True)
+    parts = [next(remaining) if tf.is_tensor(part) else part for part in parts]
+    return tf.nest.pack_sequence_as(list(template), parts, expand_composites=True)

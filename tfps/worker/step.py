@@ -1,0 +1,226 @@
+"""One step: pull, compute, push."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfps.experiment.task import Task
+from tfps.model import draws
+from tfps.model.predictions import named_predictions
+from tfps.model.stateless_model import Features, Labels, Lookup, StatelessModel
+from tfps.store.gradients import Gradients
+from tfps.store.lookups import rows_by_group, rows_by_lookup
+from tfps.store.parameter_store import ParameterStore
+from tfps.store.pulled import Pulled
+
+
+class Batch(NamedTuple):
+    """Records with the parameters that they need.
+
+    Attributes:
+        features: By name, `[batch, *shape]`.
+        labels: By name, `[batch, *shape]`.
+        pulled: What was pulled for them.
+    """
+
+    features: Features
+    labels: Labels
+    pulled: Pulled
+
+    def arrived(self) -> list[tf.Tensor]:
+        """Tensors that exist once the pull has arrived, and with it every earlier push."""
+        return [*self.pulled.dense[:1], *(group.rows for group in self.pulled.groups)]
+
+
+# Loss, gradients of dense parameters and of every lookup's rows, new state.
+Computed = tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor], list[tf.Tensor]]
+
+
+class Step:
+    """A batch against the parameter store, traced into the closure that trains or predicts.
+
+    Attributes:
+        store: The parameters.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        model: StatelessModel,
+        store: ParameterStore,
+        jit_compile: bool = False,
+        devices: Sequence[str] = ("",),
+    ):
+        """Prepares the steps of a task.
+
+        Args:
+            task: The task.
+            model: Its model.
+            store: The parameters.
+            jit_compile: Whether XLA compiles what happens between pull and push.
+            devices: The worker's devices over which a training batch is split, say its GPUs; an
+                empty name leaves the choice to TensorFlow.
+        """
+        self._task = task
+        self._model = model
+        self.store = store
+        self._devices = devices
+        # Traced once, however many steps a closure is unrolled into.
+        self._compute = tf.function(
+            self._computed, jit_compile=jit_compile or None, autograph=False
+        )
+
+    def pull(self, features: Features, labels: Labels, after: Sequence[tf.Tensor] = ()) -> Batch:
+        """Fetches what a batch needs to be trained.
+
+        Args:
+            features: By name, `[batch, *shape]`.
+            labels: By name, `[batch, *shape]`.
+            after: What each ps waits for before it reads.
+        """
+        return Batch(features, labels, self.store.pull(self.lookups(features, labels), after))
+
+    def lookups(self, features: Features, labels: Labels) -> list[Lookup]:
+        """What a batch asks of the tables to be trained, on all devices.
+
+        Args:
+            features: By name, `[batch, *shape]`.
+            labels: By name, `[batch, *shape]`.
+        """
+        return [
+            lookup
+            for part, _ in self._parts(features, labels)
+            for lookup in self._model.lookups(part, training=True)
+        ]
+
+    def train(self, batch: Batch, seed: tf.Tensor) -> tf.Tensor:
+        """Computes a batch's gradients, on all devices, and pushes them once.
+
+        Args:
+            batch: What `pull` returned.
+            seed: `[2]` int64, from which random layers draw.
+
+        Returns:
+            The loss (scalar float32, the model's own losses included).
+        """
+        loss, gradients = self.gradients(batch, seed)
+        self.store.push(*gradients)
+        return loss
+
+    def gradients(self, batch: Batch, seed: tf.Tensor) -> tuple[tf.Tensor, Gradients]:
+        """Computes a batch's gradients, on all devices.
+
+        Args:
+            batch: What `pull` returned.
+            seed: `[2]` int64, from which random layers draw.
+
+        Returns:
+            The loss, as `train` does, and the gradients.
+        """
+        pulled = batch.pulled
+        rows = rows_by_lookup(self.store.layout, pulled)
+        parts = self._parts(batch.features, batch.labels)
+        each = len(rows) // len(parts)
+        results = []
+        for index, (device, part) in enumerate(zip(self._devices, parts, strict=True)):
+            rows_of_part = rows[index * each : (index + 1) * each]
+            draw = draws.on_device(seed, index)
+            with tf.device(device or None):
+                results.append(
+                    self._compute(
+                        (pulled.dense, rows_of_part), pulled.state, pulled.loss_scale, draw, *part
+                    )
+                )
+        loss, dense, rows, state = _mean(results, [batch_records(labels) for _, labels in parts])
+        return loss, Gradients(pulled, dense, rows_by_group(self.store.layout, pulled, rows), state)
+
+    def predict(self, features: Features, labels: Labels) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Evaluates one batch without changing anything.
+
+        Returns:
+            The loss (scalar float32, the model's own losses included) and the task's predictions by
+            name.
+        """
+        pulled = self.store.pull(self._model.lookups(features, training=False))
+        forward = self._model.forward(
+            pulled.dense,
+            pulled.state,
+            rows_by_lookup(self.store.layout, pulled),
+            tf.zeros([2], tf.int64),
+            features,
+            labels,
+            training=False,
+        )
+        return forward.loss, named_predictions(self._task, forward.outputs)
+
+    def _parts(self, features: Features, labels: Labels) -> list[tuple[Features, Labels]]:
+        """A batch cut into as many parts as there are devices."""
+        parts = len(self._devices)
+        if parts == 1:
+            return [(features, labels)]
+        count = batch_records(labels)
+        bounds = [count * part // parts for part in range(parts + 1)]
+        return [
+            (_cut(features, first, end), _cut(labels, first, end))
+            for first, end in itertools.pairwise(bounds)
+        ]
+
+    def _computed(
+        self,
+        parameters: tuple[list[tf.Tensor], list[tf.Tensor]],
+        state: list[tf.Tensor],
+        loss_scale: tf.Tensor | None,
+        seed: tf.Tensor,
+        features: Features,
+        labels: Labels,
+    ) -> Computed:
+        """What one device computes."""
+        dense, rows = parameters
+        forward = self._model.forward(dense, state, rows, seed, features, labels, training=True)
+        loss = forward.loss if loss_scale is None else forward.loss * loss_scale
+        # Other than a tape, it computes an operation's gradient on the operation's own device.
+        found = tf.gradients(
+            loss, [*dense, *rows], unconnected_gradients=tf.UnconnectedGradients.ZERO
+        )
+        gradients = found[: len(dense)], found[len(dense) :]
+        if loss_scale is not None:
+            gradients = tf.nest.map_structure(lambda gradient: gradient / loss_scale, gradients)
+        return forward.loss, *gradients, forward.state
+
+
+def _mean(results: Sequence[Computed], counts: Sequence[tf.Tensor]) -> Computed:
+    """Joins what the parts of a batch gave: means over its records, and every part's own rows.
+
+    A part of a small last batch may be empty; what it gave is not finite and counts for nothing.
+    """
+    if len(results) == 1:
+        return results[0]
+    total = tf.cast(tf.add_n(counts), tf.float32)
+    weights = [tf.cast(count, tf.float32) / total for count in counts]
+    losses, dense, rows, state = zip(*results, strict=True)
+
+    def mean(values: Sequence[tf.Tensor]) -> tf.Tensor:
+        return tf.add_n(
+            [tf.math.multiply_no_nan(x, w) for x, w in zip(values, weights, strict=True)]
+        )
+
+    weighted = [
+        tf.math.multiply_no_nan(x, w) for some, w in zip(rows, weights, strict=True) for x in some
+    ]
+    return (
+        mean(losses),
+        [mean(values) for values in zip(*dense, strict=True)],
+        weighted,
+        [mean(values) for values in zip(*state, strict=True)],
+    )
+
+
+def _cut(values: Mapping[str, tf.Tensor], first: tf.Tensor, end: tf.Tensor) -> dict[str, tf.Tensor]:
+    return {name: value[first:end] for name, value in values.items()}
+
+
+def batch_records(labels: Labels) -> tf.Tensor:
+    """Records of a batch, scalar int32."""
+    return tf.shape(next(iter(labels.values())))[0]

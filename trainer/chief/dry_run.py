@@ -1,0 +1,120 @@
+"""What `--dry_run` prints: where the parameters of a run would lie, and what it would send."""
+
+import itertools
+
+from tfps import byte_size
+from tfps.data import records
+from tfps.data.record_source import RecordSource
+from tfps.planner.memory import PROCESS_BYTES, WORKING_BYTES, Placement
+from tfps.planner.traffic import WireBytes
+from trainer.chief.run_inputs import RunInputs
+from trainer.console.text_table import text_table
+
+_BATCHES = 8  # from which the distinct rows of a step are counted
+_MEMORY = ("memory", "holds", "in flight", "snapshot", "graph", "working", "process", "needs")
+
+
+def lines(inputs: RunInputs) -> list[str]:
+    """The plan of a run, without asking any other task.
+
+    Args:
+        inputs: The run's, checked.
+    """
+    workers = 1 if inputs.cluster.is_replicated else max(1, len(inputs.cluster.workers))
+    in_background = inputs.experiment.train.checkpoint_in_background
+    placement = Placement.of(inputs.layout, workers, in_background)
+    return [
+        f"{inputs.experiment.name} {_where(inputs, placement)}",
+        "",
+        *text_table(
+            ("ps", "holds", "rows", "parameters", "slots", "share"),
+            [
+                (
+                    f"ps {share.ps}",
+                    share.name,
+                    f"{share.rows:,}",
+                    byte_size.show(share.parameter_bytes),
+                    byte_size.show(share.slot_bytes),
+                    f"{share.fraction:.1%}",
+                )
+                for share in placement.shares
+            ],
+            right=range(1, 6),
+        ),
+        "",
+        *_memory(placement),
+        *_single(inputs),
+        *([] if inputs.cluster.is_replicated else ["", *_graph(inputs, placement), _wire(inputs)]),
+    ]
+
+
+def _where(inputs: RunInputs, placement: Placement) -> str:
+    if inputs.cluster.is_local:
+        return "in this process"
+    if inputs.cluster.is_replicated:
+        return f"in each of {1 + len(inputs.cluster.workers)} replicas, as on one ps"
+    return f"on {placement.ps} ps"
+
+
+def _memory(placement: Placement) -> list[str]:
+    rows = [
+        (
+            f"ps {ps}",
+            byte_size.show(placement.held_bytes(ps)),
+            byte_size.show(placement.in_flight_bytes(ps)),
+            byte_size.show(placement.snapshot_bytes(ps)),
+            byte_size.show(placement.graph.ps_bytes),
+            byte_size.show(WORKING_BYTES),
+            byte_size.show(PROCESS_BYTES),
+            byte_size.show(placement.needed_bytes(ps)),
+        )
+        for ps in range(placement.ps)
+    ]
+    held = sum(share.total_bytes for share in placement.shares)
+    return [
+        *text_table(_MEMORY, rows, right=range(1, len(_MEMORY))),
+        f"all ps hold {byte_size.show(held)}; the fullest {placement.imbalance:.1%} more than the "
+        "mean",
+    ]
+
+
+def _single(inputs: RunInputs) -> list[str]:
+    """What a step asks of one ps alone."""
+    layout = inputs.layout
+    if layout.parts == 1:
+        return []
+    said = f"ps 0 keeps the progress of leases, ps {layout.staleness_part} counts staleness"
+    if inputs.model.loss_scaling:
+        said += f", ps {layout.loss_scale_part} has the loss scale"
+    return [said]
+
+
+def _graph(inputs: RunInputs, placement: Placement) -> list[str]:
+    """What the graph costs on a cluster, estimated."""
+    if inputs.cluster.is_local:
+        return []
+    graph = placement.graph
+    return [
+        f"graph: about {byte_size.show(graph.total_bytes)}, sent to every task "
+        f"({byte_size.show(graph.sent_bytes)} in all); {graph.chief_cpu_seconds:.0f} s of the "
+        f"chief's CPU for what the ps add to it; {byte_size.show(graph.worker_bytes)} more memory "
+        "on each worker"
+    ]
+
+
+def _wire(inputs: RunInputs) -> str:
+    train, task = inputs.experiment.train, inputs.experiment.task
+    shard = next(shard for shard in inputs.data.shards if shard.records)
+    path = inputs.data.path_of(shard)
+    source = RecordSource(path, shard.compression)
+    batches = records.batches(source, task.features(), task.labels(), train.batch_size)
+    found = WireBytes.of(
+        inputs.model, inputs.layout, train.wire_dtype, itertools.islice(batches, _BATCHES)
+    )
+    return (
+        f"wire: {found.per_example:,.0f} bytes per example in {train.wire_dtype} at batch size "
+        f"{train.batch_size}: {found.table_bytes / found.examples:,.0f} for "
+        f"{found.rows / found.steps:,.0f} distinct rows a step, "
+        f"{found.dense_bytes / found.examples:,.0f} for dense parameters "
+        f"(the first {found.steps} batches of {path})"
+    )

@@ -1,0 +1,158 @@
+"""The evaluations of a job as its chief has them: made on the workers, or by the evaluator."""
+
+import logging
+import posixpath
+import time
+
+from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.errors import UserError
+from tfps.evaluation.early_stopping import EarlyStopping
+from tfps.evaluation.history import Evaluation, Evaluations
+from tfps.export.saved_model import EXPORT_BEST
+from tfps.job_dir.report import Report
+from tfps.storage import files
+from trainer.chief.engine import Engine
+from trainer.chief.inputs import identity
+from trainer.chief.trial import Trial
+
+_POLL_SECONDS = 0.5
+_log = logging.getLogger(__name__)
+
+
+class JobEvaluations:
+    """All evaluations of a job, those of its earlier runs included.
+
+    In a job with an evaluator the chief leaves evaluating to it, and reads what it has written.
+
+    Attributes:
+        reason_to_stop: Why the training should end before its last epoch, None to go on.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        report: Report,
+        wait_seconds: float,
+        resumed: Checkpoint | None,
+        trial: Trial | None = None,
+    ):
+        """Takes up the evaluations that the job has; those that are not of this training go.
+
+        Args:
+            engine: Evaluates, where there is no evaluator.
+            report: Where evaluations are told.
+            wait_seconds: How long the evaluator may take for the last checkpoint.
+            resumed: The checkpoint that the run goes on from, None if it begins anew.
+            trial: Whose metrics these are, if the job is one of tuning.
+
+        Raises:
+            UserError: If another version of tfps wrote an evaluation.
+            StorageError: If the storage does not answer.
+        """
+        inputs = engine.inputs
+        self.reason_to_stop: str | None = None
+        self._engine = engine
+        self._report = report
+        self._wait_seconds = wait_seconds
+        self._trial = trial
+        self._evaluator = next(iter(inputs.cluster.evaluators), None)
+        self._rule = EarlyStopping(inputs.best_metric, inputs.experiment.train.early_stopping)
+        self._files = Evaluations(inputs.job_dir)
+        self._told: list[Evaluation] = []
+        self._dataset = identity(inputs.eval_data) if inputs.eval_data else None
+        if self._dataset:
+            self._forget_stale(resumed)
+            self._take()
+
+    def has(self, checkpoint: Checkpoint) -> bool:
+        """Whether there is an evaluation of a checkpoint, as far as was looked."""
+        return any(evaluation.checkpoint == checkpoint.name for evaluation in self._told)
+
+    def update(self, checkpoint: Checkpoint, has_ended_epoch: bool) -> None:
+        """Evaluates the checkpoint if it ends an epoch, or takes what the evaluator has written.
+
+        Args:
+            checkpoint: The newest; its parameters are the engine's.
+            has_ended_epoch: Whether it was saved at an epoch's end.
+        """
+        if self._evaluator:
+            self._collect()
+        elif self._dataset and has_ended_epoch:
+            self._evaluate(checkpoint)
+
+    def finish(self, checkpoint: Checkpoint) -> None:
+        """Waits until the evaluator, if there is one, has evaluated the last checkpoint.
+
+        If it does not in time, the workers do it.
+
+        Args:
+            checkpoint: The last; its parameters are the engine's.
+        """
+        if not self._evaluator:
+            return
+        _log.info("waiting for evaluator 0 to evaluate %s", checkpoint.path)
+        deadline = time.monotonic() + self._wait_seconds
+        while not self.has(checkpoint) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+            self._collect()
+        if not self.has(checkpoint):
+            _log.warning(
+                "evaluator 0 (%s) has not evaluated %s within %.0f s: the workers do it now; look "
+                "at the evaluator's log, or allow more with --evaluator_wait_seconds",
+                self._evaluator,
+                checkpoint.path,
+                self._wait_seconds,
+            )
+            self._evaluate(checkpoint)
+        path = posixpath.join(self._engine.inputs.job_dir, EXPORT_BEST)
+        if files.exists(path):
+            self._report.write(export_best=path)
+
+    def _forget_stale(self, resumed: Checkpoint | None) -> None:
+        newest = resumed.name if resumed else ""
+        gone = self._files.forget(lambda x: x.checkpoint > newest or x.dataset != self._dataset)
+        if gone:
+            _log.info(
+                "deleted %d evaluations: of other data, or of checkpoints after the one that this "
+                "run begins from",
+                gone,
+            )
+
+    def _evaluate(self, checkpoint: Checkpoint) -> None:
+        self._files.write(self._engine.evaluate(checkpoint))
+        self._collect()
+
+    def _collect(self) -> None:
+        """Logs and reports the evaluations that are new."""
+        for evaluation in self._take():
+            _log.info("evaluation after epoch %d: %s", evaluation.epoch, evaluation)
+
+    def _take(self) -> list[Evaluation]:
+        """Reports all evaluations, applies the rule, and returns those that are new.
+
+        Raises:
+            UserError: If the evaluator was started with other evaluation data.
+        """
+        found = self._files.all()
+        new = [evaluation for evaluation in found if evaluation not in self._told]
+        if not new:
+            return []
+        if any(evaluation.dataset != self._dataset for evaluation in new):
+            directory = self._engine.inputs.experiment.data.eval
+            raise UserError(
+                f"the evaluator evaluates other data than --eval_data={directory}; give every task "
+                "the same flags"
+            )
+        self._told = found
+        if self._trial:
+            self._trial.report(new)
+        self.reason_to_stop = self._rule.reason(found)
+        rows = [{"epoch": x.epoch, "steps": x.steps, **x.metrics} for x in found]
+        metric = self._engine.inputs.best_metric
+        best = metric.best([x.metrics for x in found])
+        self._report.write(
+            metrics=found[-1].metrics,
+            evaluations=rows,
+            best_evaluation=None if best is None else {"metric": metric.name, **rows[best]},
+        )
+        return new

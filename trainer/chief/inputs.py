@@ -1,0 +1,66 @@
+"""What a run needs before any other task is asked: readable data, a writable job_dir."""
+
+import posixpath
+import zlib
+from typing import Any
+
+from tfps.data import manifest as manifests
+from tfps.data import schema
+from tfps.data.manifest import Manifest
+from tfps.errors import UserError
+from tfps.experiment.task import Task
+from tfps.storage import files
+from tfps.storage.files import StorageError
+
+
+def read_data(task: Task, directory: str, flag: str, may_be_cut: bool = False) -> Manifest:
+    """Reads a dataset's manifest and holds it against the task.
+
+    Args:
+        task: Whose features and label the records must have.
+        directory: Of the dataset.
+        flag: What named the directory, for messages.
+        may_be_cut: Whether a shard may have fewer bytes than the manifest says.
+
+    Raises:
+        UserError: If there is no such dataset, it has no records, or others than the task wants.
+    """
+    if not directory:
+        raise UserError(f"{flag} is missing: name the directory that trainer.prepare wrote")
+    manifest = manifests.read(directory, flag, may_be_cut)
+    schema.check(manifest, task.schema(), flag)
+    if not manifest.records:
+        raise UserError(f"{flag}={directory} holds no records")
+    return manifest
+
+
+def identity(data: Manifest) -> dict[str, Any]:
+    """What tells one dataset from another, wherever it lies."""
+    checksums = " ".join(shard.crc32c for shard in data.shards)
+    return {
+        "records": data.records,
+        "shards": len(data.shards),
+        "checksums": zlib.crc32(checksums.encode()),
+    }
+
+
+def check_writable(job_dir: str, task: str) -> None:
+    """Writes and deletes a file in the job_dir.
+
+    Args:
+        job_dir: The directory.
+        task: Name of this task, since others may do the same at the same time.
+
+    Raises:
+        UserError: If that fails.
+    """
+    probe = posixpath.join(job_dir, f".writable-{task}")
+    try:
+        files.make_directories(job_dir)
+        files.write(probe, b"")
+        files.remove(probe)
+    except StorageError as error:
+        raise UserError(
+            f"--job_dir={job_dir} cannot be written ({error}); name a directory that every "
+            "task can write"
+        ) from None

@@ -1,0 +1,236 @@
+"""Everything a run is made from, checked."""
+
+import dataclasses
+import platform
+import posixpath
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+import tfps
+from tfps.cluster.spec import Cluster
+from tfps.data.cached_paths import StagedShards
+from tfps.data.manifest import Manifest
+from tfps.errors import UserError
+from tfps.evaluation.best import BestMetric
+from tfps.evaluation.metrics import check_metrics, metric_names
+from tfps.experiment.experiment import WIRE_DTYPES, Experiment
+from tfps.experiment.mode import Mode
+from tfps.export.saved_model import try_export
+from tfps.model.stateless_model import StatelessModel
+from tfps.optimizers.rules import Rules
+from tfps.planner.compatibility import refuse_unsuitable
+from tfps.planner.memory import check_memory
+from tfps.storage import preflight
+from tfps.storage.preflight import Use
+from tfps.store.store_layout import StoreLayout
+from trainer.chief.inputs import check_writable, read_data
+
+_OF_LAST_CHECKPOINT = ("examples", "bad_records", "epochs", "steps", "checkpoint")
+
+
+@dataclasses.dataclass(frozen=True)
+class RunInputs:
+    """What can be had, and refused, before another task is needed.
+
+    Attributes:
+        experiment: What to train.
+        cluster: On which tasks.
+        mode: How the workers' updates come together.
+        job_dir: Where to write.
+        export: Where the exported model goes.
+        data: The training data.
+        eval_data: The evaluation data, None for no evaluation.
+        model: The task's model without its parameters.
+        rules: How dense parameters and tables are updated.
+        layout: Where they lie on the ps.
+        staged: Where workers have copies of shards.
+        best_metric: Which of several evaluations is the best.
+    """
+
+    experiment: Experiment
+    cluster: Cluster
+    mode: Mode
+    job_dir: str
+    export: str
+    data: Manifest
+    eval_data: Manifest | None
+    model: StatelessModel
+    rules: Rules
+    layout: StoreLayout
+    staged: StagedShards
+    best_metric: BestMetric
+
+    @classmethod
+    def check(
+        cls,
+        experiment: Experiment,
+        cluster: Cluster,
+        job_dir: str,
+        ps_memory: int | None,
+        cache_dir: str = "",
+        export: str = "",
+    ) -> "RunInputs":
+        """Gathers the inputs of a run.
+
+        Args:
+            experiment: What to train.
+            cluster: On which tasks.
+            job_dir: Where to write.
+            ps_memory: Memory of one ps, bytes; None leaves it unchecked.
+            cache_dir: Where workers keep copies of shards; empty for none.
+            export: Where the exported model goes; empty for JOB_DIR/export.
+
+        Raises:
+            UserError: If the mode, the data, the model, an optimizer or the job_dir cannot be used,
+                or the parameters do not fit the ps.
+        """
+        task, mode = experiment.task, experiment.mode.on(cluster)
+        if cluster.is_replicated:
+            _refuse_unshared(experiment)
+        preflight.check(
+            [
+                Use("--train_data", experiment.data.train),
+                Use("--eval_data", experiment.data.eval),
+                Use("--job_dir", job_dir, writes=True),
+            ]
+        )
+        may_be_cut = experiment.data.max_bad_records > 0
+        data = read_data(task, experiment.data.train, "--train_data", may_be_cut)
+        eval_data = None
+        if experiment.data.eval:
+            eval_data = read_data(task, experiment.data.eval, "--eval_data")
+        _check_evaluation(experiment, cluster)
+        check_writable(job_dir, f"{cluster.job}-{cluster.index}")
+        staged = StagedShards(cache_dir, [data, eval_data] if eval_data else [data])
+        train = experiment.train
+        model = StatelessModel(task, train.seed, train.dense_table_bytes)
+        _refuse_unreachable(model, cluster)
+        try_export(task, model)
+        check_metrics(task, model.prediction_names)
+        best_metric = BestMetric.of(train.best_metric, metric_names(task))
+        rules = Rules.of(task, model)
+        refuse_unsuitable(mode, experiment, model, rules)
+        layout = StoreLayout.of(model, rules, max(1, len(cluster.ps)))
+        if ps_memory is not None:
+            workers = max(1, len(cluster.workers))
+            check_memory(layout, workers, ps_memory, train.checkpoint_in_background)
+        return cls(
+            experiment,
+            cluster,
+            mode,
+            job_dir,
+            export or posixpath.join(job_dir, "export"),
+            data,
+            eval_data,
+            model,
+            rules,
+            layout,
+            staged,
+            best_metric,
+        )
+
+    def report_fields(self, before: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The report's fields at the beginning of a run.
+
+        Args:
+            before: Those of the job's last run; None for its first. What they say of the last
+                checkpoint holds until this run has looked for one.
+        """
+        fields = {
+            "mode": self.mode.name,
+            "config": self.experiment.name,
+            "cluster": {"workers": len(self.cluster.workers), "ps": len(self.cluster.ps)},
+            "versions": {
+                "tfps": tfps.__version__,
+                "tensorflow": tf.__version__,
+                "keras": keras.__version__,
+                "python": platform.python_version(),
+            },
+            "batch_size": self.experiment.train.batch_size,
+            "examples": {
+                "per_epoch": self.data.records,
+                "trained": 0,
+                "skipped": 0,
+                "repeated": 0,
+                "bad": 0,
+            },
+            "bad_records": [],
+            "workers": [],
+            "epochs": 0,
+            "steps": 0,
+            "staleness": {"mean": 0.0, "histogram": []},
+            "rounds": None,
+            "steps_per_lease": 0,
+            "pipeline_depth": self.experiment.train.pipeline_depth,
+            "loss_scale": None,
+            "seconds": 0.0,
+            "examples_per_second": 0.0,
+            "metrics": {},
+            "evaluations": [],
+            "best_evaluation": None,
+            "stopped_early": None,
+            "best_auc": self.eval_data.best_auc if self.eval_data else None,
+            "failures": [],
+            "failures_by_job": {},
+            "recoveries": [],
+            "left_out": [],
+            "storage_retries": 0,
+            "resumed_from": None,
+            "passed_over": {},
+            "restore_seconds": None,
+            "checkpoint": None,
+            "checkpoints": {
+                "saved": 0,
+                "increments": 0,
+                "bytes": 0,
+                "stopped_seconds": 0.0,
+                "write_seconds": 0.0,
+            },
+            "export": None,
+            "export_best": None,
+        }
+        if before:
+            fields |= {name: before[name] for name in _OF_LAST_CHECKPOINT}
+        return fields
+
+
+def _refuse_unshared(experiment: Experiment) -> None:
+    """Refuses settings that only mean something where parameters lie on ps."""
+    train = experiment.train
+    settings = {
+        "train.pipeline_depth": (train.pipeline_depth, 0),
+        "train.wire_dtype": (train.wire_dtype, WIRE_DTYPES[0]),
+        "data.max_bad_records": (experiment.data.max_bad_records, 0),
+    }
+    for name, (value, only) in settings.items():
+        if value != only:
+            raise UserError(
+                f"{name}={value}: training without ps (--mode=allreduce) knows only {only}; leave "
+                "it out, or train with ps"
+            )
+
+
+def _refuse_unreachable(model: StatelessModel, cluster: Cluster) -> None:
+    """Refuses what would make closures on workers wait for ever."""
+    if cluster.ps and model.unreachable:
+        raise UserError(
+            f"build_model(): the model uses {'; '.join(model.unreachable)}, which lies in the "
+            "chief's memory, where workers cannot reach it; use layer.add_weight() for variables "
+            "and Keras's lookup layers or tf.lookup.StaticHashTable, made in build_model(), for "
+            "tables"
+        )
+
+
+def _check_evaluation(experiment: Experiment, cluster: Cluster) -> None:
+    """Refuses what needs evaluations in a run that has none."""
+    if experiment.data.eval:
+        return
+    mend = "name evaluation shards with --eval_data, or"
+    if cluster.evaluators or cluster.job == "evaluator":
+        raise UserError(f"the job has an evaluator but no --eval_data; {mend} leave it out")
+    if experiment.train.early_stopping:
+        patience = experiment.train.early_stopping
+        raise UserError(f"--early_stopping={patience} without --eval_data; {mend} leave it out")

@@ -1,0 +1,126 @@
+"""What a chief keeps while it connects to its cluster again and again."""
+
+import dataclasses
+import logging
+import time
+from typing import Any
+
+from tfps.cluster.monitor import TaskWatch
+from tfps.coordinator.connector import Connector
+from tfps.coordinator.recoveries import Recoveries
+from tfps.job_dir.chief_fence import Fence
+from tfps.job_dir.preemption import Departures
+from tfps.job_dir.report import Report
+from tfps.storage.patience import Patience
+from trainer.chief.interruption import Interruption
+from trainer.chief.trial import Trial
+from trainer.chief.worker_changes import WorkerChanges
+
+_LOOK_SECONDS = 2.0
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass
+class ChiefState:
+    """The part of a run that no lost ps takes away.
+
+    Attributes:
+        connector: Connects the chief to its tasks.
+        worker_wait_seconds: Time for a lost worker to be back.
+        watch: Knows which tasks can be reached.
+        report: Of the run.
+        fence: Whether this chief is still the one that counts.
+        interruption: Whether a signal asks to stop.
+        departures: Which ps are about to go.
+        trial: Of a tuning job, None for any other run.
+        recoveries: From lost ps.
+        began: When the run did, on the monotonic clock.
+        changes: Keeps changes of workers apart.
+        leaving: Ps that were about to go when the files were last looked at.
+        change_of_workers: Why the run should go on with other workers, if it should.
+    """
+
+    connector: Connector
+    worker_wait_seconds: float
+    watch: TaskWatch
+    report: Report
+    fence: Fence
+    interruption: Interruption
+    departures: Departures
+    trial: Trial | None = None
+    recoveries: Recoveries = dataclasses.field(default_factory=Recoveries)
+    began: float = dataclasses.field(default_factory=time.monotonic)
+    changes: WorkerChanges = dataclasses.field(default_factory=WorkerChanges)
+    leaving: list[str] = dataclasses.field(default_factory=list)
+    change_of_workers: str = ""
+    _looked: float = 0.0
+    _patience: Patience = dataclasses.field(default_factory=Patience)
+    _told: str = ""
+
+    def is_asked_to_save(self) -> bool:
+        """Whether a signal has arrived, a ps is about to go, or a worker comes or is given up.
+
+        Raises:
+            SupersededError: If the job_dir is another chief's by now.
+            StorageError: If the storage has not answered for too long.
+        """
+        now = time.monotonic()
+        if now - self._looked > _LOOK_SECONDS:
+            self._looked = now
+            self.fence.check()
+            self.leaving = self._patience.ask(self.departures.announced, self.leaving)
+            self.change_of_workers = self._change_of_workers()
+        return self.interruption.is_requested or bool(self.leaving or self.change_of_workers)
+
+    def trained(self, examples: int) -> None:
+        """Notes how many records are trained by now."""
+        self.changes.trained(examples)
+        seconds = self.recoveries.trained(examples)
+        if seconds is not None:
+            _log.info("training goes on, %.1f s after the loss was noticed", seconds)
+
+    def fields(self) -> dict[str, Any]:
+        """Fields of the report."""
+        return {
+            "seconds": round(time.monotonic() - self.began, 3),
+            "failures": [dataclasses.asdict(failure) for failure in self.watch.failures],
+            "failures_by_job": dict(self.watch.failures.by_job),
+            "recoveries": self.recoveries.report(),
+            "left_out": list(self.connector.left_out),
+        }
+
+    def _change_of_workers(self) -> str:
+        """Why the run should go on with other workers now, if it should."""
+        reason = "; ".join(filter(None, [self._arrivals(), self._overdue()]))
+        seconds = self.changes.seconds_left()
+        if not reason or not seconds or self._is_without_workers():
+            return reason
+        if reason != self._told:
+            self._told = reason
+            _log.info("%s; in %.0f s, with who comes or goes until then", reason, seconds)
+        return ""
+
+    def _is_without_workers(self) -> bool:
+        """Whether nobody trains, so that a change costs nothing."""
+        away = {absence.failure.task for absence in self.watch.absences()}
+        return away.issuperset(self.connector.workers)
+
+    def _arrivals(self) -> str:
+        arrived = self.connector.arrivals()
+        return f"{', '.join(arrived)} can join" if arrived else ""
+
+    def _overdue(self) -> str:
+        """Which lost workers are to be left out."""
+        overdue = [
+            absence
+            for absence in self.watch.absences()
+            if absence.seconds > self.worker_wait_seconds
+            and absence.failure.task.startswith("worker ")
+            and absence.failure.task not in self.connector.left_out
+        ]
+        if not overdue or not self.connector.can_do_without(
+            [each.failure.task for each in overdue]
+        ):
+            return ""
+        names = ", ".join(each.task for each in overdue)
+        return f"{names} did not come back within {self.worker_wait_seconds:.0f} s"

@@ -1,0 +1,125 @@
+"""What `trainer.inspect` prints, as lines."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tfps.data.manifest import Manifest
+from tfps.data.shard import Shard
+from trainer.console.text_table import text_table
+from trainer.datasets.shard_scan import ShardScan
+
+_KINDS = {"int64_list": "int64", "float_list": "float32", "bytes_list": "string"}
+_SHOWN_SHARDS = 40
+_SHOWN_VALUES = 8
+_SHOWN_CHARACTERS = 40
+
+
+def overview(data: str, dataset: Manifest | None, shards: Sequence[Shard]) -> list[str]:
+    """What the data is, in a few lines."""
+    records, size = sum(s.records for s in shards), sum(s.bytes for s in shards)
+    each = f", {size / records:,.0f} bytes a record" if records else ""
+    kind = f"dataset {dataset.name}" if dataset else "TFRecord files without a manifest that fits"
+    rows = [
+        ("data", f"{data} ({kind})"),
+        ("records", f"{records:,} in {_count(len(shards), 'shard')}, {_size(size)}{each}"),
+    ]
+    if dataset and dataset.rejected_rows:
+        rows.append(("left out", f"{_count(dataset.rejected_rows, 'bad row')} of the source"))
+    if dataset and dataset.best_auc is not None:
+        rows.append(("best AUC", f"{dataset.best_auc:.4f}, which the planted signal allows"))
+    return [f"{name:<10}{text}" for name, text in rows]
+
+
+def schema(dataset: Manifest) -> list[str]:
+    """The features and labels that a manifest names."""
+    rows = []
+    for role, schemas in (("feature", dataset.features), ("label", dataset.labels)):
+        for held in schemas:
+            size = held["vocabulary_size"]
+            ids = f"ids from 0 to {size - 1:,}" if size else ""
+            shape = ", ".join("any" if n is None else str(n) for n in held["shape"])
+            rows.append((role, held["name"], held["dtype"], f"[{shape}]" if shape else "", ids))
+    return ["", *text_table(("", "name", "dtype", "shape", "vocabulary"), rows)]
+
+
+def schema_of(sample: Sequence[Any]) -> list[str]:
+    """The features that some records hold.
+
+    Args:
+        sample: Records as `tf.train.Example`s.
+    """
+    held: dict[str, list[tuple[str, int]]] = {}
+    for example in sample:
+        for name, feature in example.features.feature.items():
+            kind = feature.WhichOneof("kind")
+            count = len(getattr(feature, kind).value) if kind else 0
+            held.setdefault(name, []).append((_KINDS.get(kind, "empty"), count))
+    rows = []
+    for name, found in sorted(held.items()):
+        counts = [count for _, count in found]
+        least, most = min(counts), max(counts)
+        dtypes = sorted({dtype for dtype, _ in found if dtype != "empty"}) or ["empty"]
+        values = f"{least}" if least == most else f"{least} to {most}"
+        share = "" if len(found) == len(sample) else f"{len(found) / len(sample):.1%} of records"
+        rows.append((name, " or ".join(dtypes), values, share))
+    title = f"what the first {_count(len(sample), 'record')} hold"
+    return ["", title, *text_table(("name", "dtype", "values", ""), rows)] if sample else []
+
+
+def shard_table(scans: Sequence[ShardScan]) -> list[str]:
+    """One line per shard."""
+    rows = []
+    for found in scans:
+        shard = found.shard
+        state = "good" if not found.damaged else f"{len(found.damaged)} DAMAGED"
+        rows.append(
+            (
+                shard.file,
+                f"{shard.records:,}",
+                _size(shard.bytes),
+                shard.compression.lower() or "none",
+                shard.crc32c,
+                state,
+            )
+        )
+    more = len(rows) - _SHOWN_SHARDS
+    # Damaged shards are what one looks for: they come first when not all are shown.
+    shown = sorted(rows, key=lambda row: row[-1] == "good")[:_SHOWN_SHARDS] if more > 0 else rows
+    header = ("shard", "records", "size", "compression", "crc32c", "records are")
+    lines = text_table(header, shown, right=(1, 2))
+    return [*lines, f"… and {_count(more, 'shard')} more"] if more > 0 else lines
+
+
+def record(example: Any) -> list[str]:
+    """The values of one record."""
+    features = example.features.feature
+    width = max(map(len, features), default=0)
+    lines = []
+    for name in sorted(features):
+        kind = features[name].WhichOneof("kind")
+        values = list(getattr(features[name], kind).value) if kind else []
+        shown = ", ".join(map(_value, values[:_SHOWN_VALUES]))
+        more = len(values) - _SHOWN_VALUES
+        rest = f", … {more} more" if more > 0 else ""
+        lines.append(f"  {name:<{width}}  {shown or '(none)'}{rest}")
+    return lines
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, bytes):
+        text = repr(value.decode("utf-8", errors="replace"))
+        return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+    return str(value)
+
+
+def _size(size: int) -> str:
+    for name, unit in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= unit:
+            return f"{size / unit:,.1f} {name}"
+    return f"{size} B"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

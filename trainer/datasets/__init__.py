@@ -1,0 +1,1 @@
+"""Files with rows or records, read by several processes."""

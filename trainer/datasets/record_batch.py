@@ -1,0 +1,101 @@
+"""Some records of one file that still know where they stand, so that a bad one can be named."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from tfps.data import examples, record_check
+from tfps.data.feature import Feature
+from tfps.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordBatch:
+    """Serialized records of one file.
+
+    Attributes:
+        path: The file.
+        unit: What its numbers count: "record" or "line".
+        numbers: Where each record stands, from 1.
+        serialized: Each record as a `tf.train.Example`.
+        labelled: Whether they hold labels; None leaves that to the first record.
+    """
+
+    path: str
+    unit: str
+    numbers: Sequence[int]
+    serialized: Sequence[bytes]
+    labelled: bool | None = None
+
+    def where(self, index: int) -> str:
+        """The record of this index in the batch, for messages."""
+        return f"{self.path} {self.unit} {self.numbers[index]}"
+
+    def has_labels(self, labels: Sequence[Feature]) -> bool:
+        """Whether the records hold any of the labels."""
+        if self.labelled is not None:
+            return self.labelled
+        slot = self._example(0).features.feature
+        return any(
+            label.name in slot and slot[label.name].WhichOneof("kind") is not None
+            for label in labels
+        )
+
+    def parse(
+        self, features: Sequence[Feature], labels: Sequence[Feature] = ()
+    ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+        """The records as tensors.
+
+        Args:
+            features: What every record must hold.
+            labels: What else it must hold.
+
+        Returns:
+            Tensors `[n, *shape]` of the features and of the labels, by name.
+
+        Raises:
+            UserError: If a record does not hold that; the first such record is named.
+        """
+        try:
+            inputs, truth = examples.parse(tf.constant(self.serialized), features, labels)
+        except tf.errors.InvalidArgumentError as error:
+            for index in range(len(self.numbers)):
+                self._check(index, (*features, *labels))
+            raise UserError(
+                f"{self.where(0)} and the next cannot be read: {error.message}"
+            ) from None
+        for feature in features:
+            if feature.vocabulary_size:
+                self._check_ids(feature, inputs[feature.name])
+        return inputs, truth
+
+    def _example(self, index: int) -> Any:
+        try:
+            return tf.train.Example.FromString(self.serialized[index])
+        except DecodeError:
+            raise UserError(
+                f"{self.where(index)} is no tf.train.Example; name data that was prepared for "
+                "this model"
+            ) from None
+
+    def _check(self, index: int, features: Sequence[Feature]) -> None:
+        """Refuses a record that differs from the features."""
+        if found := record_check.problem(self.serialized[index], features):
+            raise UserError(
+                f"{self.where(index)} {found}; name data that was prepared for this model"
+            )
+
+    def _check_ids(self, feature: Feature, ids: tf.Tensor | tf.RaggedTensor) -> None:
+        """Refuses a record with an id that the model does not know."""
+        if feature.is_ragged:
+            flat, records = ids.values.numpy(), ids.value_rowids().numpy()
+        else:
+            flat = ids.numpy().reshape(-1)
+            records = np.arange(flat.size) // feature.size
+        bad = (flat < 0) | (flat >= feature.vocabulary_size)
+        if bad.any():
+            self._check(int(records[np.argmax(bad)]), [feature])

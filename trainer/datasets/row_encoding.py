@@ -1,0 +1,119 @@
+"""Turns a block of rows into records, in a process of its own or in this one."""
+
+import dataclasses
+import functools
+import gc
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from tfps.data import examples
+from tfps.data.example_encoder import RecordEncoder
+from tfps.data.parquet import ParquetBlock
+from tfps.data.record_frame import frame
+from tfps.data.row_blocks import RowBlock
+from tfps.data.row_format import BadRow, RowFormat
+from tfps.errors import UserError
+from tfps.experiment import loader, overrides
+from tfps.experiment.experiment import Experiment
+
+Block = RowBlock | ParquetBlock
+
+
+@dataclasses.dataclass(frozen=True)
+class ConfiguredExperiment:
+    """An experiment by its config, as another process can load it.
+
+    Attributes:
+        config: File or module.
+        overrides: Of its fields.
+    """
+
+    config: str
+    overrides: tuple[str, ...] = ()
+
+    def __call__(self) -> Experiment:
+        """Loads the experiment."""
+        return overrides.apply(loader.load(self.config), self.overrides)
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodedRows:
+    """The records of a block of rows, dealt to the shards in turn.
+
+    Attributes:
+        frames: For the shard whose turn it is, the next one, …: its records as they stand in a
+            file, and the size of each, with its frame.
+        count: Number of records.
+        bad_rows: What is wrong with the rows that are left out.
+        size: The block's.
+    """
+
+    frames: list[tuple[bytes, npt.NDArray[np.int64]]]
+    count: int
+    bad_rows: list[str]
+    size: int
+
+
+def encode(block: Block, experiment: Callable[[], Experiment], shards: int) -> EncodedRows:
+    """Reads a block's rows as an experiment's task says.
+
+    Args:
+        block: The rows.
+        experiment: Gives the experiment; it is called once in a process.
+        shards: Number of shards.
+    """
+    records, bad_rows = _encoder(experiment).records(block)
+    framed = list(map(frame, records))
+    frames = [
+        (b"".join(some), np.fromiter(map(len, some), np.int64, len(some)))
+        for some in (framed[first::shards] for first in range(min(shards, len(framed))))
+    ]
+    return EncodedRows(frames, len(framed), bad_rows, block.size)
+
+
+def format_of(experiment: Experiment) -> RowFormat:
+    """How the rows are laid out that become an experiment's records.
+
+    Raises:
+        UserError: If its task does not say, or not for every feature.
+    """
+    task = experiment.task
+    names = [feature.name for feature in (*task.features(), *task.labels())]
+    return task.rows().only(names)
+
+
+@functools.lru_cache(maxsize=1)
+def _encoder(experiment: Callable[[], Experiment]) -> "_Encoder":
+    encoder = _Encoder(experiment())
+    # Rows are many lists: the collector is to look at them without all that TensorFlow holds.
+    gc.freeze()
+    return encoder
+
+
+class _Encoder:
+    def __init__(self, experiment: Experiment):
+        task = experiment.task
+        self._features, self._labels = task.features(), task.labels()
+        self._format = format_of(experiment)
+        self._encoder = RecordEncoder((*self._features, *self._labels))
+
+    def records(self, block: Block) -> tuple[list[bytes], list[str]]:
+        """The records of good rows, and what is wrong with the others."""
+        try:
+            count, columns = block.columns(self._format)
+            return self._encoder.encode(columns) if count else [], []
+        except (TypeError, ValueError):  # the rows one by one tell what it is, and in which
+            bad_rows: list[str] = []
+            return list(self._one_by_one(block, bad_rows)), bad_rows
+
+    def _one_by_one(self, block: Block, bad_rows: list[str]) -> Iterator[bytes]:
+        def leave_out(bad: BadRow) -> None:
+            bad_rows.append(str(bad))
+
+        for where, values in block.rows(self._format, leave_out):
+            try:
+                yield examples.encode(values, self._features, self._labels)
+            except UserError as error:
+                bad_rows.append(f"{where}: {error}")

@@ -1,0 +1,63 @@
+"""Flags that say what to train: the config, and what they override of it."""
+
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from trainer.flags import mode_flags
+
+if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
+    from tfps.experiment.experiment import Experiment
+
+_FLAGS = flags.FLAGS
+
+flags.adopt_module_key_flags(mode_flags)
+flags.DEFINE_string("config", None, "Config file or module, e.g. configs/census.py.")
+flags.DEFINE_multi_string("set", [], "Overrides one field of the config: train.batch_size=1024.")
+flags.DEFINE_string("train_data", None, "Directory of training shards (overrides data.train).")
+flags.DEFINE_string("eval_data", None, "Directory of evaluation shards (overrides data.eval).")
+flags.DEFINE_enum(
+    "wire_dtype",
+    None,
+    ["float32", "bfloat16"],
+    "Dtype of parameters and gradients between workers and ps (overrides train.wire_dtype).",
+)
+flags.DEFINE_integer(
+    "max_bad_records",
+    None,
+    "Bad training records that may be passed over (overrides data.max_bad_records).",
+    0,
+)
+flags.DEFINE_integer(
+    "pipeline_depth",
+    None,
+    "Batches to pull parameters ahead for (overrides train.pipeline_depth).",
+    0,
+)
+flags.DEFINE_bool(
+    "jit_compile", None, "Compile the model's part of a step (overrides train.jit_compile)."
+)
+flags.DEFINE_integer(
+    "early_stopping",
+    None,
+    "Evaluations without a better one that end the training (overrides train.early_stopping).",
+    0,
+)
+
+
+def experiment() -> "Experiment":
+    """The config's, with what the flags override."""
+    from tfps.experiment import loader, overrides
+
+    own = {
+        "data.train": _FLAGS.train_data,
+        "data.eval": _FLAGS.eval_data,
+        "data.max_bad_records": _FLAGS.max_bad_records,
+        **mode_flags.overridden(),
+        "train.pipeline_depth": _FLAGS.pipeline_depth,
+        "train.jit_compile": _FLAGS.jit_compile,
+        "train.early_stopping": _FLAGS.early_stopping,
+        "train.wire_dtype": _FLAGS.wire_dtype,
+    }
+    given = [f"{field}={value}" for field, value in own.items() if value is not None]
+    return overrides.apply(loader.load(_FLAGS.config), [*_FLAGS.set, *given])
