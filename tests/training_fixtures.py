@@ -7,8 +7,8 @@ import tensorflow as tf
 from configs.smoke import get_config
 from tfps.barrier.bounded_staleness import Clocks
 from tfps.barrier.rounds import Rounds
-from tfps.checkpoint.checkpoint_writer import CheckpointWriter
-from tfps.checkpoint.draft import Draft
+from tfps.checkpoint.checkpoint import Draft
+from tfps.checkpoint.writer import CheckpointWriter
 from tfps.cluster.monitor import TaskWatch
 from tfps.coordinator.coordinator import Coordinator, slots
 from tfps.coordinator.executor import LocalExecutor

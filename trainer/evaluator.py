@@ -5,8 +5,7 @@ import logging
 import posixpath
 import time
 
-from tfps.checkpoint.checkpoint import Checkpoint
-from tfps.checkpoint.damage import Damage
+from tfps.checkpoint.checkpoint import Checkpoint, Damage
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
 from tfps.cluster.monitor import TaskWatch

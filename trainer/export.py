@@ -13,10 +13,9 @@ import sys
 
 from absl import flags, logging
 
-from tfps.checkpoint.checkpoint import Checkpoint
-from tfps.checkpoint.damage import Damage
+from tfps.checkpoint.checkpoint import Checkpoint, Damage
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.named_checkpoint import named_checkpoint
+from tfps.checkpoint.offline import named_checkpoint
 from tfps.checkpoint.retention import Retention
 from tfps.errors import UserError
 from tfps.experiment import loader, overrides

@@ -25,8 +25,8 @@ import tempfile
 from tests import visits
 from tests.faults import shim
 from tests.loaded.client import Loaded
-from tfps.checkpoint import checkpoint_reader, commit_marker
-from tfps.checkpoint.damage import Damage
+from tfps.checkpoint import commit_marker, reader
+from tfps.checkpoint.checkpoint import Damage
 
 RECORDS, EPOCHS = 60, 3
 LASTING = ("EIO", "ENOSPC", "EROFS")  # also tried from one call to the run's end
@@ -212,7 +212,7 @@ def committed(job_dir: pathlib.Path) -> list[str]:
     found = []
     for marker in job_dir.glob("checkpoints/*/commit.json"):
         try:
-            checkpoint_reader.check(commit_marker.read(str(marker.parent)))
+            reader.check(commit_marker.read(str(marker.parent)))
         except Damage:
             continue
         found.append(marker.parent.name)

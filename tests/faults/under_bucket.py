@@ -11,7 +11,7 @@ from tests.checkpoint.saved_state import DATA
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
 from tests.local_cloud.settings import Fault
 from tests.training_fixtures import Trainer, draft
-from tfps.checkpoint import checkpoint_reader
+from tfps.checkpoint import reader
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
 from tfps.errors import RunError
@@ -78,7 +78,7 @@ def test_a_save_whose_requests_fail_loses_no_commit(cloud, manifest):
         found = begin(job_dir)[1].latest()
         assert found is not None
         assert found.name >= max(before, newest)
-        checkpoint_reader.check(found)
+        reader.check(found)
         if not hits:
             break
         assert request < REQUESTS

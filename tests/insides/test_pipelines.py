@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfps.checkpoint.part_file import _INDEX, _VALUES, PartFile
+from tfps.checkpoint.checkpoint import _INDEX, _VALUES, PartFile
 from tfps.data.record_source import RecordSource, untouched
 
 

@@ -21,10 +21,10 @@ def main() -> int:
     if cluster.job != "chief":
         return task.main()
     task._set_up_tensorflow()
-    from tfps.checkpoint.checkpoint_writer import CheckpointWriter
+    from tfps.checkpoint.checkpoint import Draft
     from tfps.checkpoint.directory import CheckpointDirectory
-    from tfps.checkpoint.draft import Draft
     from tfps.checkpoint.retention import Retention
+    from tfps.checkpoint.writer import CheckpointWriter
     from tfps.cluster.monitor import TaskWatch
     from tfps.coordinator.connector import Connector
     from trainer.chief.engine import Engine

@@ -11,7 +11,7 @@ from cluster_process import Program, checkpoints, local_cluster, read_report, tr
 from configs.smoke import Smoke, get_config
 from tests.training_fixtures import Trainer
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.named_checkpoint import named_checkpoint
+from tfps.checkpoint.offline import named_checkpoint
 from tfps.checkpoint.retention import Retention
 from tfps.data.manifest import Manifest
 from trainer.chief.inputs import identity

@@ -12,8 +12,7 @@ from configs.smoke import Smoke, get_config
 from tests.loaded import client
 from tests.training_fixtures import Trainer, dataset, draft
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.named_checkpoint import named_checkpoint
-from tfps.checkpoint.offline import dense_values
+from tfps.checkpoint.offline import dense_values, named_checkpoint
 from tfps.checkpoint.retention import Retention
 from tfps.errors import UserError
 from tfps.export.loaded_model import ExportedModel

@@ -1,12 +1,174 @@
-"""A committed checkpoint."""
+"""What a checkpoint is: its files, what it holds, and on what it is based."""
 
 import dataclasses
 import posixpath
+import re
 from typing import Any
 
-from tfps.checkpoint.increment import Base, Increment
-from tfps.checkpoint.part_file import PartFile
 from tfps.leases.queue import QueueState
+from tfps.storage import checksum, files
+from tfps.storage.files import StorageError
+from tfps.store.parameter_store import ParameterStore
+
+PREFIX = "parameters"
+_INDEX = f"{PREFIX}.index"
+_VALUES = re.compile(rf"{PREFIX}\.data-\d{{5}}-of-(\d{{5}})")
+
+
+class Damage(Exception):  # noqa: N818 - it is what a checkpoint has
+    """A file of a checkpoint is missing, truncated or altered; the message names it and says how.
+
+    Unlike a checkpoint that does not fit the run, it is no fault of whoever started the run: the
+    checkpoint before it may do.
+    """
+
+
+@dataclasses.dataclass(frozen=True)
+class PartFile:
+    """A file that the ps wrote, or the index that joins them.
+
+    The index holds a checksum of every slice of the others, which TensorFlow compares as it reads
+    them. So a checksum of the small index is enough for all: none of the values is read twice.
+
+    Attributes:
+        name: Its name in the checkpoint's directory.
+        size: Bytes.
+        crc32c: Checksum of the index; None for files of values.
+    """
+
+    name: str
+    size: int
+    crc32c: str | None
+
+    @classmethod
+    def all_in(cls, directory: str) -> tuple["PartFile", ...]:
+        """The files of a checkpoint that was just written.
+
+        Raises:
+            StorageError: If they cannot be read, or one of them is not there.
+        """
+        found = [(name, _VALUES.fullmatch(name)) for name in files.names(directory)]
+        values = [(name, int(match[1])) for name, match in found if match]
+        names = [_INDEX, *(name for name, _ in values)]
+        if any(count != len(values) for _, count in values):
+            raise StorageError(
+                f"{directory} has {len(values)} files of values instead of {values[0][1]}; when "
+                "the storage answers again, the same command goes on from the last checkpoint",
+                may_pass=True,
+            )
+        return tuple(cls._of(posixpath.join(directory, name)) for name in sorted(names))
+
+    @classmethod
+    def _of(cls, path: str) -> "PartFile":
+        try:
+            crc32c = checksum.of_bytes(files.read(path)) if path.endswith(_INDEX) else None
+            return cls(posixpath.basename(path), files.size(path), crc32c)
+        except FileNotFoundError as error:
+            raise files.explain(error, "read", path) from None
+
+    def check(self, directory: str) -> None:
+        """Holds what is on disk against the description, without reading values.
+
+        Raises:
+            Damage: If it differs.
+            StorageError: If the storage does not answer.
+        """
+        path = posixpath.join(directory, self.name)
+        try:
+            size = files.size(path)
+            index = files.read(path) if self.crc32c is not None else b""
+        except FileNotFoundError:
+            raise Damage(f"{self.name} is missing") from None
+        if size != self.size:
+            raise Damage(f"{self.name} has {size:,} bytes instead of {self.size:,}")
+        if self.crc32c is not None and checksum.of_bytes(index) != self.crc32c:
+            raise Damage(f"{self.name} was altered: its checksum differs")
+
+
+@dataclasses.dataclass(frozen=True)
+class Base:
+    """A full checkpoint that increments build on.
+
+    Attributes:
+        name: Its directory's name.
+        saved_at: When it was committed, which tells it from another of the same name.
+    """
+
+    name: str
+    saved_at: float
+
+
+@dataclasses.dataclass(frozen=True)
+class RowRun:
+    """Rows of a group of tables of which an increment holds some.
+
+    Attributes:
+        tensor: Name of the group's tensor.
+        first: First row, in the group's logical order.
+        end: The row after the last.
+        touched: How many of them the increment holds.
+    """
+
+    tensor: str
+    first: int
+    end: int
+    touched: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Increment:
+    """The part of a checkpoint in which it differs from a full one.
+
+    Attributes:
+        base: The last full checkpoint, which holds all other rows.
+        tensors: Names of the groups of which only rows touched since then are held.
+        runs: Where those rows are: for each group in the order of its rows.
+    """
+
+    base: Base
+    tensors: tuple[str, ...]
+    runs: tuple[RowRun, ...]
+
+    def offsets(self, tensor: str) -> list[tuple[int, RowRun]]:
+        """The runs of a group, each with the number of touched rows before it."""
+        found, before = [], 0
+        for run in self.runs:
+            if run.tensor == tensor:
+                found.append((before, run))
+                before += run.touched
+        return found
+
+    def touched(self, tensor: str) -> int:
+        """How many rows of a group are held."""
+        return sum(run.touched for run in self.runs if run.tensor == tensor)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Increment":
+        """From what `dataclasses.asdict` gave."""
+        runs = tuple(RowRun(**run) for run in data["runs"])
+        return cls(Base(**data["base"]), tuple(data["tensors"]), runs)
+
+
+def numbers_name(tensor: str) -> str:
+    """Name of the tensor that holds the touched rows' numbers, `[touched]` int64, ascending."""
+    return f"{tensor}/touched"
+
+
+def values_name(tensor: str) -> str:
+    """Name of the tensor that holds their values and slots, `[touched, width]`."""
+    return f"{tensor}/touched/values"
+
+
+def slice_specs(touched: int, width: int, first: int, count: int) -> tuple[str, str]:
+    """A run of the two tensors as `tf.raw_ops.SaveV2` and `RestoreV2` want it.
+
+    Args:
+        touched: Rows of both tensors.
+        width: Values of a row, slots included.
+        first: The run's first row.
+        count: Its number of rows.
+    """
+    return f"{touched} {first},{count}", f"{touched} {width} {first},{count}:-"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,3 +209,39 @@ class Checkpoint:
     def base(self) -> Base:
         """The full checkpoint that it needs, or is."""
         return self.increment.base if self.increment else Base(self.name, self.saved_at)
+
+
+@dataclasses.dataclass(frozen=True)
+class Draft:
+    """A state of the parameters and the leases that belongs together, not written yet.
+
+    Attributes:
+        steps: Updates of the parameters.
+        queue: State of the lease queue.
+        dataset: Identity of the training data.
+        signature: What must be equal for the parameters to fit.
+        increment: What to write of the tables; None for all of everything.
+    """
+
+    steps: int
+    queue: QueueState
+    dataset: dict[str, Any]
+    signature: dict[str, Any]
+    increment: Increment | None = None
+
+    @classmethod
+    def of(
+        cls,
+        store: ParameterStore,
+        queue: QueueState,
+        dataset: dict[str, Any],
+        increment: Increment | None = None,
+    ) -> "Draft":
+        """What there is now, while no worker is changing the parameters."""
+        return cls(store.steps(), queue, dataset, store.signature(), increment)
+
+    @property
+    def name(self) -> str:
+        """Names the state, later ones behind earlier ones."""
+        # Steps alone name no state: those that the loss scale skips change no parameter.
+        return f"{self.steps:012d}-{self.queue.epoch:06d}-{self.queue.cursor:012d}"

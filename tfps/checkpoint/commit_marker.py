@@ -11,10 +11,7 @@ import posixpath
 import uuid
 from typing import Any
 
-from tfps.checkpoint.checkpoint import Checkpoint
-from tfps.checkpoint.damage import Damage
-from tfps.checkpoint.increment import Increment
-from tfps.checkpoint.part_file import PartFile
+from tfps.checkpoint.checkpoint import Checkpoint, Damage, Increment, PartFile
 from tfps.errors import UserError
 from tfps.leases.queue import QueueState
 from tfps.storage import checksum, files

@@ -11,13 +11,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.checkpoint import checkpoint_reader, commit_marker
-from tfps.checkpoint.checkpoint import Checkpoint
-from tfps.checkpoint.checkpoint_writer import CheckpointWriter
-from tfps.checkpoint.damage import Damage
-from tfps.checkpoint.draft import Draft
-from tfps.checkpoint.part_file import PartFile
+from tfps.checkpoint import commit_marker, reader
+from tfps.checkpoint.checkpoint import Checkpoint, Damage, Draft, PartFile
 from tfps.checkpoint.retention import Retention
+from tfps.checkpoint.writer import CheckpointWriter
 from tfps.cluster.failures import first_line, lost_ps_behind
 from tfps.errors import RunError, UserError
 from tfps.evaluation.history import Evaluations
@@ -143,8 +140,8 @@ class CheckpointDirectory:
                 "use another --job_dir, or the config that made it"
             )
         with _explained(f"checkpoint {checkpoint.path} cannot be read", _GO_ON):
-            checkpoint_reader.check(checkpoint)
-            checkpoint_reader.read(checkpoint, store.pieces())
+            reader.check(checkpoint)
+            reader.read(checkpoint, store.pieces())
         store.set_steps(checkpoint.steps)
 
     def restore_newest(
@@ -305,7 +302,7 @@ def _move(path: str, target: str) -> None:
 def _checked(path: str) -> Checkpoint:
     """A committed checkpoint whose files are what its marker says."""
     checkpoint = commit_marker.read(path)
-    checkpoint_reader.check(checkpoint)
+    reader.check(checkpoint)
     return checkpoint
 
 

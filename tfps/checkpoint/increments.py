@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfps.checkpoint.checkpoint import Checkpoint
-from tfps.checkpoint.increment import Base, Increment, RowRun
+from tfps.checkpoint.checkpoint import Base, Checkpoint, Increment, RowRun
 from tfps.checkpoint.ready_graph import ready_graph
 from tfps.store.partitioned_variable import CHUNK_BYTES, Piece
 from tfps.store.touched_rows import TouchedRows

@@ -1,4 +1,4 @@
-"""Reads parameters from the files of checkpoints."""
+"""Checks a checkpoint's files and restores what they hold."""
 
 import concurrent.futures
 import posixpath
@@ -7,9 +7,16 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from tfps.checkpoint.damage import Damage
-from tfps.checkpoint.increment import Increment, numbers_name, slice_specs, values_name
-from tfps.checkpoint.part_file import PREFIX
+from tfps.checkpoint import commit_marker
+from tfps.checkpoint.checkpoint import (
+    PREFIX,
+    Checkpoint,
+    Damage,
+    Increment,
+    numbers_name,
+    slice_specs,
+    values_name,
+)
 from tfps.cluster.failures import first_line
 from tfps.errors import UserError
 from tfps.store.partitioned_variable import Piece
@@ -17,7 +24,70 @@ from tfps.store.partitioned_variable import Piece
 _SHARD = re.compile(r" shard (\d+) ")
 
 
-def read(pieces: Sequence[Piece], directory: str) -> None:
+def check(checkpoint: Checkpoint) -> None:
+    """Holds the files that a checkpoint needs against the markers, without reading values.
+
+    Raises:
+        Damage: If one differs, also one of its base.
+        StorageError: If the storage does not answer.
+    """
+    for file in checkpoint.files:
+        file.check(checkpoint.path)
+    if base := _base(checkpoint):
+        try:
+            for file in base.files:
+                file.check(base.path)
+        except Damage as damage:
+            raise _of_base(base.name, damage) from None
+
+
+def read(checkpoint: Checkpoint, pieces: Sequence[Piece]) -> None:
+    """Overwrites all pieces with what a checkpoint holds, which was checked before.
+
+    Raises:
+        Damage: If a file that it needs is damaged; the pieces then hold parts of it.
+        UserError: If a ps does not see the files.
+        tf.errors.OpError: If the storage does not answer, or a ps is lost.
+    """
+    increment = checkpoint.increment
+    if increment is None:
+        _read_pieces(pieces, checkpoint.path)
+        return
+    tables = [piece for piece in pieces if piece.name in increment.tensors]
+    others = [piece for piece in pieces if piece.name not in increment.tensors]
+    try:
+        _read_pieces(tables, _base_path(checkpoint))
+    except Damage as damage:
+        raise _of_base(increment.base.name, damage) from None
+    _read_pieces(others, checkpoint.path)
+    _read_touched_rows(tables, checkpoint.path, increment)
+
+
+def _base(checkpoint: Checkpoint) -> Checkpoint | None:
+    """The base of an increment; None for a full checkpoint."""
+    if checkpoint.increment is None:
+        return None
+    wanted = checkpoint.increment.base
+    try:
+        found = commit_marker.read(_base_path(checkpoint))
+    except FileNotFoundError:
+        raise Damage(f"its base {wanted.name} is missing") from None
+    except Damage as damage:
+        raise _of_base(wanted.name, damage) from None
+    if found.base != wanted:
+        raise Damage(f"its base {wanted.name} was replaced by another checkpoint of that name")
+    return found
+
+
+def _base_path(checkpoint: Checkpoint) -> str:
+    return posixpath.join(posixpath.dirname(checkpoint.path), checkpoint.base.name)
+
+
+def _of_base(name: str, damage: Damage) -> Damage:
+    return Damage(f"its base {name} is damaged: {damage}")
+
+
+def _read_pieces(pieces: Sequence[Piece], directory: str) -> None:
     """Overwrites all pieces: every ps at the same time, one chunk after the other.
 
     Not as one graph, in which a third of the chunks were seen to be held at once.
@@ -30,7 +100,7 @@ def read(pieces: Sequence[Piece], directory: str) -> None:
     _on_every_ps(pieces, directory, _read_whole)
 
 
-def read_touched(pieces: Sequence[Piece], directory: str, increment: Increment) -> None:
+def _read_touched_rows(pieces: Sequence[Piece], directory: str, increment: Increment) -> None:
     """Overwrites the rows that an increment holds, and marks them as touched.
 
     Args:
@@ -39,7 +109,7 @@ def read_touched(pieces: Sequence[Piece], directory: str, increment: Increment) 
         increment: Says where they are.
 
     Raises:
-        Damage, UserError, tf.errors.OpError: As `read`.
+        Damage, UserError, tf.errors.OpError: As `_read_pieces`.
     """
     _on_every_ps(pieces, directory, lambda piece, prefix: _read_runs(piece, prefix, increment))
 

@@ -8,12 +8,11 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from tfps.checkpoint.checkpoint import Checkpoint
-from tfps.checkpoint.checkpoint_writer import CheckpointWriter
+from tfps.checkpoint.checkpoint import Checkpoint, Draft
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.draft import Draft
 from tfps.checkpoint.increments import Increments
 from tfps.checkpoint.snapshot import Snapshot
+from tfps.checkpoint.writer import CheckpointWriter
 from tfps.cluster.ps_calls import PsCalls
 from tfps.errors import RunError
 from tfps.leases.queue import QueueState
