@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from configs.criteo import get_config
 from tfps.coordinator.executor import LocalExecutor
-from tfps.experiment.table import Table
+from tfps.experiment.task import Table
 from tfps.leases.progress import LeaseProgress
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules, rule_for

@@ -22,7 +22,7 @@ from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.store.parameter_store import ParameterStore
 from tfps.worker.closures import Closures
-from tfps.worker.local_training import LocalTraining
+from tfps.worker.local_sgd import LocalTraining
 from tfps.worker.step import Step
 from trainer.generate import generate
 

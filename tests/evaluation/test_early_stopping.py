@@ -2,8 +2,7 @@ import math
 
 import pytest
 
-from tfps.evaluation.best import BestMetric
-from tfps.evaluation.early_stopping import EarlyStopping
+from tfps.evaluation.best import BestMetric, EarlyStopping
 from tfps.evaluation.history import Evaluation
 
 

@@ -13,7 +13,7 @@ from tfps.checkpoint.reader import _SHARD
 from tfps.cluster.failures import first_line
 from tfps.data import examples
 from tfps.data.feature import Feature
-from tfps.layers.refusal import refusal
+from tfps.layers.id_check import refusal
 
 FEATURES = [Feature("x", "int64", vocabulary=5), Feature("y", "float32", (2,))]
 

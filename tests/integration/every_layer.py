@@ -8,8 +8,7 @@ import keras
 from tfps.data.feature import Feature
 from tfps.experiment import metrics
 from tfps.experiment.experiment import Data, Experiment, Train
-from tfps.experiment.table import Table
-from tfps.experiment.task import Task
+from tfps.experiment.task import Table, Task
 
 _DIM = 8
 

@@ -2,7 +2,7 @@ import pytest
 import tensorflow as tf
 
 from tfps.cluster.failures import first_line
-from tfps.layers.refusal import refusal
+from tfps.layers.id_check import refusal
 
 
 @tf.function(autograph=False)

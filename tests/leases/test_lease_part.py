@@ -3,8 +3,7 @@ import itertools
 import pytest
 
 from tfps.data.record_source import RecordSource
-from tfps.leases.lease import Lease
-from tfps.leases.lease_part import LeasePart
+from tfps.leases.lease import Lease, LeasePart
 
 BATCH = 8
 

@@ -14,7 +14,7 @@ from tests.store.optimizers import (
     step_rows,
 )
 from tfps.errors import UserError
-from tfps.experiment.table import Table
+from tfps.experiment.task import Table
 from tfps.optimizers.rules import rule_for
 from tfps.store.dense_layout import DenseLayout
 from tfps.store.dense_parameters import DenseParameters

@@ -4,7 +4,7 @@ import keras
 import pytest
 
 from tfps.errors import UserError
-from tfps.experiment.table import Table
+from tfps.experiment.task import Table
 from tfps.optimizers.rules import rule_for
 from tfps.planner.disk import check_disk_space
 from tfps.store.dense_layout import DenseLayout

@@ -13,7 +13,7 @@ from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
 from tfps.coordinator.executor import LocalExecutor
 from tfps.errors import UserError
-from tfps.experiment.table import Table
+from tfps.experiment.task import Table
 from tfps.leases.queue import QueueState
 from tfps.optimizers.rules import rule_for
 from tfps.planner.memory import PROCESS_BYTES, WORKING_BYTES, Placement, check_memory

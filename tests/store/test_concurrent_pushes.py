@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tests.store.optimizers import make
 from tests.store.pushes import push
-from tfps.experiment.table import Table
+from tfps.experiment.task import Table
 from tfps.optimizers.rules import rule_for
 from tfps.store.dense_layout import DenseLayout
 from tfps.store.dense_parameters import DenseParameters

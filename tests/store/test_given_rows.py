@@ -7,10 +7,10 @@ import pytest
 from tests.models import TaskOf, functional
 from tfps.errors import UserError
 from tfps.model import initial_values
-from tfps.model.rows_of_ids import RowsOfIds
+from tfps.model.initial_values import RowsOfIds
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
-from tfps.store import given_rows
+from tfps.store import initializers
 from tfps.store.parameter_store import ParameterStore
 
 ROWS, DIM = 3000, 4
@@ -60,7 +60,7 @@ def table_of(initializer, parts):
     ],
 )
 def test_a_table_starts_as_keras_fills_it(initializer, parts, monkeypatch):
-    monkeypatch.setattr(given_rows, "CHUNK_BYTES", 1000)  # several writes for each ps
+    monkeypatch.setattr(initializers, "CHUNK_BYTES", 1000)  # several writes for each ps
     expected = keras.initializers.get(initializer)((ROWS, DIM), dtype="float32")
     np.testing.assert_array_equal(table_of(initializer, parts), expected)
 

@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfps.experiment.table import Table
+from tfps.experiment.task import Table
 from tfps.optimizers.rules import rule_for
 from tfps.store.gradient_clipping import GradientClipping
 from tfps.store.layout import GroupLayout

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfps.experiment.table import Table
+from tfps.experiment.task import Table
 from tfps.store.layout import BUCKETS, GroupLayout
 
 

@@ -9,7 +9,7 @@ from tests.training_fixtures import train_with
 from tfps.data.feature import Feature
 from tfps.errors import UserError
 from tfps.experiment.task import Task
-from tfps.model.loss_scaling import LossScaling, loss_scaling
+from tfps.model.loss import LossScaling, loss_scaling
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.store.loss_scale import LossScale

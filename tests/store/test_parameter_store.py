@@ -9,8 +9,7 @@ from configs.smoke import Smoke
 from tests.store.pushes import push
 from tests.training_fixtures import train_with
 from tfps.data.feature import Feature
-from tfps.experiment.table import Table
-from tfps.experiment.task import Task
+from tfps.experiment.task import Table, Task
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules, rule_for
 from tfps.store.layout import GroupLayout

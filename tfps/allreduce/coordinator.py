@@ -11,7 +11,7 @@ from tfps.coordinator.progress_meter import ProgressMeter
 from tfps.coordinator.worker_shares import WorkerShares
 from tfps.data.record_source import RecordSource
 from tfps.errors import RunError
-from tfps.evaluation.evaluated import Evaluated
+from tfps.evaluation.results import Evaluated
 from tfps.leases.lease import Lease
 from tfps.leases.lease_length import LeaseLength
 from tfps.leases.queue import LeaseQueue

@@ -19,8 +19,7 @@ from tfps.data import bad_records
 from tfps.data.record_source import RecordSource
 from tfps.errors import RunError
 from tfps.evaluation.results import ShardResult
-from tfps.leases.lease import Lease
-from tfps.leases.lease_part import LeasePart
+from tfps.leases.lease import Lease, LeasePart
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.partitioned_variable import Piece
 from tfps.worker.closures import Closures

@@ -6,8 +6,7 @@ import tensorflow as tf
 
 from tfps.allreduce.group import ReplicaGroup
 from tfps.model.stateless_model import Features, Labels
-from tfps.store.gradients import Gradients
-from tfps.store.pulled import Pulled
+from tfps.store.messages import Gradients, Pulled
 from tfps.worker.step import Step, batch_records
 
 

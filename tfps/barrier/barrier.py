@@ -12,7 +12,7 @@ from tfps.barrier.barrier_status import BarrierStatus, Standing
 from tfps.barrier.token import DISPLACED, FIELDS, MEMBER, MISSED, ROUND, STRAY, TURN
 from tfps.barrier.transitions import Happening, after_happening
 from tfps.leases.progress import LeaseProgress
-from tfps.store.gradients import Gradients
+from tfps.store.messages import Gradients
 from tfps.store.parameter_store import ParameterStore
 
 CHANGE = 4  # numbers of a lease's progress

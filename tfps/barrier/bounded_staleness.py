@@ -8,7 +8,7 @@ from tfps.barrier.barrier import CHANGE, Barrier, Event
 from tfps.barrier.barrier_status import Standing
 from tfps.barrier.transitions import Happening
 from tfps.leases.progress import LeaseProgress
-from tfps.store.gradients import Gradients
+from tfps.store.messages import Gradients
 from tfps.store.parameter_store import ParameterStore
 
 

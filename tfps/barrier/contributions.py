@@ -5,10 +5,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfps.barrier.token import FIELDS, MEMBER, ROUND, TURN
-from tfps.store.gradients import Gradients
-from tfps.store.messages import SentRows
+from tfps.store.lookups import sum_rows
+from tfps.store.messages import Gradients, SentRows
 from tfps.store.parameter_store import ParameterStore
-from tfps.store.row_sums import sum_rows
 
 
 class Decision(NamedTuple):

@@ -9,7 +9,7 @@ from tfps.barrier.barrier_status import Standing
 from tfps.barrier.contributions import Contributions, Decision
 from tfps.barrier.transitions import Happening, after_closing
 from tfps.leases.progress import LeaseProgress
-from tfps.store.gradients import Gradients
+from tfps.store.messages import Gradients
 from tfps.store.parameter_store import ParameterStore
 
 

@@ -24,7 +24,7 @@ from tfps.coordinator.worker_shares import WorkerShares
 from tfps.data import bad_records
 from tfps.data.record_source import RecordSource
 from tfps.errors import RunError
-from tfps.evaluation.evaluated import Evaluated
+from tfps.evaluation.results import Evaluated
 from tfps.experiment.experiment import Train
 from tfps.leases.lease import Lease
 from tfps.leases.lease_length import LeaseLength

@@ -1,10 +1,11 @@
-"""Which of several evaluations is the best: by one metric, whose better direction is known."""
+"""Which of several evaluations is the best, and whether later ones can be hoped to be better."""
 
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
 from tfps.errors import UserError
+from tfps.evaluation.history import Evaluation
 
 _LOWER, _HIGHER = "min", "max"
 # The metrics that tfps itself computes; `LABEL_auc` is the AUC of one of several labels.
@@ -75,3 +76,35 @@ class BestMetric:
 def _known_direction(name: str) -> str:
     """The direction of a metric that tfps computes, also for one label; empty for any other."""
     return _DIRECTIONS.get(name.rpartition("_")[2], "")
+
+
+@dataclasses.dataclass(frozen=True)
+class EarlyStopping:
+    """The rule: stop when the best evaluation is so many evaluations old.
+
+    Attributes:
+        metric: Which evaluation is the best.
+        patience: Evaluations in a row without a better one that end the training; 0 for none.
+    """
+
+    metric: BestMetric
+    patience: int
+
+    def reason(self, evaluations: Sequence[Evaluation]) -> str | None:
+        """Why to stop, in words; None to go on.
+
+        Args:
+            evaluations: In the order of the training.
+        """
+        best = self.metric.best([evaluation.metrics for evaluation in evaluations])
+        since = len(evaluations) if best is None else len(evaluations) - 1 - best
+        if not self.patience or since < self.patience:
+            return None
+        name = self.metric.name
+        if best is None:
+            return f"none of {since} evaluations has a number for {name}"
+        found = evaluations[best]
+        return (
+            f"{name} has not become better than {found.metrics[name]:.4f} (epoch {found.epoch}, "
+            f"{found.steps:,} steps) in {since} evaluations"
+        )

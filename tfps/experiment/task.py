@@ -1,6 +1,7 @@
 """What a user brings: features, labels, model, loss, optimizers, metrics."""
 
 import abc
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,7 +12,24 @@ from tfps.data.row_format import RowFormat
 from tfps.data.schema import Schema
 from tfps.errors import UserError
 from tfps.experiment import metrics
-from tfps.experiment.table import Table
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A matrix of parameters of which a step touches few rows.
+
+    Attributes:
+        name: Path of its variable in the model.
+        rows: Number of rows; ids lie in `[0, rows)`.
+        dim: Length of a row, in float32 values.
+        initializer: Keras initializer of its rows, or a function of shape and dtype.
+    """
+
+    name: str
+    rows: int
+    dim: int
+    initializer: keras.initializers.Initializer
+
 
 Metric = Callable[[Any, Any], Any]
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfps.data.feature import Feature
 from tfps.errors import RunError, UserError
-from tfps.model import signature_inputs
+from tfps.model.inputs import pack_signature_inputs, signature_specs
 from tfps.storage import files
 
 SCHEMA_FILE = "schema.json"
@@ -72,7 +72,7 @@ class ExportedModel:
             RunError: If the model fails on them.
         """
         try:
-            outputs = self._signature(**signature_inputs.pack(inputs, self.features))
+            outputs = self._signature(**pack_signature_inputs(inputs, self.features))
         except tf.errors.OpError as error:
             raise RunError(
                 f"--model={self.directory} fails on the records it was given: {error.message}"
@@ -120,7 +120,7 @@ class ExportedModel:
             raise UserError(f"{where} has no signature {_SIGNATURE!r} (found: {found}); {_MEND}")
         signature = self._loaded.signatures[_SIGNATURE]
         inputs = set(signature.structured_input_signature[1])
-        wanted = set(signature_inputs.specs(self.features))
+        wanted = set(signature_specs(self.features))
         if inputs != wanted:
             raise UserError(
                 f"{where}: {_SIGNATURE} has the inputs {', '.join(sorted(inputs))}, but "

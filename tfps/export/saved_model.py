@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfps.data import examples
 from tfps.errors import UserError
 from tfps.experiment.task import Task
-from tfps.model import signature_inputs
+from tfps.model import inputs
 from tfps.model.builder import built_model
 from tfps.model.embedding_layers import EmbeddingLayers
 from tfps.model.inputs import model_inputs
@@ -30,7 +30,7 @@ def export(task: Task, model: StatelessModel, store: ParameterStore, path: str) 
     """Writes the model with the store's parameters.
 
     The SavedModel has two signatures: `serving_default` takes the features by name, each
-    `[n, *shape]`, one of shape `(None,)` as two tensors (see `signature_inputs.specs`);
+    `[n, *shape]`, one of shape `(None,)` as two tensors (see `inputs.signature_specs`);
     `serving_examples` takes `examples`, `[n]` serialized `tf.train.Example`. The output of both is
     `predictions`, or, for a task that predicts a dict, what its keys say. `schema.json` beside it
     describes features and labels.
@@ -100,13 +100,13 @@ def _save(task: Task, trained: keras.Model, path: str) -> None:
 
     @tf.function(autograph=False)
     def serve_features(**values: tf.Tensor) -> dict[str, tf.Tensor]:
-        return predict(signature_inputs.unpack(values, features))
+        return predict(inputs.unpack_signature_inputs(values, features))
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "examples")], autograph=False)
     def serve_examples(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
         return predict(examples.parse(serialized, features)[0])
 
-    specs = signature_inputs.specs(features)
+    specs = inputs.signature_specs(features)
     module = tf.Module()
     module.model = trained  # with its lookup tables and the files of their vocabularies
     # A variable that is found twice would be written twice.

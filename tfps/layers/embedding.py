@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfps.errors import UserError
 from tfps.layers import splitmix64
 from tfps.layers.embedding_table import EmbeddingTable
-from tfps.layers.refusal import refusal
+from tfps.layers.id_check import refusal
 
 COMBINERS = (None, "sum", "mean", "sqrtn")
 OUT_OF_RANGE = ("error", "default", "hash")

@@ -8,7 +8,7 @@ import keras
 from tfps.data.feature import Feature
 from tfps.errors import UserError
 from tfps.experiment.task import Task
-from tfps.model import signature_inputs
+from tfps.model import inputs
 from tfps.model.inputs import call_with_symbols
 
 _STEPS = ("train_step", "test_step", "predict_step")
@@ -57,7 +57,7 @@ def _refuse_own_steps(model: keras.Model) -> None:
 
 def _call(model: keras.Model, features: Sequence[Feature]) -> None:
     """Calls a model with symbolic inputs, so that every layer is built and misfits show."""
-    signature_inputs.specs(features)  # or an export would fail on their names
+    inputs.signature_specs(features)  # or an export would fail on their names
     try:
         call_with_symbols(model, features)
     except UserError:

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfps.errors import UserError
-from tfps.experiment.table import Table
+from tfps.experiment.task import Table
 from tfps.layers.embedding_table import EmbeddingTable, checked
 from tfps.model.initial_values import refuse_unusable
 

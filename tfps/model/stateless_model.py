@@ -14,8 +14,7 @@ from tfps.model.builder import built_model
 from tfps.model.embedding_layers import Answer, EmbeddingLayers, zero_rows
 from tfps.model.inputs import batch_spec, model_inputs
 from tfps.model.lookup_tables import LookupTables
-from tfps.model.loss import LossFunction
-from tfps.model.loss_scaling import LossScaling, loss_scaling
+from tfps.model.loss import LossFunction, LossScaling, loss_scaling
 from tfps.model.predictions import named_predictions
 from tfps.model.state_recurrence import kept_by_step
 from tfps.model.variables import ModelVariables

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from tfps.optimizers.slot import Slot
-from tfps.optimizers.update_rule import Update, UpdateRule
+from tfps.optimizers.update_rule import Slot, Update, UpdateRule
 
 
 class Adam(UpdateRule):

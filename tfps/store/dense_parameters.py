@@ -9,8 +9,7 @@ import tensorflow as tf
 from tfps.optimizers.update_rule import Update, UpdateRule
 from tfps.store.dense_layout import DenseLayout
 from tfps.store.mutex import Mutex
-from tfps.store.partition import Partition
-from tfps.store.partitioned_variable import Piece
+from tfps.store.partitioned_variable import Partition, Piece
 from tfps.store.wire import EXACT, Wire
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfps.experiment.table import Table
+from tfps.experiment.task import Table
 
 BUCKETS = 1024
 # Of a smaller group a save writes all rows in no time: which of them were touched is not kept.

@@ -4,9 +4,63 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tfps.layers.id_check import refuse_outside
 from tfps.model.stateless_model import Lookup
-from tfps.store.pulled import Pulled
+from tfps.store.layout import GroupLayout
+from tfps.store.messages import Pulled
 from tfps.store.store_layout import StoreLayout
+
+
+def ids_in_group(
+    layout: GroupLayout, members: Sequence[int], asked: Sequence[tf.Tensor]
+) -> tf.Tensor:
+    """The ids in a group of ids in its tables, end to end, `[n]`.
+
+    Args:
+        layout: The group's.
+        members: For each tensor, the index in the group of the table that it asks.
+        asked: Ids, of any integer dtype and shape.
+    """
+    if not members:  # tables that this pass of the model does not use
+        return tf.zeros([0], layout.id_dtype)
+    names = [layout.tables[member].name for member in members]
+    limits = [layout.tables[member].rows for member in members]
+    offsets = [layout.offsets[member] for member in members]
+    ids = [_flat(tf.cast(part, tf.int64)) for part in asked]
+    joined = tf.concat(ids, 0)
+    ends = tf.cumsum(tf.stack([tf.size(part) for part in ids]))
+    which = tf.searchsorted(ends, tf.range(tf.size(joined)), side="right")
+    moved = joined + tf.gather(tf.constant(offsets, tf.int64), which)
+    rows = tf.gather(tf.constant(limits, tf.int64), which)
+    moved += refuse_outside(joined, rows, lambda bad: tf.gather(names, which[bad]))
+    return tf.cast(moved, layout.id_dtype)
+
+
+def _flat(ids: tf.Tensor) -> tf.Tensor:
+    # An operation per lookup counts: each is in all of a closure's unrolled steps.
+    return ids if ids.shape.rank == 1 else tf.reshape(ids, [-1])
+
+
+def sum_rows(values: tf.Tensor, row: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """The sum of the values of each row.
+
+    Args:
+        values: `[n, dim]`.
+        row: Which row each is of, `[n]` int32.
+        rows: Number of rows, scalar int32.
+
+    Returns:
+        `[rows, dim]`.
+    """
+    # A sparse matrix of ones times the values: 0.6 of the time that unsorted_segment_sum takes for
+    # dim 16 and less, and the same for larger ones.
+    count = tf.size(row)
+    return tf.raw_ops.SparseTensorDenseMatMul(
+        a_indices=tf.stack([row, tf.range(count)], 1),
+        a_values=tf.ones([count]),
+        a_shape=tf.cast(tf.stack([rows, count]), tf.int64),
+        b=values,
+    )
 
 
 def rows_by_lookup(layout: StoreLayout, pulled: Pulled) -> list[tf.Tensor]:

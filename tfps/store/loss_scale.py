@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tfps.model.loss_scaling import LossScaling
+from tfps.model.loss import LossScaling
 from tfps.store.partitioned_variable import Piece
 
 

@@ -1,8 +1,11 @@
-"""Rows of a group of tables between worker and ps."""
+"""What a batch pulls from the ps and what it gives them."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
+
+from tfps.model.stateless_model import Lookup
 
 
 class PulledRows(NamedTuple):
@@ -47,3 +50,41 @@ class SentRows(NamedTuple):
 
     rows: tf.Tensor
     gradient: tf.Tensor
+
+
+class Pulled(NamedTuple):
+    """What one batch needs of the parameters.
+
+    Attributes:
+        dense: Every dense variable.
+        state: Every state variable.
+        groups: The distinct rows by group.
+        lookups: The lookups, in the model's order.
+        versions: Number of updates before the pull, scalar int64, by the index of the ps: of the
+            one that counts staleness, and of those where the learning rate or the state needs it.
+        loss_scale: What to multiply the loss by and divide the gradients by, scalar float32; None
+            for nothing.
+    """
+
+    dense: list[tf.Tensor]
+    state: list[tf.Tensor]
+    groups: list[PulledRows]
+    lookups: list[Lookup]
+    versions: dict[int, tf.Tensor]
+    loss_scale: tf.Tensor | None
+
+
+class Gradients(NamedTuple):
+    """What a batch gave.
+
+    Attributes:
+        pulled: What was pulled for it.
+        dense: One gradient per dense variable.
+        rows: One per group of tables, `[n, dim]`: what `rows_by_group` returned.
+        state: New values of the state.
+    """
+
+    pulled: Pulled
+    dense: Sequence[tf.Tensor]
+    rows: Sequence[tf.Tensor]
+    state: Sequence[tf.Tensor]

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from tfps.experiment.table import Table
+from tfps.experiment.task import Table
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.optimizers.update_rule import UpdateRule

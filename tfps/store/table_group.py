@@ -9,14 +9,12 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.optimizers.update_rule import UpdateRule
-from tfps.store.given_rows import write_given_rows
-from tfps.store.initializers import draw_rows
+from tfps.store.initializers import draw_rows, write_given_rows
 from tfps.store.layout import GroupLayout
+from tfps.store.lookups import sum_rows
 from tfps.store.messages import PulledRows, SentRows, SentSteps
 from tfps.store.mutex import Mutex
-from tfps.store.partition import Partition
-from tfps.store.partitioned_variable import CHUNK_BYTES, Piece
-from tfps.store.row_sums import sum_rows
+from tfps.store.partitioned_variable import CHUNK_BYTES, Partition, Piece
 from tfps.store.touched_rows import TouchedRows
 from tfps.store.wire import EXACT, Wire
 

@@ -16,7 +16,7 @@ from tfps.leases.epoch_order import EpochOrder
 from tfps.leases.progress import REFUSED, Attempt, LeaseProgress
 from tfps.model.draws import draw_of
 from tfps.worker.barrier_loop import BarrierTraining
-from tfps.worker.local_training import LocalTraining
+from tfps.worker.local_sgd import LocalTraining
 from tfps.worker.prefetch import ReadAhead, ReadBatch
 from tfps.worker.step import Step, batch_records
 

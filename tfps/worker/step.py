@@ -10,10 +10,9 @@ from tfps.experiment.task import Task
 from tfps.model import draws
 from tfps.model.predictions import named_predictions
 from tfps.model.stateless_model import Features, Labels, Lookup, StatelessModel
-from tfps.store.gradients import Gradients
 from tfps.store.lookups import rows_by_group, rows_by_lookup
+from tfps.store.messages import Gradients, Pulled
 from tfps.store.parameter_store import ParameterStore
-from tfps.store.pulled import Pulled
 
 
 class Batch(NamedTuple):

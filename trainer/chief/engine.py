@@ -29,7 +29,7 @@ from tfps.experiment.mode import LOCAL_SGD, SYNC, Mode
 from tfps.leases.progress import LeaseProgress
 from tfps.store.parameter_store import ParameterStore
 from tfps.worker.closures import Closures
-from tfps.worker.local_training import LocalTraining
+from tfps.worker.local_sgd import LocalTraining
 from tfps.worker.step import Step
 from trainer.chief.inputs import identity
 from trainer.chief.run_inputs import RunInputs

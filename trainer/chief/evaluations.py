@@ -6,7 +6,7 @@ import time
 
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.errors import UserError
-from tfps.evaluation.early_stopping import EarlyStopping
+from tfps.evaluation.best import EarlyStopping
 from tfps.evaluation.history import Evaluation, Evaluations
 from tfps.export.saved_model import EXPORT_BEST
 from tfps.job_dir.report import Report
