@@ -22,9 +22,9 @@ from benchmarks.measurement import Failed, Window, measure
 from benchmarks.systems import system
 from configs import criteo
 from tfps.data import examples, manifest
+from tfps.data.batches import read_batches
 from tfps.data.manifest import Manifest
 from tfps.data.record_source import RecordSource
-from tfps.data.records import batches
 from tfps.leases.epoch_order import EpochOrder
 
 _BATCH = Case().batch
@@ -87,7 +87,9 @@ def pipelines(data: Manifest) -> dict[str, Callable[[], tf.data.Dataset]]:
     return {
         "read": read,
         "read + parse": lambda: read().map(lambda text: examples.parse(text, features, labels)),
-        "read + shuffle + parse": lambda: batches(source, features, labels, _BATCH, block, seed),
+        "read + shuffle + parse": lambda: read_batches(
+            source, features, labels, _BATCH, block, seed
+        ),
     }
 
 

@@ -17,7 +17,8 @@ import shutil
 
 import numpy as np
 
-from tfps.data import manifest, records
+from tfps.data import manifest
+from tfps.data.batches import read_batches
 from tfps.data.manifest import Manifest
 from tfps.data.record_source import RecordSource
 from tfps.experiment import loader, overrides
@@ -62,7 +63,7 @@ def save_arrays(experiment: Experiment, made: Manifest, directory: pathlib.Path)
     features, labels = experiment.task.features(), experiment.task.labels()
     parts: dict[str, list[np.ndarray]] = {each.name: [] for each in (*features, *labels)}
     for shard in made.shards:
-        for values, truth in records.batches(
+        for values, truth in read_batches(
             RecordSource(made.path_of(shard)), features, labels, 8192
         ):
             for name, value in {**values, **truth}.items():

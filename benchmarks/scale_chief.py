@@ -22,7 +22,7 @@ from tfps.cluster.monitor import TaskWatch
 from tfps.coordinator.coordinator import Coordinator, slots
 from tfps.data.manifest import Manifest
 from tfps.data.record_index import RecordIndex
-from tfps.data.shard import Shard
+from tfps.data.shards import Shard
 from tfps.experiment.metrics import auc
 from tfps.experiment.mode import Mode
 from tfps.leases.bad_record_log import BadRecords

@@ -18,7 +18,7 @@ from tfps.experiment.task import Table
 from tfps.leases.progress import LeaseProgress
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules, rule_for
-from tfps.store.layout import GroupLayout
+from tfps.store.group_layout import GroupLayout
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.table_group import TableGroup
 from tfps.worker.closures import Closures

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from tfps.cluster.liveness import Reachability
-from tfps.cluster.spec import decode
+from tfps.cluster.tf_config import decode
 from tfps.errors import EXIT_OK, EXIT_RUN, UserError
 
 

@@ -2,7 +2,7 @@
 
 import json
 
-from tfps.cluster.spec import decode as decode_all
+from tfps.cluster.tf_config import decode as decode_all
 
 SPEC = {"chief": ["c:2222"], "worker": ["w0:2222", "w1:2222"], "ps": ["p0:2222", "p1:2222"]}
 TASK = {"type": "worker", "index": 1}

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 from absl import flags
 
-from tfps.data import manifest, record_check
+from tfps.data import bad_records, manifest
 from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
 from tfps.data.record_index import STRIDE
@@ -170,7 +170,7 @@ def _sample(found: Inspection, count: int) -> list[tf.train.Example]:
         for record in scan(path, held.shard.compression):
             if len(sample) == count:
                 return sample
-            if not record.problem and not record_check.problem(record.data or b"", ()):
+            if not record.problem and not bad_records.find_problem(record.data or b"", ()):
                 sample.append(tf.train.Example.FromString(record.data))
     return sample
 

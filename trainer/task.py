@@ -18,7 +18,8 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 from absl import flags
 
 from tfps.cluster import open_files
-from tfps.cluster.spec import Cluster, decode
+from tfps.cluster.spec import Cluster
+from tfps.cluster.tf_config import decode
 from tfps.errors import EXIT_OK, EXIT_RUN, UserError
 from tfps.storage import directories, tf_settings
 from trainer import entry

@@ -5,7 +5,7 @@ from typing import Any
 from cloud import cluster_in_file
 from cloud.job_spec import JobSpec
 from cloud.kubernetes.pod import MANAGED_BY
-from tfps.cluster.spec_file import MOST_BYTES
+from tfps.cluster.tf_config import MOST_BYTES
 from tfps.errors import UserError
 
 _DIRECTORY, _FILE = "/etc/tfps", "cluster.json"

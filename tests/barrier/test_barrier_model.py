@@ -7,8 +7,7 @@ import pytest
 
 from tests.barrier.barrier_model import Model
 from tests.barrier.keeper_reference import ARRIVED, AWAY, EXPECT, LEAVE, ClocksKeeper, RoundsKeeper
-from tfps.barrier.barrier_status import Standing
-from tfps.barrier.transitions import Happening, after_closing, after_happening
+from tfps.barrier.member_state import Happening, Standing, after_closing, after_happening
 
 BATCHES = 3
 MOST_CLOSURES = 16

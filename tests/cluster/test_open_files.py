@@ -27,7 +27,8 @@ def task(job):
 
 def test_the_limit_of_a_process_is_raised_as_far_as_it_can_be():
     code = (
-        "import resource\nfrom tfps.cluster.spec import Cluster\nfrom tfps import open_files\n"
+        "import resource\n"
+        "from tfps.cluster.spec import Cluster\nfrom tfps.cluster import open_files\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (256, 1500))\n"
         "open_files.allow_for_task(Cluster())\n"
         "print(*resource.getrlimit(resource.RLIMIT_NOFILE))"

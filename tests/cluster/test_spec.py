@@ -2,7 +2,7 @@ import pytest
 
 from tests.cluster_texts import SPEC, decode, encoded, spec_with
 from tfps.cluster.spec import JOBS, Cluster
-from tfps.cluster.spec import decode as decode_all
+from tfps.cluster.tf_config import decode as decode_all
 from tfps.errors import UserError
 
 

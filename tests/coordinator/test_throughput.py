@@ -1,4 +1,4 @@
-from tfps.coordinator.throughput import Throughput
+from tfps.coordinator.progress import Throughput
 
 
 class Timed:

@@ -1,4 +1,4 @@
-from tfps.coordinator.worker_shares import WorkerShares
+from tfps.coordinator.progress import WorkerShares
 
 
 def test_leases_count_for_the_worker_that_ended_them():

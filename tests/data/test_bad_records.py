@@ -8,8 +8,8 @@ import tensorflow as tf
 from tfps.data import bad_records
 from tfps.data.bad_records import BadRecord
 from tfps.data.feature import Feature
-from tfps.data.record_frame import frame
 from tfps.data.record_source import RecordSource
+from tfps.data.tfrecord import frame
 
 FEATURES = (
     Feature("numbers", "float32", (2,)),

@@ -10,8 +10,8 @@ import tensorflow as tf
 from configs.smoke import Smoke
 from tests import spoilt
 from tests.data.numbered_shard import BATCH, COUNT, source_of, write
-from tfps.data import bad_records, records
-from tfps.data.batches import readable_batches
+from tfps.data import bad_records
+from tfps.data.batches import read_batches, readable_batches
 from tfps.data.feature import Feature
 from tfps.data.record_source import RecordSource
 
@@ -51,7 +51,7 @@ def read(source, block_batches=2, part=(0, BATCHES), threads=1):
 def in_order(shard, block_batches=2):
     """The records of the batches of a good shard."""
     seed = tf.constant(1, tf.int64)
-    batches = records.batches(source_of(shard), FEATURES, LABELS, BATCH, block_batches, seed)
+    batches = read_batches(source_of(shard), FEATURES, LABELS, BATCH, block_batches, seed)
     return [batch["numbers"][:, 0].numpy().astype(int).tolist() for batch, _ in batches]
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from tfps.data.record_frame import frame
-from tfps.data.tfrecord import StoredRecord, compression_of, scan
+from tfps.data.tfrecord import StoredRecord, compression_of, frame, scan
 
 RECORDS = [b"first", b"", b"third" * 300, b"x" * 9_000_000, b"last"]
 

@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.cluster import failures, sockets
-from tfps.coordinator import remote_contexts
+from tfps.coordinator import connector
 
 PS = "/job:ps/replica:0/task:0/device:CPU:0"
 
@@ -30,7 +30,7 @@ def main() -> dict[str, Any]:
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         spec, task_type="chief", task_id=0, rpc_layer="grpc"
     )
-    remote_contexts.let_expire(60)
+    connector.let_expire(60)
     strategy = tf.distribute.ParameterServerStrategy(resolver)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with tf.device(PS):

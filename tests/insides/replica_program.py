@@ -11,7 +11,7 @@ import signal
 import tensorflow as tf
 
 from tfps.allreduce.group import ReplicaGroup, _connect
-from tfps.cluster.spec import decode
+from tfps.cluster.tf_config import decode
 
 
 def main() -> None:

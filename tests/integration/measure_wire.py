@@ -21,11 +21,12 @@ from absl import flags
 from tests.integration.tcp_counters import bytes_to, resident_peak
 from tfps.cluster.monitor import TaskWatch
 from tfps.cluster.server import ServerOptions, serve
-from tfps.cluster.spec import decode
+from tfps.cluster.tf_config import decode
 from tfps.coordinator.connector import Connector
 from tfps.coordinator.coordinator import Coordinator, slots
 from tfps.coordinator.executor import ClusterExecutor
-from tfps.data import manifest, records
+from tfps.data import manifest
+from tfps.data.batches import read_batches
 from tfps.data.manifest import Manifest
 from tfps.data.record_source import RecordSource
 from tfps.experiment import loader
@@ -38,8 +39,8 @@ from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.planner.memory import Placement
 from tfps.planner.traffic import WireBytes
+from tfps.store.layout import StoreLayout
 from tfps.store.parameter_store import ParameterStore
-from tfps.store.store_layout import StoreLayout
 from tfps.worker.closures import Closures
 from tfps.worker.step import Step
 
@@ -92,7 +93,7 @@ def batches(experiment: Experiment, data: Manifest) -> Any:
     chunks = order.chunks(data.shards, 0)
     assert len(chunks) == len(data.shards)
     return itertools.chain.from_iterable(
-        records.batches(
+        read_batches(
             RecordSource(data.path_of(data.shards[chunk.shard])),
             task.features(),
             task.labels(),

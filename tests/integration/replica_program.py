@@ -19,7 +19,7 @@ import tensorflow as tf
 from configs.smoke import Smoke
 from tfps.allreduce.group import ReplicaGroup
 from tfps.allreduce.step import ReplicaStep
-from tfps.cluster.spec import decode
+from tfps.cluster.tf_config import decode
 from tfps.model.inputs import batch_spec
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules

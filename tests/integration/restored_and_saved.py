@@ -8,7 +8,7 @@ import sys
 
 from absl import flags
 
-from tfps.cluster.spec import decode
+from tfps.cluster.tf_config import decode
 from trainer import entry, task
 from trainer.flags import experiment_flags
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 from launcher_fixtures import PATIENCE, ROOT, start_fixture, write_fixture  # noqa: F401
 
-from tfps.cluster.spec import decode
+from tfps.cluster.tf_config import decode
 
 SUBMIT = ("-m", "cloud.submit")
 

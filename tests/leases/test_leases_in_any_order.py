@@ -19,7 +19,7 @@ from tfps.cluster.monitor import TaskWatch
 from tfps.coordinator.coordinator import Coordinator
 from tfps.data.manifest import Manifest
 from tfps.data.record_index import RecordIndex
-from tfps.data.shard import Shard
+from tfps.data.shards import Shard
 from tfps.leases.epoch_order import EpochOrder
 from tfps.leases.progress import REFUSED, LeaseProgress
 from tfps.leases.queue import LeaseQueue, QueueState

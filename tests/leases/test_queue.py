@@ -5,7 +5,7 @@ import pytest
 
 from tfps.data.manifest import Manifest
 from tfps.data.record_index import RecordIndex
-from tfps.data.shard import Shard
+from tfps.data.shards import Shard
 from tfps.errors import UserError
 from tfps.leases.bad_record_log import BadRecords
 from tfps.leases.epoch_order import CHUNK_BLOCKS, EpochOrder

@@ -16,10 +16,10 @@ from tests.store.optimizers import (
 from tfps.errors import UserError
 from tfps.experiment.task import Table
 from tfps.optimizers.rules import rule_for
-from tfps.store.dense_layout import DenseLayout
 from tfps.store.dense_parameters import DenseParameters
 from tfps.store.gradient_clipping import GradientClipping
-from tfps.store.layout import GroupLayout
+from tfps.store.group_layout import GroupLayout
+from tfps.store.layout import DenseLayout
 from tfps.store.table_group import TableGroup
 
 STEPS = 100

@@ -7,9 +7,8 @@ from tfps.errors import UserError
 from tfps.experiment.task import Table
 from tfps.optimizers.rules import rule_for
 from tfps.planner.disk import check_disk_space
-from tfps.store.dense_layout import DenseLayout
-from tfps.store.layout import GroupLayout
-from tfps.store.store_layout import Group, StoreLayout
+from tfps.store.group_layout import GroupLayout
+from tfps.store.layout import DenseLayout, Group, StoreLayout
 
 DIM = 64
 ROW_BYTES = 3 * DIM * 4  # with Adam's two slots

@@ -17,10 +17,9 @@ from tfps.experiment.task import Table
 from tfps.leases.queue import QueueState
 from tfps.optimizers.rules import rule_for
 from tfps.planner.memory import PROCESS_BYTES, WORKING_BYTES, Placement, check_memory
-from tfps.store.dense_layout import DenseLayout
-from tfps.store.layout import GroupLayout
+from tfps.store.group_layout import GroupLayout
+from tfps.store.layout import DenseLayout, Group, StoreLayout
 from tfps.store.partitioned_variable import CHUNK_BYTES
-from tfps.store.store_layout import Group, StoreLayout
 from tfps.store.table_group import TableGroup
 from tfps.store.wire import Wire
 from tfps.worker.closures import Closures

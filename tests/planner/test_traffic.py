@@ -5,7 +5,7 @@ from tests.store.test_parameter_store import TwoTowers, batch
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.planner.traffic import WireBytes
-from tfps.store.store_layout import StoreLayout
+from tfps.store.layout import StoreLayout
 
 
 @pytest.mark.parametrize(("dtype", "value"), [("float32", 4), ("bfloat16", 2)])

@@ -11,9 +11,9 @@ from tests.store.optimizers import make
 from tests.store.pushes import push
 from tfps.experiment.task import Table
 from tfps.optimizers.rules import rule_for
-from tfps.store.dense_layout import DenseLayout
 from tfps.store.dense_parameters import DenseParameters
-from tfps.store.layout import GroupLayout
+from tfps.store.group_layout import GroupLayout
+from tfps.store.layout import DenseLayout
 from tfps.store.table_group import TableGroup
 
 WORKERS, PUSHES = 4, 200

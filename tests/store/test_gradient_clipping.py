@@ -5,7 +5,7 @@ import tensorflow as tf
 from tfps.experiment.task import Table
 from tfps.optimizers.rules import rule_for
 from tfps.store.gradient_clipping import GradientClipping
-from tfps.store.layout import GroupLayout
+from tfps.store.group_layout import GroupLayout
 from tfps.store.table_group import TableGroup
 
 DEVICES = ["/device:CPU:0"]

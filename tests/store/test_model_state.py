@@ -12,7 +12,7 @@ import tensorflow as tf
 from configs.smoke import Smoke
 from tests.training_fixtures import Trainer, dataset
 from tfps.experiment.mode import Mode
-from tfps.store.dense_layout import DenseLayout
+from tfps.store.layout import DenseLayout
 from tfps.store.model_state import ModelState
 from tfps.worker.local_sgd import LocalCopy
 from tfps.worker.step import Batch

@@ -6,9 +6,9 @@ from tests.store.pushes import push
 from tests.training_fixtures import Trainer, dataset
 from tfps.experiment.task import Table
 from tfps.optimizers.rules import rule_for
-from tfps.store.dense_layout import DenseLayout
 from tfps.store.dense_parameters import DenseParameters
-from tfps.store.layout import GroupLayout
+from tfps.store.group_layout import GroupLayout
+from tfps.store.layout import DenseLayout
 from tfps.store.table_group import TableGroup
 from tfps.store.wire import Wire
 

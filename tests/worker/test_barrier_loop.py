@@ -16,8 +16,8 @@ import tensorflow as tf
 from configs.smoke import Smoke
 from tests import visits
 from tests.training_fixtures import Trainer, dataset, train_with
-from tfps.barrier.barrier_status import Standing
-from tfps.data import records
+from tfps.barrier.member_state import Standing
+from tfps.data.batches import read_batches
 from tfps.experiment.mode import Mode
 from tfps.leases.epoch_order import EpochOrder
 
@@ -81,7 +81,7 @@ def train_rounds(manifest, task, rounds):
     schema = alone.task.features(), alone.task.labels()
     step, read = train_with(alone.step), []
     for source, _ in alone.shards():
-        found = records.batches(source, *schema, BATCH, block, tf.constant(SEED, tf.int64))
+        found = read_batches(source, *schema, BATCH, block, tf.constant(SEED, tf.int64))
         read.append(list(found))
     for taken in rounds:
         parts = [read[shard][number] for shard, number in taken]

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from configs.smoke import Smoke
 from tests.training_fixtures import Trainer, dataset
-from tfps.data import records
+from tfps.data.batches import read_batches
 from tfps.data.record_source import RecordSource
 from tfps.leases.epoch_order import EpochOrder
 from tfps.model.draws import draw_of
@@ -114,7 +114,7 @@ def test_batches_pulled_ahead_lack_the_last_updates_and_no_others(manifest):
     (source, _), task = by_hand.shards()[0], by_hand.task
     block = EpochOrder.of(by_hand.experiment).block_batches
     seed = tf.constant(3, tf.int64)
-    batches = list(records.batches(source, task.features(), task.labels(), 20, block, seed))
+    batches = list(read_batches(source, task.features(), task.labels(), 20, block, seed))
     waiting, losses = [by_hand.step.pull(*batch) for batch in batches[:depth]], []
     for number in range(len(batches)):
         if number + depth < len(batches):

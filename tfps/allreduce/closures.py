@@ -6,7 +6,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tfps.allreduce.step import ReplicaStep
-from tfps.data import records
+from tfps.data.batches import read_batches
 from tfps.data.record_source import RecordSource
 from tfps.experiment.experiment import Experiment
 from tfps.leases.epoch_order import EpochOrder
@@ -49,7 +49,7 @@ class ReplicaClosures:
         """
         schema = experiment.task.features(), experiment.task.labels()
         self._batches = functools.partial(
-            records.batches,
+            read_batches,
             features=schema[0],
             labels=schema[1],
             batch_size=experiment.train.batch_size,

@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfps.allreduce.replica import Order, Replica, TrainedLease
-from tfps.coordinator.progress import Progress
-from tfps.coordinator.progress_meter import ProgressMeter
-from tfps.coordinator.worker_shares import WorkerShares
+from tfps.coordinator.progress import Progress, ProgressMeter, WorkerShares
 from tfps.data.record_source import RecordSource
 from tfps.errors import RunError
 from tfps.evaluation.results import Evaluated

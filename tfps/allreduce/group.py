@@ -9,8 +9,8 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from tfps.cluster.address import port_error, refuse_taken_port
 from tfps.cluster.failures import first_line
-from tfps.cluster.port import port_error, refuse_taken_port
 from tfps.cluster.spec import Cluster
 from tfps.errors import RunError, UserError
 

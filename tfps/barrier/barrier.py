@@ -8,9 +8,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfps.barrier.barrier_status import BarrierStatus, Standing
-from tfps.barrier.token import DISPLACED, FIELDS, MEMBER, MISSED, ROUND, STRAY, TURN
-from tfps.barrier.transitions import Happening, after_happening
+from tfps.barrier.member_state import (
+    DISPLACED,
+    FIELDS,
+    MEMBER,
+    MISSED,
+    ROUND,
+    STRAY,
+    TURN,
+    BarrierStatus,
+    Happening,
+    Standing,
+    after_happening,
+)
 from tfps.leases.progress import LeaseProgress
 from tfps.store.messages import Gradients
 from tfps.store.parameter_store import ParameterStore

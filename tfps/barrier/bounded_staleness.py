@@ -5,8 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfps.barrier.barrier import CHANGE, Barrier, Event
-from tfps.barrier.barrier_status import Standing
-from tfps.barrier.transitions import Happening
+from tfps.barrier.member_state import Happening, Standing
 from tfps.leases.progress import LeaseProgress
 from tfps.store.messages import Gradients
 from tfps.store.parameter_store import ParameterStore

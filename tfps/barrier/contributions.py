@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfps.barrier.token import FIELDS, MEMBER, ROUND, TURN
+from tfps.barrier.member_state import FIELDS, MEMBER, ROUND, TURN
 from tfps.store.lookups import sum_rows
 from tfps.store.messages import Gradients, SentRows
 from tfps.store.parameter_store import ParameterStore

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Sequence
 
 from tfps.barrier.barrier import Barrier
-from tfps.barrier.barrier_status import BarrierStatus, Standing
+from tfps.barrier.member_state import BarrierStatus, Standing
 from tfps.cluster.monitor import TaskWatch
 from tfps.cluster.ps_calls import PsCalls
 from tfps.leases.progress import SlotProgress

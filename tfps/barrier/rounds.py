@@ -5,9 +5,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfps.barrier.barrier import CHANGE, Barrier
-from tfps.barrier.barrier_status import Standing
 from tfps.barrier.contributions import Contributions, Decision
-from tfps.barrier.transitions import Happening, after_closing
+from tfps.barrier.member_state import Happening, Standing, after_closing
 from tfps.leases.progress import LeaseProgress
 from tfps.store.messages import Gradients
 from tfps.store.parameter_store import ParameterStore

@@ -11,9 +11,9 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tfps.cluster import sockets
+from tfps.cluster.address import port_error, refuse_taken_port
 from tfps.cluster.identity import ServerIdentity
 from tfps.cluster.liveness import Reachability
-from tfps.cluster.port import port_error, refuse_taken_port
 from tfps.cluster.prober import PROBE_SECONDS
 from tfps.cluster.spec import Cluster
 from tfps.errors import RunError

@@ -1,24 +1,16 @@
-"""The cluster and this process's place in it, decoded once from the environment."""
+"""The cluster and this process's place in it."""
 
 import dataclasses
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from tfps.cluster import spec_file
-from tfps.cluster.address import host_port
 from tfps.errors import UserError
 
 TF_CONFIG = "TF_CONFIG"
 TF_CONFIG_FILE = "TF_CONFIG_FILE"
 CLUSTER_SPEC = "CLUSTER_SPEC"
 JOBS = ("chief", "worker", "ps", "evaluator")
-
-# The job names that each variable may use, and the job that each stands for.
-_NAMES: Mapping[str, Mapping[str, str]] = {
-    TF_CONFIG: {job: job for job in JOBS} | {"master": "chief"},
-    CLUSTER_SPEC: {f"workerpool{pool}": job for pool, job in enumerate(JOBS)},
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,218 +103,11 @@ class Cluster:
         if job not in JOBS:
             raise UserError(f"job {job!r} is unknown; use one of {', '.join(JOBS)}")
         if index < 0 or (job != "evaluator" and index >= len(spec.get(job, []))):
-            raise UserError(f"the cluster has no {job} {index}; its jobs are {_sizes(spec)}")
+            raise UserError(f"the cluster has no {job} {index}; its jobs are {sizes(spec)}")
         listed = spec | ({"evaluator": list(self.evaluators)} if self.evaluators else {})
         return json.dumps({"cluster": listed, "task": {"type": job, "index": index}})
 
 
-def decode(environ: Mapping[str, str]) -> Cluster:
-    """Reads the cluster from TF_CONFIG, else from Vertex AI's CLUSTER_SPEC.
-
-    A TF_CONFIG without cluster, `{"task": …}`, has it in the file that TF_CONFIG_FILE names, as
-    `{"cluster": …}`: one variable holds 128 KiB at most, some 1,200 long addresses.
-
-    `master` becomes `chief`; `evaluator` is taken out of the cluster, but stays a task type. Vertex
-    AI's TF_CONFIG leaves the evaluator out, so it is then looked for in CLUSTER_SPEC too. With
-    neither variable, or with a chief alone, the result is local mode.
-
-    Args:
-        environ: The environment variables, for example `os.environ`.
-
-    Returns:
-        The cluster and this process's task.
-
-    Raises:
-        UserError: If the variable is malformed; the message names the key and the mend.
-    """
-    path = environ.get(TF_CONFIG_FILE)
-    if path is not None and TF_CONFIG not in environ:
-        raise UserError(
-            f"{TF_CONFIG_FILE} names a cluster, but {TF_CONFIG} does not say which task this is; "
-            f'set it to \'{{"task": {{"type": "worker", "index": 0}}}}\', or unset {TF_CONFIG_FILE}'
-        )
-    found = [
-        _decode(name, environ[name], path if name == TF_CONFIG else None)
-        for name in (TF_CONFIG, CLUSTER_SPEC)
-        if name in environ
-    ]
-    if not found:
-        return Cluster()
-    evaluators = next((each.evaluators for each in found if each.evaluators), ())
-    return dataclasses.replace(found[0], evaluators=evaluators)
-
-
-def _decode(variable: str, text: str, path: str | None) -> Cluster:
-    config = _parse(variable, text)
-    if path is not None:
-        config = _with_cluster(config, path)
-    layer = config.get("rpc_layer", "grpc")
-    if layer != "grpc":
-        raise UserError(f'{variable}: rpc_layer is {layer!r}; leave it out or write "grpc"')
-    spec = _jobs(variable, _object(variable, config, "cluster"))
-    evaluators = spec.pop("evaluator", ())
-    job, index = _task(variable, _object(variable, config, "task"), spec)
-    _check_jobs(variable, spec)
-    if len(evaluators) > 1 or (job == "evaluator" and index):
-        name = _first(variable, "evaluator")
-        raise UserError(f"{variable}: a job has one {name} at most; start it alone, with index 0")
-    if set(spec) <= {"chief"}:
-        return Cluster(job=job, index=index)
-    return Cluster(spec["chief"], spec["worker"], spec.get("ps", ()), evaluators, job, index)
-
-
-def _with_cluster(config: dict[str, Any], path: str) -> dict[str, Any]:
-    """A TF_CONFIG with the cluster that a file describes."""
-    if "cluster" in config:
-        raise UserError(f"both {TF_CONFIG} and {TF_CONFIG_FILE}={path} give a cluster; keep one")
-    described = f"{TF_CONFIG_FILE}={path}"
-    found = _parse(described, spec_file.read(TF_CONFIG_FILE, path))
-    return {**config, "cluster": _object(described, found, "cluster")}
-
-
-def _parse(variable: str, text: str) -> dict[str, Any]:
-    if not text.strip():
-        raise UserError(f"{variable} is empty; unset it for local mode, or describe the cluster")
-    try:
-        config = json.loads(text, object_pairs_hook=lambda pairs: _unique(variable, pairs))
-    except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"{variable} is not JSON: {error}; quote it in the shell with '…', and its keys with "
-            '"…"'
-        ) from error
-    if not isinstance(config, dict):
-        raise UserError(
-            f"{variable} is {_kind(config)}; it must be a JSON object "
-            '{"cluster": {…}, "task": {…}}'
-        )
-    return config
-
-
-def _unique(variable: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise UserError(f"{variable}: the key {key!r} stands twice in one object; keep one")
-        found[key] = value
-    return found
-
-
-def _object(variable: str, config: Mapping[str, Any], key: str) -> dict[str, Any]:
-    form = {
-        "cluster": f'{{"{_first(variable, "worker")}": ["host:port", …], …}}',
-        "task": f'{{"type": "{_first(variable, "worker")}", "index": 0}}',
-    }[key]
-    if key not in config:
-        mend = f"add {key!r}: {form}, or unset {variable} for local mode"
-        found = ", ".join(map(repr, config)) or "none"
-        raise UserError(f"{variable} has no {key!r} (its keys: {found}); {mend}")
-    if not isinstance(config[key], dict):
-        raise UserError(f"{variable}: {key} is {_kind(config[key])}; it must be an object {form}")
-    return config[key]
-
-
-def _first(variable: str, job: str) -> str:
-    """The name that `variable` uses for `job`."""
-    names = _NAMES.get(variable, _NAMES[TF_CONFIG])  # a file's are those of TF_CONFIG
-    return next(name for name, known in names.items() if known == job)
-
-
-def _jobs(variable: str, cluster: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """The addresses by job, every one checked."""
-    names = _NAMES[variable]
-    if not cluster:
-        raise UserError(f"{variable}: cluster is empty; add its jobs, or unset it for local mode")
-    if "chief" in cluster and "master" in cluster:
-        raise UserError(f"{variable}: cluster has both chief and master, one job; keep chief")
-    spec: dict[str, tuple[str, ...]] = {}
-    owners: dict[tuple[str, int], str] = {}
-    for name, hosts in cluster.items():
-        if name not in names:
-            raise UserError(
-                f"{variable}: cluster.{name} is no job; rename it to one of {', '.join(names)}"
-            )
-        for index, address in enumerate(_list(f"{variable}: cluster.{name}", hosts)):
-            own = f"cluster.{name}[{index}]"
-            if not isinstance(address, str):
-                kind = _kind(address)
-                raise UserError(f'{variable}: {own} is {kind}; it must be a string "host:port"')
-            owner = owners.setdefault(host_port(f"{variable}: {own}", address), own)
-            if owner != own:
-                mend = f"{address} is also {owner}; give every task its own address"
-                raise UserError(f"{variable}: {own}: {mend}")
-        spec[names[name]] = tuple(hosts)
-    return spec
-
-
-def _list(where: str, hosts: Any) -> list[Any]:
-    if isinstance(hosts, dict):
-        raise UserError(
-            f"{where} is an object (a sparse map, as dynamic workers get); every task must know "
-            'every address, so give the full list ["host:port", …]'
-        )
-    if not isinstance(hosts, list):
-        raise UserError(f'{where} is {_kind(hosts)}; it must be a list ["host:port", …]')
-    if not hosts:
-        raise UserError(f"{where} is empty; list its addresses, or remove the key")
-    return hosts
-
-
-def _task(
-    variable: str, task: Mapping[str, Any], spec: Mapping[str, tuple[str, ...]]
-) -> tuple[str, int]:
-    names = _NAMES[variable]
-    if "type" not in task:
-        raise UserError(f"{variable}: task has no type; add one of {', '.join(names)}")
-    name = task["type"]
-    if not isinstance(name, str) or name not in names:
-        raise UserError(f"{variable}: task.type is {name!r}; write one of {', '.join(names)}")
-    if "index" not in task:
-        raise UserError(f'{variable}: task has no index; add "index": 0, or this task\'s own')
-    job, index = names[name], task["index"]
-    if isinstance(index, bool) or not isinstance(index, int):
-        raise UserError(
-            f"{variable}: task.index is {index!r} ({_kind(index)}); write a whole number, unquoted"
-        )
-    if index < 0:
-        raise UserError(f"{variable}: task.index is {index}; write 0 or more, indices start at 0")
-    if job == "evaluator":
-        return job, index
-    if job not in spec:
-        raise UserError(
-            f"{variable}: task.type is {name}, but cluster has no {name}; "
-            f"add cluster.{name}, or correct task.type (the cluster: {_sizes(spec)})"
-        )
-    if index >= len(spec[job]):
-        raise UserError(
-            f"{variable}: task.index is {index}, but cluster.{name} has {len(spec[job])} "
-            f"address(es); write an index from 0 to {len(spec[job]) - 1}, or list all addresses"
-        )
-    return job, index
-
-
-def _check_jobs(variable: str, spec: Mapping[str, tuple[str, ...]]) -> None:
-    """Refuses clusters in which nobody could train."""
-    chief, worker, ps = (_first(variable, job) for job in ("chief", "worker", "ps"))
-    if "chief" not in spec and spec:
-        raise UserError(
-            f"{variable}: cluster has {_sizes(spec)} but no {chief}, which runs the training; "
-            f'add cluster.{chief}: ["host:port"]'
-        )
-    if len(spec.get("chief", ())) > 1:
-        raise UserError(
-            f"{variable}: cluster.{chief} has {len(spec['chief'])} addresses; keep exactly one"
-        )
-    if "ps" in spec and "worker" not in spec:
-        raise UserError(
-            f"{variable}: cluster.{ps} has no workers to serve; add cluster.{worker}, "
-            f"or remove cluster.{ps} for local mode"
-        )
-
-
-def _sizes(spec: Mapping[str, Any]) -> str:
+def sizes(spec: Mapping[str, Any]) -> str:
+    """How many tasks each job has, in words."""
     return ", ".join(f"{len(hosts)} {job}" for job, hosts in spec.items()) or "none"
-
-
-def _kind(value: Any) -> str:
-    kinds = {dict: "an object", list: "a list", str: "a string", bool: "a boolean"}
-    return "null" if value is None else kinds.get(type(value), "a number")

@@ -17,10 +17,8 @@ from tfps.cluster.monitor import TaskWatch
 from tfps.cluster.ps_calls import PsCalls
 from tfps.coordinator.executor import Executor
 from tfps.coordinator.lease_prefetch import LeaseWarmer
-from tfps.coordinator.progress import Progress
-from tfps.coordinator.progress_meter import ProgressMeter
+from tfps.coordinator.progress import Progress, ProgressMeter, WorkerShares
 from tfps.coordinator.stall import Diagnosis
-from tfps.coordinator.worker_shares import WorkerShares
 from tfps.data import bad_records
 from tfps.data.record_source import RecordSource
 from tfps.errors import RunError

@@ -10,10 +10,10 @@ import tensorflow as tf
 
 from tfps.data import manifest, replacement
 from tfps.data.manifest import Manifest
-from tfps.data.record_frame import frame
 from tfps.data.record_index import STRIDE, RecordIndex
 from tfps.data.schema import Schema
-from tfps.data.shard import Shard
+from tfps.data.shards import Shard
+from tfps.data.tfrecord import frame
 from tfps.errors import UserError
 from tfps.storage import checksum, files
 from tfps.storage.files import StorageError

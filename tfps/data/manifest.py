@@ -41,8 +41,7 @@ import tensorflow as tf
 
 from tfps.data import record_index
 from tfps.data.record_index import RecordIndex
-from tfps.data.shard import COMPRESSIONS, Shard
-from tfps.data.shards import checked, with_generations
+from tfps.data.shards import COMPRESSIONS, Shard, checked, with_generations
 from tfps.errors import UserError
 from tfps.storage import atomic_file, checksum, files
 from tfps.storage.file_name import is_file_name

@@ -1,4 +1,4 @@
-"""Holds the files of a dataset against what its manifest says of them.
+"""The shards of a dataset: what a manifest says of their files, and whether it is so.
 
 On gs:// one listing tells size, checksum and generation of all shards. A generation changes
 whenever an object is written, also with the same content: while it stays, so does the content.
@@ -12,9 +12,32 @@ from concurrent.futures import ThreadPoolExecutor
 
 import tensorflow as tf
 
-from tfps.data.shard import Shard
 from tfps.errors import RunError, UserError
 from tfps.storage import cloud_path
+
+COMPRESSIONS = ("", "GZIP", "ZLIB")
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """One TFRecord file.
+
+    Attributes:
+        file: Its name in the dataset's directory.
+        records: How many it holds.
+        bytes: Its size.
+        crc32c: Checksum of the whole file, 8 hexadecimal digits.
+        compression: One of `COMPRESSIONS`, as `tf.data.TFRecordDataset` names them.
+        generation: The object's on gs://, which changes when it is written again; 0 for a file.
+    """
+
+    file: str
+    records: int
+    bytes: int
+    crc32c: str
+    compression: str = ""
+    generation: int = 0
+
 
 _log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tfps.data.shard import Shard
+from tfps.data.shards import Shard
 from tfps.experiment.experiment import Experiment
 
 # Saved positions in an epoch count on it: when it changes, the checkpoint's format has to.

@@ -5,7 +5,7 @@ import shutil
 from tfps import byte_size
 from tfps.errors import UserError
 from tfps.planner.memory import Placement
-from tfps.store.store_layout import StoreLayout
+from tfps.store.layout import StoreLayout
 
 
 def check_disk_space(layout: StoreLayout, job_dir: str) -> None:

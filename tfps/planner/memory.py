@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from tfps import byte_size
 from tfps.errors import UserError
 from tfps.planner.graph_size import GraphSize
-from tfps.store.store_layout import StoreLayout
+from tfps.store.layout import StoreLayout
 
 _VALUE = 4  # bytes of a float32
 # A ps of a tiny model, TensorFlow loaded and connected; tests/integration/test_wire.py measures it.

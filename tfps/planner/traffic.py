@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from tfps.model.stateless_model import Features, StatelessModel
-from tfps.store.store_layout import StoreLayout
+from tfps.store.layout import StoreLayout
 from tfps.store.wire import Wire
 
 _VALUE = 4  # bytes of a float32

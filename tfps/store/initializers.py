@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfps.experiment.task import Table
 from tfps.model.initial_values import is_drawn_by_element, rows_of
-from tfps.store.layout import GroupLayout
+from tfps.store.group_layout import GroupLayout
 from tfps.store.partitioned_variable import CHUNK_BYTES
 
 

@@ -1,157 +1,194 @@
-"""Where the rows of a group of tables lie: bucket-major, a contiguous run of rows per ps."""
+"""Where everything that a model holds lies on the ps: pure data, before any ps is asked."""
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfps.experiment.task import Table
-
-BUCKETS = 1024
-# Of a smaller group a save writes all rows in no time: which of them were touched is not kept.
-TRACKED_BYTES = 16 << 20
-_ROW_STRIDE = 619  # odd, near BUCKETS / golden ratio: neighbouring ids fall in far-apart buckets
-_BLOCK_STRIDE = 377  # turns each block of BUCKETS ids against the one before it
-_ROW_STRIDE_INVERSE = pow(_ROW_STRIDE, -1, BUCKETS)
+from tfps.model.stateless_model import StatelessModel
+from tfps.optimizers.rules import Rules
+from tfps.optimizers.update_rule import UpdateRule
+from tfps.store.group_layout import GroupLayout
 
 
 @dataclasses.dataclass(frozen=True)
-class GroupLayout:
-    """Tables of one dimension that share a pull and a push, sharded over the ps.
+class DenseLayout:
+    """Variables laid end to end in one flat float32 buffer, cut into equal parts.
 
-    A row's id in the group is its table's offset plus its id in the table. With `block = id //
-    BUCKETS`, the row lies in bucket `(619 id + 377 block) mod BUCKETS` at position `block`, which
-    is a permutation within each block. Hot ids are usually the small ones of every table: the
-    strides keep them from meeting in one ps even when all tables have a multiple of BUCKETS rows.
-    The logical order is bucket-major. The part of any ps, for any number of ps, is a contiguous
-    slice of it, cut at any row: all parts are equal but for one row, and of a group with fewer rows
-    than there are ps some hold none.
+    Cuts ignore the variables' own boundaries, so that every ps holds the same number of bytes.
 
     Attributes:
-        tables: The tables, in order of their offsets.
+        names: Path of each variable, in order.
+        shapes: Shape of each variable.
         parts: Number of parts, one per ps.
-        number: Position among the groups of this dimension, which differ in their optimizers.
     """
 
-    tables: tuple[Table, ...]
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
     parts: int
-    number: int = 0
 
     @property
-    def name(self) -> str:
-        """Name of the group in checkpoints, unique."""
-        return f"tables_dim{self.dim}" + (f"_{self.number}" if self.number else "")
+    def sizes(self) -> list[int]:
+        """Number of values of each variable."""
+        return [math.prod(shape) for shape in self.shapes]
 
     @property
-    def dim(self) -> int:
-        """Length of a row, in float32 values."""
-        return self.tables[0].dim
-
-    @property
-    def offsets(self) -> list[int]:
-        """Id in the group of each table's row 0."""
-        return [0, *itertools.accumulate(table.rows for table in self.tables)][:-1]
-
-    @property
-    def bucket_rows(self) -> int:
-        """Rows of one bucket, the padding at its end included."""
-        return -(-sum(table.rows for table in self.tables) // BUCKETS)
-
-    @property
-    def total_rows(self) -> int:
-        """Rows of the whole group, padding included."""
-        return BUCKETS * self.bucket_rows
-
-    @property
-    def id_dtype(self) -> tf.DType:
-        """The narrowest dtype that holds every id in the group: what travels to the ps."""
-        return tf.int32 if self.total_rows < 2**31 else tf.int64
-
-    def tracks_touched(self, slots: int) -> bool:
-        """Whether the ps keep which rows were touched.
-
-        Args:
-            slots: That each row has.
-        """
-        return 4 * self.total_rows * self.dim * (1 + slots) >= TRACKED_BYTES
+    def total(self) -> int:
+        """Number of values of the whole buffer."""
+        return sum(self.sizes)
 
     def bounds(self, part: int) -> tuple[int, int]:
-        """First logical row of a part and the one after its last."""
-        return self.total_rows * part // self.parts, self.total_rows * (part + 1) // self.parts
+        """First value of a part and the one after its last."""
+        return self.total * part // self.parts, self.total * (part + 1) // self.parts
 
-    def buckets(self, part: int) -> tuple[int, int]:
-        """First bucket of which a part holds rows and the one after the last."""
-        first, end = self.bounds(part)
-        return first // self.bucket_rows, -(-end // self.bucket_rows)
-
-    def locate(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The logical row `[n]` and the part `[n]` (int32) of ids in the group `[n]`."""
-        block = ids // BUCKETS
-        bucket = self._bucket(ids - block * BUCKETS, block)
-        rows = bucket * self.bucket_rows + block
-        ends = tf.constant([[self.bounds(part)[1] for part in range(self.parts)]], ids.dtype)
-        owner = tf.raw_ops.UpperBound(sorted_inputs=ends, values=rows[tf.newaxis])
-        return rows, tf.squeeze(owner, 0)
-
-    def rows_of(self, table: int) -> np.ndarray:
-        """The logical row of every id of one table, `[rows]` int64."""
-        ids = self.offsets[table] + np.arange(self.tables[table].rows, dtype=np.int64)
-        block = ids // BUCKETS
-        return self._bucket(ids % BUCKETS, block) * self.bucket_rows + block
-
-    def runs_of(
-        self, table: int, part: int, largest: int
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """A table's ids whose rows a part holds, run by run in the rows' order, each id once.
-
-        In every bucket the rows of a table stand side by side: all runs of all parts together take
-        time for the table's rows, however many parts there are.
+    def spread(self, part: int, values: Sequence[bool]) -> np.ndarray:
+        """For every value of a part, what holds for its variable, `[n]` bool.
 
         Args:
-            table: Index of the table.
             part: Index of the part.
-            largest: Ids that a run has at most.
-
-        Yields:
-            Ids in the table and their rows counted from the part's first, both `[n]` int64.
+            values: One per variable.
         """
-        first, end = self.bounds(part)
-        bucket, bucket_end = self.buckets(part)
-        offset, count = self.offsets[table], self.tables[table].rows
-        block = offset // BUCKETS
-        blocks = -(-(offset + count) // BUCKETS) - block
-        places = (bucket_end - bucket) * blocks
-        for start in range(0, places, largest):
-            place = np.arange(start, min(start + largest, places), dtype=np.int64)
-            rows = (bucket + place // blocks) * self.bucket_rows + block + place % blocks
-            ids = self._ids_of(rows) - offset
-            mine = (rows >= first) & (rows < end) & (ids >= 0) & (ids < count)
-            yield ids[mine], rows[mine] - first
+        return np.repeat(np.asarray(values, bool), self.sizes)[slice(*self.bounds(part))]
 
-    def table_of_rows(self, bucket: tf.Tensor) -> tf.Tensor:
-        """For every row of one bucket, the index of its table, `[bucket_rows]` int32.
+    def each(self, values: Sequence[float]) -> tf.Tensor:
+        """For every value of the whole buffer, what holds for its variable.
+
+        A graph that uses it does not grow with the buffer.
 
         Args:
-            bucket: Scalar int64.
+            values: One per variable.
+
+        Returns:
+            `[total]`, or a scalar where all variables have the same.
         """
-        first = bucket * self.bucket_rows
-        rows = tf.range(first, first + self.bucket_rows)
-        return self.table_of(self._ids_of(rows))
+        pairs = zip(values, self.sizes, strict=True)
+        runs = [
+            (value, sum(size for _, size in run))
+            for value, run in itertools.groupby(pairs, lambda pair: pair[0])
+        ]
+        if len(runs) == 1:
+            return tf.constant(runs[0][0])
+        return tf.concat([tf.fill([count], value) for value, count in runs], 0)
 
-    def table_of(self, ids: tf.Tensor) -> tf.Tensor:
-        """The index of the table of ids in the group, of their shape, int32."""
-        starts = tf.constant(self.offsets[1:], ids.dtype)
-        return tf.searchsorted(starts, ids, side="right")
+    def cut(self, flat: tf.Tensor) -> list[tf.Tensor]:
+        """The parts of a whole buffer `[total]`."""
+        if self.parts == 1:
+            return [flat]
+        bounds = map(self.bounds, range(self.parts))
+        # One operation for all parts: what is in every step for each ps makes the graph large.
+        return tf.split(flat, [end - first for first, end in bounds])
 
-    def _bucket(self, remainder: Any, block: Any) -> Any:
-        # Reduced before the product, so that int32 never overflows.
-        return (remainder * _ROW_STRIDE + block % BUCKETS * _BLOCK_STRIDE) % BUCKETS
+    def join(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
+        """The whole buffer `[total]` from its parts."""
+        return parts[0] if self.parts == 1 else tf.concat(list(parts), 0)
 
-    def _ids_of(self, rows: Any) -> Any:
-        """Ids in the group of logical rows, int64; of padding, one that is no table's."""
-        bucket, block = rows // self.bucket_rows, rows % self.bucket_rows
-        remainder = (bucket - _BLOCK_STRIDE * block) * _ROW_STRIDE_INVERSE % BUCKETS
-        return block * BUCKETS + remainder
+    def unflatten(self, flat: tf.Tensor) -> list[tf.Tensor]:
+        """Every variable's value from the whole buffer `[total]`."""
+        if not self.shapes:
+            return []
+        pieces = tf.split(flat, self.sizes)
+        return [tf.reshape(piece, shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Tables that share a pull and a push.
+
+    Attributes:
+        layout: Where their rows lie.
+        rule: How they are updated.
+        decays: Whether weight decay applies to them.
+    """
+
+    layout: GroupLayout
+    rule: UpdateRule
+    decays: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class StoreLayout:
+    """A model's parameters over a number of ps.
+
+    What a step asks of one ps alone is spread: the first has the progress of leases, and a barrier
+    with it, the last has the state, others the loss scale and the counts of staleness.
+
+    Attributes:
+        dense: The dense parameters, in equal parts.
+        dense_rule: How they are updated.
+        state: The state, whole, on the last ps.
+        groups: The tables by dimension and optimizer.
+        group_of: For every table, the index of its group and its index in the group.
+    """
+
+    dense: DenseLayout
+    dense_rule: UpdateRule
+    state: DenseLayout
+    groups: tuple[Group, ...]
+    group_of: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, model: StatelessModel, rules: Rules, parts: int) -> "StoreLayout":
+        """The layout of a model's parameters.
+
+        Args:
+            model: The model.
+            rules: How its parameters are updated.
+            parts: Number of ps.
+        """
+        groups, group_of = _groups(model.tables, rules, parts)
+        dense, state = _flat(model.dense, parts), _flat(model.state, 1)
+        return cls(dense, rules.dense, state, groups, group_of)
+
+    @property
+    def parts(self) -> int:
+        """Number of ps."""
+        return self.dense.parts
+
+    @property
+    def staleness_part(self) -> int:
+        """Index of the ps that counts staleness."""
+        return max(self.parts - 2, self.parts // 2)
+
+    @property
+    def loss_scale_part(self) -> int:
+        """Index of the ps that has the loss scale: of four and more one that has nothing else."""
+        return (self.parts - 1) // 2
+
+    def over(self, parts: int) -> "StoreLayout":
+        """The same parameters over another number of ps."""
+        groups = tuple(
+            dataclasses.replace(group, layout=dataclasses.replace(group.layout, parts=parts))
+            for group in self.groups
+        )
+        return dataclasses.replace(
+            self, dense=dataclasses.replace(self.dense, parts=parts), groups=groups
+        )
+
+
+def _flat(variables: Sequence[Any], parts: int) -> DenseLayout:
+    return DenseLayout(
+        tuple(v.path for v in variables), tuple(tuple(v.shape) for v in variables), parts
+    )
+
+
+def _groups(
+    tables: Sequence[Table], rules: Rules, parts: int
+) -> tuple[tuple[Group, ...], tuple[tuple[int, int], ...]]:
+    dims = [table.dim for table in tables]
+    keys = list(zip(dims, rules.tables, rules.tables_decay, strict=True))
+    members: dict[tuple[int, UpdateRule, bool], list[int]] = {}
+    for index in sorted(range(len(tables)), key=dims.__getitem__):
+        members.setdefault(keys[index], []).append(index)
+    group_of: dict[int, tuple[int, int]] = {}
+    groups: list[Group] = []
+    for (dim, rule, decays), indices in members.items():
+        group_of |= {index: (len(groups), k) for k, index in enumerate(indices)}
+        number = sum(group.layout.dim == dim for group in groups)
+        layout = GroupLayout(tuple(tables[k] for k in indices), parts, number)
+        groups.append(Group(layout, rule, decays))
+    return tuple(groups), tuple(group_of[index] for index in range(len(tables)))

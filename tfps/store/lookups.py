@@ -6,9 +6,9 @@ import tensorflow as tf
 
 from tfps.layers.id_check import refuse_outside
 from tfps.model.stateless_model import Lookup
-from tfps.store.layout import GroupLayout
+from tfps.store.group_layout import GroupLayout
+from tfps.store.layout import StoreLayout
 from tfps.store.messages import Pulled
-from tfps.store.store_layout import StoreLayout
 
 
 def ids_in_group(

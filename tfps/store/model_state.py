@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfps.store.dense_layout import DenseLayout
+from tfps.store.layout import DenseLayout
 from tfps.store.mutex import Mutex
 from tfps.store.partitioned_variable import Piece
 

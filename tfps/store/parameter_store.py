@@ -10,13 +10,13 @@ from tfps.model.stateless_model import Lookup, StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.store.dense_parameters import DenseParameters
 from tfps.store.gradient_clipping import GradientClipping
+from tfps.store.layout import StoreLayout
 from tfps.store.lookups import ids_in_group
 from tfps.store.loss_scale import LossScale
 from tfps.store.messages import Pulled, SentRows
 from tfps.store.model_state import ModelState
 from tfps.store.partitioned_variable import Piece
 from tfps.store.staleness import Staleness, rate_scale
-from tfps.store.store_layout import StoreLayout
 from tfps.store.table_group import TableGroup
 from tfps.store.wire import Wire
 

@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.optimizers.update_rule import UpdateRule
+from tfps.store.group_layout import GroupLayout
 from tfps.store.initializers import draw_rows, write_given_rows
-from tfps.store.layout import GroupLayout
 from tfps.store.lookups import sum_rows
 from tfps.store.messages import PulledRows, SentRows, SentSteps
 from tfps.store.mutex import Mutex

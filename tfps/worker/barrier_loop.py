@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.barrier import token as tokens
+from tfps.barrier import member_state as tokens
 from tfps.barrier.barrier import Barrier
 from tfps.model.stateless_model import Features, Labels
 from tfps.worker.prefetch import ReadBatch

@@ -7,9 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.barrier.barrier import Barrier
-from tfps.barrier.token import TURN
-from tfps.data import records
-from tfps.data.batches import readable_batches
+from tfps.barrier.member_state import TURN
+from tfps.data.batches import read_batches, readable_batches
 from tfps.data.record_source import RecordSource, untouched
 from tfps.experiment.experiment import Experiment
 from tfps.leases.epoch_order import EpochOrder
@@ -231,7 +230,7 @@ class Closures:
         order = self._batch_size, self._block_batches, seed, (begun, end)
         if not self._may_be_bad:
             empty = self._read_behind
-            good = iter(records.batches(source, features, labels, *order, empty, threads))
+            good = iter(read_batches(source, features, labels, *order, empty, threads))
             return lambda: ReadBatch(*next(good))
         readable = iter(readable_batches(source, features, labels, *order, threads))
 
@@ -254,7 +253,7 @@ class Closures:
         total = tf.cast(-(-count // self._batch_size), tf.int32)
         source = source._replace(path=self._locate(source.path))
         schema, threads = (self._features, self._labels), self._parse_threads
-        iterator = iter(records.batches(source, *schema, self._batch_size, parse_threads=threads))
+        iterator = iter(read_batches(source, *schema, self._batch_size, parse_threads=threads))
 
         def one(step: tf.Tensor, loss_sum: tf.Tensor, *arrays: dict[str, tf.TensorArray]) -> State:
             features, labels = next(iterator)

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from tfps.cluster.address import refuse_taken_port
 from tfps.cluster.liveness import Reachability
 from tfps.cluster.peers import check_peers
-from tfps.cluster.port import refuse_taken_port
 from tfps.cluster.preflight import TaskCheck
 from tfps.planner.disk import check_disk_space
 from trainer.chief.run_inputs import RunInputs

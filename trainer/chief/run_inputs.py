@@ -25,7 +25,7 @@ from tfps.planner.compatibility import refuse_unsuitable
 from tfps.planner.memory import check_memory
 from tfps.storage import preflight
 from tfps.storage.preflight import Use
-from tfps.store.store_layout import StoreLayout
+from tfps.store.layout import StoreLayout
 from trainer.chief.inputs import check_writable, read_data
 
 _OF_LAST_CHECKPOINT = ("examples", "bad_records", "epochs", "steps", "checkpoint")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfps.data.manifest import Manifest
-from tfps.data.shard import Shard
+from tfps.data.shards import Shard
 from trainer.console.text_table import text_table
 from trainer.datasets.shard_scan import ShardScan
 

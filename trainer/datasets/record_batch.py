@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from tfps.data import examples, record_check
+from tfps.data import bad_records, examples
 from tfps.data.feature import Feature
 from tfps.errors import UserError
 
@@ -84,7 +84,7 @@ class RecordBatch:
 
     def _check(self, index: int, features: Sequence[Feature]) -> None:
         """Refuses a record that differs from the features."""
-        if found := record_check.problem(self.serialized[index], features):
+        if found := bad_records.find_problem(self.serialized[index], features):
             raise UserError(
                 f"{self.where(index)} {found}; name data that was prepared for this model"
             )

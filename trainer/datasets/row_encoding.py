@@ -11,9 +11,9 @@ import numpy.typing as npt
 from tfps.data import examples
 from tfps.data.example_encoder import RecordEncoder
 from tfps.data.parquet import ParquetBlock
-from tfps.data.record_frame import frame
 from tfps.data.row_blocks import RowBlock
 from tfps.data.row_format import BadRow, RowFormat
+from tfps.data.tfrecord import frame
 from tfps.errors import UserError
 from tfps.experiment import loader, overrides
 from tfps.experiment.experiment import Experiment

@@ -9,10 +9,10 @@ import numpy.typing as npt
 import tensorflow as tf
 from tqdm import tqdm
 
-from tfps.data import record_check
+from tfps.data import bad_records
 from tfps.data.feature import Feature
 from tfps.data.record_index import STRIDE
-from tfps.data.shard import Shard
+from tfps.data.shards import Shard
 from tfps.data.tfrecord import StoredRecord, compression_of, scan
 from tfps.storage import checksum
 from trainer.datasets.processes import Processes, worthwhile
@@ -62,7 +62,7 @@ def scan_shard(path: str, features: Sequence[Feature], checked: int) -> ShardSca
         if record.number % STRIDE == 0 and not compression:
             offsets.append(record.offset)
         if record.number < checked and not unfit and not record.problem:
-            found = record_check.problem(record.data, features)
+            found = bad_records.find_problem(record.data, features)
             unfit = f"record {record.number} (byte {record.offset}) {found}" if found else ""
         records += 1
     shard = Shard(

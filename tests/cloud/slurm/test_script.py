@@ -176,7 +176,7 @@ def test_tasks_are_placed_and_numbered():
 def test_a_large_cluster_reaches_a_task_in_a_file(tmp_path):
     """Since it is longer than a variable can be; the file goes with the task."""
     (tmp_path / "acting.py").write_text(
-        "import os\nfrom tfps.cluster.spec import decode\nfound = decode(os.environ)\n"
+        "import os\nfrom tfps.cluster.tf_config import decode\nfound = decode(os.environ)\n"
         "print(found.name, found.address, os.environ['TF_CONFIG_FILE'], sep='\\n')"
     )
     nodes = [f"{'n' * 60}{node}" for node in range(3)]

@@ -8,7 +8,7 @@ from tests.project import ROOT
 PROGRAM = """
 import os, sys
 sys.path.insert(0, {root!r})
-from trainer import terminal
+from trainer.console import terminal
 from trainer.chief.restart import has_started_anew, start_anew
 
 begun = has_started_anew()

@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from tfps.cluster.spec import Cluster, decode
+from tfps.cluster.spec import Cluster
+from tfps.cluster.tf_config import decode
 from trainer.flags.platform import Platform
 
 CLUSTER = {"chief": ["c:1"], "worker": ["w:1", "w:2"], "ps": ["p:1"]}

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tfps.experiment.task import Table
-from tfps.store.layout import BUCKETS, GroupLayout
+from tfps.store.group_layout import BUCKETS, GroupLayout
 
 
 def layout(rows, parts, dim=4):

@@ -1,8 +1,45 @@
-"""What becomes of a member of a barrier: every happening in every standing."""
+"""What a member of a barrier is and holds, and what becomes of it by every happening.
+
+A token is the leave to pull once: `[FIELDS]` int64 with the member, its turn (the number of the
+attempt for which its closure works), the round, and whether what it contributed before was taken.
+"""
 
 import enum
+from typing import NamedTuple
 
-from tfps.barrier.barrier_status import Standing
+
+class Standing(enum.IntEnum):
+    """How a member stands to the round."""
+
+    AWAY = 0  # it is not waited for
+    AWAITED = 1
+    ARRIVED = 2  # it has contributed
+    LATE = 3  # what it computes is for a round that has closed without it
+
+
+class BarrierStatus(NamedTuple):
+    """Where the rounds are.
+
+    Attributes:
+        round: Number of the open round, from 0.
+        dropped: Contributions so far that came after their round had closed.
+        standings: By member.
+    """
+
+    round: int
+    dropped: int
+    standings: list[Standing]
+
+
+# The fields of a token.
+MEMBER, TURN, ROUND, TAKEN = range(4)
+FIELDS = 4
+
+# In the place of a round:
+DISPLACED = -1  # another closure has taken the member's place: this one ends
+MISSED = -2  # the round has closed without it: it goes on with what was recorded, or begins again
+
+STRAY = -1  # in the place of a turn: that of every closure that knows that it is displaced
 
 _AWAY, _AWAITED, _ARRIVED, _LATE = Standing
 

@@ -9,8 +9,7 @@ import tensorflow as tf
 from cloud import cluster_in_file
 from tests.cluster_texts import SPEC, TASK, encoded
 from tests.cluster_texts import decode as decode_text
-from tfps.cluster import spec_file
-from tfps.cluster.spec import decode
+from tfps.cluster.tf_config import MOST_BYTES, decode
 from tfps.errors import UserError
 
 WORKER = json.dumps({"task": TASK})
@@ -41,7 +40,7 @@ def test_2000_long_addresses_fit_where_a_variable_does_not(tmp_path):
     task, content = cluster_in_file.split(text)
     path.write_text(content)
     code = (
-        "import os; from tfps.cluster.spec import decode; found = decode(os.environ)\n"
+        "import os; from tfps.cluster.tf_config import decode; found = decode(os.environ)\n"
         "print(found.name, found.address, len(found.ps))"
     )
     own = {"TF_CONFIG": task, "TF_CONFIG_FILE": str(path)}
@@ -66,7 +65,7 @@ def test_2000_long_addresses_fit_where_a_variable_does_not(tmp_path):
         ('{"cluster": {}}', encoded(), "both TF_CONFIG and TF_CONFIG_FILE=.* give a cluster"),
         ("\xff", WORKER, "TF_CONFIG_FILE=.* is not UTF-8; give TF_CONFIG_FILE the path"),
         (
-            " " * (spec_file.MOST_BYTES + 1),
+            " " * (MOST_BYTES + 1),
             WORKER,
             "has more than 1048576 bytes, so it is no cluster",
         ),

@@ -1,0 +1,157 @@
+"""Where the rows of a group of tables lie: bucket-major, a contiguous run of rows per ps."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.experiment.task import Table
+
+BUCKETS = 1024
+# Of a smaller group a save writes all rows in no time: which of them were touched is not kept.
+TRACKED_BYTES = 16 << 20
+_ROW_STRIDE = 619  # odd, near BUCKETS / golden ratio: neighbouring ids fall in far-apart buckets
+_BLOCK_STRIDE = 377  # turns each block of BUCKETS ids against the one before it
+_ROW_STRIDE_INVERSE = pow(_ROW_STRIDE, -1, BUCKETS)
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupLayout:
+    """Tables of one dimension that share a pull and a push, sharded over the ps.
+
+    A row's id in the group is its table's offset plus its id in the table. With `block = id //
+    BUCKETS`, the row lies in bucket `(619 id + 377 block) mod BUCKETS` at position `block`, which
+    is a permutation within each block. Hot ids are usually the small ones of every table: the
+    strides keep them from meeting in one ps even when all tables have a multiple of BUCKETS rows.
+    The logical order is bucket-major. The part of any ps, for any number of ps, is a contiguous
+    slice of it, cut at any row: all parts are equal but for one row, and of a group with fewer rows
+    than there are ps some hold none.
+
+    Attributes:
+        tables: The tables, in order of their offsets.
+        parts: Number of parts, one per ps.
+        number: Position among the groups of this dimension, which differ in their optimizers.
+    """
+
+    tables: tuple[Table, ...]
+    parts: int
+    number: int = 0
+
+    @property
+    def name(self) -> str:
+        """Name of the group in checkpoints, unique."""
+        return f"tables_dim{self.dim}" + (f"_{self.number}" if self.number else "")
+
+    @property
+    def dim(self) -> int:
+        """Length of a row, in float32 values."""
+        return self.tables[0].dim
+
+    @property
+    def offsets(self) -> list[int]:
+        """Id in the group of each table's row 0."""
+        return [0, *itertools.accumulate(table.rows for table in self.tables)][:-1]
+
+    @property
+    def bucket_rows(self) -> int:
+        """Rows of one bucket, the padding at its end included."""
+        return -(-sum(table.rows for table in self.tables) // BUCKETS)
+
+    @property
+    def total_rows(self) -> int:
+        """Rows of the whole group, padding included."""
+        return BUCKETS * self.bucket_rows
+
+    @property
+    def id_dtype(self) -> tf.DType:
+        """The narrowest dtype that holds every id in the group: what travels to the ps."""
+        return tf.int32 if self.total_rows < 2**31 else tf.int64
+
+    def tracks_touched(self, slots: int) -> bool:
+        """Whether the ps keep which rows were touched.
+
+        Args:
+            slots: That each row has.
+        """
+        return 4 * self.total_rows * self.dim * (1 + slots) >= TRACKED_BYTES
+
+    def bounds(self, part: int) -> tuple[int, int]:
+        """First logical row of a part and the one after its last."""
+        return self.total_rows * part // self.parts, self.total_rows * (part + 1) // self.parts
+
+    def buckets(self, part: int) -> tuple[int, int]:
+        """First bucket of which a part holds rows and the one after the last."""
+        first, end = self.bounds(part)
+        return first // self.bucket_rows, -(-end // self.bucket_rows)
+
+    def locate(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """The logical row `[n]` and the part `[n]` (int32) of ids in the group `[n]`."""
+        block = ids // BUCKETS
+        bucket = self._bucket(ids - block * BUCKETS, block)
+        rows = bucket * self.bucket_rows + block
+        ends = tf.constant([[self.bounds(part)[1] for part in range(self.parts)]], ids.dtype)
+        owner = tf.raw_ops.UpperBound(sorted_inputs=ends, values=rows[tf.newaxis])
+        return rows, tf.squeeze(owner, 0)
+
+    def rows_of(self, table: int) -> np.ndarray:
+        """The logical row of every id of one table, `[rows]` int64."""
+        ids = self.offsets[table] + np.arange(self.tables[table].rows, dtype=np.int64)
+        block = ids // BUCKETS
+        return self._bucket(ids % BUCKETS, block) * self.bucket_rows + block
+
+    def runs_of(
+        self, table: int, part: int, largest: int
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """A table's ids whose rows a part holds, run by run in the rows' order, each id once.
+
+        In every bucket the rows of a table stand side by side: all runs of all parts together take
+        time for the table's rows, however many parts there are.
+
+        Args:
+            table: Index of the table.
+            part: Index of the part.
+            largest: Ids that a run has at most.
+
+        Yields:
+            Ids in the table and their rows counted from the part's first, both `[n]` int64.
+        """
+        first, end = self.bounds(part)
+        bucket, bucket_end = self.buckets(part)
+        offset, count = self.offsets[table], self.tables[table].rows
+        block = offset // BUCKETS
+        blocks = -(-(offset + count) // BUCKETS) - block
+        places = (bucket_end - bucket) * blocks
+        for start in range(0, places, largest):
+            place = np.arange(start, min(start + largest, places), dtype=np.int64)
+            rows = (bucket + place // blocks) * self.bucket_rows + block + place % blocks
+            ids = self._ids_of(rows) - offset
+            mine = (rows >= first) & (rows < end) & (ids >= 0) & (ids < count)
+            yield ids[mine], rows[mine] - first
+
+    def table_of_rows(self, bucket: tf.Tensor) -> tf.Tensor:
+        """For every row of one bucket, the index of its table, `[bucket_rows]` int32.
+
+        Args:
+            bucket: Scalar int64.
+        """
+        first = bucket * self.bucket_rows
+        rows = tf.range(first, first + self.bucket_rows)
+        return self.table_of(self._ids_of(rows))
+
+    def table_of(self, ids: tf.Tensor) -> tf.Tensor:
+        """The index of the table of ids in the group, of their shape, int32."""
+        starts = tf.constant(self.offsets[1:], ids.dtype)
+        return tf.searchsorted(starts, ids, side="right")
+
+    def _bucket(self, remainder: Any, block: Any) -> Any:
+        # Reduced before the product, so that int32 never overflows.
+        return (remainder * _ROW_STRIDE + block % BUCKETS * _BLOCK_STRIDE) % BUCKETS
+
+    def _ids_of(self, rows: Any) -> Any:
+        """Ids in the group of logical rows, int64; of padding, one that is no table's."""
+        bucket, block = rows // self.bucket_rows, rows % self.bucket_rows
+        remainder = (bucket - _BLOCK_STRIDE * block) * _ROW_STRIDE_INVERSE % BUCKETS
+        return block * BUCKETS + remainder
