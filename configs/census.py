@@ -12,11 +12,8 @@ from typing import Any
 
 import keras
 
+import tfps
 from tfps.data.converters import number, token_id
-from tfps.data.feature import Feature
-from tfps.data.row_format import Field, RowFormat
-from tfps.experiment.experiment import Experiment, Train
-from tfps.experiment.task import Task
 
 _COLUMNS = (
     "age",
@@ -114,7 +111,7 @@ _CROSSES = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Census(Task):
+class Census(tfps.Task):
     """Crossed ids feed the logit directly (wide); embeddings and numbers feed an MLP (deep).
 
     Attributes:
@@ -132,19 +129,19 @@ class Census(Task):
     batch_norm: float = 0.0
     learning_rate: float = 0.05
 
-    def features(self) -> tuple[Feature, ...]:
+    def features(self) -> tuple[tfps.Feature, ...]:
         """Six numbers, and an id per categorical and per bucketed number."""
-        numbers = [Feature(name, "float32") for name in _NUMBERS]
-        tokens = [Feature(name, "int64", (), words) for name, words in _VOCABULARIES.items()]
+        numbers = [tfps.Feature(name, "float32") for name in _NUMBERS]
+        tokens = [tfps.Feature(name, "int64", (), words) for name, words in _VOCABULARIES.items()]
         buckets = [
-            Feature(f"{name}_bucket", "int64", (), len(bounds) + 1)
+            tfps.Feature(f"{name}_bucket", "int64", (), len(bounds) + 1)
             for name, bounds in _BUCKETS.items()
         ]
         return (*numbers, *tokens, *buckets)
 
-    def label(self) -> Feature:
+    def label(self) -> tfps.Feature:
         """Whether the income is above 50,000 dollars a year."""
-        return Feature("income", "int64", vocabulary=2)
+        return tfps.Feature("income", "int64", vocabulary=2)
 
     def build_model(self) -> keras.Model:
         """Logits `[batch, 1]`."""
@@ -193,20 +190,19 @@ class Census(Task):
         """Probabilities `[batch]`."""
         return keras.ops.sigmoid(keras.ops.reshape(outputs, (-1,)))
 
-    def rows(self) -> RowFormat:
+    def rows(self) -> tfps.RowFormat:
         """The columns of `adult.data`."""
-        fields = {name: Field((name,), _scaled(scale)) for name, scale in _NUMBERS.items()}
-        fields |= {name: Field((name,), token_id(words)) for name, words in _VOCABULARIES.items()}
-        fields |= {
-            f"{name}_bucket": Field((name,), _bucket(bounds)) for name, bounds in _BUCKETS.items()
-        }
-        fields["income"] = Field(("income",), _income)
-        return RowFormat(_COLUMNS, ",", fields)
+        columns = {name: (name, _scaled(scale)) for name, scale in _NUMBERS.items()}
+        columns |= {name: (name, token_id(words)) for name, words in _VOCABULARIES.items()}
+        columns |= {f"{name}_bucket": (name, _bucket(each)) for name, each in _BUCKETS.items()}
+        fields = {feature: tfps.Field((name,), read) for feature, (name, read) in columns.items()}
+        fields["income"] = tfps.Field(("income",), _income)
+        return tfps.RowFormat(_COLUMNS, ",", fields)
 
 
-def get_config() -> Experiment:
+def get_config() -> tfps.Experiment:
     """The experiment; its data is named by flags."""
-    return Experiment("census", Census(), train=Train(batch_size=128, epochs=10))
+    return tfps.Experiment("census", Census(), train=tfps.Train(batch_size=128, epochs=10))
 
 
 def _scaled(scale: Callable[[float], float]) -> Callable[[str], float]:

@@ -12,19 +12,16 @@ from typing import Any
 import keras
 import numpy as np
 
+import tfps
 from tfps.data.converters import hexadecimal_id, number
-from tfps.data.feature import Feature
-from tfps.data.row_format import Field, RowFormat
 from tfps.errors import UserError
-from tfps.experiment.experiment import Experiment, Train
-from tfps.experiment.task import Task
 
 _INTEGERS = tuple(f"integer_{index}" for index in range(1, 14))
 _CATEGORICALS = tuple(f"categorical_{index}" for index in range(1, 27))
 
 
 @dataclasses.dataclass(frozen=True)
-class Criteo(Task):
+class Criteo(tfps.Task):
     """One table per categorical, an MLP over all embeddings and the numbers.
 
     Attributes:
@@ -45,16 +42,16 @@ class Criteo(Task):
         if self.rows_per_table < 2:
             raise UserError(f"task.rows_per_table={self.rows_per_table} must be at least 2")
 
-    def features(self) -> tuple[Feature, ...]:
+    def features(self) -> tuple[tfps.Feature, ...]:
         """13 numbers and 26 ids."""
         return (
-            Feature("integers", "float32", (len(_INTEGERS),)),
-            Feature("categoricals", "int64", (len(_CATEGORICALS),), self.rows_per_table),
+            tfps.Feature("integers", "float32", (len(_INTEGERS),)),
+            tfps.Feature("categoricals", "int64", (len(_CATEGORICALS),), self.rows_per_table),
         )
 
-    def label(self) -> Feature:
+    def label(self) -> tfps.Feature:
         """Whether the advertisement was clicked."""
-        return Feature("label", "int64", vocabulary=2)
+        return tfps.Feature("label", "int64", vocabulary=2)
 
     def build_model(self) -> keras.Model:
         """Logits `[batch, 1]`."""
@@ -85,22 +82,22 @@ class Criteo(Task):
         """Probabilities `[batch]`."""
         return keras.ops.sigmoid(keras.ops.reshape(outputs, (-1,)))
 
-    def rows(self) -> RowFormat:
+    def rows(self) -> tfps.RowFormat:
         """Tab-separated: label, integers, categoricals."""
-        return RowFormat(
+        return tfps.RowFormat(
             columns=("label", *_INTEGERS, *_CATEGORICALS),
             delimiter="\t",
             fields={
-                "label": Field(("label",), _click),
-                "integers": Field(_INTEGERS, _log_count),
-                "categoricals": Field(_CATEGORICALS, hexadecimal_id(self.rows_per_table)),
+                "label": tfps.Field(("label",), _click),
+                "integers": tfps.Field(_INTEGERS, _log_count),
+                "categoricals": tfps.Field(_CATEGORICALS, hexadecimal_id(self.rows_per_table)),
             },
         )
 
 
-def get_config() -> Experiment:
+def get_config() -> tfps.Experiment:
     """The experiment; its data is named by flags."""
-    return Experiment("criteo", Criteo(), train=Train(batch_size=512, epochs=1))
+    return tfps.Experiment("criteo", Criteo(), train=tfps.Train(batch_size=512, epochs=1))
 
 
 def _pairwise_dots(embeddings: Sequence[Any]) -> Any:

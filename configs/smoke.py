@@ -5,17 +5,14 @@ from typing import Any
 
 import keras
 
+import tfps
 from tfps.data.converters import integer, number
-from tfps.data.feature import Feature
-from tfps.data.row_format import Field, RowFormat
-from tfps.experiment.experiment import Data, Experiment, Train
-from tfps.experiment.task import Task
 
 _NUMBERS = ("number_1", "number_2", "number_3", "number_4")
 
 
 @dataclasses.dataclass(frozen=True)
-class Smoke(Task):
+class Smoke(tfps.Task):
     """Four numbers and one id.
 
     Attributes:
@@ -34,16 +31,16 @@ class Smoke(Task):
     regularization: float = 1e-4
     learning_rate: float = 0.01
 
-    def features(self) -> tuple[Feature, ...]:
+    def features(self) -> tuple[tfps.Feature, ...]:
         """Numbers `(4,)` and a scalar id."""
         return (
-            Feature("numbers", "float32", (len(_NUMBERS),)),
-            Feature("token", "int64", vocabulary=self.vocabulary),
+            tfps.Feature("numbers", "float32", (len(_NUMBERS),)),
+            tfps.Feature("token", "int64", vocabulary=self.vocabulary),
         )
 
-    def label(self) -> Feature:
+    def label(self) -> tfps.Feature:
         """0 or 1."""
-        return Feature("label", "int64", vocabulary=2)
+        return tfps.Feature("label", "int64", vocabulary=2)
 
     def build_model(self) -> keras.Model:
         """Logits `[batch, 1]`."""
@@ -74,24 +71,24 @@ class Smoke(Task):
         """Probabilities `[batch]`."""
         return keras.ops.sigmoid(keras.ops.reshape(outputs, (-1,)))
 
-    def rows(self) -> RowFormat:
+    def rows(self) -> tfps.RowFormat:
         """Comma-separated: four numbers, an id below the vocabulary, a label."""
-        return RowFormat(
+        return tfps.RowFormat(
             columns=(*_NUMBERS, "token", "label"),
             delimiter=",",
             fields={
-                "numbers": Field(_NUMBERS, number),
-                "token": Field(("token",), integer),
-                "label": Field(("label",), integer),
+                "numbers": tfps.Field(_NUMBERS, number),
+                "token": tfps.Field(("token",), integer),
+                "label": tfps.Field(("label",), integer),
             },
         )
 
 
-def get_config() -> Experiment:
+def get_config() -> tfps.Experiment:
     """The experiment: a few hundred records train in a second or two."""
-    return Experiment(
+    return tfps.Experiment(
         "smoke",
         Smoke(),
-        data=Data(shuffle_buffer=256),
-        train=Train(batch_size=32, epochs=2),
+        data=tfps.Data(shuffle_buffer=256),
+        train=tfps.Train(batch_size=32, epochs=2),
     )

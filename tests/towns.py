@@ -29,26 +29,23 @@ LABEL = Feature("clicked", "int64", vocabulary=2)
 CONFIG = """
 import dataclasses
 
-from tfps.experiment.experiment import Experiment
-from tfps.data.feature import Feature
+import tfps
 from tfps.data.converters import integer, number
-from tfps.data.row_format import Field, RowFormat
-from tfps.experiment.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
-class Towns(Task):
+class Towns(tfps.Task):
     delimiter: str = "|"
 
     def features(self):
         return (
-            Feature("age", "float32"),
-            Feature("ids", "int64", (2,), 10),
-            Feature("town", "string"),
+            tfps.Feature("age", "float32"),
+            tfps.Feature("ids", "int64", (2,), 10),
+            tfps.Feature("town", "string"),
         )
 
     def label(self):
-        return Feature("clicked", "int64", vocabulary=2)
+        return tfps.Feature("clicked", "int64", vocabulary=2)
 
     def build_model(self):
         raise AssertionError("prediction needs no model of the task")
@@ -58,16 +55,16 @@ class Towns(Task):
     def rows(self):
         columns = ("clicked", "age", "first", "second", "unused", "town")
         fields = {
-            "clicked": Field(("clicked",), integer),
-            "age": Field(("age",), number),
-            "ids": Field(("first", "second"), integer),
-            "town": Field(("town",), lambda text: text.encode()),
+            "clicked": tfps.Field(("clicked",), integer),
+            "age": tfps.Field(("age",), number),
+            "ids": tfps.Field(("first", "second"), integer),
+            "town": tfps.Field(("town",), lambda text: text.encode()),
         }
-        return RowFormat(columns, self.delimiter, fields)
+        return tfps.RowFormat(columns, self.delimiter, fields)
 
 
 def get_config():
-    return Experiment("towns", Towns())
+    return tfps.Experiment("towns", Towns())
 """
 
 

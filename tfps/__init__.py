@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tfps.experiment.study import Parameter, Study
     from tfps.experiment.task import Task
     from tfps.layers.embedding import Embedding
+    from tfps.layers.rows_of_ids import RowsOfIds
 
 __version__ = "0.1.0"
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Mode",
     "Parameter",
     "RowFormat",
+    "RowsOfIds",
     "Study",
     "Task",
     "Train",
@@ -39,6 +41,7 @@ _MODULES = {
     "Mode": "tfps.experiment.mode",
     "Parameter": "tfps.experiment.study",
     "RowFormat": "tfps.data.row_format",
+    "RowsOfIds": "tfps.layers.rows_of_ids",
     "Study": "tfps.experiment.study",
     "Task": "tfps.experiment.task",
     "Train": "tfps.experiment.experiment",

@@ -30,6 +30,7 @@ def test_parts_of_a_run_under_the_shim(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_parts_of_a_run_in_a_bucket():
     """TensorFlow's client tries nothing again, so that each failed request is an error."""
     run("under_bucket.py", {"GCS_RETRY_CONFIG_MAX_RETRIES": "0"})

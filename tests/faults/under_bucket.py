@@ -56,8 +56,11 @@ def test_a_start_whose_requests_fail_deletes_no_checkpoint(cloud, what):
     assert CheckpointDirectory(job_dir, Retention(3)).names() == names
 
 
-def test_a_save_whose_requests_fail_loses_no_commit(cloud, manifest):
-    job_dir, trainer = "gs://bucket/save", Trainer(manifest)
+# Every request fails in one of them; a save has some hundred, and takes seconds on a busy machine.
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("first", [1, 2, 3, 4])
+def test_a_save_whose_requests_fail_loses_no_commit(cloud, manifest, first):
+    job_dir, trainer = f"gs://bucket/save-{first}", Trainer(manifest)
     newest = ""
 
     def save(epoch):
@@ -67,7 +70,7 @@ def test_a_save_whose_requests_fail_loses_no_commit(cloud, manifest):
         newest = directory.save(*draft(trainer.store, state, DATA), fence.confirm).name
 
     save(0)
-    for request in itertools.count(1):
+    for request in itertools.count(first, 4):
         cloud.set(faults=(Fault("503", KINDS, next=1, skip=request - 1),))
         cloud.counted()
         before = newest

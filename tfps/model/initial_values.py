@@ -1,42 +1,14 @@
-"""How the initializer of a table can be asked for some of its rows, given or drawn."""
+"""How the initializer of a table can be asked for some of its rows."""
 
 from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from tfps.errors import UserError
 from tfps.experiment.task import Table
-
-
-class RowsOfIds(keras.initializers.Initializer):
-    """Initializes a table with what a function says of its ids.
-
-    The function is asked for a few ids at a time, so a table may be larger than the memory of any
-    task: `RowsOfIds(lambda ids: pretrained[ids])` with `pretrained` a `np.memmap` reads a file. A
-    matrix that is in memory needs none: `keras.initializers.Constant(matrix)`.
-    """
-
-    def __init__(self, function: Callable[[np.ndarray], np.ndarray]):
-        """Notes the function.
-
-        Args:
-            function: Given ids `[n]` int64, returns their rows `[n, dim]`. It is called by the
-                chief and the evaluator, and in `allreduce` by every replica, and must return the
-                same to all.
-        """
-        self.function = function
-
-    def __call__(self, shape: tuple[int, int], dtype: Any = None) -> tf.Tensor:
-        """All rows, for a table that is kept dense."""
-        return tf.cast(self.function(np.arange(shape[0])), dtype or keras.config.floatx())
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments that make an equal initializer."""
-        return {"function": self.function}
-
+from tfps.layers.rows_of_ids import RowsOfIds
 
 # Those of Keras that draw every value by itself; of classes derived from them nothing is known.
 _BY_ELEMENT = {
@@ -103,5 +75,5 @@ def refuse_unusable(table: Table) -> None:
             f"table {table.name!r}: its initializer {kind} makes a table as a whole, which is done "
             f"in the chief's memory for up to {LARGEST_WHOLE >> 20} MiB, but the table has "
             f"{4 * table.rows * table.dim >> 20} MiB; use an initializer of Keras that draws every "
-            "value by itself, such as RandomNormal, or tfps.model.rows_of_ids.RowsOfIds"
+            "value by itself, such as RandomNormal, or tfps.RowsOfIds"
         )
