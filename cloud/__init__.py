@@ -1,1 +1,1 @@
-"""Launchers: they start the trainer's tasks and never import TensorFlow."""
+"""Jobs as data, and the platforms that run them; no TensorFlow is loaded."""

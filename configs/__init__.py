@@ -1,1 +1,1 @@
-"""One experiment per file."""
+"""Experiments, and searches for better settings."""

@@ -1,4 +1,4 @@
-"""The packaged trainer: what every task of a job runs."""
+"""The packaged trainer: the programs that people and the tasks of a job run."""
 
 from tfps.storage import tf_settings
 

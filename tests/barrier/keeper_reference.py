@@ -79,7 +79,7 @@ class RoundsKeeper(Keeper):
             member.standing = ARRIVED
             return
         self.dropped += round_ >= 0
-        if self.backups:
+        if self.backups and member.standing != ARRIVED:
             member.standing = AWAITED
         self.given.append((number, member.turn, self.open if self.backups else MISSED, 0))
 

@@ -65,8 +65,8 @@ def check(kept, drawn):
                 while reference.can_close():
                     reference.close()
             numbers = _event(Kind(event[0]), event[1], event[2]).numpy()
-            # The open round, records, and one step.
-            numbers[3], numbers[4], numbers[6] = event[3], 8, 1
+            if event[0] == CONTRIBUTE:  # nothing else has a round, records, and one step
+                numbers[3], numbers[4], numbers[6] = event[3], 8, 1
             barrier._events.enqueue(numbers)
         barrier.stop()
         keeper.result(LIMIT_SECONDS)

@@ -123,6 +123,6 @@ def test_help_lists_the_flags_that_a_program_has_in_modules_of_its_own():
 
     listed = flags_of("--help", "trainer.task")
     for module in ("experiment_flags", "limit_flags", "mode_flags"):
-        own = flags_of("--helpfull", f"trainer.{module}")
+        own = flags_of("--helpfull", f"trainer.flags.{module}")
         assert own
         assert own <= listed

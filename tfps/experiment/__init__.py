@@ -1,1 +1,1 @@
-"""What a config says: task, data, training, mode."""
+"""What a config says: the task, the data, the training, the mode, a search for settings."""

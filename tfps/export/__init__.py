@@ -1,1 +1,1 @@
-"""SavedModels that need nothing of tfps."""
+"""SavedModels that need nothing of tfps: written, and read again."""

@@ -1,1 +1,1 @@
-"""Keras layers for users."""
+"""Keras layers and initializers for users."""

@@ -1,1 +1,1 @@
-"""Google Cloud Storage: what is asked of it beside TensorFlow's own gs:// client."""
+"""Files anywhere, on local disks or gs://, and what may go wrong with them."""

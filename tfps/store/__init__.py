@@ -1,1 +1,1 @@
-"""The parameter store: where parameters live on the ps, how they are pulled, pushed and updated."""
+"""The parameter store: where parameters live on the ps, how they are pulled and pushed."""

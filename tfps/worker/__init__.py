@@ -1,1 +1,1 @@
-"""What runs in a closure."""
+"""What runs in a closure: a step, and the loops that make one after the other."""
