@@ -20,7 +20,7 @@ from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
 from tfps.checkpoint.saver import Saver
-from tfps.cluster.monitor import TaskWatch
+from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.ps_calls import PsCalls
 from tfps.leases.queue import QueueState
 from tfps.model.stateless_model import StatelessModel
@@ -58,7 +58,7 @@ def parse() -> argparse.Namespace:
 def measure(store: ParameterStore, job_dir: str) -> None:
     """Prints what a full checkpoint takes, and what increments on it do."""
     directory = CheckpointDirectory(job_dir, Retention(last=1))
-    calls = PsCalls(TaskWatch({}), _LIMIT_SECONDS)
+    calls = PsCalls(TaskMonitor({}), _LIMIT_SECONDS)
     with Saver(directory, store, calls, in_background=False, largest_increment=1.0) as saver:
         full = show_save("full", saver, 0)
         for number, share in enumerate(touched_shares(store), start=1):
@@ -74,12 +74,12 @@ def touched_shares(store: ParameterStore) -> Iterator[float]:
     """Marks more and more rows as touched, drawn at random."""
     generator = np.random.default_rng(0)
     for share in _SHARES:
-        for piece in store.pieces():
-            if piece.touched:
-                first, end = piece.rows
+        for slice_ in store.slices():
+            if slice_.touched:
+                first, end = slice_.rows
                 rows = generator.permutation(end - first)[: round(share * (end - first))]
-                piece.touched.forget()
-                piece.touched.mark(tf.constant(rows))
+                slice_.touched.forget()
+                slice_.touched.mark(tf.constant(rows))
         yield share
 
 

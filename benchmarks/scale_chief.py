@@ -18,7 +18,7 @@ from configs.smoke import get_config
 from tests import visits
 from tests.training_fixtures import Trainer
 from tfps.barrier.barrier import Kind, _event
-from tfps.cluster.monitor import TaskWatch
+from tfps.cluster.monitor import TaskMonitor
 from tfps.coordinator.coordinator import Coordinator, slots
 from tfps.data.manifest import Manifest
 from tfps.data.record_index import RecordIndex
@@ -122,7 +122,7 @@ def _seconds_per_lease(workers: int) -> float:
     progress = LeaseProgress(slots(executor), "/device:CPU:0")
     closures = types.SimpleNamespace(train=None, open=None, schema=())
     coordinator = Coordinator(
-        executor, closures, progress, TaskWatch({}), experiment.train, 600.0, 1
+        executor, closures, progress, TaskMonitor({}), experiment.train, 600.0, 1
     )
     coordinator.lease_length.measured(160, _LEASE_SECONDS)
     data = _manifest()

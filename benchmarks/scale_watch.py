@@ -39,16 +39,16 @@ socket.getaddrinfo = count
 _WATCH = """
 import inspect, logging, socket, sys, time
 from tfps.cluster.connection_guard import ConnectionGuard
-from tfps.cluster.monitor import TaskWatch
+from tfps.cluster.monitor import TaskMonitor
 logging.disable(logging.CRITICAL)
 addresses = {f"worker {i}": address for i, address in enumerate(sys.stdin.read().split())}
 kept = [socket.create_connection(("127.0.0.1", int(at.rsplit(":", 1)[1]))) for at in
         addresses.values()]
 guard = ConnectionGuard(addresses)
-if "lookout" in inspect.signature(TaskWatch).parameters:
-    TaskWatch(addresses, guard).start()
+if "lookout" in inspect.signature(TaskMonitor).parameters:
+    TaskMonitor(addresses, guard).start()
 else:  # where both asked for themselves
-    TaskWatch(addresses).start()
+    TaskMonitor(addresses).start()
     guard.start()
 print("begun", flush=True)
 time.sleep(3600)

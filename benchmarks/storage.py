@@ -25,7 +25,7 @@ from benchmarks.systems import System, system
 from tests.local_cloud.local_cloud import LocalCloud
 from tfps.data import manifest
 from tfps.data.cached_paths import ASKED, copy_name, note
-from tfps.data.shard_cache import ShardStager
+from tfps.data.shard_cache import ShardCache
 from tfps.storage import objects
 
 PLACES = ("local", "gs", "cached")
@@ -117,7 +117,7 @@ def upload(data: pathlib.Path) -> str:
 
 def stage(there: str, cache_dir: pathlib.Path) -> None:
     """Copies all shards to a cache_dir, as workers do that have read them once."""
-    stager = ShardStager(str(cache_dir), limit_bytes=1 << 50)
+    stager = ShardCache(str(cache_dir), limit_bytes=1 << 50)
     dataset = manifest.read(there)
     for shard in dataset.shards:
         asked = dataset.path_of(shard), shard.generation

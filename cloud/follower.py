@@ -6,8 +6,8 @@ import sys
 import time
 
 from cloud.job_status import JobStatus
-from cloud.local.task_output import Relay
-from cloud.sender import Sender
+from cloud.local.task_output import TaskOutput
+from cloud.sender import JobClient
 from tfps.errors import EXIT_OK, RunError, UserError
 
 _NAME = "submit"  # whose lines the follower's own are
@@ -31,7 +31,7 @@ class Patience:
 class Follower:
     """Prints the state of a job and what its tasks write, until it ends."""
 
-    def __init__(self, sender: Sender, patience: Patience):
+    def __init__(self, sender: JobClient, patience: Patience):
         """Follows on stdout.
 
         Args:
@@ -42,7 +42,7 @@ class Follower:
         has_colour = is_terminal and "NO_COLOR" not in os.environ
         self._sender = sender
         self._patience = patience
-        self._relay = Relay(sys.stdout.fileno(), is_terminal=False, has_colour=has_colour)
+        self._relay = TaskOutput(sys.stdout.fileno(), is_terminal=False, has_colour=has_colour)
         self._has_lines = True  # whether the lines can be read
 
     def follow(self, job: str, again: str) -> int:
@@ -60,7 +60,7 @@ class Follower:
             KeyboardInterrupt: If the user has enough; the job goes on.
         """
         try:
-            status = self._watch(job)
+            status = self._monitor(job)
         except KeyboardInterrupt:
             self._say(f"{job} goes on; {_mends(job, again)}")
             raise
@@ -71,7 +71,7 @@ class Follower:
             raise RunError(f"{job}: {status.state}: {reason}")
         return EXIT_OK
 
-    def _watch(self, job: str) -> JobStatus:
+    def _monitor(self, job: str) -> JobStatus:
         """Shows states and lines until the job has ended; returns its last state."""
         deadline = time.monotonic() + self._patience.limit_seconds
         state = ""

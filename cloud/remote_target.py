@@ -5,7 +5,7 @@ import abc
 from cloud import documents
 from cloud.follower import Follower, Patience
 from cloud.job_spec import JobSpec
-from cloud.sender import Sender
+from cloud.sender import JobClient
 from cloud.target import Target
 from tfps.errors import EXIT_OK
 
@@ -27,7 +27,7 @@ class RemoteTarget(Target):
         """Flags with which this program reaches the same place again."""
 
     @abc.abstractmethod
-    def sender(self) -> Sender:
+    def sender(self) -> JobClient:
         """What reaches the platform.
 
         Raises:
@@ -82,7 +82,7 @@ class RemoteTarget(Target):
         _say(documents.text([self.sender().describe(job)], "yaml").rstrip("\n"))
         return EXIT_OK
 
-    def _follow(self, sender: Sender, job: str) -> int:
+    def _follow(self, sender: JobClient, job: str) -> int:
         return Follower(sender, self._patience).follow(job, self.again)
 
 

@@ -7,7 +7,7 @@ from cloud.job_status import JobStatus
 from cloud.target import Document
 
 
-class Sender(Protocol):
+class JobClient(Protocol):
     """Sends what a target has rendered, and asks about jobs.
 
     Every method raises a `UserError` for what the platform refuses, and a `RunError` if it cannot

@@ -5,11 +5,11 @@ import dataclasses
 import tensorflow as tf
 
 from configs.smoke import get_config
-from tfps.barrier.bounded_staleness import Clocks
-from tfps.barrier.rounds import Rounds
+from tfps.barrier.bounded_staleness import BoundedStalenessBarrier
+from tfps.barrier.rounds import SyncBarrier
 from tfps.checkpoint.checkpoint import Draft
 from tfps.checkpoint.writer import CheckpointWriter
-from tfps.cluster.monitor import TaskWatch
+from tfps.cluster.monitor import TaskMonitor
 from tfps.coordinator.coordinator import Coordinator, slots
 from tfps.coordinator.executor import LocalExecutor
 from tfps.data.record_source import RecordSource
@@ -33,7 +33,7 @@ def dataset(directory, records=200, shards=3):
 
 def draft(store, queue, data):
     """What `CheckpointDirectory.save` is given for what a store holds now."""
-    return Draft.of(store, queue, data), CheckpointWriter(store.pieces())
+    return Draft.of(store, queue, data), CheckpointWriter(store.slices())
 
 
 def train_with(step):
@@ -57,7 +57,7 @@ class Trainer:
         seed=0,
         shuffle_buffer=8192,
         max_bad_records=0,
-        watch=None,
+        monitor=None,
         stall_seconds=60,
         locate=None,
         mode=None,
@@ -104,12 +104,12 @@ class Trainer:
             unroll=2,
             locate=locate or (lambda path: path),
         )
-        self.watch = watch or TaskWatch({})
+        self.monitor = monitor or TaskMonitor({})
         self.coordinator = Coordinator(
             executor,
             self.closures,
             self.progress,
-            self.watch,
+            self.monitor,
             settings,
             stall_seconds,
             self.experiment.mode.unrecorded_batches(settings.pipeline_depth),
@@ -124,8 +124,8 @@ class Trainer:
     def _barrier(self, members):
         mode = self.experiment.mode
         if mode.name == BOUNDED:
-            return Clocks(self.store, self.progress, members, mode.max_staleness)
-        return Rounds(self.store, self.progress, members, mode.backup_workers)
+            return BoundedStalenessBarrier(self.store, self.progress, members, mode.max_staleness)
+        return SyncBarrier(self.store, self.progress, members, mode.backup_workers)
 
     def steps(self):
         return self.store.steps()

@@ -5,10 +5,10 @@ import logging
 import posixpath
 import time
 
-from tfps.checkpoint.checkpoint import Checkpoint, Damage
+from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
-from tfps.cluster.monitor import TaskWatch
+from tfps.cluster.monitor import TaskMonitor
 from tfps.coordinator.executor import LocalExecutor
 from tfps.errors import RunError, UserError
 from tfps.evaluation.history import Evaluation, Evaluations
@@ -40,7 +40,7 @@ class Evaluator:
         """
         self._inputs = inputs
         self._end_of_chief = end_of_chief
-        self._engine = Engine.build(inputs, LocalExecutor(), TaskWatch({}), stall_seconds)
+        self._engine = Engine.build(inputs, LocalExecutor(), TaskMonitor({}), stall_seconds)
         keep = inputs.experiment.train.keep_checkpoints
         self._checkpoints = CheckpointDirectory(inputs.job_dir, Retention(keep))
         self._evaluations = Evaluations(inputs.job_dir)
@@ -102,12 +102,12 @@ class Evaluator:
         try:
             data = identity(self._inputs.data)
             self._checkpoints.restore(checkpoint, self._engine.store, data)
-        except (Damage, RunError, UserError) as caught:
+        except (DamagedCheckpointError, RunError, UserError) as caught:
             error = caught
         # Read again: the chief deletes the marker first, and what was read by then is whole.
         if self._checkpoints.find(checkpoint.name) != checkpoint:
             return False
-        if isinstance(error, Damage):
+        if isinstance(error, DamagedCheckpointError):
             raise RunError(
                 f"checkpoint {checkpoint.path} cannot be read ({error}); look whether its files "
                 "are whole and can be read from here, and start the evaluator again"

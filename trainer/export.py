@@ -13,7 +13,7 @@ import sys
 
 from absl import flags, logging
 
-from tfps.checkpoint.checkpoint import Checkpoint, Damage
+from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.offline import named_checkpoint
 from tfps.checkpoint.retention import Retention
@@ -54,7 +54,7 @@ def export_checkpoint(experiment: Experiment, checkpoint: Checkpoint, output: st
         CheckpointDirectory(job_dir, Retention(last=1)).restore(
             checkpoint, store, checkpoint.dataset
         )
-    except Damage as damage:
+    except DamagedCheckpointError as damage:
         raise UserError(
             f"checkpoint {checkpoint.path} is damaged: {damage}; name another with --checkpoint"
         ) from None

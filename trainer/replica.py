@@ -11,16 +11,16 @@ from tfps.allreduce.coordinator import ReplicaCoordinator
 from tfps.allreduce.executor import ReplicaExecutor
 from tfps.allreduce.follower import ReplicaFollower
 from tfps.allreduce.group import LostReplicaError, ReplicaGroup
-from tfps.cluster.liveness import Reachability
-from tfps.cluster.monitor import TaskWatch
+from tfps.cluster.liveness import Liveness
+from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.server import ServerOptions, is_done, watch_for_end_of_chief
 from tfps.cluster.spec import Cluster
-from tfps.job_dir.preemption import Departures
+from tfps.job_dir.preemption import PreemptionNotices
 from tfps.leases.bad_record_log import BadRecords
 from tfps.leases.epoch_order import EpochOrder
 from tfps.leases.queue import LeaseQueue, QueueState
-from trainer.chief.engine import Engine, eval_shards, facts
-from trainer.chief.restart import has_started_anew, start_anew
+from trainer.chief.engine import Engine, eval_shards, replica_fingerprint
+from trainer.chief.restart import has_restarted, restart_process
 from trainer.chief.run_inputs import RunInputs
 
 _log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class ReplicaWorker:
         self._stall_seconds = stall_seconds
         self._asked_to_end = asked_to_end
         self._name = f"worker {cluster.index}"
-        self._departures = Departures(job_dir)
+        self._notices = PreemptionNotices(job_dir)
         self._leaves_at: float | None = None
         self._has_joined = False
 
@@ -71,18 +71,18 @@ class ReplicaWorker:
             UserError: If something cannot be used.
             RunError: If the chief stays away without being done, or nothing moves any more.
         """
-        self._departures.withdraw(self._name)  # what it left behind when it was killed
+        self._notices.clear(self._name)  # what it left behind when it was killed
         self._end_of_chief = self._watch_chief()
         try:
             self._follow(check)
         except _EndError:
             _log.info("%s ends", self._name)
         except LostReplicaError as lost:
-            if (self._has_joined or has_started_anew()) and is_done(self._job_dir):
+            if (self._has_joined or has_restarted()) and is_done(self._job_dir):
                 _log.info("%s ends: the chief is done", self._name)
             elif not self._asked_to_end.is_set():
                 _log.warning("%s; beginning anew, from the last checkpoint", lost)
-                start_anew()
+                restart_process()
 
     def _follow(self, check: Callable[[], RunInputs]) -> None:
         cluster = self._cluster
@@ -91,11 +91,11 @@ class ReplicaWorker:
         self._has_joined = True
         inputs = check()
         # The chief asks all the others.
-        watch = TaskWatch({"chief 0": cluster.chief[0]})
-        watch.start()
-        engine = Engine.build(inputs, executor, watch, self._stall_seconds)
+        monitor = TaskMonitor({"chief 0": cluster.chief[0]})
+        monitor.start()
+        engine = Engine.build(inputs, executor, monitor, self._stall_seconds)
         assert isinstance(engine.coordinator, ReplicaCoordinator)
-        replica, mine = engine.coordinator.replica, facts(inputs, engine.store)
+        replica, mine = engine.coordinator.replica, replica_fingerprint(inputs, engine.store)
         shards = eval_shards(inputs.eval_data) if inputs.eval_data else []
 
         def queue(state: QueueState) -> LeaseQueue:
@@ -109,7 +109,7 @@ class ReplicaWorker:
     def _watch_chief(self) -> concurrent.futures.Future:
         """Done when the chief is, or holds the error if it stays away."""
         options = self._options
-        if has_started_anew():  # it has been there
+        if has_restarted():  # it has been there
             options = dataclasses.replace(options, chief_wait_seconds=options.chief_lost_seconds)
         return watch_for_end_of_chief(self._cluster, self._job_dir, options)
 
@@ -120,12 +120,12 @@ class ReplicaWorker:
             raise _EndError
         if not self._asked_to_end.is_set():
             return
-        if not self._has_joined or not Reachability.of(self._cluster.chief[0]).answers:
+        if not self._has_joined or not Liveness.of(self._cluster.chief[0]).answers:
             raise _EndError
         if self._leaves_at is None:
             self._leaves_at = time.monotonic() + self._options.grace_seconds
             _log.info("%s was asked to end: it waits for a checkpoint", self._name)
-            self._departures.announce(self._name)
-        is_saved = not self._departures.is_announced(self._name)
+            self._notices.post(self._name)
+        is_saved = not self._notices.is_posted(self._name)
         if is_saved or time.monotonic() > self._leaves_at:
             raise _EndError

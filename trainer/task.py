@@ -249,11 +249,11 @@ def _start_staging() -> None:
     if not _FLAGS.cache_dir:
         return
     from tfps import byte_size
-    from tfps.data.shard_cache import ShardStager
+    from tfps.data.shard_cache import ShardCache
 
     limit = byte_size.parse(_FLAGS.cache_bytes, "--cache_bytes")
     try:
-        ShardStager(_FLAGS.cache_dir, limit).start()
+        ShardCache(_FLAGS.cache_dir, limit).start()
     except OSError as error:
         raise UserError(
             f"--cache_dir={_FLAGS.cache_dir} cannot be used: {error.strerror}; name a directory "

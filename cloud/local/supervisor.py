@@ -10,7 +10,7 @@ from cloud.local.events import Events
 from cloud.local.fault_injector import FaultInjector
 from cloud.local.faults import Fault
 from cloud.local.process import Process
-from cloud.local.task_output import Relay
+from cloud.local.task_output import TaskOutput
 from tfps.errors import EXIT_RUN, EXIT_USER
 
 NAME = "launcher"  # whose lines the supervisor's own are
@@ -46,7 +46,7 @@ class Supervisor:
         self,
         commands: Sequence[Command],
         limits: Limits,
-        relay: Relay,
+        relay: TaskOutput,
         faults: Sequence[Fault] = (),
     ):
         """Supervises the tasks of one cluster.
@@ -101,7 +101,7 @@ class Supervisor:
     def _start(self, command: Command) -> None:
         process = Process(command)
         self._running[command.name] = process
-        self._events.watch(process.output, lambda: self._relay_output(process, reads=1))
+        self._events.monitor(process.output, lambda: self._relay_output(process, reads=1))
 
     def _relay_output(self, process: Process, reads: int) -> None:
         """Relays what a process has written, in at most so many reads."""

@@ -18,7 +18,7 @@ from cloud.local.command import commands
 from cloud.local.faults import parse
 from cloud.local.ports import Ports
 from cloud.local.process import check_system
-from cloud.local.task_output import Relay
+from cloud.local.task_output import TaskOutput
 from cloud.target import Document, Target
 from tfps.cluster import open_files
 from tfps.cluster.spec import JOBS, Cluster
@@ -120,7 +120,7 @@ class LocalTarget(Target):
         has_progress = any(re.match(r"--?progress(=|$)", each) for each in spec.arguments)
         progress = None if has_progress else "bar" if is_terminal and not faults else "lines"
         is_coloured = is_terminal and "NO_COLOR" not in os.environ
-        relay = Relay(sys.stdout.fileno(), is_terminal, is_coloured)
+        relay = TaskOutput(sys.stdout.fileno(), is_terminal, is_coloured)
         limits = supervisor.Limits(
             self._grace_seconds, spec.restarts, timeout_seconds=spec.timeout_seconds or None
         )

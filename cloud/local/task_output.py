@@ -10,7 +10,7 @@ _ESCAPE = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|.)?")
 _LONGEST = 1 << 16  # bytes of one line; a longer one is broken
 
 
-class Relay:
+class TaskOutput:
     """Prints lines with the name of their task in front.
 
     Text that a task ends with a carriage return instead of a newline is a transient status, such

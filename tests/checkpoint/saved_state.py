@@ -5,7 +5,7 @@ import threading
 import numpy as np
 
 from tfps.checkpoint.saver import Saver
-from tfps.cluster.monitor import TaskWatch
+from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.ps_calls import PsCalls
 from tfps.leases.queue import QueueState
 
@@ -15,14 +15,14 @@ PATIENCE = 60.0
 
 def values(store):
     """What every ps holds, piece by piece."""
-    return [piece.variable.numpy() for piece in store.pieces()]
+    return [slice_.variable.numpy() for slice_ in store.slices()]
 
 
 def whole(store):
     """Every logical tensor of a store, slots included."""
     tensors = {}
-    for piece in sorted(store.pieces(), key=lambda piece: piece.first):
-        tensors.setdefault(piece.name, []).append(piece.variable.numpy())
+    for slice_ in sorted(store.slices(), key=lambda slice_: slice_.first):
+        tensors.setdefault(slice_.name, []).append(slice_.variable.numpy())
     return {name: np.concatenate(parts) for name, parts in tensors.items()}
 
 
@@ -40,7 +40,7 @@ def train(trainer, epoch):
 
 
 def saver_of(directory, store, in_background=True, largest_increment=0.3):
-    calls = PsCalls(TaskWatch({}), PATIENCE)
+    calls = PsCalls(TaskMonitor({}), PATIENCE)
     return Saver(directory, store, calls, in_background, largest_increment)
 
 

@@ -24,8 +24,8 @@ def saved(trainer, tmp_path):
     directory = CheckpointDirectory(str(tmp_path), Retention(3))
     directory.save(*draft(trainer.store, QueueState(epoch=1), DATA))
     older = values(trainer.store)
-    for piece in trainer.store.pieces():
-        piece.variable.assign_add(np.ones(piece.variable.shape, np.float32))
+    for slice_ in trainer.store.slices():
+        slice_.variable.assign_add(np.ones(slice_.variable.shape, np.float32))
     directory.save(*draft(trainer.store, QueueState(epoch=2), DATA))
     return directory, older
 
@@ -176,9 +176,9 @@ def test_a_ps_that_does_not_see_the_files_says_so(saved, trainer, tmp_path):
         signature = staticmethod(store.signature)
 
         @staticmethod
-        def pieces():
+        def slices():
             index.rename(index.with_suffix(".away"))
-            return store.pieces()
+            return store.slices()
 
     with pytest.raises(UserError, match="there for the chief, but not for /device:CPU:0"):
         directory.restore(directory.latest(), Vanishing(), DATA)

@@ -9,7 +9,7 @@ from tfps.checkpoint import commit_marker
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
 from tfps.errors import RunError
-from tfps.job_dir.chief_fence import Fence, SupersededError
+from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.leases.queue import QueueState
 from tfps.storage import files
 
@@ -24,7 +24,7 @@ def job_dir_fixture(request, tmp_path):
 
 def begin(job_dir):
     """What a chief does before it restores a checkpoint."""
-    fence, directory = Fence(job_dir), CheckpointDirectory(job_dir, Retention(3))
+    fence, directory = ChiefFence(job_dir), CheckpointDirectory(job_dir, Retention(3))
     directory.delete_uncommitted()
     return fence, directory
 

@@ -12,7 +12,7 @@ from tests import peers
 from tests.peers import Peer
 from tfps.cluster.connection_breaker import ConnectionBreaker
 from tfps.cluster.connection_guard import ConnectionGuard
-from tfps.cluster.liveness import Reachability
+from tfps.cluster.liveness import Liveness
 from tfps.cluster.monitor import SILENT_SECONDS
 from tfps.cluster.prober import Sighting
 from tfps.cluster.sighting_report import LONGEST_REPORT, SightingReport
@@ -86,9 +86,9 @@ def test_the_process_tells_what_it_sees_and_is_started_again_when_it_is_lost():
             told = {}
             while len(told) < 2:
                 sighting = seen.get(timeout=60)
-                told[sighting.address] = sighting.reachability
-            assert told[peer.address] is Reachability.ANSWERS
-            assert set(told.values()) == {Reachability.ANSWERS, Reachability.REFUSES}
+                told[sighting.address] = sighting.liveness
+            assert told[peer.address] is Liveness.ANSWERS
+            assert set(told.values()) == {Liveness.ANSWERS, Liveness.REFUSES}
             [process] = set(psutil.Process().children()) - before
             process.kill()  # what it told of the one that answers is told by the next one anew
             process.wait()
@@ -109,7 +109,7 @@ def test_news_that_is_not_read_is_told_when_it_is():
     with ours, theirs:
         sights, heard = Sights(), []
         SightingReport(sights, theirs).start(heard.append)
-        for seen in (Reachability.REFUSES, Reachability.ANSWERS, Reachability.ANSWERS):
+        for seen in (Liveness.REFUSES, Liveness.ANSWERS, Liveness.ANSWERS):
             for task in range(5000):
                 sights.tell(Sighting(f"host-{task}:1", seen, 1.0, 2.0))
         assert len(heard) == 15_000

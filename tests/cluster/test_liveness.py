@@ -5,36 +5,36 @@ import tensorflow as tf
 
 from tests import peers
 from tests.peers import Peer
-from tfps.cluster.liveness import Reachability
+from tfps.cluster.liveness import Liveness
 
 
 def test_a_tensorflow_server_answers_whoever_asks_how_often():
     server = tf.distribute.Server.create_local_server()
     address = server.target.removeprefix("grpc://")
-    assert [Reachability.of(address) for _ in range(50)] == 50 * [Reachability.ANSWERS]
+    assert [Liveness.of(address) for _ in range(50)] == 50 * [Liveness.ANSWERS]
 
 
 @pytest.mark.parametrize(
     ("act", "seen"),
     [
-        (peers.answer, Reachability.ANSWERS),
-        (peers.stay_silent, Reachability.SILENT),
-        (peers.speak_http1, Reachability.FOREIGN),
-        (peers.hang_up, Reachability.FOREIGN),
+        (peers.answer, Liveness.ANSWERS),
+        (peers.stay_silent, Liveness.SILENT),
+        (peers.speak_http1, Liveness.FOREIGN),
+        (peers.hang_up, Liveness.FOREIGN),
     ],
 )
 def test_what_listens_is_told_apart(act, seen):
     with Peer(act) as peer:
         began = time.monotonic()
-        assert Reachability.of(peer.address, limit_seconds=0.5) is seen
+        assert Liveness.of(peer.address, limit_seconds=0.5) is seen
         assert time.monotonic() - began < 5
 
 
 def test_what_does_not_listen_is_told_apart():
-    assert Reachability.of(peers.refusing_address()) is Reachability.REFUSES
-    assert Reachability.of("no-such-host.invalid:1") is Reachability.UNKNOWN_HOST
+    assert Liveness.of(peers.refusing_address()) is Liveness.REFUSES
+    assert Liveness.of("no-such-host.invalid:1") is Liveness.UNKNOWN_HOST
 
 
-@pytest.mark.parametrize("seen", Reachability)
+@pytest.mark.parametrize("seen", Liveness)
 def test_there_is_something_to_do_about_each(seen):
     assert seen.what_to_do

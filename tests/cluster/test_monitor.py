@@ -7,8 +7,8 @@ from tests import peers
 from tests.peers import Peer
 from tests.polling import Polling
 from tfps.cluster import monitor
-from tfps.cluster.liveness import Reachability
-from tfps.cluster.monitor import Failure, Failures, TaskWatch
+from tfps.cluster.liveness import Liveness
+from tfps.cluster.monitor import Failure, Failures, TaskMonitor
 from tfps.cluster.prober import Prober
 from tfps.cluster.server import ServerOptions, wait_for_end_of_chief
 from tfps.errors import RunError
@@ -20,7 +20,7 @@ class Probe:
     """Answers as told and says when it was asked."""
 
     def __init__(self):
-        self.seen = Reachability.ANSWERS
+        self.seen = Liveness.ANSWERS
         self._asked = threading.Semaphore(0)
 
     def __call__(self, address):
@@ -46,7 +46,7 @@ def watched(hung_up):
         return 1
 
     addresses = {"worker 0": "host:1"}
-    watch = TaskWatch(addresses, Polling(addresses, probe), hang_up=hang_up)
+    watch = TaskMonitor(addresses, Polling(addresses, probe), hang_up=hang_up)
     watch.start()
     yield watch, probe
     watch.stop()
@@ -56,14 +56,14 @@ def test_a_loss_and_a_return_are_one_failure(watched):
     watch, probe = watched
     probe.wait()
     assert not watch.failures
-    probe.seen = Reachability.REFUSES
+    probe.seen = Liveness.REFUSES
     probe.wait(3)
     (failure,) = watch.failures
     assert (failure.task, failure.back_after) == ("worker 0", None)
     assert failure.what == "its port refused connections"
     assert watch.down("worker") == ["worker 0 at host:1"]
     assert watch.down("ps") == []
-    probe.seen = Reachability.ANSWERS
+    probe.seen = Liveness.ANSWERS
     probe.wait(3)
     assert failure.back_after > 0
     assert watch.down("worker") == []
@@ -73,9 +73,9 @@ def test_a_loss_and_a_return_are_one_failure(watched):
 @pytest.mark.parametrize(
     ("seen", "limit"),
     [
-        (Reachability.REFUSES, "LOST_SECONDS"),
-        (Reachability.SILENT, "SILENT_SECONDS"),
-        (Reachability.UNREACHABLE, "SILENT_SECONDS"),
+        (Liveness.REFUSES, "LOST_SECONDS"),
+        (Liveness.SILENT, "SILENT_SECONDS"),
+        (Liveness.UNREACHABLE, "SILENT_SECONDS"),
     ],
 )
 def test_a_task_is_lost_after_a_while_only(watched, monkeypatch, seen, limit):
@@ -83,7 +83,7 @@ def test_a_task_is_lost_after_a_while_only(watched, monkeypatch, seen, limit):
     probe.seen = seen
     probe.wait(5)
     assert watch.lost("worker") == []
-    assert watch.absence("worker 0").reachability is seen
+    assert watch.outage("worker 0").liveness is seen
     monkeypatch.setattr(monitor, limit, 0.0)
     assert watch.lost("worker") == ["worker 0 at host:1"]
 
@@ -97,10 +97,10 @@ def test_a_task_is_not_lost_by_a_single_probe(monkeypatch):
         if asked.is_set():
             time.sleep(WAIT)
         asked.set()
-        return Reachability.SILENT
+        return Liveness.SILENT
 
     addresses = {"ps 0": "host:1"}
-    watch = TaskWatch(addresses, Polling(addresses, probe))
+    watch = TaskMonitor(addresses, Polling(addresses, probe))
     watch.start()
     assert asked.wait(WAIT)
     deadline = time.monotonic() + WAIT
@@ -115,13 +115,13 @@ def test_a_silent_task_is_hung_up_on_until_it_answers(watched, hung_up, monkeypa
     _, probe = watched
     monkeypatch.setattr(monitor, "LOST_SECONDS", 0.0)
     monkeypatch.setattr(monitor, "SILENT_SECONDS", 0.0)
-    probe.seen = Reachability.REFUSES  # its connections are broken as it is
+    probe.seen = Liveness.REFUSES  # its connections are broken as it is
     probe.wait(5)
     assert hung_up == []
-    probe.seen = Reachability.SILENT
+    probe.seen = Liveness.SILENT
     probe.wait(5)
     assert hung_up[:2] == ["host:1", "host:1"]
-    probe.seen = Reachability.ANSWERS
+    probe.seen = Liveness.ANSWERS
     probe.wait(3)
     times = len(hung_up)
     probe.wait(3)
@@ -131,7 +131,7 @@ def test_a_silent_task_is_hung_up_on_until_it_answers(watched, hung_up, monkeypa
 def test_a_silent_task_does_not_delay_the_others(monkeypatch):
     with Peer(peers.stay_silent) as silent:
         addresses = {"worker 0": silent.address, "worker 1": peers.refusing_address()}
-        watch = TaskWatch(addresses, Prober(addresses.values(), 0.01))
+        watch = TaskMonitor(addresses, Prober(addresses.values(), 0.01))
         watch.start()
         assert silent.asked.wait(WAIT)
         deadline = time.monotonic() + 2

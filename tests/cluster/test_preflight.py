@@ -8,10 +8,10 @@ import tensorflow as tf
 from tests import peers
 from tests.peers import Peer
 from tfps.cluster.identity import ServerIdentity
-from tfps.cluster.liveness import Reachability
+from tfps.cluster.liveness import Liveness
 from tfps.cluster.preflight import check_tasks
 from tfps.cluster.spec import Cluster
-from tfps.job_dir.task_info import Announcement
+from tfps.job_dir.task_info import TaskInfo
 
 TASKS = {"chief": 1, "worker": 2, "ps": 1}
 
@@ -33,7 +33,7 @@ def announce(address, tmp_path):
     cluster = Cluster(("h:1",), ("h:2", "h:3"), ("h:4",), "worker", 1)
 
     def announce(**fields):
-        own = Announcement.own(cluster.tasks(), incarnation)
+        own = TaskInfo.own(cluster.tasks(), incarnation)
         dataclasses.replace(own, **fields).write(str(tmp_path), "worker 1")
         return incarnation
 
@@ -50,14 +50,14 @@ def test_a_task_that_can_take_part(address, announce, tmp_path):
     found = check(address, tmp_path)
     assert found.is_fit
     assert found.what_to_do == ""
-    assert found.announcement.tensorflow == tf.__version__
+    assert found.task_info.tensorflow == tf.__version__
 
 
 def test_a_task_that_announces_nothing_is_fit_but_unknown(address, announce, tmp_path):
     announce(incarnation=1, tensorflow="1.15.0")  # of a server that is gone
     found = check(address, tmp_path)
     assert found.is_fit
-    assert found.announcement is None
+    assert found.task_info is None
 
 
 def test_another_patch_of_tensorflow_is_fit_another_minor_version_is_not(
@@ -91,16 +91,16 @@ def test_another_task_is_not_fit(address, tmp_path):
 @pytest.mark.parametrize(
     ("act", "seen"),
     [
-        (peers.answer, Reachability.FOREIGN),  # HTTP/2, but no TensorFlow
-        (peers.stay_silent, Reachability.SILENT),
-        (peers.speak_http1, Reachability.FOREIGN),
+        (peers.answer, Liveness.FOREIGN),  # HTTP/2, but no TensorFlow
+        (peers.stay_silent, Liveness.SILENT),
+        (peers.speak_http1, Liveness.FOREIGN),
     ],
 )
 @pytest.mark.usefixtures("short_limits")
 def test_what_is_no_server_is_not_fit(act, seen, tmp_path):
     with Peer(act) as peer:
         found = check(peer.address, tmp_path)
-    assert found.reachability is seen
+    assert found.liveness is seen
     assert found.what_to_do == seen.what_to_do
     assert str(found) == f"worker 1 at {peer.address}: {seen.value} ({seen.what_to_do})"
 

@@ -12,7 +12,7 @@ from tests import peers
 from tests.peers import Peer
 from tfps.cluster import names as names_module
 from tfps.cluster.http2 import Http2Connection
-from tfps.cluster.liveness import Reachability
+from tfps.cluster.liveness import Liveness
 from tfps.cluster.prober import Prober, ask_all
 
 WAIT = 20
@@ -48,7 +48,7 @@ def of(seen, address):
     """The next thing that is seen of an address."""
     while (sighting := seen.get(timeout=WAIT)).address != address:
         pass
-    return sighting.reachability
+    return sighting.liveness
 
 
 def test_a_tensorflow_server_answers_on_one_connection_for_ever():
@@ -56,10 +56,10 @@ def test_a_tensorflow_server_answers_on_one_connection_for_ever():
     server = tf.distribute.Server.create_local_server()
     address = server.target.removeprefix("grpc://")
     with probing([address], interval_seconds=0.0) as seen:
-        assert of(seen, address) is Reachability.ANSWERS
+        assert of(seen, address) is Liveness.ANSWERS
         connections = set(Http2Connection.open_descriptors)
         found = {of(seen, address) for _ in range(2000)}
-        assert found == {Reachability.ANSWERS}
+        assert found == {Liveness.ANSWERS}
         assert len(connections) == 1
         assert connections == Http2Connection.open_descriptors
 
@@ -67,10 +67,10 @@ def test_a_tensorflow_server_answers_on_one_connection_for_ever():
 @pytest.mark.parametrize(
     ("act", "expected"),
     [
-        (peers.answer, Reachability.ANSWERS),  # a new connection for each question
-        (peers.stay_silent, Reachability.SILENT),
-        (peers.speak_http1, Reachability.FOREIGN),
-        (peers.hang_up, Reachability.FOREIGN),
+        (peers.answer, Liveness.ANSWERS),  # a new connection for each question
+        (peers.stay_silent, Liveness.SILENT),
+        (peers.speak_http1, Liveness.FOREIGN),
+        (peers.hang_up, Liveness.FOREIGN),
     ],
 )
 def test_what_listens_is_told_apart_again_and_again(act, expected):
@@ -81,8 +81,8 @@ def test_what_listens_is_told_apart_again_and_again(act, expected):
 def test_what_does_not_listen_is_told_apart():
     refusing = peers.refusing_address()
     with probing([refusing, "no-such-host.invalid:1"]) as seen:
-        assert of(seen, refusing) is Reachability.REFUSES
-        assert of(seen, "no-such-host.invalid:1") is Reachability.UNKNOWN_HOST
+        assert of(seen, refusing) is Liveness.REFUSES
+        assert of(seen, "no-such-host.invalid:1") is Liveness.UNKNOWN_HOST
 
 
 def test_those_that_are_silent_delay_none_of_many():
@@ -96,7 +96,7 @@ def test_those_that_are_silent_delay_none_of_many():
         answers = dict.fromkeys(addresses, 0)
         while min(answers.values()) < 3:
             sighting = seen.get(timeout=WAIT)
-            assert sighting.reachability is Reachability.ANSWERS
+            assert sighting.liveness is Liveness.ANSWERS
             answers[sighting.address] += 1
 
 
@@ -104,7 +104,7 @@ def test_one_thread_asks_however_many_there_are():
     before = threading.active_count()
     with answering(100) as addresses, probing(addresses) as seen:
         for address in addresses:
-            assert of(seen, address) is Reachability.ANSWERS
+            assert of(seen, address) is Liveness.ANSWERS
         assert threading.active_count() == before + 2  # the servers' own too
 
 
@@ -118,8 +118,8 @@ def test_a_server_that_went_silent_on_a_kept_connection_is_seen():
         return True
 
     with Peer(fall_silent) as peer, probing([peer.address], answer_seconds=0.5) as seen:
-        assert of(seen, peer.address) is Reachability.ANSWERS
-        assert of(seen, peer.address) is Reachability.SILENT
+        assert of(seen, peer.address) is Liveness.ANSWERS
+        assert of(seen, peer.address) is Liveness.SILENT
         assert silence.is_set()
 
 
@@ -137,14 +137,14 @@ def test_a_task_that_moved_is_found_again(monkeypatch):
         before = stack.enter_context(Peer(peers.answer, "127.0.0.2:0"))
         port = before.address.rsplit(":", 1)[1]
         seen = stack.enter_context(probing([f"moving-ps:{port}"], answer_seconds=1.0))
-        assert of(seen, f"moving-ps:{port}") is Reachability.ANSWERS
+        assert of(seen, f"moving-ps:{port}") is Liveness.ANSWERS
         before.close()
-        while of(seen, f"moving-ps:{port}") is not Reachability.REFUSES:
+        while of(seen, f"moving-ps:{port}") is not Liveness.REFUSES:
             pass
         hosts["moving-ps"] = "127.0.0.3"
         after = Peer(peers.answer, f"127.0.0.3:{port}")
         stack.enter_context(after)
-        while of(seen, f"moving-ps:{port}") is not Reachability.ANSWERS:
+        while of(seen, f"moving-ps:{port}") is not Liveness.ANSWERS:
             pass
         assert after.asked.is_set()
         assert "moving-ps" in asked
@@ -164,7 +164,7 @@ def test_tasks_that_answer_cost_the_name_service_one_lookup_each(monkeypatch):
         with probing(named) as seen:
             for _ in range(5):
                 for address in named:
-                    assert of(seen, address) is Reachability.ANSWERS
+                    assert of(seen, address) is Liveness.ANSWERS
     assert sorted(asked) == sorted(address.rsplit(":", 1)[0] for address in named)
 
 
@@ -172,7 +172,7 @@ def test_all_are_asked_at_once():
     with Peer(peers.answer) as peer:
         refusing = peers.refusing_address()
         assert ask_all([peer.address, refusing]) == {
-            peer.address: Reachability.ANSWERS,
-            refusing: Reachability.REFUSES,
+            peer.address: Liveness.ANSWERS,
+            refusing: Liveness.REFUSES,
         }
     assert ask_all([]) == {}

@@ -5,8 +5,8 @@ import pytest
 
 from tests.polling import Polling
 from tfps.cluster import monitor
-from tfps.cluster.liveness import Reachability
-from tfps.cluster.monitor import TaskWatch
+from tfps.cluster.liveness import Liveness
+from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.ps_calls import PsCalls
 from tfps.errors import LostPsError, RunError
 
@@ -20,7 +20,7 @@ def hanging_fixture():
 
 
 def test_a_call_returns_and_raises_what_the_function_does():
-    calls = PsCalls(TaskWatch({}), 60.0)
+    calls = PsCalls(TaskMonitor({}), 60.0)
     assert calls("adding", lambda: 1 + 1) == 2
     with pytest.raises(KeyError):
         calls("looking", lambda: {}["it"])
@@ -32,7 +32,7 @@ def test_a_call_returns_and_raises_what_the_function_does():
 def test_a_call_is_left_alone_when_its_ps_is_lost(hanging, monkeypatch):
     monkeypatch.setattr(monitor, "LOST_SECONDS", 0.1)
     addresses = {"ps 1": "host:1"}
-    watch = TaskWatch(addresses, Polling(addresses, lambda address: Reachability.REFUSES))
+    watch = TaskMonitor(addresses, Polling(addresses, lambda address: Liveness.REFUSES))
     watch.start()
     try:
         with pytest.raises(LostPsError, match="ps 1 at host:1 was lost"):
@@ -44,5 +44,5 @@ def test_a_call_is_left_alone_when_its_ps_is_lost(hanging, monkeypatch):
 def test_a_call_has_a_limit(hanging):
     began = time.monotonic()
     with pytest.raises(RunError, match="saving a checkpoint has taken 1 s and is not done"):
-        PsCalls(TaskWatch({}), 1.0)("saving a checkpoint", hanging)
+        PsCalls(TaskMonitor({}), 1.0)("saving a checkpoint", hanging)
     assert time.monotonic() - began < 30

@@ -9,8 +9,8 @@ import tensorflow as tf
 from tests import visits
 from tests.polling import Polling
 from tests.training_fixtures import Trainer, dataset
-from tfps.cluster.liveness import Reachability
-from tfps.cluster.monitor import TaskWatch
+from tfps.cluster.liveness import Liveness
+from tfps.cluster.monitor import TaskMonitor
 from tfps.data.record_index import RecordIndex
 from tfps.errors import RunError, UserError
 from tfps.experiment.mode import Mode
@@ -141,13 +141,13 @@ def test_a_lost_worker_and_a_stall_are_told_with_the_leases_held(tmp_path, caplo
     addresses = {"worker 0": "host:1"}
 
     def probe(address):
-        return Reachability.REFUSES if lost.is_set() else Reachability.ANSWERS
+        return Liveness.REFUSES if lost.is_set() else Liveness.ANSWERS
 
-    watch = TaskWatch(addresses, Polling(addresses, probe))
-    trainer = Trainer(data, task, watch=watch, stall_seconds=1.5)
+    monitor = TaskMonitor(addresses, Polling(addresses, probe))
+    trainer = Trainer(data, task, monitor=monitor, stall_seconds=1.5)
     # Traces and optimizes the closure: a lease without records.
     trainer.closures.train(trainer.shards()[0][0].tensors(), tf.zeros([4], tf.int64))
-    watch.start()
+    monitor.start()
 
     def lose_worker(progress):
         if trainer.progress.read()[0].worker == 0:
@@ -155,7 +155,7 @@ def test_a_lost_worker_and_a_stall_are_told_with_the_leases_held(tmp_path, caplo
 
     with pytest.raises(RunError, match=r"no batch was trained for [12] s") as stalled:
         trainer.coordinator.train(trainer.queue(), lambda: False, lose_worker)
-    watch.stop()
+    monitor.stop()
     lease = f"epoch 1, shard {data.path_of(data.shards[0])}, records 0 to 9"
     assert f"worker 0 at host:1 has held {lease} for " in str(stalled.value)
     assert "0 batches trained: its port refused connections for " in str(stalled.value)
@@ -248,6 +248,6 @@ def test_a_closure_that_begins_when_its_slot_has_another_lease_trains_nothing(tm
 
 def test_a_ps_that_went_away_ends_the_training(manifest):
     trainer = Trainer(manifest)
-    trainer.watch.lost = lambda job: [f"{job} 1 at host:1"]
+    trainer.monitor.lost = lambda job: [f"{job} 1 at host:1"]
     with pytest.raises(RunError, match="ps 1 at host:1"):
         trainer.coordinator.train(trainer.queue(), lambda: False, lambda progress: None)

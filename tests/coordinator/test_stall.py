@@ -3,8 +3,8 @@ import threading
 import pytest
 
 from tests.polling import Polling
-from tfps.cluster.liveness import Reachability
-from tfps.cluster.monitor import TaskWatch
+from tfps.cluster.liveness import Liveness
+from tfps.cluster.monitor import TaskMonitor
 from tfps.coordinator.stall import Diagnosis
 from tfps.data.record_source import RecordSource
 from tfps.leases.lease import Lease
@@ -44,7 +44,7 @@ def held(worker, steps, attempts=1):
 
 
 def test_a_lease_is_held_from_its_last_batch_on(clock):
-    diagnosis = Diagnosis(TaskWatch(ADDRESSES))
+    diagnosis = Diagnosis(TaskMonitor(ADDRESSES))
     assert diagnosis.longest == 0.0
     leases = {0: LEASES[0], 1: LEASES[1], 2: LEASES[2]}
     for seconds, rows in (
@@ -69,26 +69,26 @@ def watching(**seen):
 
     def probe(address):
         asked[address].release()
-        return by_address.get(address, Reachability.ANSWERS)
+        return by_address.get(address, Liveness.ANSWERS)
 
-    watch = TaskWatch(ADDRESSES, Polling(ADDRESSES, probe))
-    watch.start()
+    monitor = TaskMonitor(ADDRESSES, Polling(ADDRESSES, probe))
+    monitor.start()
     for each in asked.values():
         for _ in range(2):  # the first was noted when the second is asked for
             assert each.acquire(timeout=20)
-    watch.stop()
-    return watch
+    monitor.stop()
+    return monitor
 
 
 def test_a_stall_names_who_holds_what_and_since_when(clock):
-    diagnosis = Diagnosis(watching(worker_1=Reachability.SILENT, ps_0=Reachability.REFUSES))
+    diagnosis = Diagnosis(watching(worker_1=Liveness.SILENT, ps_0=Liveness.REFUSES))
     leases = {0: LEASES[0], 1: LEASES[1], 2: LEASES[2]}
     diagnosis.note(leases, [held(0, 4), held(1, 0), WAITING])
     clock.now += 30
     error = str(diagnosis.stall("batch was trained", 31.0))
     assert error.startswith("no batch was trained for 31 s: ")
     clauses = error.split(": ", 1)[1]
-    silent, refuses = Reachability.SILENT, Reachability.REFUSES
+    silent, refuses = Liveness.SILENT, Liveness.REFUSES
     assert (
         "worker 0 at h:2 has held epoch 1, shard shard-0, records 0 to 99 for 30 s, 4 batches "
         "trained: it answers (look in its log, and whether it can read the shard and reach every "
@@ -105,7 +105,7 @@ def test_a_stall_names_who_holds_what_and_since_when(clock):
 
 
 def test_a_stall_before_anybody_has_begun(clock):
-    diagnosis = Diagnosis(watching(worker_0=Reachability.SILENT))
+    diagnosis = Diagnosis(watching(worker_0=Liveness.SILENT))
     diagnosis.note({0: LEASES[0]}, [WAITING])
     error = str(diagnosis.stall("batch was trained", 5.0))
     begin = "no batch was trained for 5 s: no worker has begun what it was given; worker 0 at h:2: "

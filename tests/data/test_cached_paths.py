@@ -6,8 +6,8 @@ import tensorflow as tf
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
 from tests.training_fixtures import Trainer, dataset
 from tfps.data import manifest
-from tfps.data.cached_paths import ASKED, SHARDS, StagedShards, copy_name, note
-from tfps.data.shard_cache import ShardStager
+from tfps.data.cached_paths import ASKED, SHARDS, CachedPaths, copy_name, note
+from tfps.data.shard_cache import ShardCache
 from tfps.errors import UserError
 
 DIRECTORY = "gs://bucket/staged"
@@ -25,7 +25,7 @@ def locate(staged, path):
 
 
 def test_a_copy_is_used_once_it_is_there_and_each_use_leaves_a_note(data, tmp_path):
-    staged = StagedShards(str(tmp_path / "cache"), [data])
+    staged = CachedPaths(str(tmp_path / "cache"), [data])
     shard = data.shards[1]
     path = data.path_of(shard)
     assert locate(staged, path) == path
@@ -45,32 +45,32 @@ def test_a_copy_is_used_once_it_is_there_and_each_use_leaves_a_note(data, tmp_pa
 def test_a_directory_that_cannot_be_written_is_done_without(data, tmp_path):
     (tmp_path / "file").write_text("")
     path = data.path_of(data.shards[0])
-    assert locate(StagedShards(str(tmp_path / "file"), [data]), path) == path
+    assert locate(CachedPaths(str(tmp_path / "file"), [data]), path) == path
 
 
 def test_local_shards_and_no_directory_need_no_graph(data, tmp_path):
     local = dataset(tmp_path / "data", records=10, shards=1)
     path = tf.constant("x")
-    assert StagedShards(str(tmp_path), [local]).locate(path) is path
-    assert StagedShards("", [data]).locate(path) is path
-    assert locate(StagedShards(str(tmp_path), [data]), "/other") == "/other"
+    assert CachedPaths(str(tmp_path), [local]).locate(path) is path
+    assert CachedPaths("", [data]).locate(path) is path
+    assert locate(CachedPaths(str(tmp_path), [data]), "/other") == "/other"
 
 
 @pytest.mark.parametrize("directory", ["gs://bucket/cache", "/tmp/a*", "/tmp/[x]"])
 def test_directories_that_are_refused(directory):
     with pytest.raises(UserError, match="must be a directory on the worker's disk"):
-        StagedShards(directory, [])
+        CachedPaths(directory, [])
 
 
 def test_a_second_epoch_reads_copies(cloud, data, tmp_path):
-    staged = StagedShards(str(tmp_path), [data])
+    staged = CachedPaths(str(tmp_path), [data])
     trainer = Trainer(data, parts=1, locate=staged.locate)
     queue = trainer.queue(epochs=2)
     cloud.counted()
     trainer.coordinator.train(queue, lambda: False, lambda progress: None)
     queue.next_epoch()
     assert cloud.counted()["requests"]["read"] >= 3
-    ShardStager(str(tmp_path), limit_bytes=1 << 20).stage_asked()
+    ShardCache(str(tmp_path), limit_bytes=1 << 20).stage_asked()
     cloud.counted()
     trainer.coordinator.train(queue, lambda: False, lambda progress: None)
     assert "read" not in cloud.counted()["requests"]

@@ -9,7 +9,7 @@ import pytest
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
 from tests.local_cloud.settings import Fault
 from tfps.data.cached_paths import ASKED, SHARDS, copy_name, note
-from tfps.data.shard_cache import IN_USE_SECONDS, ShardStager
+from tfps.data.shard_cache import IN_USE_SECONDS, ShardCache
 from tfps.storage import objects
 
 SIZE = 9_000_000  # more than a range
@@ -37,14 +37,14 @@ def ask_fixture(cloud_process):
 
 def test_what_was_asked_for_is_copied_in_ranges(cloud, ask, tmp_path):
     content, copy = ask(tmp_path, "one")
-    stager = ShardStager(str(tmp_path), limit_bytes=10 * SIZE)
+    stager = ShardCache(str(tmp_path), limit_bytes=10 * SIZE)
     cloud.counted()
     stager.stage_asked()
     assert copy.read_bytes() == content
     counted = cloud.counted()
     assert counted["requests"]["read"] == 2
     stager.stage_asked()
-    ShardStager(str(tmp_path), 10 * SIZE).stage_asked()  # another process, a later run
+    ShardCache(str(tmp_path), 10 * SIZE).stage_asked()  # another process, a later run
     assert "read" not in cloud.counted()["requests"]
 
 
@@ -54,14 +54,14 @@ def test_an_empty_shard_and_an_old_note(cloud, ask, tmp_path):
     blob.upload_from_string(b"")
     name = copy_name("gs://bucket/empty", blob.generation)
     (tmp_path / ASKED / name).write_text(note("gs://bucket/empty", blob.generation))
-    ShardStager(str(tmp_path), SIZE).stage_asked()
+    ShardCache(str(tmp_path), SIZE).stage_asked()
     assert (tmp_path / SHARDS / name).read_bytes() == b""
     assert not old.exists()
 
 
 def test_two_processes_share_the_work(cloud, ask, tmp_path):
     content, copy = ask(tmp_path, "shared")
-    stagers = [ShardStager(str(tmp_path), 10 * SIZE) for _ in range(2)]
+    stagers = [ShardCache(str(tmp_path), 10 * SIZE) for _ in range(2)]
     cloud.set(latency_seconds=0.2)
     threads = [threading.Thread(target=stager.stage_asked) for stager in stagers]
     for thread in threads:
@@ -75,7 +75,7 @@ def test_two_processes_share_the_work(cloud, ask, tmp_path):
 def test_requests_that_fail_are_made_again(cloud, ask, tmp_path):
     content, copy = ask(tmp_path, "failing")
     cloud.set(faults=(Fault("503", ("read",), next=1), Fault("truncate", ("read",), fraction=0.5)))
-    ShardStager(str(tmp_path), 10 * SIZE).stage_asked()
+    ShardCache(str(tmp_path), 10 * SIZE).stage_asked()
     assert copy.read_bytes() == content
     assert cloud.counted()["faults"].keys() == {"503", "truncate"}
 
@@ -83,7 +83,7 @@ def test_requests_that_fail_are_made_again(cloud, ask, tmp_path):
 def test_what_was_used_the_longest_ago_is_evicted(cloud, ask, tmp_path):
     ages = {"a": 0.0, "b": 3 * IN_USE_SECONDS, "c": 2 * IN_USE_SECONDS}
     copies = {}
-    stager = ShardStager(str(tmp_path), limit_bytes=400)
+    stager = ShardCache(str(tmp_path), limit_bytes=400)
     for name, age in ages.items():
         _, copies[name] = ask(tmp_path, name, 100)
         stager.stage_asked()
@@ -102,14 +102,14 @@ def test_what_was_used_the_longest_ago_is_evicted(cloud, ask, tmp_path):
 def test_a_replaced_object_is_not_copied(cloud, ask, tmp_path, caplog):
     _, copy = ask(tmp_path, "replaced", 100)
     objects.client().bucket("bucket").blob("replaced").upload_from_string(b"new")
-    ShardStager(str(tmp_path), SIZE).stage_asked()
+    ShardCache(str(tmp_path), SIZE).stage_asked()
     assert not copy.exists()
     assert "a shard is read without a copy on disk" in caplog.text
     assert os.listdir(tmp_path / SHARDS) == [f"{copy.name}.lock"]
 
 
 def test_a_wiped_directory_is_made_again_and_remains_are_overwritten(cloud, ask, tmp_path):
-    stager = ShardStager(str(tmp_path), 10 * SIZE)
+    stager = ShardCache(str(tmp_path), 10 * SIZE)
     shutil.rmtree(tmp_path)
     stager.stage_asked()
     content, copy = ask(tmp_path, "late", 100)
@@ -121,20 +121,20 @@ def test_a_wiped_directory_is_made_again_and_remains_are_overwritten(cloud, ask,
 def test_a_directory_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
-        ShardStager(str(tmp_path / "file"), SIZE)
+        ShardCache(str(tmp_path / "file"), SIZE)
 
 
 def test_a_directory_that_others_can_write_is_refused(tmp_path):
     cache = tmp_path / "cache"
-    ShardStager(str(cache), SIZE)
+    ShardCache(str(cache), SIZE)
     for made in (cache, cache / ASKED, cache / SHARDS):
         assert stat.S_IMODE(made.stat().st_mode) == 0o700
         for mode in (0o777, 0o770, 0o1777):
             made.chmod(mode)
             with pytest.raises(PermissionError, match=f"others can write to {made} .mode {mode:o}"):
-                ShardStager(str(cache), SIZE)
+                ShardCache(str(cache), SIZE)
         made.chmod(0o755)  # which others can only read
-        ShardStager(str(cache), SIZE)
+        ShardCache(str(cache), SIZE)
         assert stat.S_IMODE(made.stat().st_mode) == 0o700
 
 
@@ -142,7 +142,7 @@ def test_a_directory_that_others_can_write_is_refused(tmp_path):
 def test_a_directory_of_another_user_is_refused(tmp_path):
     os.chown(tmp_path, 12345, -1)
     with pytest.raises(PermissionError, match="belongs to user 12345"):
-        ShardStager(str(tmp_path), SIZE)
+        ShardCache(str(tmp_path), SIZE)
 
 
 @pytest.mark.parametrize("link", ["lock", "evict.lock", "partial", "note"])
@@ -156,7 +156,7 @@ def test_no_link_is_followed(cloud, ask, tmp_path, link, caplog):
         "partial": copy.with_name(f"{copy.name}.partial"),
         "note": tmp_path / "cache" / ASKED / copy.name,
     }[link]
-    stager = ShardStager(str(tmp_path / "cache"), SIZE)
+    stager = ShardCache(str(tmp_path / "cache"), SIZE)
     place.unlink(missing_ok=True)
     place.symlink_to(precious)
     stager.stage_asked()

@@ -26,7 +26,7 @@ from tests import visits
 from tests.faults import shim
 from tests.loaded.client import Loaded
 from tfps.checkpoint import commit_marker, reader
-from tfps.checkpoint.checkpoint import Damage
+from tfps.checkpoint.checkpoint import DamagedCheckpointError
 
 RECORDS, EPOCHS = 60, 3
 LASTING = ("EIO", "ENOSPC", "EROFS")  # also tried from one call to the run's end
@@ -213,7 +213,7 @@ def committed(job_dir: pathlib.Path) -> list[str]:
     for marker in job_dir.glob("checkpoints/*/commit.json"):
         try:
             reader.check(commit_marker.read(str(marker.parent)))
-        except Damage:
+        except DamagedCheckpointError:
             continue
         found.append(marker.parent.name)
     return sorted(found)

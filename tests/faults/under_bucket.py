@@ -15,7 +15,7 @@ from tfps.checkpoint import reader
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
 from tfps.errors import RunError
-from tfps.job_dir.chief_fence import Fence
+from tfps.job_dir.chief_fence import ChiefFence
 from tfps.leases.queue import QueueState
 
 KINDS = ("read", "stat", "list", "write", "copy", "delete")
@@ -38,7 +38,7 @@ def each_request(cloud, what, work):
 
 def begin(job_dir):
     """What a chief does before it restores a checkpoint."""
-    fence, directory = Fence(job_dir), CheckpointDirectory(job_dir, Retention(2))
+    fence, directory = ChiefFence(job_dir), CheckpointDirectory(job_dir, Retention(2))
     directory.delete_uncommitted()
     return fence, directory
 

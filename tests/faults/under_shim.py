@@ -9,8 +9,8 @@ from tests.faults import shim
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
 from tfps.errors import RunError
-from tfps.job_dir.chief_fence import Fence, SupersededError
-from tfps.job_dir.preemption import Departures
+from tfps.job_dir.chief_fence import ChiefFence, SupersededError
+from tfps.job_dir.preemption import PreemptionNotices
 from tfps.storage import files, patience
 from tfps.storage.files import StorageError
 
@@ -91,7 +91,7 @@ def test_a_full_disk_is_not_waited_for(tmp_path, faults, monkeypatch):
 
 
 def test_a_chief_holds_its_job_while_the_storage_is_silent(tmp_path, faults, monkeypatch):
-    fence = Fence(str(tmp_path))
+    fence = ChiefFence(str(tmp_path))
     faults("EIO")
     fence.check()
     with pytest.raises(StorageError):  # what counts is not done on an old answer
@@ -102,15 +102,15 @@ def test_a_chief_holds_its_job_while_the_storage_is_silent(tmp_path, faults, mon
         fence.check()
     assert silent.value.exit_code == 3
     faults("EIO", 2, 1)  # no call
-    Fence(str(tmp_path))
+    ChiefFence(str(tmp_path))
     with pytest.raises(SupersededError):
         fence.check()
 
 
 @pytest.mark.parametrize("kind", ERRORS)
 def test_a_ps_that_leaves_is_still_leaving_while_the_storage_is_silent(tmp_path, faults, kind):
-    departures, held = Departures(str(tmp_path)), patience.Patience()
-    departures.announce("ps 1")
-    leaving = held.ask(departures.announced, [])
+    notices, held = PreemptionNotices(str(tmp_path)), patience.Patience()
+    notices.post("ps 1")
+    leaving = held.ask(notices.posted, [])
     faults(kind)
-    assert held.ask(departures.announced, leaving) == leaving == ["ps 1"]
+    assert held.ask(notices.posted, leaving) == leaving == ["ps 1"]

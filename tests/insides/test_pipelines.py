@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tfps.checkpoint.checkpoint import _INDEX, _VALUES, PartFile
-from tfps.data.record_source import RecordSource, untouched
+from tfps.data.record_source import RecordSource, without_rewrites
 
 
 def test_byte_offsets(tmp_path):
@@ -28,7 +28,7 @@ def test_byte_offsets(tmp_path):
 
 
 def test_options_that_leave_a_pipeline_alone():
-    options = untouched(tf.data.Dataset.range(3)).options()
+    options = without_rewrites(tf.data.Dataset.range(3)).options()
     assert options.experimental_optimization.apply_default_optimizations is False
     assert options.autotune.enabled is False
 

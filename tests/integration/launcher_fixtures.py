@@ -154,7 +154,7 @@ sys.path.insert(0, {str(ROOT)!r})
 from cloud.local.command import commands
 from cloud.job_spec import JobSpec
 from cloud.local.ports import Ports
-from cloud.local.task_output import Relay
+from cloud.local.task_output import TaskOutput
 from cloud.role import Role
 from cloud.local.supervisor import Limits, Supervisor
 from tfps.cluster.spec import Cluster
@@ -163,7 +163,7 @@ with Ports(1 + {workers} + {ps}) as ports:
     tasks = Cluster(at[:1], at[1:1 + {workers}], at[1 + {workers}:])
     spec = JobSpec("acting", ("--x",), (Role("chief"),), "acting")
     planned = commands(tasks, spec, pathlib.Path({str(tmp_path)!r}), os.environ, None)
-    relay = Relay(1, is_terminal=False, has_colour=False)
+    relay = TaskOutput(1, is_terminal=False, has_colour=False)
     sys.exit(Supervisor(planned, Limits(**{limits!r}), relay).run())
 """
         )

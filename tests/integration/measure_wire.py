@@ -19,7 +19,7 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 from absl import flags
 
 from tests.integration.tcp_counters import bytes_to, resident_peak
-from tfps.cluster.monitor import TaskWatch
+from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.server import ServerOptions, serve
 from tfps.cluster.tf_config import decode
 from tfps.coordinator.connector import Connector
@@ -127,7 +127,7 @@ def measured(
             executor.worker_index,
         ),
         progress,
-        TaskWatch({}),
+        TaskMonitor({}),
         train,
         stall_seconds=100,
         unrecorded_batches=1,

@@ -65,7 +65,7 @@ def parts(task):
 
 
 def values(store):
-    return {piece.name: piece.variable.numpy() for piece in store.pieces()}
+    return {slice_.name: slice_.variable.numpy() for slice_ in store.slices()}
 
 
 def batch(numbers, tokens, labels):

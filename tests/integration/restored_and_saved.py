@@ -25,7 +25,7 @@ def main() -> int:
     from tfps.checkpoint.directory import CheckpointDirectory
     from tfps.checkpoint.retention import Retention
     from tfps.checkpoint.writer import CheckpointWriter
-    from tfps.cluster.monitor import TaskWatch
+    from tfps.cluster.monitor import TaskMonitor
     from tfps.coordinator.connector import Connector
     from trainer.chief.engine import Engine
     from trainer.chief.inputs import identity
@@ -34,7 +34,7 @@ def main() -> int:
     job_dir = flags.FLAGS.job_dir
     inputs = RunInputs.check(experiment_flags.experiment(), cluster, job_dir, None)
     executor = Connector(cluster, job_dir, 120.0, min_workers=0, again=False).connect()
-    engine = Engine.build(inputs, executor, TaskWatch({}), 120.0)
+    engine = Engine.build(inputs, executor, TaskMonitor({}), 120.0)
     retention = Retention(last=9)
     restored, passed_over = CheckpointDirectory(job_dir, retention).restore_newest(
         engine.store, identity(inputs.data)
@@ -42,7 +42,7 @@ def main() -> int:
     assert restored is not None
     assert passed_over == {}
     draft = Draft.of(engine.store, restored.queue, restored.dataset)
-    writer = CheckpointWriter(engine.store.pieces())
+    writer = CheckpointWriter(engine.store.slices())
     CheckpointDirectory(flags.FLAGS.copy_to, retention).save(draft, writer)
     evaluation = engine.evaluate(restored)
     sys.stdout.write(f"evaluated {restored.name}: loss {evaluation.metrics['loss']:.9f}\n")

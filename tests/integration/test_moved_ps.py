@@ -31,7 +31,7 @@ def held(data: Manifest, job_dir: pathlib.Path) -> tuple[dict[str, np.ndarray], 
     trainer, checkpoint = Trainer(data, TASK, parts=1), named_checkpoint(str(job_dir))
     directory = CheckpointDirectory(str(job_dir), Retention(9))
     directory.restore(checkpoint, trainer.store, identity(data))
-    tensors = {piece.name: piece.variable.numpy() for piece in trainer.store.pieces()}
+    tensors = {slice_.name: slice_.variable.numpy() for slice_ in trainer.store.slices()}
     return tensors, trainer.coordinator.evaluate(trainer.shards()).loss
 
 

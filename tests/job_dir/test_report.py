@@ -2,7 +2,7 @@ import pytest
 
 from tfps.errors import UserError
 from tfps.job_dir import report
-from tfps.job_dir.chief_fence import Fence
+from tfps.job_dir.chief_fence import ChiefFence
 from tfps.job_dir.report import FINISHED, INTERRUPTED, RUNNING, Report
 
 
@@ -11,7 +11,7 @@ def test_a_job_that_runs_again_says_so(tmp_path):
     report.reopen(job_dir)
     assert report.read(job_dir) is None
     for status in (FINISHED, INTERRUPTED):
-        Report(job_dir, Fence(job_dir), mode="allreduce").write(status=status, steps=7)
+        Report(job_dir, ChiefFence(job_dir), mode="allreduce").write(status=status, steps=7)
         report.reopen(job_dir)
         fields = report.read(job_dir)
         assert (fields["status"], fields["steps"], fields["mode"]) == (RUNNING, 7, "allreduce")

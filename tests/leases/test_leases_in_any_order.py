@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfps.cluster.monitor import TaskWatch
+from tfps.cluster.monitor import TaskMonitor
 from tfps.coordinator.coordinator import Coordinator
 from tfps.data.manifest import Manifest
 from tfps.data.record_index import RecordIndex
@@ -154,7 +154,15 @@ class Leases:
         self.running, self.ghosts, self.returned = [], [], []
         train = types.SimpleNamespace(batch_size=BATCH)
         closures = types.SimpleNamespace(train=None, open=None, schema=())
-        parts = self.executor, closures, self.places.progress, TaskWatch({}), train, 600.0, self.lag
+        parts = (
+            self.executor,
+            closures,
+            self.places.progress,
+            TaskMonitor({}),
+            train,
+            600.0,
+            self.lag,
+        )
         self.chief = self._chief_kind(*parts)
         self.strayed = self.places.progress.strayed()
 

@@ -100,7 +100,7 @@ def test_the_plan_is_what_the_store_holds(tmp_path, parts):
     manifest = generate(config, str(tmp_path), 10, 1, 0, 0, "smoke", False)
     store = Trainer(manifest, parts=parts).store
     placement = Placement.of(store.layout, workers=1)
-    held = sum(int(np.prod(piece.variable.shape)) * 4 for piece in store.pieces())
+    held = sum(int(np.prod(slice_.variable.shape)) * 4 for slice_ in store.slices())
     assert sum(placement.held_bytes(ps) for ps in range(parts)) == held
 
 

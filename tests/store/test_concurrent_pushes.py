@@ -70,8 +70,8 @@ class Pushed:
 def _joined(parameters):
     """Every logical tensor, from its parts."""
     tensors = {}
-    for piece in parameters.pieces():
-        tensors.setdefault(piece.name, []).append(piece.variable.numpy())
+    for slice_ in parameters.slices():
+        tensors.setdefault(slice_.name, []).append(slice_.variable.numpy())
     return [np.concatenate(parts) for parts in tensors.values()]
 
 

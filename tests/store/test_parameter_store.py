@@ -246,4 +246,4 @@ def test_a_ps_may_hold_no_row():
     np.testing.assert_array_equal(tf.gather(many.pull(ids).rows, many.pull(ids).inverse), before)
     push(many, many.send(many.find(ids), tf.ones([7, 4])), devices[1030], [0] * 1030)
     np.testing.assert_allclose(many.read_table(0), before - 1.0)
-    assert sum(piece.count == 0 for piece in many.pieces()) == 6
+    assert sum(slice_.count == 0 for slice_ in many.slices()) == 6

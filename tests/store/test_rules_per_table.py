@@ -76,8 +76,8 @@ def train(step, count):
 def whole(store):
     """Every logical tensor of a store, slots included."""
     tensors = {}
-    for piece in sorted(store.pieces(), key=lambda piece: piece.first):
-        tensors.setdefault(piece.name, []).append(piece.variable.numpy())
+    for slice_ in sorted(store.slices(), key=lambda slice_: slice_.first):
+        tensors.setdefault(slice_.name, []).append(slice_.variable.numpy())
     return {name: np.concatenate(parts) for name, parts in tensors.items()}
 
 

@@ -37,10 +37,10 @@ def test_what_is_pulled_is_rounded_but_what_the_ps_hold_is_not(tmp_path):
     pulled = store.pull([])
     for narrow, held in zip(pulled.dense, store.read_dense(), strict=True):
         assert np.array_equal(narrow.numpy(), rounded(held))
-    for piece in store.pieces():  # parameters, slots and state
-        values = piece.variable.numpy()
+    for slice_ in store.slices():  # parameters, slots and state
+        values = slice_.variable.numpy()
         assert values.dtype == np.float32
-        assert not np.array_equal(values, rounded(values)), piece.name
+        assert not np.array_equal(values, rounded(values)), slice_.name
     for state, held in zip(pulled.state, store.read_state(), strict=True):
         assert np.array_equal(state.numpy(), held)
 

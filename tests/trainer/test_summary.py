@@ -1,6 +1,6 @@
 from tests.loaded import client
 from tfps.job_dir import report
-from tfps.job_dir.chief_fence import Fence
+from tfps.job_dir.chief_fence import ChiefFence
 from trainer.summary import lines
 
 FIELDS = {
@@ -57,7 +57,7 @@ def test_a_report_of_an_earlier_version_has_no_best():
 
 
 def test_the_command_reads_a_report_and_refuses_a_directory_without_one(tmp_path):
-    report.Report(str(tmp_path), Fence(str(tmp_path)), **FIELDS).write()
+    report.Report(str(tmp_path), ChiefFence(str(tmp_path)), **FIELDS).write()
     printed = run(tmp_path)
     assert printed.returncode == 0, printed.stderr
     assert printed.stdout.startswith("job        criteo, running")

@@ -35,7 +35,9 @@ def train(trainer):
 
 def held(trainer):
     """Everything a checkpoint holds: parameters, slots, state."""
-    return {(piece.name, piece.first): piece.variable.numpy() for piece in trainer.store.pieces()}
+    return {
+        (slice_.name, slice_.first): slice_.variable.numpy() for slice_ in trainer.store.slices()
+    }
 
 
 @pytest.mark.parametrize(

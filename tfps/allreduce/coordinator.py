@@ -9,7 +9,7 @@ from tfps.allreduce.replica import Order, Replica, TrainedLease
 from tfps.coordinator.progress import Progress, ProgressMeter, WorkerShares
 from tfps.data.record_source import RecordSource
 from tfps.errors import RunError
-from tfps.evaluation.results import Evaluated
+from tfps.evaluation.results import EvaluationResult
 from tfps.leases.lease import Lease
 from tfps.leases.lease_length import LeaseLength
 from tfps.leases.queue import LeaseQueue
@@ -72,7 +72,7 @@ class ReplicaCoordinator:
             has_begun = True
         self._meter.pause(queue)
 
-    def evaluate(self, shards: Sequence[tuple[RecordSource, int]]) -> Evaluated:
+    def evaluate(self, shards: Sequence[tuple[RecordSource, int]]) -> EvaluationResult:
         """Evaluates shards on all replicas.
 
         Args:
@@ -88,7 +88,7 @@ class ReplicaCoordinator:
         self.replica.tell(Order.EVALUATE)
         results = self.replica.evaluate(shards)
         records = sum(count for _, count in shards)
-        return Evaluated.of(results, records)
+        return EvaluationResult.of(results, records)
 
     def _share_parameters(self) -> None:
         """Lets all replicas begin with equal parameters: initial values, or a checkpoint's."""

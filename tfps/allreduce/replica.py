@@ -14,14 +14,14 @@ from tfps.allreduce.closures import SLOT, ReplicaClosures
 from tfps.allreduce.executor import ReplicaExecutor
 from tfps.allreduce.group import LostReplicaError
 from tfps.cluster import failures
-from tfps.cluster.monitor import TaskWatch
+from tfps.cluster.monitor import TaskMonitor
 from tfps.data import bad_records
 from tfps.data.record_source import RecordSource
 from tfps.errors import RunError
 from tfps.evaluation.results import ShardResult
 from tfps.leases.lease import Lease, LeasePart
 from tfps.store.parameter_store import ParameterStore
-from tfps.store.partitioned_variable import Piece
+from tfps.store.partitioned_variable import TensorSlice
 from tfps.worker.closures import Closures
 
 POLL_SECONDS = 0.25
@@ -69,7 +69,7 @@ class Replica:
         executor: ReplicaExecutor,
         store: ParameterStore,
         closures: tuple[ReplicaClosures, Closures],
-        watch: TaskWatch,
+        monitor: TaskMonitor,
         batch_size: int,
         stall_seconds: float,
     ):
@@ -79,7 +79,7 @@ class Replica:
             executor: Where closures run.
             store: This replica's parameters.
             closures: To train a part of a lease, and to evaluate a shard.
-            watch: Knows which other replicas answer.
+            monitor: Knows which other replicas answer.
             batch_size: Records of one replica's batch.
             stall_seconds: Limit for the next round, anywhere in the group.
         """
@@ -87,7 +87,7 @@ class Replica:
         self.store = store
         self._executor = executor
         self._train, self._evaluate = closures
-        self._watch = watch
+        self._monitor = monitor
         self.batch_size = batch_size
         self._stall_seconds = stall_seconds
         self._calls = concurrent.futures.ThreadPoolExecutor(1, "collectives")
@@ -133,8 +133,8 @@ class Replica:
             LostReplicaError: If a replica is lost.
             RunError: If it takes too long.
         """
-        for piece in self.store.pieces():
-            self._call(f"sharing {piece.name}", functools.partial(self._share, piece))
+        for slice_ in self.store.slices():
+            self._call(f"sharing {slice_.name}", functools.partial(self._share, slice_))
 
     def parts(self, lease: Lease) -> list[LeasePart]:
         """How the replicas share a lease, by their numbers."""
@@ -200,15 +200,15 @@ class Replica:
         results = [ShardResult.unpack(each) for each in every]
         return [results[k % self.group.size][k // self.group.size] for k in range(len(shards))]
 
-    def _share(self, piece: Piece) -> None:
-        with tf.device(piece.device):
-            values = None if self.group.index else piece.values()
-            for number, (first, count) in enumerate(piece.chunks()):
-                shape = [count, *piece.shape[1:]]
-                mine = values[number] if values else tf.zeros(shape, piece.variable.dtype)
+    def _share(self, slice_: TensorSlice) -> None:
+        with tf.device(slice_.device):
+            values = None if self.group.index else slice_.values()
+            for number, (first, count) in enumerate(slice_.chunks()):
+                shape = [count, *slice_.shape[1:]]
+                mine = values[number] if values else tf.zeros(shape, slice_.variable.dtype)
                 shared = self.group.broadcast(mine)
                 if self.group.index:
-                    piece.write(first, shared)
+                    slice_.write(first, shared)
 
     def _call(
         self, doing: str, function: Callable[[], _T], poll: Callable[[], None] | None = None
@@ -244,7 +244,7 @@ class Replica:
 
     def _wait(self, future: concurrent.futures.Future, poll: Callable[[], None]) -> None:
         while not concurrent.futures.wait([future], POLL_SECONDS).done:
-            if lost := [*self._watch.lost("worker"), *self._watch.lost("chief")]:
+            if lost := [*self._monitor.lost("worker"), *self._monitor.lost("chief")]:
                 raise LostReplicaError(f"{', '.join(lost)} was lost")
             poll()
 
@@ -258,7 +258,7 @@ class Replica:
         return look
 
     def _lost(self, error: BaseException) -> LostReplicaError:
-        away = [absence.task for absence in self._watch.absences()]
+        away = [outage.task for outage in self._monitor.outages()]
         assert isinstance(error, tf.errors.OpError)
         return LostReplicaError(
             f"{', '.join(away) or 'a replica'} was lost ({failures.first_line(error)})"
@@ -266,8 +266,8 @@ class Replica:
 
     def _stall(self, doing: str) -> RunError:
         away = [
-            f"{absence.task}: {absence.reachability.value}, {absence.reachability.what_to_do}"
-            for absence in self._watch.absences()
+            f"{outage.task}: {outage.liveness.value}, {outage.liveness.what_to_do}"
+            for outage in self._monitor.outages()
         ]
         seen = "; ".join(away) or "every replica answers; look in their logs"
         return RunError(

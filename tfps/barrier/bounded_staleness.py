@@ -21,7 +21,7 @@ class _State(NamedTuple):
     latest: tf.Tensor  # int64: clock that anybody had
 
 
-class Clocks(Barrier):
+class BoundedStalenessBarrier(Barrier):
     """The barrier of bounded staleness ("stale synchronous parallel", Ho et al., NIPS 2013).
 
     Gradients are applied as they come. A member has a clock, the number of its steps, and gets its

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from tfps.barrier.barrier import Barrier
 from tfps.barrier.member_state import BarrierStatus, Standing
-from tfps.cluster.monitor import TaskWatch
+from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.ps_calls import PsCalls
 from tfps.leases.progress import SlotProgress
 
@@ -22,17 +22,19 @@ class BarrierMembers:
     `round_seconds`; it is back when its lease goes on with another worker.
     """
 
-    def __init__(self, barrier: Barrier, watch: TaskWatch, ps_calls: PsCalls, round_seconds: float):
+    def __init__(
+        self, barrier: Barrier, monitor: TaskMonitor, ps_calls: PsCalls, round_seconds: float
+    ):
         """Prepares it.
 
         Args:
             barrier: What it keeps.
-            watch: Knows which workers are lost.
+            monitor: Knows which workers are lost.
             ps_calls: Makes the chief's calls of the ps.
             round_seconds: How long others wait for a worker that is lost.
         """
         self._barrier = barrier
-        self._watch = watch
+        self._monitor = monitor
         self._ps_calls = ps_calls
         self._round_seconds = round_seconds
         self._working: frozenset[int] = frozenset()
@@ -79,11 +81,11 @@ class BarrierMembers:
         self._status = status
         awaited = [k for k in self._working if status.standings[k] == Standing.AWAITED]
         # With a worker down, a lease that none has begun waits for another one to end.
-        down = self._watch.down("worker")
+        down = self._monitor.down("worker")
         left = [k for k in awaited if down and rows[k].worker < 0]
         if now - self._since >= self._round_seconds:
             # One probe without an answer says nothing of a worker whose rounds take long.
-            lost = {name.partition(" at ")[0] for name in self._watch.lost("worker")}
+            lost = {name.partition(" at ")[0] for name in self._monitor.lost("worker")}
             left += [k for k in awaited if f"worker {rows[k].worker}" in lost]
         if left:
             self._ps_calls("telling whom to wait for", lambda: self._barrier.leave(left))

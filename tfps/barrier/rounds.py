@@ -22,7 +22,7 @@ class _State(NamedTuple):
     awaited: tf.Tensor  # int64: how many are
 
 
-class Rounds(Barrier):
+class SyncBarrier(Barrier):
     """The barrier of synchronous training.
 
     When every member who is expected has contributed, or enough have, every ps applies the mean of

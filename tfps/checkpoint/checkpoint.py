@@ -15,7 +15,7 @@ _INDEX = f"{PREFIX}.index"
 _VALUES = re.compile(rf"{PREFIX}\.data-\d{{5}}-of-(\d{{5}})")
 
 
-class Damage(Exception):  # noqa: N818 - it is what a checkpoint has
+class DamagedCheckpointError(Exception):
     """A file of a checkpoint is missing, truncated or altered; the message names it and says how.
 
     Unlike a checkpoint that does not fit the run, it is no fault of whoever started the run: the
@@ -70,7 +70,7 @@ class PartFile:
         """Holds what is on disk against the description, without reading values.
 
         Raises:
-            Damage: If it differs.
+            DamagedCheckpointError: If it differs.
             StorageError: If the storage does not answer.
         """
         path = posixpath.join(directory, self.name)
@@ -78,11 +78,11 @@ class PartFile:
             size = files.size(path)
             index = files.read(path) if self.crc32c is not None else b""
         except FileNotFoundError:
-            raise Damage(f"{self.name} is missing") from None
+            raise DamagedCheckpointError(f"{self.name} is missing") from None
         if size != self.size:
-            raise Damage(f"{self.name} has {size:,} bytes instead of {self.size:,}")
+            raise DamagedCheckpointError(f"{self.name} has {size:,} bytes instead of {self.size:,}")
         if self.crc32c is not None and checksum.of_bytes(index) != self.crc32c:
-            raise Damage(f"{self.name} was altered: its checksum differs")
+            raise DamagedCheckpointError(f"{self.name} was altered: its checksum differs")
 
 
 @dataclasses.dataclass(frozen=True)

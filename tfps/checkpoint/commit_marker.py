@@ -11,7 +11,7 @@ import posixpath
 import uuid
 from typing import Any
 
-from tfps.checkpoint.checkpoint import Checkpoint, Damage, Increment, PartFile
+from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError, Increment, PartFile
 from tfps.errors import UserError
 from tfps.leases.queue import QueueState
 from tfps.storage import checksum, files
@@ -60,7 +60,7 @@ def prepare(checkpoint: Checkpoint) -> str:
 
 
 def commit(prepared: str) -> None:
-    """Makes a checkpoint exist, in one piece.
+    """Makes a checkpoint exist, in one slice.
 
     Args:
         prepared: What `prepare` returned.
@@ -101,7 +101,7 @@ def read(directory: str) -> Checkpoint:
     """The checkpoint of a directory.
 
     Raises:
-        Damage: If the marker is not what was written.
+        DamagedCheckpointError: If the marker is not what was written.
         UserError: If another version of tfps wrote it.
         FileNotFoundError: If there is none.
         StorageError: If the storage does not answer.
@@ -111,13 +111,13 @@ def read(directory: str) -> Checkpoint:
     try:
         fields = json.loads(content)
     except ValueError as error:
-        raise Damage(f"{NAME} is no JSON ({error})") from None
+        raise DamagedCheckpointError(f"{NAME} is no JSON ({error})") from None
     if not isinstance(fields, dict):
-        raise Damage(f"{NAME} is no JSON object")
+        raise DamagedCheckpointError(f"{NAME} is no JSON object")
     stated = fields.pop(_CHECKSUM, None)
     is_older = stated is None and fields.get("format") in _FORMATS_WITHOUT_CHECKSUM
     if not is_older and stated != _checksum(fields):
-        raise Damage(f"{NAME} was altered: its checksum differs")
+        raise DamagedCheckpointError(f"{NAME} was altered: its checksum differs")
     if fields["format"] != FORMAT:
         raise UserError(
             f"{marker} has format {fields['format']}, this version of tfps reads {FORMAT}; go on "
@@ -143,7 +143,7 @@ def _refuse_paths(fields: dict[str, Any]) -> None:
         names.append(increment["base"]["name"])
     for name in names:
         if not is_file_name(name):
-            raise Damage(f"{NAME} names {name!r}, which is not the name of a file")
+            raise DamagedCheckpointError(f"{NAME} names {name!r}, which is not the name of a file")
 
 
 def remove(directory: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.checkpoint import commit_marker, reader
-from tfps.checkpoint.checkpoint import Checkpoint, Damage, Draft, PartFile
+from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError, Draft, PartFile
 from tfps.checkpoint.retention import Retention
 from tfps.checkpoint.writer import CheckpointWriter
 from tfps.cluster.failures import first_line, lost_ps_behind
@@ -96,7 +96,7 @@ class CheckpointDirectory:
         """The newest committed checkpoint, None if there is none.
 
         Raises:
-            Damage: If its commit marker is damaged.
+            DamagedCheckpointError: If its commit marker is damaged.
             UserError: If another version of tfps wrote it.
         """
         committed = self._committed()
@@ -118,7 +118,7 @@ class CheckpointDirectory:
             return commit_marker.read(path)
         except FileNotFoundError:
             return None
-        except Damage as damage:
+        except DamagedCheckpointError as damage:
             raise RunError(f"checkpoint {path} is damaged: {damage}; delete it") from None
 
     def restore(
@@ -127,7 +127,8 @@ class CheckpointDirectory:
         """Reads a checkpoint's parameters into the store, for any number of ps.
 
         Raises:
-            Damage: If a file of it, or of its base, is; the store then holds parts of it.
+            DamagedCheckpointError: If a file of it, or of its base, is damaged; the store holds
+                parts of it.
             UserError: If it was made by another model, other optimizers or on other data.
             RunError: If the storage does not answer.
         """
@@ -141,7 +142,7 @@ class CheckpointDirectory:
             )
         with _explained(f"checkpoint {checkpoint.path} cannot be read", _GO_ON):
             reader.check(checkpoint)
-            reader.read(checkpoint, store.pieces())
+            reader.read(checkpoint, store.slices())
         store.set_steps(checkpoint.steps)
 
     def restore_newest(
@@ -169,7 +170,7 @@ class CheckpointDirectory:
                 with _explained(f"checkpoint {path} cannot be read", _GO_ON):
                     checkpoint = commit_marker.read(path)
                 self.restore(checkpoint, store, dataset)
-            except Damage as damage:
+            except DamagedCheckpointError as damage:
                 _log.warning("checkpoint %s is damaged and is passed over: %s", path, damage)
                 wrong[path] = str(damage)
             else:
@@ -201,7 +202,7 @@ class CheckpointDirectory:
             return None
         try:
             return _checked(path)
-        except Damage as damage:  # it is written again
+        except DamagedCheckpointError as damage:  # it is written again
             self._set_aside({path: str(damage)})
             return None
 
@@ -238,7 +239,7 @@ class CheckpointDirectory:
                 found[path] = self._known.get(path) or commit_marker.read(path)
             except FileNotFoundError as error:  # it was there a moment ago
                 raise files.explain(error, "read", path) from None
-            except Damage as damage:
+            except DamagedCheckpointError as damage:
                 _log.warning("checkpoint %s is damaged and is not deleted: %s", path, damage)
         self._known = dict(found)
         return found

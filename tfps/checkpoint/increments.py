@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.checkpoint.checkpoint import Base, Checkpoint, Increment, RowRun
-from tfps.checkpoint.ready_graph import ready_graph
-from tfps.store.partitioned_variable import CHUNK_BYTES, Piece
+from tfps.checkpoint.trace_now import trace_now
+from tfps.store.partitioned_variable import CHUNK_BYTES, TensorSlice
 from tfps.store.touched_rows import TouchedRows
 
 _NUMBER_BYTES = 8  # of a touched row's number
@@ -21,22 +21,22 @@ class Increments:
     than that one.
     """
 
-    def __init__(self, pieces: Sequence[Piece], largest: float):
+    def __init__(self, slices: Sequence[TensorSlice], largest: float):
         """Makes its graphs.
 
         Args:
-            pieces: Of the store.
+            slices: Of the store.
             largest: The part of a full checkpoint's bytes above which no increment is worth it.
         """
-        self._tracked = [piece for piece in pieces if piece.touched]
-        full = sum(piece.total_bytes for piece in pieces)
-        self._other = full - sum(piece.total_bytes for piece in self._tracked)
+        self._tracked = [slice_ for slice_ in slices if slice_.touched]
+        full = sum(slice_.total_bytes for slice_ in slices)
+        self._other = full - sum(slice_.total_bytes for slice_ in self._tracked)
         self._largest = largest * full
         self._base: Base | None = None
         self._is_full = True
-        self._freeze = ready_graph(self._freeze_and_count)
-        self._forget = ready_graph(lambda: self._each(TouchedRows.forget))
-        self._thaw = ready_graph(lambda: self._each(TouchedRows.thaw))
+        self._freeze = trace_now(self._freeze_and_count)
+        self._forget = trace_now(lambda: self._each(TouchedRows.forget))
+        self._thaw = trace_now(lambda: self._each(TouchedRows.thaw))
 
     def go_on_from(self, checkpoint: Checkpoint) -> None:
         """Notes what was restored."""
@@ -74,7 +74,7 @@ class Increments:
         if self._base is None:
             return None
         runs = list(itertools.chain.from_iterable(map(_runs, self._tracked, counts)))
-        row_bytes = {piece.name: piece.row_bytes + _NUMBER_BYTES for piece in self._tracked}
+        row_bytes = {slice_.name: slice_.row_bytes + _NUMBER_BYTES for slice_ in self._tracked}
         size = self._other + sum(run.touched * row_bytes[run.tensor] for run in runs)
         if size > self._largest:
             return None
@@ -82,31 +82,31 @@ class Increments:
 
     def _freeze_and_count(self) -> list[tf.Tensor]:
         counts = []
-        for piece in self._tracked:
-            assert piece.touched
-            with tf.device(piece.device):
-                piece.touched.freeze()
-                counts.append(piece.touched.counts(_stride(piece)))
+        for slice_ in self._tracked:
+            assert slice_.touched
+            with tf.device(slice_.device):
+                slice_.touched.freeze()
+                counts.append(slice_.touched.counts(_stride(slice_)))
         return counts
 
     def _each(self, change: Callable[[TouchedRows], None]) -> None:
-        for piece in self._tracked:
-            assert piece.touched
-            with tf.device(piece.device):
-                change(piece.touched)
+        for slice_ in self._tracked:
+            assert slice_.touched
+            with tf.device(slice_.device):
+                change(slice_.touched)
 
 
-def _stride(piece: Piece) -> int:
+def _stride(slice_: TensorSlice) -> int:
     """So many rows, with their numbers, fill a chunk; a multiple of 128, as their marks want it."""
-    return max(128, CHUNK_BYTES // (piece.row_bytes + _NUMBER_BYTES) // 128 * 128)
+    return max(128, CHUNK_BYTES // (slice_.row_bytes + _NUMBER_BYTES) // 128 * 128)
 
 
-def _runs(piece: Piece, counts: np.ndarray) -> Iterable[RowRun]:
+def _runs(slice_: TensorSlice, counts: np.ndarray) -> Iterable[RowRun]:
     """Runs whose touched rows fit a chunk, as few as neighbours can be joined to."""
-    stride, (first, last), touched = _stride(piece), piece.rows, 0
+    stride, (first, last), touched = _stride(slice_), slice_.rows, 0
     bounds = range(first, last, stride)
     for bound, count in zip([*bounds, last], [*counts.tolist(), stride], strict=True):
         if touched and touched + count > stride:
-            yield RowRun(piece.name, first, bound, touched)
+            yield RowRun(slice_.name, first, bound, touched)
             first, touched = bound, 0
         touched += count

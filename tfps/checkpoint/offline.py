@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.checkpoint import commit_marker
-from tfps.checkpoint.checkpoint import PREFIX, Checkpoint, Damage
+from tfps.checkpoint.checkpoint import PREFIX, Checkpoint, DamagedCheckpointError
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
 from tfps.cluster.failures import first_line
@@ -39,7 +39,7 @@ def named_checkpoint(path: str) -> Checkpoint:
         return commit_marker.read(directory)
     except FileNotFoundError:
         raise UserError(f"checkpoint {directory} was deleted meanwhile; name another") from None
-    except Damage as damage:
+    except DamagedCheckpointError as damage:
         raise UserError(f"checkpoint {directory} is damaged: {damage}; name another") from None
 
 
@@ -77,8 +77,8 @@ def dense_values(path: str) -> dict[str, np.ndarray]:
                     dtypes=[tf.float32],
                 )
                 found |= _cut(flat.numpy(), shapes)
-    except (Damage, tf.errors.DataLossError) as damage:
-        why = damage if isinstance(damage, Damage) else first_line(damage)
+    except (DamagedCheckpointError, tf.errors.DataLossError) as damage:
+        why = damage if isinstance(damage, DamagedCheckpointError) else first_line(damage)
         raise UserError(f"checkpoint {checkpoint.path} is damaged: {why}; name another") from None
     except tf.errors.OpError as error:
         said = first_line(error)
@@ -89,8 +89,8 @@ def dense_values(path: str) -> dict[str, np.ndarray]:
 def _cut(flat: np.ndarray, shapes: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]:
     """Variables, by path, that lie end to end."""
     ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
-    pieces = np.split(flat, ends[:-1])
+    slices = np.split(flat, ends[:-1])
     return {
-        path: piece.reshape(shape)
-        for piece, (path, shape) in zip(pieces, shapes.items(), strict=True)
+        path: slice_.reshape(shape)
+        for slice_, (path, shape) in zip(slices, shapes.items(), strict=True)
     }

@@ -11,7 +11,7 @@ from tfps.checkpoint import commit_marker
 from tfps.checkpoint.checkpoint import (
     PREFIX,
     Checkpoint,
-    Damage,
+    DamagedCheckpointError,
     Increment,
     numbers_name,
     slice_specs,
@@ -19,7 +19,7 @@ from tfps.checkpoint.checkpoint import (
 )
 from tfps.cluster.failures import first_line
 from tfps.errors import UserError
-from tfps.store.partitioned_variable import Piece
+from tfps.store.partitioned_variable import TensorSlice
 
 _SHARD = re.compile(r" shard (\d+) ")
 
@@ -28,7 +28,7 @@ def check(checkpoint: Checkpoint) -> None:
     """Holds the files that a checkpoint needs against the markers, without reading values.
 
     Raises:
-        Damage: If one differs, also one of its base.
+        DamagedCheckpointError: If one differs, also one of its base.
         StorageError: If the storage does not answer.
     """
     for file in checkpoint.files:
@@ -37,29 +37,29 @@ def check(checkpoint: Checkpoint) -> None:
         try:
             for file in base.files:
                 file.check(base.path)
-        except Damage as damage:
+        except DamagedCheckpointError as damage:
             raise _of_base(base.name, damage) from None
 
 
-def read(checkpoint: Checkpoint, pieces: Sequence[Piece]) -> None:
-    """Overwrites all pieces with what a checkpoint holds, which was checked before.
+def read(checkpoint: Checkpoint, slices: Sequence[TensorSlice]) -> None:
+    """Overwrites all slices with what a checkpoint holds, which was checked before.
 
     Raises:
-        Damage: If a file that it needs is damaged; the pieces then hold parts of it.
+        DamagedCheckpointError: If a file that it needs is damaged; the slices hold parts of it.
         UserError: If a ps does not see the files.
         tf.errors.OpError: If the storage does not answer, or a ps is lost.
     """
     increment = checkpoint.increment
     if increment is None:
-        _read_pieces(pieces, checkpoint.path)
+        _read_slices(slices, checkpoint.path)
         return
-    tables = [piece for piece in pieces if piece.name in increment.tensors]
-    others = [piece for piece in pieces if piece.name not in increment.tensors]
+    tables = [slice_ for slice_ in slices if slice_.name in increment.tensors]
+    others = [slice_ for slice_ in slices if slice_.name not in increment.tensors]
     try:
-        _read_pieces(tables, _base_path(checkpoint))
-    except Damage as damage:
+        _read_slices(tables, _base_path(checkpoint))
+    except DamagedCheckpointError as damage:
         raise _of_base(increment.base.name, damage) from None
-    _read_pieces(others, checkpoint.path)
+    _read_slices(others, checkpoint.path)
     _read_touched_rows(tables, checkpoint.path, increment)
 
 
@@ -71,11 +71,13 @@ def _base(checkpoint: Checkpoint) -> Checkpoint | None:
     try:
         found = commit_marker.read(_base_path(checkpoint))
     except FileNotFoundError:
-        raise Damage(f"its base {wanted.name} is missing") from None
-    except Damage as damage:
+        raise DamagedCheckpointError(f"its base {wanted.name} is missing") from None
+    except DamagedCheckpointError as damage:
         raise _of_base(wanted.name, damage) from None
     if found.base != wanted:
-        raise Damage(f"its base {wanted.name} was replaced by another checkpoint of that name")
+        raise DamagedCheckpointError(
+            f"its base {wanted.name} was replaced by another checkpoint of that name"
+        )
     return found
 
 
@@ -83,53 +85,54 @@ def _base_path(checkpoint: Checkpoint) -> str:
     return posixpath.join(posixpath.dirname(checkpoint.path), checkpoint.base.name)
 
 
-def _of_base(name: str, damage: Damage) -> Damage:
-    return Damage(f"its base {name} is damaged: {damage}")
+def _of_base(name: str, damage: DamagedCheckpointError) -> DamagedCheckpointError:
+    return DamagedCheckpointError(f"its base {name} is damaged: {damage}")
 
 
-def _read_pieces(pieces: Sequence[Piece], directory: str) -> None:
-    """Overwrites all pieces: every ps at the same time, one chunk after the other.
+def _read_slices(slices: Sequence[TensorSlice], directory: str) -> None:
+    """Overwrites all slices: every ps at the same time, one chunk after the other.
 
     Not as one graph, in which a third of the chunks were seen to be held at once.
 
     Raises:
-        Damage: If TensorFlow finds that a file is not what was written. No ps is reading any more.
+        DamagedCheckpointError: If TensorFlow finds that a file is not what was written. No ps is
+            reading any more.
         UserError: If a ps does not see the files.
         tf.errors.OpError: If the storage does not answer, or a ps is lost.
     """
-    _on_every_ps(pieces, directory, _read_whole)
+    _on_every_ps(slices, directory, _read_whole)
 
 
-def _read_touched_rows(pieces: Sequence[Piece], directory: str, increment: Increment) -> None:
+def _read_touched_rows(slices: Sequence[TensorSlice], directory: str, increment: Increment) -> None:
     """Overwrites the rows that an increment holds, and marks them as touched.
 
     Args:
-        pieces: Of the groups that it holds rows of.
+        slices: Of the groups that it holds rows of.
         directory: Where it is.
         increment: Says where they are.
 
     Raises:
-        Damage, UserError, tf.errors.OpError: As `_read_pieces`.
+        DamagedCheckpointError, UserError, tf.errors.OpError: As `_read_pieces`.
     """
-    _on_every_ps(pieces, directory, lambda piece, prefix: _read_runs(piece, prefix, increment))
+    _on_every_ps(slices, directory, lambda slice_, prefix: _read_runs(slice_, prefix, increment))
 
 
 def _on_every_ps(
-    pieces: Sequence[Piece], directory: str, read_piece: Callable[[Piece, str], None]
+    slices: Sequence[TensorSlice], directory: str, read_slice: Callable[[TensorSlice, str], None]
 ) -> None:
-    if not pieces:
+    if not slices:
         return
     prefix = posixpath.join(directory, PREFIX)
-    devices = list(dict.fromkeys(piece.device for piece in pieces))
+    devices = list(dict.fromkeys(slice_.device for slice_ in slices))
     pool = concurrent.futures.ThreadPoolExecutor(len(devices), "restore")
     try:
         reads = [
             pool.submit(
-                _read_on, device, [p for p in pieces if p.device == device], prefix, read_piece
+                _read_on, device, [p for p in slices if p.device == device], prefix, read_slice
             )
             for device in devices
         ]
-        # All, before anything else is written to the pieces.
+        # All, before anything else is written to the slices.
         concurrent.futures.wait(reads)
         for done in reads:
             done.result()
@@ -138,15 +141,18 @@ def _on_every_ps(
 
 
 def _read_on(
-    device: str, pieces: Sequence[Piece], prefix: str, read_piece: Callable[[Piece, str], None]
+    device: str,
+    slices: Sequence[TensorSlice],
+    prefix: str,
+    read_slice: Callable[[TensorSlice, str], None],
 ) -> None:
     try:
         with tf.device(device):
-            for piece in pieces:
-                read_piece(piece, prefix)
-                tf.raw_ops.DisableCopyOnRead(resource=piece.variable.handle)
+            for slice_ in slices:
+                read_slice(slice_, prefix)
+                tf.raw_ops.DisableCopyOnRead(resource=slice_.variable.handle)
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
-        raise Damage(_altered(error, prefix)) from None
+        raise DamagedCheckpointError(_altered(error, prefix)) from None
     except tf.errors.NotFoundError:  # The chief has just seen it.
         raise UserError(
             f"{prefix}.* is there for the chief, but not for {device}; every ps must see the files "
@@ -154,32 +160,32 @@ def _read_on(
         ) from None
 
 
-def _read_whole(piece: Piece, prefix: str) -> None:
-    for first, count in piece.chunks():
+def _read_whole(slice_: TensorSlice, prefix: str) -> None:
+    for first, count in slice_.chunks():
         (value,) = tf.raw_ops.RestoreV2(
             prefix=prefix,
-            tensor_names=[piece.name],
-            shape_and_slices=[piece.slice_spec(first, count)],
-            dtypes=[piece.variable.dtype],
+            tensor_names=[slice_.name],
+            shape_and_slices=[slice_.slice_spec(first, count)],
+            dtypes=[slice_.variable.dtype],
         )
-        piece.write(first, value)
+        slice_.write(first, value)
 
 
-def _read_runs(piece: Piece, prefix: str, increment: Increment) -> None:
-    first, end = piece.rows
-    touched = increment.touched(piece.name)
-    for before, run in increment.offsets(piece.name):
+def _read_runs(slice_: TensorSlice, prefix: str, increment: Increment) -> None:
+    first, end = slice_.rows
+    touched = increment.touched(slice_.name)
+    for before, run in increment.offsets(slice_.name):
         if run.first >= end or run.end <= first:
             continue
         numbers, values = tf.raw_ops.RestoreV2(
             prefix=prefix,
-            tensor_names=[numbers_name(piece.name), values_name(piece.name)],
-            shape_and_slices=slice_specs(touched, piece.row_values, before, run.touched),
-            dtypes=[tf.int64, piece.variable.dtype],
+            tensor_names=[numbers_name(slice_.name), values_name(slice_.name)],
+            shape_and_slices=slice_specs(touched, slice_.row_values, before, run.touched),
+            dtypes=[tf.int64, slice_.variable.dtype],
         )
         mine = tf.reshape(tf.where((numbers >= first) & (numbers < end)), [-1])
         rows = tf.gather(numbers, mine) - first
-        piece.write_rows(rows, tf.gather(values, mine))
+        slice_.write_rows(rows, tf.gather(values, mine))
 
 
 def _altered(error: tf.errors.OpError, prefix: str) -> str:

@@ -51,10 +51,10 @@ class Saver:
         self._directory = directory
         self._store = store
         self._ps_calls = ps_calls
-        pieces = store.pieces()
-        self._snapshot = Snapshot(pieces) if in_background else None
-        self._writer = CheckpointWriter(self._snapshot.pieces if self._snapshot else pieces)
-        self._increments = Increments(pieces, largest_increment)
+        slices = store.slices()
+        self._snapshot = Snapshot(slices) if in_background else None
+        self._writer = CheckpointWriter(self._snapshot.slices if self._snapshot else slices)
+        self._increments = Increments(slices, largest_increment)
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "save")
         self._writing: concurrent.futures.Future[Checkpoint] | None = None
         self._after_commit: Callable[[Checkpoint], None] = lambda checkpoint: None

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfps.checkpoint.checkpoint import PREFIX, Increment, numbers_name, slice_specs, values_name
-from tfps.checkpoint.ready_graph import ready_graph
-from tfps.store.partitioned_variable import Piece
+from tfps.checkpoint.trace_now import trace_now
+from tfps.store.partitioned_variable import TensorSlice
 
-# What a piece is asked for: for every run, where to write it; its bounds, as rows of the piece; and
+# What a slice is asked for: for every run, where to write it; its bounds, as rows of the slice; and
 # what it is of the tensor of numbers and of that of values.
 _SIGNATURE = (
     tf.TensorSpec([None], tf.string),
@@ -19,20 +19,20 @@ _SIGNATURE = (
 
 
 class RowWriter:
-    """Writes those rows of pieces whose marks are frozen: a run after the other, each its own file.
+    """Writes those rows of slices whose marks are frozen: a run after the other, each its own file.
 
     So a ps holds the rows of one run beside its own values, at most a chunk.
     """
 
-    def __init__(self, pieces: Sequence[Piece]):
+    def __init__(self, slices: Sequence[TensorSlice]):
         """Makes the graph.
 
         Args:
-            pieces: Of groups that track which rows were touched.
+            slices: Of groups that track which rows were touched.
         """
-        self._pieces = pieces
-        if pieces:
-            self._save = ready_graph(self._graph, _SIGNATURE * len(pieces))
+        self._slices = slices
+        if slices:
+            self._save = trace_now(self._graph, _SIGNATURE * len(slices))
 
     def write(self, directory: str, increment: Increment) -> list[str]:
         """Writes an increment's rows, each ps its own at the same time.
@@ -50,14 +50,14 @@ class RowWriter:
         prefix = posixpath.join(directory, PREFIX)
         arguments: list[tf.Tensor] = []
         written: list[str] = []
-        for piece in self._pieces:
-            first, end = piece.rows
-            offsets, total = increment.offsets(piece.name), increment.touched(piece.name)
+        for slice_ in self._slices:
+            first, end = slice_.rows
+            offsets, total = increment.offsets(slice_.name), increment.touched(slice_.name)
             mine = [(before, run) for before, run in offsets if first <= run.first < end]
             prefixes = [f"{prefix}.rows-{len(written) + k}" for k in range(len(mine))]
             bounds = [(run.first - first, run.end - first) for _, run in mine]
             specs = [
-                slice_specs(total, piece.row_values, before, run.touched) for before, run in mine
+                slice_specs(total, slice_.row_values, before, run.touched) for before, run in mine
             ]
             arguments += [
                 tf.constant(prefixes, tf.string),
@@ -72,22 +72,24 @@ class RowWriter:
     def _graph(self, *arguments: tf.Tensor) -> list[tf.Tensor]:
         counts: list[tf.Tensor] = []
         last_on: dict[str, list[tf.Tensor]] = {}
-        for index, piece in enumerate(self._pieces):
-            # One piece of a ps after the other.
-            before = last_on.get(piece.device, [])
-            with tf.device(piece.device), tf.control_dependencies(before):
-                counts.append(_write(piece, *arguments[3 * index : 3 * index + 3]))
-            last_on[piece.device] = counts[-1:]
+        for index, slice_ in enumerate(self._slices):
+            # One slice of a ps after the other.
+            before = last_on.get(slice_.device, [])
+            with tf.device(slice_.device), tf.control_dependencies(before):
+                counts.append(_write(slice_, *arguments[3 * index : 3 * index + 3]))
+            last_on[slice_.device] = counts[-1:]
         return counts
 
 
-def _write(piece: Piece, prefixes: tf.Tensor, bounds: tf.Tensor, specs: tf.Tensor) -> tf.Tensor:
-    """Writes the runs of a piece; returns how many."""
-    assert piece.touched
-    touched = piece.touched
-    first, _ = piece.rows
-    rows = tf.reshape(piece.read(), [-1, piece.row_values])
-    names = [numbers_name(piece.name), values_name(piece.name)]
+def _write(
+    slice_: TensorSlice, prefixes: tf.Tensor, bounds: tf.Tensor, specs: tf.Tensor
+) -> tf.Tensor:
+    """Writes the runs of a slice; returns how many."""
+    assert slice_.touched
+    touched = slice_.touched
+    first, _ = slice_.rows
+    rows = tf.reshape(slice_.read(), [-1, slice_.row_values])
+    names = [numbers_name(slice_.name), values_name(slice_.name)]
 
     def write_run(index: tf.Tensor) -> list[tf.Tensor]:
         numbers = touched.select(bounds[index, 0], bounds[index, 1])
@@ -106,23 +108,23 @@ def _write(piece: Piece, prefixes: tf.Tensor, bounds: tf.Tensor, specs: tf.Tenso
     return count
 
 
-class PieceWriter:
-    """Writes the same pieces whole as often as wanted, as logical tensors in slices."""
+class SliceWriter:
+    """Writes the same slices whole as often as wanted, as logical tensors in slices."""
 
-    def __init__(self, pieces: Sequence[Piece]):
+    def __init__(self, slices: Sequence[TensorSlice]):
         """Makes the graph.
 
         Args:
-            pieces: What to write.
+            slices: What to write.
         """
-        devices = dict.fromkeys(piece.device for piece in pieces)
-        by_device = [[piece for piece in pieces if piece.device == each] for each in devices]
+        devices = dict.fromkeys(slice_.device for slice_ in slices)
+        by_device = [[slice_ for slice_ in slices if slice_.device == each] for each in devices]
         # With fewer values than ps, some have none.
-        self._parts = [part for part in by_device if any(piece.count for piece in part)]
-        self._save = ready_graph(self._graph, [tf.TensorSpec([], tf.string)])
+        self._parts = [part for part in by_device if any(slice_.count for slice_ in part)]
+        self._save = trace_now(self._graph, [tf.TensorSpec([], tf.string)])
 
     def write(self, directory: str) -> list[str]:
-        """Writes all pieces, each ps its own at the same time.
+        """Writes all slices, each ps its own at the same time.
 
         Returns:
             Prefixes of what was written, to be merged.
@@ -135,15 +137,15 @@ class PieceWriter:
 
     def _graph(self, prefix: tf.Tensor) -> list[tf.Tensor]:
         written = []
-        for number, pieces in enumerate(self._parts):
-            chunks = [(piece, chunk) for piece in pieces for chunk in piece.chunks()]
-            with tf.device(pieces[0].device):
+        for number, slices in enumerate(self._parts):
+            chunks = [(slice_, chunk) for slice_ in slices for chunk in slice_.chunks()]
+            with tf.device(slices[0].device):
                 part = tf.strings.join([prefix, f".part-{number}"])
                 save = tf.raw_ops.SaveV2(
                     prefix=part,
-                    tensor_names=[piece.name for piece, _ in chunks],
-                    shape_and_slices=[piece.slice_spec(*chunk) for piece, chunk in chunks],
-                    tensors=[value for piece in pieces for value in piece.values()],
+                    tensor_names=[slice_.name for slice_, _ in chunks],
+                    shape_and_slices=[slice_.slice_spec(*chunk) for slice_, chunk in chunks],
+                    tensors=[value for slice_ in slices for value in slice_.values()],
                 )
                 # TensorFlow runs a save only for what waits for it.
                 with tf.control_dependencies([save]):
@@ -152,18 +154,18 @@ class PieceWriter:
 
 
 class CheckpointWriter:
-    """Writes the same pieces as often as wanted, as a TensorFlow checkpoint."""
+    """Writes the same slices as often as wanted, as a TensorFlow checkpoint."""
 
-    def __init__(self, pieces: Sequence[Piece]):
+    def __init__(self, slices: Sequence[TensorSlice]):
         """Makes the graphs.
 
         Args:
-            pieces: What to write.
+            slices: What to write.
         """
-        self._all = PieceWriter(pieces)
-        self._untracked = PieceWriter([piece for piece in pieces if not piece.touched])
-        self._rows = RowWriter([piece for piece in pieces if piece.touched])
-        self._join = ready_graph(
+        self._all = SliceWriter(slices)
+        self._untracked = SliceWriter([slice_ for slice_ in slices if not slice_.touched])
+        self._rows = RowWriter([slice_ for slice_ in slices if slice_.touched])
+        self._join = trace_now(
             _join, [tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.string)]
         )
 

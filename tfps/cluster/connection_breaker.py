@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from tfps.cluster.monitor import TaskWatch
+from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.prober import Prober
 from tfps.cluster.sighting_report import SightingReport
 
@@ -66,10 +66,10 @@ def main(argv: Sequence[str]) -> None:
     addresses = argv[2:]
     with socket.socket(fileno=int(argv[1])) as channel, contextlib.suppress(ConnectionError):
         report = SightingReport(Prober(addresses), channel)
-        watch = TaskWatch(
+        monitor = TaskMonitor(
             {address: address for address in addresses}, report, hang_up=breaker.hang_up
         )
-        watch.start()
+        monitor.start()
         breaker.follow(channel)
 
 

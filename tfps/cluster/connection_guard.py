@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from tfps.cluster.liveness import Reachability
+from tfps.cluster.liveness import Liveness
 from tfps.cluster.prober import Sighting
 from tfps.cluster.sighting_report import LONGEST_REPORT
 from tfps.cluster.sockets import Connections, keep_alive
@@ -141,8 +141,8 @@ class ConnectionGuard:
         message = self._channel.recv(LONGEST_REPORT)
         if not message:
             raise ConnectionError("it has ended")
-        for address, reachability, since, when in json.loads(message):
-            self._tell(Sighting(address, Reachability[reachability], since, when))
+        for address, liveness, since, when in json.loads(message):
+            self._tell(Sighting(address, Liveness[liveness], since, when))
 
     def _hand_over(self) -> None:
         """Tells which connections there are that were not there before, and which are gone."""

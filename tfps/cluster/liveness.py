@@ -12,7 +12,7 @@ PING = Frame(http2.PING, payload=b"tfpsping")
 PONG = PING._replace(flags=http2.ACK)
 
 
-class Reachability(enum.Enum):
+class Liveness(enum.Enum):
     """What was seen of a task when it was asked; the value says it for people."""
 
     ANSWERS = "it answered"
@@ -25,7 +25,7 @@ class Reachability(enum.Enum):
     @property
     def answers(self) -> bool:
         """Whether the task is there."""
-        return self is Reachability.ANSWERS
+        return self is Liveness.ANSWERS
 
     @property
     def what_to_do(self) -> str:
@@ -33,7 +33,7 @@ class Reachability(enum.Enum):
         return _WHAT_TO_DO[self]
 
     @classmethod
-    def of(cls, address: str, limit_seconds: float = ANSWER_SECONDS) -> "Reachability":
+    def of(cls, address: str, limit_seconds: float = ANSWER_SECONDS) -> "Liveness":
         """Asks a gRPC server for a sign of life.
 
         gRPC's own threads answer a PING, whatever the process computes. The kernel, which accepts
@@ -49,7 +49,7 @@ class Reachability(enum.Enum):
         return seen
 
     @classmethod
-    def _of(cls, address: str, limit_seconds: float) -> "Reachability":
+    def _of(cls, address: str, limit_seconds: float) -> "Liveness":
         try:
             connection = Http2Connection(address, limit_seconds)
         except ConnectionRefusedError:
@@ -71,19 +71,19 @@ class Reachability(enum.Enum):
 
 
 _WHAT_TO_DO = {
-    Reachability.ANSWERS: "look in its log",
-    Reachability.REFUSES: (
+    Liveness.ANSWERS: "look in its log",
+    Liveness.REFUSES: (
         "start it, or look in its log why it ended, or correct its address in TF_CONFIG"
     ),
-    Reachability.UNKNOWN_HOST: "correct its host in TF_CONFIG, or look at the name service",
-    Reachability.UNREACHABLE: (
+    Liveness.UNKNOWN_HOST: "correct its host in TF_CONFIG, or look at the name service",
+    Liveness.UNREACHABLE: (
         "look whether its machine runs, and whether a firewall drops what is sent to its port"
     ),
-    Reachability.SILENT: (
+    Liveness.SILENT: (
         "if its process was stopped, continue it (kill -CONT) or start it again; else look whether "
         "its machine is overloaded or its packets are dropped"
     ),
-    Reachability.FOREIGN: (
+    Liveness.FOREIGN: (
         "end the program that has its port, or give the task another one in TF_CONFIG"
     ),
 }

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from tfps.cluster.liveness import Reachability
+from tfps.cluster.liveness import Liveness
 from tfps.cluster.prober import Prober, Sighting
 
 LOST_SECONDS = 3.0
@@ -58,12 +58,12 @@ class Failures(collections.deque[Failure]):
 
 
 @dataclasses.dataclass
-class Absence:
+class Outage:
     """A task that does not answer now.
 
     Attributes:
         task: Its name and address, as "ps 1 at host:port".
-        reachability: What was seen last.
+        liveness: What was seen last.
         since: When it was first asked in vain, on the monotonic clock.
         probes: How often it was asked in vain.
         failure: The entry in the list of failures.
@@ -71,7 +71,7 @@ class Absence:
     """
 
     task: str
-    reachability: Reachability
+    liveness: Liveness
     since: float
     probes: int
     failure: Failure
@@ -85,7 +85,7 @@ class Absence:
     @property
     def is_lost(self) -> bool:
         """Whether that is so long that it does not count as a delay."""
-        limit = LOST_SECONDS if self.reachability is Reachability.REFUSES else SILENT_SECONDS
+        limit = LOST_SECONDS if self.liveness is Liveness.REFUSES else SILENT_SECONDS
         # More than one probe: this process itself may have been stopped during the first.
         return self.probes > 1 and self.seconds >= limit
 
@@ -100,7 +100,7 @@ class Lookout(Protocol):
         """Ends."""
 
 
-class TaskWatch:
+class TaskMonitor:
     """Keeps what is seen of the tasks: which do not answer, and the list of failures.
 
     A task that refuses connections is lost soon: its process has ended. One that does not answer
@@ -128,7 +128,7 @@ class TaskWatch:
         self._tasks = {address: task for task, address in addresses.items()}
         self._lookout = lookout or Prober(addresses.values())
         self._hang_up = hang_up
-        self._absences: dict[str, Absence] = {}
+        self._absences: dict[str, Outage] = {}
         self._watched: set[str] = set()
         self._stop = threading.Event()
 
@@ -149,41 +149,41 @@ class TaskWatch:
 
     def note(self, sighting: Sighting) -> None:
         """Notes what was seen of a task that is watched; by one thread at a time."""
-        task, seen = self._tasks[sighting.address], sighting.reachability
+        task, seen = self._tasks[sighting.address], sighting.liveness
         if self._stop.is_set() or task not in self._watched:
             return
-        absence = self._absences.get(task)
-        if seen is Reachability.ANSWERS:
+        outage = self._absences.get(task)
+        if seen is Liveness.ANSWERS:
             self._note_answer(task)
-        elif absence is None:
+        elif outage is None:
             failure = Failure(task, seen.value, sighting.when)
-            self._absences[task] = Absence(self.place(task), seen, sighting.since, 1, failure)
+            self._absences[task] = Outage(self.place(task), seen, sighting.since, 1, failure)
             self.failures.append(failure)
-            is_certain = seen is Reachability.REFUSES
+            is_certain = seen is Liveness.REFUSES
             says = "%s is lost: %s" if is_certain else "%s may be lost: %s"
             _log.warning(says, self.place(task), seen.value)
         else:
-            absence.reachability = seen
-            absence.probes += 1
-            if seen is not Reachability.REFUSES and absence.is_lost:
+            outage.liveness = seen
+            outage.probes += 1
+            if seen is not Liveness.REFUSES and outage.is_lost:
                 self._hang_up(self._addresses[task])
-                self._tell_once(absence)
+                self._tell_once(outage)
 
     def place(self, task: str) -> str:
         """A task's name with its address, as "ps 1 at host:port", if it has one."""
         return f"{task} at {self._addresses[task]}" if task in self._addresses else task
 
-    def absence(self, task: str) -> Absence | None:
+    def outage(self, task: str) -> Outage | None:
         """Since when a task does not answer; None when it does."""
         return self._absences.get(task)
 
-    def absences(self) -> list[Absence]:
+    def outages(self) -> list[Outage]:
         """All tasks that do not answer now."""
         return list(self._absences.values())
 
     def down(self, job: str) -> list[str]:
         """Tasks of a job that do not answer now, as "ps 1 at host:port"."""
-        return [absence.task for absence in self._of(job)]
+        return [outage.task for outage in self._of(job)]
 
     def lost(self, job: str) -> list[str]:
         """Tasks of a job that are lost, in the same form.
@@ -191,17 +191,17 @@ class TaskWatch:
         That is, they have refused connections for `LOST_SECONDS`, or been silent for
         `SILENT_SECONDS`.
         """
-        return [absence.task for absence in self._of(job) if absence.is_lost]
+        return [outage.task for outage in self._of(job) if outage.is_lost]
 
-    def _of(self, job: str) -> list[Absence]:
-        return [each for each in self.absences() if each.failure.task.startswith(f"{job} ")]
+    def _of(self, job: str) -> list[Outage]:
+        return [each for each in self.outages() if each.failure.task.startswith(f"{job} ")]
 
     def _note_answer(self, task: str) -> None:
-        if absence := self._absences.pop(task, None):
-            absence.failure.back_after = absence.seconds
-            _log.info("%s is back after %.1f s", task, absence.seconds)
+        if outage := self._absences.pop(task, None):
+            outage.failure.back_after = outage.seconds
+            _log.info("%s is back after %.1f s", task, outage.seconds)
 
-    def _tell_once(self, absence: Absence) -> None:
-        if not absence.is_told:
-            _log.warning("%s is lost: it did not answer for %.0f s", absence.task, absence.seconds)
-        absence.is_told = True
+    def _tell_once(self, outage: Outage) -> None:
+        if not outage.is_told:
+            _log.warning("%s is lost: it did not answer for %.0f s", outage.task, outage.seconds)
+        outage.is_told = True

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Mapping, Sequence
 
-from tfps.cluster.liveness import Reachability
-from tfps.cluster.monitor import TaskWatch
+from tfps.cluster.liveness import Liveness
+from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.preflight import TaskCheck, check_tasks
 from tfps.cluster.prober import ask_all
 from tfps.cluster.spec import Cluster
@@ -26,14 +26,14 @@ def check_peers(cluster: Cluster, job_dir: str, limit_seconds: float) -> list[Ta
 
 
 def wait_for_ps(
-    cluster: Cluster, leaving: Sequence[str], watch: TaskWatch, limit_seconds: float
+    cluster: Cluster, leaving: Sequence[str], monitor: TaskMonitor, limit_seconds: float
 ) -> None:
     """Waits until every ps can be reached, once those that are leaving are gone.
 
     Args:
         cluster: The cluster, as its chief sees it.
         leaving: Names of ps, such as "ps 0", that can still be reached though they will end.
-        watch: Must see them too, before the run may rely on it again.
+        monitor: Must see them too, before the run may rely on it again.
         limit_seconds: How long to wait.
 
     Raises:
@@ -41,13 +41,10 @@ def wait_for_ps(
     """
     addresses = {task: address for task, address in cluster.peers().items() if task[:2] == "ps"}
     deadline = time.monotonic() + min(_LEAVE_SECONDS, limit_seconds)
-    while (
-        any(Reachability.of(addresses[ps]).answers for ps in leaving)
-        and time.monotonic() < deadline
-    ):
+    while any(Liveness.of(addresses[ps]).answers for ps in leaving) and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
     deadline = time.monotonic() + limit_seconds
-    while away := _away(addresses, watch):
+    while away := _away(addresses, monitor):
         if time.monotonic() > deadline:
             names = ", ".join(f"{ps} at {addresses[ps]}" for ps in away)
             seen = "; ".join(f"{ps}: {each.value}, {each.what_to_do}" for ps, each in away.items())
@@ -59,10 +56,10 @@ def wait_for_ps(
         time.sleep(_POLL_SECONDS)
 
 
-def _away(addresses: Mapping[str, str], watch: TaskWatch) -> dict[str, Reachability]:
+def _away(addresses: Mapping[str, str], monitor: TaskMonitor) -> dict[str, Liveness]:
     """The ps that do not answer, or that the watch still takes for absent, and what was seen."""
     by_address = ask_all(addresses.values())
     seen = {ps: by_address[address] for ps, address in addresses.items()}
-    absences = {ps: watch.absence(ps) for ps in addresses}
-    still = {ps: absence.reachability for ps, absence in absences.items() if absence}
+    outages = {ps: monitor.outage(ps) for ps in addresses}
+    still = {ps: outage.liveness for ps, outage in outages.items() if outage}
     return {ps: each for ps, each in seen.items() if not each.answers} or still

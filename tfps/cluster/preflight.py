@@ -9,9 +9,9 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from tfps.cluster.identity import ServerIdentity
-from tfps.cluster.liveness import Reachability
+from tfps.cluster.liveness import Liveness
 from tfps.cluster.prober import Prober, Sighting
-from tfps.job_dir.task_info import Announcement
+from tfps.job_dir.task_info import TaskInfo
 
 _ASK_SECONDS = 5.0
 _ANNOUNCE_SECONDS = 3.0  # between a server's first answer and its announcement
@@ -26,21 +26,21 @@ class TaskCheck:
     Attributes:
         task: Its name, such as "worker 0".
         address: Its `host:port`.
-        reachability: What its address did.
-        announcement: What runs it; None where that is unknown.
+        liveness: What its address did.
+        task_info: What runs it; None where that is unknown.
         mismatch: Why what answers there cannot take part, empty if it can.
     """
 
     task: str
     address: str
-    reachability: Reachability
-    announcement: Announcement | None = None
+    liveness: Liveness
+    task_info: TaskInfo | None = None
     mismatch: str = ""
 
     @property
     def answers(self) -> bool:
         """Whether a TensorFlow server answers there."""
-        return self.reachability is Reachability.ANSWERS
+        return self.liveness is Liveness.ANSWERS
 
     @property
     def is_fit(self) -> bool:
@@ -50,12 +50,12 @@ class TaskCheck:
     @property
     def what_to_do(self) -> str:
         """How to mend what is wrong, empty if nothing is."""
-        return self.mismatch if self.answers else self.reachability.what_to_do
+        return self.mismatch if self.answers else self.liveness.what_to_do
 
     def __str__(self) -> str:
         """One clause of a message."""
         place = f"{self.task} at {self.address}: "
-        return place + (self.mismatch or f"{self.reachability.value} ({self.what_to_do})")
+        return place + (self.mismatch or f"{self.liveness.value} ({self.what_to_do})")
 
 
 def check_tasks(
@@ -79,9 +79,9 @@ def check_tasks(
 
     def note(sighting: Sighting) -> None:
         address = sighting.address
-        if not sighting.reachability.answers:
+        if not sighting.liveness.answers:
             seen: concurrent.futures.Future[TaskCheck] = concurrent.futures.Future()
-            seen.set_result(TaskCheck(task_at[address], address, sighting.reachability))
+            seen.set_result(TaskCheck(task_at[address], address, sighting.liveness))
             found.put(seen)
         elif address not in asking:  # else a thread talks with it, or has
             asking.add(address)
@@ -111,7 +111,7 @@ def _of_what_answers(task: str, address: str, tasks: Mapping[str, int], job_dir:
     """The check of a task whose address has answered."""
     identity = ServerIdentity.ask(address, _ASK_SECONDS)
     if identity is None:
-        return TaskCheck(task, address, Reachability.FOREIGN)
+        return TaskCheck(task, address, Liveness.FOREIGN)
     return _of_server(task, address, identity, tasks, job_dir)
 
 
@@ -123,19 +123,19 @@ def _of_server(
         return TaskCheck(
             task,
             address,
-            Reachability.ANSWERS,
+            Liveness.ANSWERS,
             mismatch=f"it says it is {identity.task}; give all tasks the same cluster in TF_CONFIG",
         )
-    announcement = _announcement(task, identity, job_dir)
-    mismatch = _mismatch(announcement, tasks) if announcement else ""
-    return TaskCheck(task, address, Reachability.ANSWERS, announcement, mismatch)
+    task_info = _task_info(task, identity, job_dir)
+    mismatch = _mismatch(task_info, tasks) if task_info else ""
+    return TaskCheck(task, address, Liveness.ANSWERS, task_info, mismatch)
 
 
-def _announcement(task: str, identity: ServerIdentity, job_dir: str) -> Announcement | None:
+def _task_info(task: str, identity: ServerIdentity, job_dir: str) -> TaskInfo | None:
     """What that very server has announced; None if it announces nothing."""
     deadline = time.monotonic() + _ANNOUNCE_SECONDS
     while True:
-        found = Announcement.read(job_dir, task)
+        found = TaskInfo.read(job_dir, task)
         if found and found.incarnation == identity.incarnation:
             return found
         if time.monotonic() > deadline:
@@ -143,14 +143,14 @@ def _announcement(task: str, identity: ServerIdentity, job_dir: str) -> Announce
         time.sleep(_POLL_SECONDS)
 
 
-def _mismatch(announcement: Announcement, tasks: Mapping[str, int]) -> str:
+def _mismatch(task_info: TaskInfo, tasks: Mapping[str, int]) -> str:
     """Why a task of ours cannot take part, empty if it can."""
-    theirs, ours = announcement.tensorflow, tf.__version__
+    theirs, ours = task_info.tensorflow, tf.__version__
     if theirs.split(".")[:2] != ours.split(".")[:2]:
         return f"it runs TensorFlow {theirs}, the chief {ours}; install one version for all"
-    if announcement.tasks != dict(tasks):
+    if task_info.tasks != dict(tasks):
         return (
-            f"its TF_CONFIG has {_counts(announcement.tasks)}, the chief's {_counts(tasks)}; give "
+            f"its TF_CONFIG has {_counts(task_info.tasks)}, the chief's {_counts(tasks)}; give "
             "all tasks the same cluster"
         )
     return ""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from tfps.cluster.liveness import ANSWER_SECONDS, Reachability
+from tfps.cluster.liveness import ANSWER_SECONDS, Liveness
 from tfps.cluster.server_line import ServerLine
 
 PROBE_SECONDS = 1.0
@@ -23,13 +23,13 @@ class Sighting(NamedTuple):
 
     Attributes:
         address: The server's `host:port`.
-        reachability: What was seen.
+        liveness: What was seen.
         since: When it was asked, on the monotonic clock, which all of a machine's processes share.
         when: The same in seconds since the epoch.
     """
 
     address: str
-    reachability: Reachability
+    liveness: Liveness
     since: float
     when: float
 
@@ -136,7 +136,7 @@ class Prober:
                 self._plan(self._asked[line][0] + self._limit, line, question + 1)
                 self._note(line, line.ask())
 
-    def _note(self, line: ServerLine, seen: Reachability | None) -> None:
+    def _note(self, line: ServerLine, seen: Liveness | None) -> None:
         if seen is not None and not self._stop.is_set():
             self._plan(time.monotonic() + self._interval, line)
             self._tell(Sighting(line.address, seen, *self._asked[line]))
@@ -147,7 +147,7 @@ class Prober:
         heapq.heappush(self._turns, (when, next(self._numbers), question, line))
 
 
-def ask_all(addresses: Collection[str]) -> dict[str, Reachability]:
+def ask_all(addresses: Collection[str]) -> dict[str, Liveness]:
     """Asks each server once, all at the same time.
 
     Args:
@@ -156,11 +156,11 @@ def ask_all(addresses: Collection[str]) -> dict[str, Reachability]:
     Returns:
         What was seen, by address, after `ANSWER_SECONDS` at most.
     """
-    seen: dict[str, Reachability] = {}
+    seen: dict[str, Liveness] = {}
     are_seen = threading.Event()
 
     def note(sighting: Sighting) -> None:
-        seen.setdefault(sighting.address, sighting.reachability)
+        seen.setdefault(sighting.address, sighting.liveness)
         if len(seen) == len(addresses):
             are_seen.set()
 

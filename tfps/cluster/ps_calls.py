@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tfps.cluster import failures
-from tfps.cluster.monitor import TaskWatch
+from tfps.cluster.monitor import TaskMonitor
 from tfps.errors import RunError
 
 _POLL_SECONDS = 0.25
@@ -20,14 +20,14 @@ class PsCalls:
     can be no other: a new connection needs a new object.
     """
 
-    def __init__(self, watch: TaskWatch, limit_seconds: float):
+    def __init__(self, monitor: TaskMonitor, limit_seconds: float):
         """Prepares it.
 
         Args:
-            watch: Knows which ps are lost.
+            monitor: Knows which ps are lost.
             limit_seconds: For one call.
         """
-        self._watch = watch
+        self._monitor = monitor
         self._limit_seconds = limit_seconds
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "ps-calls")
 
@@ -48,7 +48,7 @@ class PsCalls:
             done, _ = concurrent.futures.wait([future], _POLL_SECONDS)
             if done:
                 return future.result()
-            if lost := self._watch.lost("ps"):
+            if lost := self._monitor.lost("ps"):
                 raise failures.lost_ps(", ".join(lost))
             if time.monotonic() - began > self._limit_seconds:
                 raise RunError(

@@ -13,13 +13,13 @@ import tensorflow as tf
 from tfps.cluster import sockets
 from tfps.cluster.address import port_error, refuse_taken_port
 from tfps.cluster.identity import ServerIdentity
-from tfps.cluster.liveness import Reachability
+from tfps.cluster.liveness import Liveness
 from tfps.cluster.prober import PROBE_SECONDS
 from tfps.cluster.spec import Cluster
 from tfps.errors import RunError
 from tfps.job_dir import report
-from tfps.job_dir.preemption import Departures
-from tfps.job_dir.task_info import Announcement
+from tfps.job_dir.preemption import PreemptionNotices
+from tfps.job_dir.task_info import TaskInfo
 from tfps.storage.files import StorageError
 
 # A running closure keeps one thread waiting; with a single one nothing would move.
@@ -66,9 +66,9 @@ def serve(
         UserError: If the port cannot be bound.
         RunError: If the chief never appears, or goes away without being done.
     """
-    departures = Departures(job_dir)
+    notices = PreemptionNotices(job_dir)
     if cluster.job == "ps":  # what it left behind when it was killed
-        departures.withdraw(_short_name(cluster))
+        notices.clear(_short_name(cluster))
     server = _start(cluster, options)
     _log.info("%s serves at %s", cluster.name, server.target.removeprefix("grpc://"))
     _announce(cluster, job_dir)
@@ -77,7 +77,7 @@ def serve(
     chief = cluster.chief[0]
     wait_for_end_of_chief(chief, lambda: is_done(job_dir), options, asked_to_end)
     if asked_to_end.is_set():
-        _serve_on(cluster, departures, options.grace_seconds)
+        _serve_on(cluster, notices, options.grace_seconds)
         _log.info("%s ends: it was asked to", cluster.name)
     else:
         _log.info("%s ends: the chief is done", cluster.name)
@@ -125,21 +125,21 @@ def wait_for_end_of_chief(
     began = last_seen = time.monotonic()
     seen = False
     while not asked_to_end.wait(PROBE_SECONDS):
-        reachability = Reachability.of(chief)
-        if reachability.answers:
+        liveness = Liveness.of(chief)
+        if liveness.answers:
             seen, last_seen = True, time.monotonic()
         elif seen and is_done():
             return
         elif seen and time.monotonic() - last_seen > options.chief_lost_seconds:
             raise RunError(
                 f"the chief at {chief} has been away for {options.chief_lost_seconds:.0f} s "
-                f"without being done ({reachability.value}); start every task again to go on from "
+                f"without being done ({liveness.value}); start every task again to go on from "
                 "the last checkpoint"
             )
         elif not seen and time.monotonic() - began > options.chief_wait_seconds:
             raise RunError(
                 f"the chief did not appear at {chief} within {options.chief_wait_seconds:.0f} s "
-                f"({reachability.value}); {reachability.what_to_do}"
+                f"({liveness.value}); {liveness.what_to_do}"
             )
 
 
@@ -153,7 +153,7 @@ def is_done(job_dir: str) -> bool:
     return fields is not None and fields["status"] != report.RUNNING
 
 
-def _serve_on(cluster: Cluster, departures: Departures, seconds: float) -> None:
+def _serve_on(cluster: Cluster, notices: PreemptionNotices, seconds: float) -> None:
     """Serves while the chief is there, until what it needs of this task is saved.
 
     A worker works on, since the whole job may be ending and the chief can save only when the leases
@@ -161,13 +161,13 @@ def _serve_on(cluster: Cluster, departures: Departures, seconds: float) -> None:
     """
     ps = _short_name(cluster) if cluster.job == "ps" else None
     deadline = time.monotonic() + seconds
-    if not Reachability.of(cluster.chief[0]).answers:
+    if not Liveness.of(cluster.chief[0]).answers:
         return
     _log.info("%s was asked to end: it serves up to %.0f s more", cluster.name, seconds)
     if ps:
-        departures.announce(ps)
-    while time.monotonic() < deadline and Reachability.of(cluster.chief[0]).answers:
-        if ps and not departures.is_announced(ps):
+        notices.post(ps)
+    while time.monotonic() < deadline and Liveness.of(cluster.chief[0]).answers:
+        if ps and not notices.is_posted(ps):
             return
         time.sleep(_LEAVE_POLL_SECONDS)
 
@@ -204,7 +204,7 @@ def _announce(cluster: Cluster, job_dir: str) -> None:
     if identity is None:
         _log.warning("%s does not answer itself: the chief will see no versions", cluster.name)
     else:
-        Announcement.own(cluster.tasks(), identity.incarnation).write(job_dir, identity.task)
+        TaskInfo.own(cluster.tasks(), identity.incarnation).write(job_dir, identity.task)
 
 
 def _default_threads() -> int:

@@ -18,7 +18,7 @@ from tfps.cluster.http2 import (
     encoded,
 )
 from tfps.cluster.http2 import PING as PING_KIND
-from tfps.cluster.liveness import PING, PONG, Reachability
+from tfps.cluster.liveness import PING, PONG, Liveness
 from tfps.cluster.names import Endpoint, names
 
 _QUESTION = Frame(SETTINGS)  # any number of them may be sent; PING is for a server to ration
@@ -64,7 +64,7 @@ class ServerLine:
         self._lookup: concurrent.futures.Future[list[Endpoint]] | None = None
         self._endpoints: list[Endpoint] = []
         self._first = 0  # endpoint to begin with, counted on when one takes too long
-        self._seen = Reachability.UNREACHABLE
+        self._seen = Liveness.UNREACHABLE
         self._frames = Frames()
         self._owed = 0  # acknowledgements of SETTINGS
 
@@ -73,28 +73,28 @@ class ServerLine:
         """Whether a question is open."""
         return self._state is not _State.IDLE
 
-    def ask(self) -> Reachability | None:
+    def ask(self) -> Liveness | None:
         """Begins a question; returns the answer if it is known at once."""
         self.questions += 1
         return self._begin()
 
-    def resolved(self) -> Reachability | None:
+    def resolved(self) -> Liveness | None:
         """Goes on when a name has been looked up; returns the answer, if it is in."""
         assert self._lookup is not None
         if self._state is not _State.RESOLVING or not self._lookup.done():  # woken late
             return None
         return self._resolved(self._lookup)
 
-    def proceed(self) -> Reachability | None:
+    def proceed(self) -> Liveness | None:
         """Goes on when the socket is ready; returns the answer, if it is in."""
         return self._connected() if self._state is _State.CONNECTING else self._receive()
 
-    def give_up(self) -> Reachability:
+    def give_up(self) -> Liveness:
         """Ends a question whose time is up; returns what was seen."""
         seen = {
-            _State.RESOLVING: Reachability.UNKNOWN_HOST,
-            _State.CONNECTING: Reachability.UNREACHABLE,
-        }.get(self._state, Reachability.SILENT)
+            _State.RESOLVING: Liveness.UNKNOWN_HOST,
+            _State.CONNECTING: Liveness.UNREACHABLE,
+        }.get(self._state, Liveness.SILENT)
         self._first += self._state is _State.CONNECTING
         return self._end(seen)
 
@@ -106,7 +106,7 @@ class ServerLine:
             self._socket.close()
             self._socket = None
 
-    def _begin(self) -> Reachability | None:
+    def _begin(self) -> Liveness | None:
         if self._socket:
             self._state = _State.ASKING
             self._owed += 1
@@ -118,15 +118,15 @@ class ServerLine:
         self._lookup.add_done_callback(lambda lookup: self._wake(self))
         return None
 
-    def _resolved(self, lookup: concurrent.futures.Future[list[Endpoint]]) -> Reachability | None:
+    def _resolved(self, lookup: concurrent.futures.Future[list[Endpoint]]) -> Liveness | None:
         if lookup.exception():
-            return self._end(Reachability.UNKNOWN_HOST)
+            return self._end(Liveness.UNKNOWN_HOST)
         found = lookup.result()
         first = self._first % len(found)
         self._endpoints = found[first:] + found[:first]
         return self._connect()
 
-    def _connect(self) -> Reachability | None:
+    def _connect(self) -> Liveness | None:
         """Begins to connect to the next endpoint that does not fail at once."""
         self._state = _State.CONNECTING
         while self._endpoints:
@@ -134,7 +134,7 @@ class ServerLine:
             try:
                 made = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
             except OSError:
-                self._seen = Reachability.UNREACHABLE
+                self._seen = Liveness.UNREACHABLE
                 continue
             error = made.connect_ex(place)
             if error in (0, errno.EINPROGRESS):
@@ -146,7 +146,7 @@ class ServerLine:
             self._note(error)
         return self._end(self._seen)
 
-    def _connected(self) -> Reachability | None:
+    def _connected(self) -> Liveness | None:
         assert self._socket is not None
         if error := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self.close()
@@ -158,9 +158,9 @@ class ServerLine:
 
     def _note(self, error: int) -> None:
         is_refused = error == errno.ECONNREFUSED
-        self._seen = Reachability.REFUSES if is_refused else Reachability.UNREACHABLE
+        self._seen = Liveness.REFUSES if is_refused else Liveness.UNREACHABLE
 
-    def _send(self, data: bytes) -> Reachability | None:
+    def _send(self, data: bytes) -> Liveness | None:
         assert self._socket is not None
         try:
             # A few bytes: a connection that does not take them whole is as good as broken.
@@ -170,7 +170,7 @@ class ServerLine:
             pass
         return self._broken()
 
-    def _receive(self) -> Reachability | None:
+    def _receive(self) -> Liveness | None:
         connection = self._socket
         assert connection is not None
         try:
@@ -190,7 +190,7 @@ class ServerLine:
             return self._broken()
         return seen
 
-    def _take(self, frame: Frame) -> Reachability | None:
+    def _take(self, frame: Frame) -> Liveness | None:
         """Answers the server's own questions; returns what ours has ended in."""
         is_ack = bool(frame.flags & ACK)
         if frame.kind in (SETTINGS, PING_KIND) and not is_ack:
@@ -201,17 +201,17 @@ class ServerLine:
         is_answer = (self._state is _State.ASKING_FIRST and frame == PONG) or (
             self._state is _State.ASKING and frame.kind == SETTINGS and not self._owed
         )
-        return self._end(Reachability.ANSWERS) if is_answer else None
+        return self._end(Liveness.ANSWERS) if is_answer else None
 
-    def _broken(self) -> Reachability | None:
+    def _broken(self) -> Liveness | None:
         """What the end of the connection means: of a kept one, that another is to be tried."""
         self.close()
         names.doubt(self.address)  # it may have moved
         if self._state is _State.ASKING_FIRST:
-            return self._end(Reachability.FOREIGN)
+            return self._end(Liveness.FOREIGN)
         return self._begin() if self._state is _State.ASKING else None
 
-    def _end(self, seen: Reachability) -> Reachability:
+    def _end(self, seen: Liveness) -> Liveness:
         self.questions += 1
         self._state = _State.IDLE
         if not seen.answers:

@@ -27,7 +27,7 @@ class SightingReport:
         Args:
             lookout: What asks the tasks.
             channel: A socket of packets; each carries a JSON list of address, name of the
-                `Reachability`, and the two times of a `Sighting`.
+                `Liveness`, and the two times of a `Sighting`.
         """
         self._lookout = lookout
         self._channel = channel
@@ -53,7 +53,7 @@ class SightingReport:
     def _note(self, sighting: Sighting) -> None:
         address = sighting.address
         with self._lock:
-            if sighting.reachability.answers:
+            if sighting.liveness.answers:
                 if address in self._answer:
                     return
                 self._answer.add(address)
@@ -73,4 +73,4 @@ class SightingReport:
             taken = [self._news.pop(address) for address in list(self._news)[:_MOST_SIGHTINGS]]
             if not self._news:
                 self._has_news.clear()
-        return [(each.address, each.reachability.name, each.since, each.when) for each in taken]
+        return [(each.address, each.liveness.name, each.since, each.when) for each in taken]

@@ -13,16 +13,16 @@ import tensorflow as tf
 
 from tfps.barrier.membership import BarrierMembers
 from tfps.cluster import failures
-from tfps.cluster.monitor import TaskWatch
+from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.ps_calls import PsCalls
 from tfps.coordinator.executor import Executor
-from tfps.coordinator.lease_prefetch import LeaseWarmer
+from tfps.coordinator.lease_prefetch import LeasePrefetcher
 from tfps.coordinator.progress import Progress, ProgressMeter, WorkerShares
 from tfps.coordinator.stall import Diagnosis
 from tfps.data import bad_records
 from tfps.data.record_source import RecordSource
 from tfps.errors import RunError
-from tfps.evaluation.results import Evaluated
+from tfps.evaluation.results import EvaluationResult
 from tfps.experiment.experiment import Train
 from tfps.leases.lease import Lease
 from tfps.leases.lease_length import LeaseLength
@@ -49,7 +49,7 @@ class Coordinator:
         executor: Executor,
         closures: Closures,
         progress: LeaseProgress,
-        watch: TaskWatch,
+        monitor: TaskMonitor,
         train: Train,
         stall_seconds: float,
         unrecorded_batches: int,
@@ -63,13 +63,13 @@ class Coordinator:
         self._closures = closures
         self._progress = progress
         self._members = members
-        self._watch = watch
-        self._ps_calls = PsCalls(watch, stall_seconds)
+        self._monitor = monitor
+        self._ps_calls = PsCalls(monitor, stall_seconds)
         self._batch_size = train.batch_size
         # What a lost worker may have pushed without having recorded it.
         self._most_unrecorded = train.batch_size * unrecorded_batches
-        self._diagnosis = Diagnosis(watch)
-        self._warmer = LeaseWarmer(executor, closures, train.batch_size)
+        self._diagnosis = Diagnosis(monitor)
+        self._warmer = LeasePrefetcher(executor, closures, train.batch_size)
         self._stall_seconds = stall_seconds
         self._in_flight: dict[concurrent.futures.Future, tuple[int, Lease]] = {}
         leases = slots(executor, bool(members))
@@ -138,7 +138,7 @@ class Coordinator:
         self._strayed = strayed
         self._meter.pause(queue)
 
-    def evaluate(self, shards: Sequence[tuple[RecordSource, int]]) -> Evaluated:
+    def evaluate(self, shards: Sequence[tuple[RecordSource, int]]) -> EvaluationResult:
         """Evaluates shards on the workers.
 
         Args:
@@ -168,7 +168,7 @@ class Coordinator:
             self._refuse_lost_ps()
             self._refuse_stall(time.monotonic() - last_change, "shard was evaluated")
         ordered = [results[index] for index in range(len(shards))]
-        return Evaluated.of(ordered, sum(count for _, count in shards))
+        return EvaluationResult.of(ordered, sum(count for _, count in shards))
 
     def _steps_of_next(self, queue: LeaseQueue, taken: Sequence[Lease], due: float) -> int:
         workers, seconds = len(self._executor.workers), due - time.monotonic()
@@ -274,7 +274,7 @@ class Coordinator:
 
     def _tell_lost_workers(self) -> None:
         """Says once per loss which lease a worker held."""
-        down = set(self._watch.down("worker"))
+        down = set(self._monitor.down("worker"))
         for worker in down - self._down:
             for slot, lease in self._in_flight.values():
                 row = self._rows[slot]
@@ -295,7 +295,7 @@ class Coordinator:
             time.sleep(POLL_SECONDS)
 
     def _refuse_lost_ps(self) -> None:
-        lost = self._watch.lost("ps")
+        lost = self._monitor.lost("ps")
         if lost:
             raise failures.lost_ps(", ".join(lost))
 

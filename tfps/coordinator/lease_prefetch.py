@@ -17,7 +17,7 @@ AHEAD_SECONDS = 1.5
 _log = logging.getLogger(__name__)
 
 
-class LeaseWarmer:
+class LeasePrefetcher:
     """Lets a worker that is about to end its lease fetch the beginning of its next one.
 
     Workers take the waiting leases in the order in which they were scheduled, so the worker that

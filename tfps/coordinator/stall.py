@@ -3,8 +3,8 @@
 import time
 from collections.abc import Mapping, Sequence
 
-from tfps.cluster.liveness import Reachability
-from tfps.cluster.monitor import TaskWatch
+from tfps.cluster.liveness import Liveness
+from tfps.cluster.monitor import TaskMonitor
 from tfps.errors import RunError
 from tfps.leases.lease import Lease
 from tfps.leases.progress import SlotProgress
@@ -15,13 +15,13 @@ _STUCK = "look in its log, and whether it can read the shard and reach every ps"
 class Diagnosis:
     """Knows which worker has held which lease for how long without training a batch of it."""
 
-    def __init__(self, watch: TaskWatch):
+    def __init__(self, monitor: TaskMonitor):
         """Prepares it.
 
         Args:
-            watch: Knows which tasks answer.
+            monitor: Knows which tasks answer.
         """
-        self._watch = watch
+        self._monitor = monitor
         self._held: dict[int, tuple[Lease, SlotProgress, float]] = {}
 
     def note(self, leases: Mapping[int, Lease], rows: Sequence[SlotProgress]) -> None:
@@ -53,9 +53,9 @@ class Diagnosis:
         """
         clauses = [self._holder(*held) for held in self._held.values()]
         told = {f"worker {row.worker}" for _, row, _ in self._held.values()}
-        for absence in self._watch.absences():
-            if absence.failure.task not in told:
-                clauses.append(f"{absence.task}: {_told(absence.reachability, absence.seconds)}")
+        for outage in self._monitor.outages():
+            if outage.failure.task not in told:
+                clauses.append(f"{outage.task}: {_told(outage.liveness, outage.seconds)}")
         if not self._held:
             clauses.insert(0, "no worker has begun what it was given")
         if len(clauses) == 1 and not self._held:
@@ -66,15 +66,13 @@ class Diagnosis:
 
     def _holder(self, lease: Lease, row: SlotProgress, since: float) -> str:
         task = f"worker {row.worker}"
-        absence = self._watch.absence(task)
-        state = (
-            _told(absence.reachability, absence.seconds) if absence else f"it answers ({_STUCK})"
-        )
+        outage = self._monitor.outage(task)
+        state = _told(outage.liveness, outage.seconds) if outage else f"it answers ({_STUCK})"
         return (
-            f"{self._watch.place(task)} has held {lease} for {time.monotonic() - since:.0f} s, "
+            f"{self._monitor.place(task)} has held {lease} for {time.monotonic() - since:.0f} s, "
             f"{row.steps} batches trained: {state}"
         )
 
 
-def _told(reachability: Reachability, seconds: float) -> str:
-    return f"{reachability.value} for {seconds:.0f} s ({reachability.what_to_do})"
+def _told(liveness: Liveness, seconds: float) -> str:
+    return f"{liveness.value} for {seconds:.0f} s ({liveness.what_to_do})"

@@ -1,6 +1,6 @@
 """Where a worker finds the copies of shards on its disk: what a closure asks in its graph.
 
-A closure cannot call Python, so it and the worker's `ShardStager` talk through the file system. In
+A closure cannot call Python, so it and the worker's `ShardCache` talk through the file system. In
 `CACHE_DIR/asked` the closure writes a note for every shard it reads, which asks for a copy and says
 when it was used last; `CACHE_DIR/shards` holds the copies that are whole.
 """
@@ -18,7 +18,7 @@ from tfps.storage import cloud_path
 ASKED, SHARDS = "asked", "shards"
 
 
-class StagedShards:
+class CachedPaths:
     """The shards on gs:// of some datasets and where their copies are."""
 
     def __init__(self, cache_dir: str, datasets: Sequence[Manifest]) -> None:

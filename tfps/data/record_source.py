@@ -85,10 +85,10 @@ class RecordSource(NamedTuple):
             Dataset of scalar strings.
         """
         number, offset = self.known(record)
-        return untouched(self.from_byte(offset).skip(record - number))
+        return without_rewrites(self.from_byte(offset).skip(record - number))
 
 
-def untouched(dataset: tf.data.Dataset) -> tf.data.Dataset:
+def without_rewrites(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """A dataset which TensorFlow neither rewrites nor tunes, nor what is made of it."""
     options = tf.data.Options()
     # To rewrite a pipeline TensorFlow serializes it, and forgets a file's offsets.
@@ -120,7 +120,9 @@ def from_record(source: RecordSource, record: tf.Tensor) -> tf.data.Dataset:
         lambda: tf.data.experimental.to_variant(_in_runs(source, record)),
         lambda: tf.data.experimental.to_variant(source.from_record(record)),
     )
-    return untouched(tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string)))
+    return without_rewrites(
+        tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
+    )
 
 
 def are_good(source: RecordSource, record: tf.Tensor, count: tf.Tensor) -> tf.Tensor:

@@ -28,7 +28,7 @@ _PARTIAL = ".partial"
 _log = logging.getLogger(__name__)
 
 
-class ShardStager:
+class ShardCache:
     """Keeps copies of the shards that were asked for, and the directory within its size.
 
     Whoever can write to the directory chooses what is trained: names of copies can be computed,

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 
 @dataclasses.dataclass(frozen=True)
-class Evaluated:
+class EvaluationResult:
     """What the workers computed on evaluation shards, every record once.
 
     Attributes:
@@ -28,7 +28,7 @@ class Evaluated:
         cls,
         shards: Sequence[tuple[float | np.ndarray, dict[str, np.ndarray], dict[str, np.ndarray]]],
         records: int,
-    ) -> "Evaluated":
+    ) -> "EvaluationResult":
         """Joins what closures returned.
 
         Args:

@@ -14,7 +14,7 @@ from tfps.model import inputs
 from tfps.model.builder import built_model
 from tfps.model.embedding_layers import EmbeddingLayers
 from tfps.model.inputs import model_inputs
-from tfps.model.predictions import named_predictions
+from tfps.model.predictions import predict_by_name
 from tfps.model.stateless_model import StatelessModel
 from tfps.storage import files
 from tfps.storage.cloud_path import is_cloud
@@ -96,7 +96,7 @@ def _save(task: Task, trained: keras.Model, path: str) -> None:
 
     def predict(values: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         outputs = trained(model_inputs(trained, features, values), training=False)
-        return named_predictions(task, outputs)
+        return predict_by_name(task, outputs)
 
     @tf.function(autograph=False)
     def serve_features(**values: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -19,7 +19,7 @@ class SupersededError(RunError):
     """Another chief has taken the job_dir over."""
 
 
-class Fence:
+class ChiefFence:
     """`JOB_DIR/chief.json`: the chief that came last; every earlier one must end.
 
     The file is looked at before each write of what counts: a chief that was cut off from the

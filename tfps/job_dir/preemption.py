@@ -5,7 +5,7 @@ import posixpath
 from tfps.storage import files
 
 
-class Departures:
+class PreemptionNotices:
     """`JOB_DIR/leaving`: a file for each ps that was told to end, until the chief has saved.
 
     Files, since a task that serves cannot call its chief.
@@ -14,20 +14,20 @@ class Departures:
     def __init__(self, job_dir: str):
         self._path = posixpath.join(job_dir, "leaving")
 
-    def announce(self, ps: str) -> None:
+    def post(self, ps: str) -> None:
         """Says that a ps, such as "ps 0", will go."""
         files.make_directories(self._path)
         files.write(self._file(ps), b"")
 
-    def withdraw(self, ps: str) -> None:
+    def clear(self, ps: str) -> None:
         """Lets a ps go: its parameters are saved."""
         files.remove(self._file(ps))  # unless the ps itself did, when it began anew
 
-    def is_announced(self, ps: str) -> bool:
+    def is_posted(self, ps: str) -> bool:
         """Whether a ps has said that it will go, and waits."""
         return files.exists(self._file(ps))
 
-    def announced(self) -> list[str]:
+    def posted(self) -> list[str]:
         """All that have, asked of the storage once.
 
         Raises:

@@ -6,7 +6,7 @@ import posixpath
 from typing import Any
 
 from tfps.errors import UserError
-from tfps.job_dir.chief_fence import Fence
+from tfps.job_dir.chief_fence import ChiefFence
 from tfps.storage import atomic_file, files
 
 FILE = "report.json"
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 class Report:
     """The report of one run, rewritten whenever it changes, so that others can follow the run."""
 
-    def __init__(self, job_dir: str, fence: Fence, **fields: Any):
+    def __init__(self, job_dir: str, fence: ChiefFence, **fields: Any):
         self._job_dir = job_dir
         self._fence = fence
         self._fields = {"format": FORMAT, "status": RUNNING, **fields}

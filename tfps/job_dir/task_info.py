@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
-class Announcement:
+class TaskInfo:
     """`JOB_DIR/tasks/JOB-INDEX.json`: what runs a worker or a ps, written when it serves.
 
     Attributes:
@@ -48,7 +48,7 @@ class Announcement:
     since: str
 
     @classmethod
-    def own(cls, tasks: Mapping[str, int], incarnation: int) -> "Announcement":
+    def own(cls, tasks: Mapping[str, int], incarnation: int) -> "TaskInfo":
         """That of this process.
 
         Args:
@@ -68,7 +68,7 @@ class Announcement:
         )
 
     @classmethod
-    def read(cls, job_dir: str, task: str) -> "Announcement | None":
+    def read(cls, job_dir: str, task: str) -> "TaskInfo | None":
         """That of a task, such as "worker 0"; None when there is none that can be read."""
         try:
             return cls(**json.loads(files.read(_path(job_dir, task), patience=0.0)))

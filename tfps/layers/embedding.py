@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfps.errors import UserError
 from tfps.layers import splitmix64
 from tfps.layers.embedding_table import EmbeddingTable
-from tfps.layers.id_check import refusal
+from tfps.layers.id_check import fail_unless
 
 COMBINERS = (None, "sum", "mean", "sqrtn")
 OUT_OF_RANGE = ("error", "default", "hash")
@@ -234,7 +234,7 @@ class Embedding(keras.layers.Layer):
         """The weights, unless a record has more or fewer of them than ids."""
         message = f"layer {self.path!r}: a record has not as many weights as ids"
         splits = tf.cast(weights.row_splits, ids.row_splits.dtype)
-        same = refusal(tf.reduce_all(ids.row_splits == splits), lambda: tf.constant(message))
+        same = fail_unless(tf.reduce_all(ids.row_splits == splits), lambda: tf.constant(message))
         return ids.with_flat_values(weights.flat_values + tf.cast(same, weights.dtype))
 
     def _refuse_misfits(self, ids: Any, weights: Any, mask: Any) -> None:

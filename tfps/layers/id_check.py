@@ -5,7 +5,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 
-def refusal(fine: tf.Tensor, message: Callable[[], tf.Tensor]) -> tf.Tensor:
+def fail_unless(fine: tf.Tensor, message: Callable[[], tf.Tensor]) -> tf.Tensor:
     """0, scalar int64, which the caller adds to what depends on the condition.
 
     An assertion would be an operation with state, and TensorFlow runs those of a function one after
@@ -49,4 +49,4 @@ def refuse_outside(
             (ids[bad], table(bad), rows[bad] - 1),
         )
 
-    return refusal(tf.reduce_all(inside), message)
+    return fail_unless(tf.reduce_all(inside), message)

@@ -11,7 +11,7 @@ from tfps.experiment.task import Task
 SINGLE = "predictions"  # the name of predictions that are a tensor
 
 
-def named_predictions(task: Task, outputs: Any) -> dict[str, tf.Tensor]:
+def predict_by_name(task: Task, outputs: Any) -> dict[str, tf.Tensor]:
     """The predictions for a batch.
 
     Args:

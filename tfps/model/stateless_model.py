@@ -15,7 +15,7 @@ from tfps.model.embedding_layers import Answer, EmbeddingLayers, zero_rows
 from tfps.model.inputs import batch_spec, model_inputs
 from tfps.model.lookup_tables import LookupTables
 from tfps.model.loss import LossFunction, LossScaling, loss_scaling
-from tfps.model.predictions import named_predictions
+from tfps.model.predictions import predict_by_name
 from tfps.model.state_recurrence import kept_by_step
 from tfps.model.variables import ModelVariables
 
@@ -232,7 +232,7 @@ class StatelessModel:
         @tf.function(autograph=False)
         def evaluation_step(features: Features, labels: Labels) -> None:
             forward = self._forward(_zero_answer([]), self._zeros(), features, labels, False)
-            names.extend(named_predictions(self._task, forward.outputs))
+            names.extend(predict_by_name(self._task, forward.outputs))
 
         specs = [
             {feature.name: batch_spec(feature) for feature in some}

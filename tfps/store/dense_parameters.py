@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfps.optimizers.update_rule import Update, UpdateRule
 from tfps.store.layout import DenseLayout
 from tfps.store.mutex import Mutex
-from tfps.store.partitioned_variable import Partition, Piece
+from tfps.store.partitioned_variable import PartitionedVariable, TensorSlice
 from tfps.store.wire import EXACT, Wire
 
 
@@ -48,7 +48,7 @@ class DenseParameters:
         self._devices = devices
         self.rule = rule
         self._wire = wire
-        self._buffer = Partition(
+        self._buffer = PartitionedVariable(
             "dense",
             (layout.total,),
             layout.bounds,
@@ -171,9 +171,9 @@ class DenseParameters:
         flat = self.layout.join([part.read_value() for part in self._buffer.parts])
         return [value.numpy() for value in self.layout.unflatten(flat)]
 
-    def pieces(self) -> list[Piece]:
+    def slices(self) -> list[TensorSlice]:
         """What a checkpoint holds of the dense parameters."""
-        return self._buffer.pieces()
+        return self._buffer.slices()
 
     def _merged(
         self, part: int, added: list[tf.Tensor], steps: tf.Tensor

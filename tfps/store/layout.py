@@ -91,8 +91,10 @@ class DenseLayout:
         """Every variable's value from the whole buffer `[total]`."""
         if not self.shapes:
             return []
-        pieces = tf.split(flat, self.sizes)
-        return [tf.reshape(piece, shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
+        slices = tf.split(flat, self.sizes)
+        return [
+            tf.reshape(slice_, shape) for slice_, shape in zip(slices, self.shapes, strict=True)
+        ]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfps.model.loss import LossScaling
-from tfps.store.partitioned_variable import Piece
+from tfps.store.partitioned_variable import TensorSlice
 
 
 class LossScale:
@@ -62,6 +62,6 @@ class LossScale:
         scale, _, skipped = self._values.numpy()
         return float(scale), int(skipped)
 
-    def piece(self) -> Piece:
+    def slice_(self) -> TensorSlice:
         """What a checkpoint holds of the scale."""
-        return Piece("loss_scale", (3,), 0, 3, self._device, self._values)
+        return TensorSlice("loss_scale", (3,), 0, 3, self._device, self._values)

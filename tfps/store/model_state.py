@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfps.store.layout import DenseLayout
 from tfps.store.mutex import Mutex
-from tfps.store.partitioned_variable import Piece
+from tfps.store.partitioned_variable import TensorSlice
 
 
 class ModelState:
@@ -120,9 +120,9 @@ class ModelState:
         """Every state variable's value, on the chief."""
         return [value.numpy() for value in self._layout.unflatten(self._values.read_value())]
 
-    def pieces(self) -> list[Piece]:
+    def slices(self) -> list[TensorSlice]:
         """What a checkpoint holds of the state; empty for a model without any."""
         total = self._layout.total
         if not total:
             return []
-        return [Piece("state", (total,), 0, total, self._device, self._values)]
+        return [TensorSlice("state", (total,), 0, total, self._device, self._values)]

@@ -15,7 +15,7 @@ from tfps.store.lookups import ids_in_group
 from tfps.store.loss_scale import LossScale
 from tfps.store.messages import Pulled, SentRows
 from tfps.store.model_state import ModelState
-from tfps.store.partitioned_variable import Piece
+from tfps.store.partitioned_variable import TensorSlice
 from tfps.store.staleness import Staleness, rate_scale
 from tfps.store.table_group import TableGroup
 from tfps.store.wire import Wire
@@ -202,15 +202,15 @@ class ParameterStore:
         """Number of updates so far, over all workers; on the chief."""
         return int(self._iterations[0].numpy())
 
-    def pieces(self) -> list[Piece]:
+    def slices(self) -> list[TensorSlice]:
         """What a checkpoint holds, lease progress left out."""
-        pieces = self.dense.pieces()
+        slices = self.dense.slices()
         for group in self.groups:
-            pieces += group.pieces()
-        pieces += self.state.pieces()
+            slices += group.slices()
+        slices += self.state.slices()
         if self.loss_scale:
-            pieces.append(self.loss_scale.piece())
-        return pieces
+            slices.append(self.loss_scale.slice_())
+        return slices
 
     def set_steps(self, steps: int) -> None:
         """Sets the number of updates on every ps, after a restore."""

@@ -15,7 +15,7 @@ CHUNK_BYTES = 48 << 20
 
 
 @dataclasses.dataclass(frozen=True)
-class Piece:
+class TensorSlice:
     """A run of rows of a logical tensor, held by a variable of one ps.
 
     Attributes:
@@ -133,7 +133,7 @@ class Piece:
             self.touched.mark(rows)
 
 
-class Partition:
+class PartitionedVariable:
     """A tensor cut along its first dimension, one run of rows per ps; slots of its shape beside.
 
     Attributes:
@@ -181,12 +181,12 @@ class Partition:
         """A change of one part."""
         return Update(self.parts[part], self._slots[part], gradient, step)
 
-    def pieces(self) -> list[Piece]:
+    def slices(self) -> list[TensorSlice]:
         """What a checkpoint holds of the tensor and its slots."""
         names = [self._name, *(f"{self._name}/{slot}" for slot in self._slot_names)]
-        pieces = []
+        slices = []
         for part, device in enumerate(self._devices):
             first, end = self._bounds(part)
             for name, variable in zip(names, [self.parts[part], *self._slots[part]], strict=True):
-                pieces.append(Piece(name, self._shape, first, end - first, device, variable))
-        return pieces
+                slices.append(TensorSlice(name, self._shape, first, end - first, device, variable))
+        return slices

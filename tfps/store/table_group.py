@@ -14,7 +14,7 @@ from tfps.store.initializers import draw_rows, write_given_rows
 from tfps.store.lookups import sum_rows
 from tfps.store.messages import PulledRows, SentRows, SentSteps
 from tfps.store.mutex import Mutex
-from tfps.store.partitioned_variable import CHUNK_BYTES, Partition, Piece
+from tfps.store.partitioned_variable import CHUNK_BYTES, PartitionedVariable, TensorSlice
 from tfps.store.touched_rows import TouchedRows
 from tfps.store.wire import EXACT, Wire
 
@@ -63,7 +63,7 @@ class TableGroup:
         self._decays = decays
         self._wire = wire
         self._lines = 1 + len(rule.slots)  # of the variable, for each row
-        self._rows = Partition(
+        self._rows = PartitionedVariable(
             layout.name,
             (layout.total_rows * self._lines, layout.dim),
             self._line_bounds,
@@ -223,11 +223,11 @@ class TableGroup:
                         values[ids] = self._read(part, lines).numpy()
         return values
 
-    def pieces(self) -> list[Piece]:
+    def slices(self) -> list[TensorSlice]:
         """What a checkpoint holds of the group."""
         return [
-            dataclasses.replace(piece, touched=touched, lines=self._lines)
-            for piece, touched in zip(self._rows.pieces(), self._touched, strict=True)
+            dataclasses.replace(slice_, touched=touched, lines=self._lines)
+            for slice_, touched in zip(self._rows.slices(), self._touched, strict=True)
         ]
 
     def _gather(

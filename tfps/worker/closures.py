@@ -9,14 +9,14 @@ import tensorflow as tf
 from tfps.barrier.barrier import Barrier
 from tfps.barrier.member_state import TURN
 from tfps.data.batches import read_batches, readable_batches
-from tfps.data.record_source import RecordSource, untouched
+from tfps.data.record_source import RecordSource, without_rewrites
 from tfps.experiment.experiment import Experiment
 from tfps.leases.epoch_order import EpochOrder
 from tfps.leases.progress import REFUSED, Attempt, LeaseProgress
 from tfps.model.draws import draw_of
 from tfps.worker.barrier_loop import BarrierTraining
 from tfps.worker.local_sgd import LocalTraining
-from tfps.worker.prefetch import ReadAhead, ReadBatch
+from tfps.worker.prefetch import BatchPrefetcher, ReadBatch
 from tfps.worker.step import Step, batch_records
 
 State = tuple[Any, ...]
@@ -113,7 +113,7 @@ class Closures:
         read = self._reader(source, seed, begun, end)
         # Several steps are only begun with batches of which it is known that they can be read.
         unpulled = self._unroll if self._may_be_bad else 0
-        ahead = ReadAhead(read, self._step.pull, self._pipeline_depth, unpulled)
+        ahead = BatchPrefetcher(read, self._step.pull, self._pipeline_depth, unpulled)
         held = self._progress.slot_of(place), attempt.number
         record = functools.partial(self._progress.advance, *held)
 
@@ -196,7 +196,7 @@ class Closures:
 
     def _turn(
         self,
-        ahead: ReadAhead,
+        ahead: BatchPrefetcher,
         seed: tf.Tensor,
         record: Callable[[tf.Tensor], None],
         state: State,
@@ -246,7 +246,7 @@ class Closures:
         _, offset = source.known(first // block * block)
         # A failure uses up the number, so that it comes once.
         numbered = tf.data.Dataset.zip((tf.data.Dataset.range(1), source.from_byte(offset)))
-        read = untouched(numbered).ignore_errors()
+        read = without_rewrites(numbered).ignore_errors()
         return read.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1)
 
     def _evaluate(self, source: RecordSource, count: tf.Tensor) -> tuple[tf.Tensor, ...]:

@@ -44,7 +44,7 @@ class PulledBatch(NamedTuple):
         return self.batch.labels
 
 
-class ReadAhead:
+class BatchPrefetcher:
     """Some batches that are pulled for, and some that are only read, as the state of a loop.
 
     Attributes:

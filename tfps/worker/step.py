@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfps.experiment.task import Task
 from tfps.model import draws
-from tfps.model.predictions import named_predictions
+from tfps.model.predictions import predict_by_name
 from tfps.model.stateless_model import Features, Labels, Lookup, StatelessModel
 from tfps.store.lookups import rows_by_group, rows_by_lookup
 from tfps.store.messages import Gradients, Pulled
@@ -152,7 +152,7 @@ class Step:
             labels,
             training=False,
         )
-        return forward.loss, named_predictions(self._task, forward.outputs)
+        return forward.loss, predict_by_name(self._task, forward.outputs)
 
     def _parts(self, features: Features, labels: Labels) -> list[tuple[Features, Labels]]:
         """A batch cut into as many parts as there are devices."""

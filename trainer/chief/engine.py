@@ -13,11 +13,11 @@ from tfps.allreduce.executor import ReplicaExecutor
 from tfps.allreduce.replica import Replica
 from tfps.allreduce.step import ReplicaStep
 from tfps.barrier.barrier import Barrier
-from tfps.barrier.bounded_staleness import Clocks
+from tfps.barrier.bounded_staleness import BoundedStalenessBarrier
 from tfps.barrier.membership import BarrierMembers
-from tfps.barrier.rounds import Rounds
+from tfps.barrier.rounds import SyncBarrier
 from tfps.checkpoint.checkpoint import Checkpoint
-from tfps.cluster.monitor import TaskWatch
+from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.ps_calls import PsCalls
 from tfps.coordinator.coordinator import Coordinator, slots
 from tfps.coordinator.executor import Executor
@@ -53,14 +53,14 @@ class Engine:
 
     @classmethod
     def build(
-        cls, inputs: RunInputs, executor: Executor, watch: TaskWatch, stall_seconds: float
+        cls, inputs: RunInputs, executor: Executor, monitor: TaskMonitor, stall_seconds: float
     ) -> "Engine":
         """Creates the parameters, with their initial values.
 
         Args:
             inputs: The run's.
             executor: Where closures run and parameters lie.
-            watch: Tells which tasks are lost.
+            monitor: Tells which tasks are lost.
             stall_seconds: Limit for the next batch.
         """
         experiment, model, mode = inputs.experiment, inputs.model, inputs.mode
@@ -84,8 +84,8 @@ class Engine:
             local = LocalTraining(step, store, len(executor.workers), mode.sync_every)
         if waits:
             barrier = _barrier(mode, store, progress, leases)
-            ps_calls = PsCalls(watch, stall_seconds)
-            members = BarrierMembers(barrier, watch, ps_calls, mode.round_seconds)
+            ps_calls = PsCalls(monitor, stall_seconds)
+            members = BarrierMembers(barrier, monitor, ps_calls, mode.round_seconds)
         closures = Closures(
             experiment,
             step,
@@ -97,11 +97,13 @@ class Engine:
             locate=inputs.staged.locate,
         )
         if isinstance(executor, ReplicaExecutor):
-            replica = _replica(inputs, executor, step, progress, closures, watch, stall_seconds)
-            return cls(inputs, store, ReplicaCoordinator(replica, facts(inputs, store)), None)
+            replica = _replica(inputs, executor, step, progress, closures, monitor, stall_seconds)
+            return cls(
+                inputs, store, ReplicaCoordinator(replica, replica_fingerprint(inputs, store)), None
+            )
         unrecorded = mode.unrecorded_batches(train.pipeline_depth)
         coordinator = Coordinator(
-            executor, closures, progress, watch, train, stall_seconds, unrecorded, members
+            executor, closures, progress, monitor, train, stall_seconds, unrecorded, members
         )
         return cls(inputs, store, coordinator, members)
 
@@ -138,8 +140,8 @@ class Engine:
 def _barrier(mode: Mode, store: ParameterStore, progress: LeaseProgress, members: int) -> Barrier:
     """Where the workers of a mode wait for each other."""
     if mode.name == SYNC:
-        return Rounds(store, progress, members, mode.backup_workers)
-    return Clocks(store, progress, members, mode.max_staleness)
+        return SyncBarrier(store, progress, members, mode.backup_workers)
+    return BoundedStalenessBarrier(store, progress, members, mode.max_staleness)
 
 
 def _replica(
@@ -148,14 +150,14 @@ def _replica(
     step: Step,
     progress: LeaseProgress,
     closures: Closures,
-    watch: TaskWatch,
+    monitor: TaskMonitor,
     stall_seconds: float,
 ) -> Replica:
     """This process's part in a group that trains without ps."""
     round_step = ReplicaStep(step, executor.group)
     rounds = ReplicaClosures(inputs.experiment, round_step, progress, inputs.staged.locate)
     batch_size = inputs.experiment.train.batch_size
-    return Replica(executor, step.store, (rounds, closures), watch, batch_size, stall_seconds)
+    return Replica(executor, step.store, (rounds, closures), monitor, batch_size, stall_seconds)
 
 
 def eval_shards(data: Manifest) -> list[tuple[RecordSource, int]]:
@@ -167,7 +169,7 @@ def eval_shards(data: Manifest) -> list[tuple[RecordSource, int]]:
     ]
 
 
-def facts(inputs: RunInputs, store: ParameterStore) -> dict[str, Any]:
+def replica_fingerprint(inputs: RunInputs, store: ParameterStore) -> dict[str, Any]:
     """What must be equal on all replicas, as JSON-ready data by name."""
     data = {"--train_data": inputs.data, "--eval_data": inputs.eval_data}
     return {

@@ -16,7 +16,7 @@ _NAME = "tfps-handover"
 
 
 @dataclasses.dataclass(frozen=True)
-class Handover:
+class RestartState:
     """What is known of a run, beside its checkpoints, before this program goes on with it.
 
     It is left in a file without a name, which this process alone has open and which ends with it:
@@ -37,7 +37,7 @@ class Handover:
     changes: WorkerChanges = dataclasses.field(default_factory=WorkerChanges)
 
     @classmethod
-    def found(cls) -> "Handover":
+    def found(cls) -> "RestartState":
         """What the program before left; where there was none, that of a run that begins now."""
         file = int(os.environ.get(_VARIABLE, "-1"))
         if not _is_own(file):  # a program that was started by another one has its environment

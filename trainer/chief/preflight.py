@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tfps.cluster.address import refuse_taken_port
-from tfps.cluster.liveness import Reachability
+from tfps.cluster.liveness import Liveness
 from tfps.cluster.peers import check_peers
 from tfps.cluster.preflight import TaskCheck
 from tfps.planner.disk import check_disk_space
@@ -12,7 +12,7 @@ from trainer.console.text_table import text_table
 
 _HEADER = ("task", "address", "reachable", "answers", "TensorFlow", "what to do")
 # It accepts connections, whatever comes after that.
-_CONNECTED = (Reachability.ANSWERS, Reachability.SILENT, Reachability.FOREIGN)
+_CONNECTED = (Liveness.ANSWERS, Liveness.SILENT, Liveness.FOREIGN)
 
 
 def check_machine(inputs: RunInputs, is_serving: bool = False) -> None:
@@ -51,9 +51,9 @@ def _rows(checks: Sequence[TaskCheck]) -> list[tuple[str, ...]]:
         (
             check.task,
             check.address,
-            _shown(check.reachability in _CONNECTED),
+            _shown(check.liveness in _CONNECTED),
             _shown(check.answers),
-            check.announcement.tensorflow if check.announcement else "unknown",
+            check.task_info.tensorflow if check.task_info else "unknown",
             check.what_to_do or "nothing",
         )
         for check in checks

@@ -11,17 +11,17 @@ _FIRST_FILE = 3  # behind stdin, stdout and stderr
 _kept: set[int] = set()
 
 
-def has_started_anew() -> bool:
-    """Whether `start_anew` has started this program."""
+def has_restarted() -> bool:
+    """Whether `restart_process` has started this program."""
     return _VARIABLE in os.environ
 
 
 def keep_open(file: int) -> None:
-    """Leaves an open file, given by its number, to the program that `start_anew` will start."""
+    """Leaves an open file, given by its number, to the program that is started instead."""
     _kept.add(file)
 
 
-def start_anew() -> NoReturn:
+def restart_process() -> NoReturn:
     """Replaces the program of this process by itself, with the same arguments.
 
     The process stays the same to whoever started it. Its connections and its servers end, and its

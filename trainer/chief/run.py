@@ -12,19 +12,19 @@ from tfps.allreduce.executor import ReplicaExecutor
 from tfps.allreduce.group import LostReplicaError
 from tfps.cluster import failures
 from tfps.cluster.connection_guard import ConnectionGuard
-from tfps.cluster.liveness import Reachability
-from tfps.cluster.monitor import Failures, TaskWatch
+from tfps.cluster.liveness import Liveness
+from tfps.cluster.monitor import Failures, TaskMonitor
 from tfps.cluster.peers import wait_for_ps
 from tfps.cluster.spec import Cluster
 from tfps.coordinator.connector import Connector
 from tfps.errors import LostPsError, UserError, WorkersChangedError
-from tfps.job_dir.chief_fence import Fence, SupersededError
-from tfps.job_dir.preemption import Departures
+from tfps.job_dir.chief_fence import ChiefFence, SupersededError
+from tfps.job_dir.preemption import PreemptionNotices
 from tfps.job_dir.report import FAILED, INTERRUPTED, Report, read, reopen
 from tfps.storage.files import StorageError
-from trainer.chief.handover import Handover
+from trainer.chief.handover import RestartState
 from trainer.chief.interruption import Interrupted, Interruption
-from trainer.chief.restart import start_anew
+from trainer.chief.restart import restart_process
 from trainer.chief.run_inputs import RunInputs
 from trainer.chief.state import ChiefState
 from trainer.chief.training import Training
@@ -73,15 +73,15 @@ def join(cluster: Cluster, job_dir: str, options: RunOptions) -> ReplicaExecutor
             again.
     """
     reopen(job_dir)
-    handover = Handover.found()
-    is_recovering = bool(handover.recoveries.report())
+    restart_state = RestartState.found()
+    is_recovering = bool(restart_state.recoveries.report())
     limit = options.ps_wait_seconds if is_recovering else options.connect_seconds
     _log.info("waiting for %d other replicas", len(cluster.workers))
     try:
         executor = ReplicaExecutor.join(cluster, limit)
     except LostReplicaError as lost:
-        handover.recoveries.begin(str(lost))
-        _begin_again(lost, handover)
+        restart_state.recoveries.begin(str(lost))
+        _begin_again(lost, restart_state)
     _log.info("together with %d other replicas", len(cluster.workers))
     return executor
 
@@ -113,30 +113,30 @@ def run(
         Interrupted: When a signal asks to stop.
     """
     cluster = inputs.cluster
-    fence = Fence(inputs.job_dir)
+    fence = ChiefFence(inputs.job_dir)
     report = Report(inputs.job_dir, fence, **inputs.report_fields(_last_report(inputs.job_dir)))
     report.write()
     peers = {} if cluster.is_local else cluster.peers()
-    handover = Handover.found()
-    failures = Failures(handover.failures, handover.failures_by_job)
+    restart_state = RestartState.found()
+    failures = Failures(restart_state.failures, restart_state.failures_by_job)
     # Replicas need no guard: TensorFlow notices a silent one, and ends what waits for it.
     guard = None if cluster.is_replicated else ConnectionGuard(peers)
-    watch = TaskWatch(peers, guard, failures=failures)
+    monitor = TaskMonitor(peers, guard, failures=failures)
     connector = Connector(
         cluster, inputs.job_dir, options.connect_seconds, options.min_workers, options.again
     )
     state = ChiefState(
         connector,
         options.worker_wait_seconds,
-        watch,
+        monitor,
         report,
         fence,
         interruption,
-        Departures(inputs.job_dir),
+        PreemptionNotices(inputs.job_dir),
         Trial.of(os.environ),
-        handover.recoveries,
-        handover.began,
-        handover.changes,
+        restart_state.recoveries,
+        restart_state.began,
+        restart_state.changes,
     )
     try:
         while lost := _train(inputs, options, state, display, replica):
@@ -151,7 +151,7 @@ def run(
         _tell_of_end(report, status=FAILED, error=str(error), **state.fields())
         raise
     finally:
-        watch.stop()
+        monitor.stop()
 
 
 def _tell_of_end(report: Report, **fields: Any) -> None:
@@ -185,7 +185,7 @@ def _train(
     try:
         executor = replica or state.connector.connect()
         state.report.write(**state.fields())
-        state.watch.start(without=state.connector.left_out)
+        state.monitor.start(without=state.connector.left_out)
         limits = options.stall_seconds, options.evaluator_wait_seconds
         Training(inputs, executor, state, *limits).run(display)
     except LostPsError as lost:
@@ -218,8 +218,8 @@ def _prepare_to_go_on(
         else:
             state.recoveries.begin(str(lost))
         state.report.write(**state.fields())
-    failures = state.watch.failures
-    found = Handover(state.recoveries, failures, state.began, failures.by_job, state.changes)
+    failures = state.monitor.failures
+    found = RestartState(state.recoveries, failures, state.began, failures.by_job, state.changes)
     _begin_again(lost, found)
 
 
@@ -230,23 +230,23 @@ def _recover(lost: LostPsError, cluster: Cluster, options: RunOptions, state: Ch
     have heard. So that is done at once where every lost task refuses connections; one that was
     stopped would take 20 s of the wait, and is waited for first.
     """
-    seen = {absence.reachability for absence in state.watch.absences()}
-    if are_gone := seen <= {Reachability.REFUSES}:
+    seen = {outage.liveness for outage in state.monitor.outages()}
+    if are_gone := seen <= {Liveness.REFUSES}:
         gc.collect()
     gc.disable()
     try:
         state.recoveries.begin(str(lost))
         _log.warning("%s; waiting up to %.0f s for it", lost, options.ps_wait_seconds)
         state.report.write(**state.fields())
-        wait_for_ps(cluster, lost.leaving, state.watch, options.ps_wait_seconds)
+        wait_for_ps(cluster, lost.leaving, state.monitor, options.ps_wait_seconds)
     finally:
         gc.enable()
     if not are_gone:
         gc.collect()
 
 
-def _begin_again(lost: Exception, handover: Handover) -> NoReturn:
+def _begin_again(lost: Exception, restart_state: RestartState) -> NoReturn:
     """Begins this process anew, with what is known of the run."""
     _log.warning("%s; beginning anew, from the last checkpoint", lost)
-    handover.leave()
-    start_anew()
+    restart_state.leave()
+    restart_process()

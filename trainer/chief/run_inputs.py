@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import tfps
 from tfps.cluster.spec import Cluster
-from tfps.data.cached_paths import StagedShards
+from tfps.data.cached_paths import CachedPaths
 from tfps.data.manifest import Manifest
 from tfps.errors import UserError
 from tfps.evaluation.best import BestMetric
@@ -60,7 +60,7 @@ class RunInputs:
     model: StatelessModel
     rules: Rules
     layout: StoreLayout
-    staged: StagedShards
+    staged: CachedPaths
     best_metric: BestMetric
 
     @classmethod
@@ -104,7 +104,7 @@ class RunInputs:
             eval_data = read_data(task, experiment.data.eval, "--eval_data")
         _check_evaluation(experiment, cluster)
         check_writable(job_dir, f"{cluster.job}-{cluster.index}")
-        staged = StagedShards(cache_dir, [data, eval_data] if eval_data else [data])
+        staged = CachedPaths(cache_dir, [data, eval_data] if eval_data else [data])
         train = experiment.train
         model = StatelessModel(task, train.seed, train.dense_table_bytes)
         _refuse_unreachable(model, cluster)

@@ -5,11 +5,11 @@ import logging
 import time
 from typing import Any
 
-from tfps.cluster.monitor import TaskWatch
+from tfps.cluster.monitor import TaskMonitor
 from tfps.coordinator.connector import Connector
 from tfps.coordinator.recoveries import Recoveries
-from tfps.job_dir.chief_fence import Fence
-from tfps.job_dir.preemption import Departures
+from tfps.job_dir.chief_fence import ChiefFence
+from tfps.job_dir.preemption import PreemptionNotices
 from tfps.job_dir.report import Report
 from tfps.storage.patience import Patience
 from trainer.chief.interruption import Interruption
@@ -27,11 +27,11 @@ class ChiefState:
     Attributes:
         connector: Connects the chief to its tasks.
         worker_wait_seconds: Time for a lost worker to be back.
-        watch: Knows which tasks can be reached.
+        monitor: Knows which tasks can be reached.
         report: Of the run.
         fence: Whether this chief is still the one that counts.
         interruption: Whether a signal asks to stop.
-        departures: Which ps are about to go.
+        notices: Which ps are about to go.
         trial: Of a tuning job, None for any other run.
         recoveries: From lost ps.
         began: When the run did, on the monotonic clock.
@@ -42,11 +42,11 @@ class ChiefState:
 
     connector: Connector
     worker_wait_seconds: float
-    watch: TaskWatch
+    monitor: TaskMonitor
     report: Report
-    fence: Fence
+    fence: ChiefFence
     interruption: Interruption
-    departures: Departures
+    notices: PreemptionNotices
     trial: Trial | None = None
     recoveries: Recoveries = dataclasses.field(default_factory=Recoveries)
     began: float = dataclasses.field(default_factory=time.monotonic)
@@ -68,7 +68,7 @@ class ChiefState:
         if now - self._looked > _LOOK_SECONDS:
             self._looked = now
             self.fence.check()
-            self.leaving = self._patience.ask(self.departures.announced, self.leaving)
+            self.leaving = self._patience.ask(self.notices.posted, self.leaving)
             self.change_of_workers = self._change_of_workers()
         return self.interruption.is_requested or bool(self.leaving or self.change_of_workers)
 
@@ -83,8 +83,8 @@ class ChiefState:
         """Fields of the report."""
         return {
             "seconds": round(time.monotonic() - self.began, 3),
-            "failures": [dataclasses.asdict(failure) for failure in self.watch.failures],
-            "failures_by_job": dict(self.watch.failures.by_job),
+            "failures": [dataclasses.asdict(failure) for failure in self.monitor.failures],
+            "failures_by_job": dict(self.monitor.failures.by_job),
             "recoveries": self.recoveries.report(),
             "left_out": list(self.connector.left_out),
         }
@@ -102,7 +102,7 @@ class ChiefState:
 
     def _is_without_workers(self) -> bool:
         """Whether nobody trains, so that a change costs nothing."""
-        away = {absence.failure.task for absence in self.watch.absences()}
+        away = {outage.failure.task for outage in self.monitor.outages()}
         return away.issuperset(self.connector.workers)
 
     def _arrivals(self) -> str:
@@ -112,11 +112,11 @@ class ChiefState:
     def _overdue(self) -> str:
         """Which lost workers are to be left out."""
         overdue = [
-            absence
-            for absence in self.watch.absences()
-            if absence.seconds > self.worker_wait_seconds
-            and absence.failure.task.startswith("worker ")
-            and absence.failure.task not in self.connector.left_out
+            outage
+            for outage in self.monitor.outages()
+            if outage.seconds > self.worker_wait_seconds
+            and outage.failure.task.startswith("worker ")
+            and outage.failure.task not in self.connector.left_out
         ]
         if not overdue or not self.connector.can_do_without(
             [each.failure.task for each in overdue]

@@ -52,10 +52,10 @@ class Training:
         self._train = train
         self._state = state
         self._report = state.report
-        self._ps_calls = PsCalls(state.watch, stall_seconds)
+        self._ps_calls = PsCalls(state.monitor, stall_seconds)
         engine = self._ps_calls(
             "creating the parameters",
-            lambda: Engine.build(inputs, executor, state.watch, stall_seconds),
+            lambda: Engine.build(inputs, executor, state.monitor, stall_seconds),
         )
         self._store, self._coordinator = engine.store, engine.coordinator
         self._members, self._stop = engine.members, engine.stop
@@ -220,7 +220,7 @@ class Training:
         """
         leaving = self._state.leaving
         for ps in leaving:
-            self._state.departures.withdraw(ps)
+            self._state.notices.clear(ps)
         if leaving:
             self._state.leaving = []
             raise LostPsError(f"{', '.join(leaving)} left, after a checkpoint", tuple(leaving))

@@ -58,7 +58,7 @@ def run_options() -> "RunOptions":
         _FLAGS.ps_wait_seconds,
         _FLAGS.stall_seconds,
         _FLAGS.evaluator_wait_seconds,
-        again=restart.has_started_anew(),
+        again=restart.has_restarted(),
     )
 
 

@@ -6,26 +6,26 @@ import textwrap
 from tests.project import ROOT
 from tfps.cluster.monitor import Failure
 from tfps.coordinator.recoveries import Recoveries
-from trainer.chief.handover import Handover
+from trainer.chief.handover import RestartState
 from trainer.chief.worker_changes import WorkerChanges
 
 PROGRAM = """
 import os, sys, time
 sys.path.insert(0, {root!r})
 from tfps.cluster.monitor import Failure
-from trainer.chief.handover import Handover
+from trainer.chief.handover import RestartState
 from trainer.chief.worker_changes import WorkerChanges
-from trainer.chief.restart import has_started_anew, start_anew
+from trainer.chief.restart import has_restarted, restart_process
 
-if has_started_anew():
+if has_restarted():
     for _ in range(2):  # as often as it is asked for
-        found = Handover.found()
+        found = RestartState.found()
     print(len(found.failures), found.failures[-1].task, time.monotonic() - found.began < 600)
 else:
     seen = "its port refused connections"
     lost = [Failure(f"worker {{k}}", seen, 1.7e9 + k, 12.5) for k in range(5000)]
-    Handover(failures=lost).leave()
-    start_anew()
+    RestartState(failures=lost).leave()
+    restart_process()
 """
 
 
@@ -38,9 +38,9 @@ def test_the_next_program_finds_what_was_left(monkeypatch):
     failures = [Failure("ps 0", "its port refused connections", 5.0, 2.5), Failure("w", "?", 6.0)]
     changes = WorkerChanges()
     changes.begin()
-    left = Handover(recoveries, failures, 17.25, {"ps": 3, "worker": 1200}, changes)
+    left = RestartState(recoveries, failures, 17.25, {"ps": 3, "worker": 1200}, changes)
     left.leave()
-    found = Handover.found()
+    found = RestartState.found()
     assert found.recoveries.to_json() == recoveries.to_json()
     assert (list(found.failures), found.began) == (failures, 17.25)
     assert found.failures_by_job == {"ps": 3, "worker": 1200}
@@ -48,7 +48,7 @@ def test_the_next_program_finds_what_was_left(monkeypatch):
 
 
 def test_a_run_that_begins_has_lost_nothing():
-    found = Handover.found()
+    found = RestartState.found()
     assert (found.recoveries.report(), list(found.failures)) == ([], [])
 
 
@@ -70,4 +70,4 @@ def test_many_failures_are_no_obstacle(tmp_path):
 def test_the_environment_of_another_program_is_no_handover(monkeypatch):
     for number in ("9999", "0"):
         monkeypatch.setitem(os.environ, "TFPS_HANDOVER", number)
-        assert list(Handover.found().failures) == []
+        assert list(RestartState.found().failures) == []

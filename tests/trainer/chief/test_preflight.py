@@ -12,10 +12,10 @@ from tests import peers
 from tests.peers import Peer
 from tests.training_fixtures import dataset
 from tfps.cluster.identity import ServerIdentity
-from tfps.cluster.liveness import Reachability
+from tfps.cluster.liveness import Liveness
 from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
-from tfps.job_dir.task_info import Announcement
+from tfps.job_dir.task_info import TaskInfo
 from trainer.chief import preflight
 from trainer.chief.run_inputs import RunInputs
 
@@ -49,15 +49,15 @@ def test_the_table_says_of_every_task_whether_it_can_take_part(
     with Peer(peers.stay_silent) as silent:
         refusing = peers.refusing_address()
         cluster = Cluster(("127.0.0.1:1",), (silent.address, refusing), (ps,))
-        own = Announcement.own(cluster.tasks(), ServerIdentity.ask(ps, 20).incarnation)
+        own = TaskInfo.own(cluster.tasks(), ServerIdentity.ask(ps, 20).incarnation)
         own.write(str(tmp_path), "ps 0")
         assert not preflight.show_tasks(inputs_for(data, tmp_path, cluster), 0.0)
     table = [re.split(r"  +", line) for line in capsys.readouterr().out.splitlines()]
     assert table == [
         ["task", "address", "reachable", "answers", "TensorFlow", "what to do"],
         ["ps 0", ps, "yes", "yes", tf.__version__, "nothing"],
-        ["worker 0", silent.address, "yes", "no", "unknown", Reachability.SILENT.what_to_do],
-        ["worker 1", refusing, "no", "no", "unknown", Reachability.REFUSES.what_to_do],
+        ["worker 0", silent.address, "yes", "no", "unknown", Liveness.SILENT.what_to_do],
+        ["worker 1", refusing, "no", "no", "unknown", Liveness.REFUSES.what_to_do],
     ]
 
 

@@ -9,9 +9,9 @@ PROGRAM = """
 import os, sys
 sys.path.insert(0, {root!r})
 from trainer.console import terminal
-from trainer.chief.restart import has_started_anew, start_anew
+from trainer.chief.restart import has_restarted, restart_process
 
-begun = has_started_anew()
+begun = has_restarted()
 print(os.getpid(), sys.argv[1:], begun, sorted(map(int, os.listdir("/proc/self/fd"))))
 print("told by python", file=sys.stderr)
 os.write(2, b"told by native code\\n")
@@ -20,7 +20,7 @@ if not begun:
     os.write(2, b"noise\\n")
     kept = os.open("/dev/null", os.O_RDONLY)
     os.set_inheritable(kept, True)
-    start_anew()
+    restart_process()
 """
 
 

@@ -4,10 +4,10 @@ import types
 import pytest
 
 from tests.polling import Polling
-from tfps.cluster.liveness import Reachability
-from tfps.cluster.monitor import TaskWatch
-from tfps.job_dir.chief_fence import Fence
-from tfps.job_dir.preemption import Departures
+from tfps.cluster.liveness import Liveness
+from tfps.cluster.monitor import TaskMonitor
+from tfps.job_dir.chief_fence import ChiefFence
+from tfps.job_dir.preemption import PreemptionNotices
 from trainer.chief.state import ChiefState
 from trainer.chief.worker_changes import WorkerChanges
 
@@ -45,17 +45,19 @@ def clock_fixture():
 def state_fixture(tmp_path, clock):
     """Of a chief whose workers have changed; training goes on after 20 s."""
     addresses = {"worker 0": "host:1"}
-    watch = TaskWatch(addresses, Polling(addresses, lambda address: Reachability.REFUSES))
+    monitor = TaskMonitor(addresses, Polling(addresses, lambda address: Liveness.REFUSES))
     job_dir = str(tmp_path)
     asked = types.SimpleNamespace(is_requested=False)
-    state = ChiefState(Connection(), 600.0, watch, None, Fence(job_dir), asked, Departures(job_dir))
+    state = ChiefState(
+        Connection(), 600.0, monitor, None, ChiefFence(job_dir), asked, PreemptionNotices(job_dir)
+    )
     state.changes = WorkerChanges(clock)
     state.changes.begin()
     state.trained(0)
     clock.now += 20
     state.trained(16)
     yield state
-    watch.stop()
+    monitor.stop()
 
 
 def look(state):
@@ -79,9 +81,9 @@ def test_who_comes_soon_after_a_change_is_part_of_the_next_one(state, clock, cap
 def test_a_change_is_made_at_once_where_nobody_trains(state):
     state.connector.arrived = ["worker 1"]
     assert not look(state)
-    state.watch.start()
+    state.monitor.start()
     deadline = time.monotonic() + LIMIT_SECONDS
-    while not state.watch.absences():
+    while not state.monitor.outages():
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert look(state)

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 
-def ready_graph(graph: Callable[..., Any], signature: Sequence[tf.TensorSpec] = ()) -> Any:
+def trace_now(graph: Callable[..., Any], signature: Sequence[tf.TensorSpec] = ()) -> Any:
     """A function as a graph, made now.
 
     TensorFlow tells every task of a new graph and waits for each: in the middle of a run that would
