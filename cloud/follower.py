@@ -60,7 +60,7 @@ class Follower:
             KeyboardInterrupt: If the user has enough; the job goes on.
         """
         try:
-            status = self._monitor(job)
+            status = self._watch(job)
         except KeyboardInterrupt:
             self._say(f"{job} goes on; {_mends(job, again)}")
             raise
@@ -71,7 +71,7 @@ class Follower:
             raise RunError(f"{job}: {status.state}: {reason}")
         return EXIT_OK
 
-    def _monitor(self, job: str) -> JobStatus:
+    def _watch(self, job: str) -> JobStatus:
         """Shows states and lines until the job has ended; returns its last state."""
         deadline = time.monotonic() + self._patience.limit_seconds
         state = ""

@@ -13,7 +13,7 @@ from tfps.export.saved_model import export
 from trainer.datasets.prediction_input import PredictionInput
 from trainer.generate import generate
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks/README.md"]
+PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks/README.md"]
 
 # TensorFlow is loaded once, which is most of what a program does that only tells of its flags.
 HELP = """
@@ -91,18 +91,24 @@ def test_many_ids_per_record_from_the_readme_to_predictions_for_rows_of_text(tmp
         model.predict(batch.parse(model.features)[0])
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page):
-    text = page.read_text()
-    headings = {
+def headings_of(text):
+    """As links name them."""
+    return {
         re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-")
         for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    text = page.read_text()
     for target in re.findall(r"\]\(([^)]+)\)", text):
         if target.startswith("#"):
-            assert target[1:] in headings, target
+            assert target[1:] in headings_of(text), target
         elif not target.startswith("https://"):
-            assert (page.parent / target).exists(), target
+            path, _, heading = target.partition("#")
+            assert (page.parent / path).exists(), target
+            assert not heading or heading in headings_of((page.parent / path).read_text()), target
 
 
 def test_commands_name_modules_and_flags_that_exist():

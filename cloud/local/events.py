@@ -33,7 +33,7 @@ class Events:
         self._former_fd = signal.set_wakeup_fd(self._waker.fileno())
         self._former = {number: signal.signal(number, _noted) for number in signals}
 
-    def monitor(self, descriptor: int, on_data: Callable[[], None]) -> None:
+    def watch(self, descriptor: int, on_data: Callable[[], None]) -> None:
         """Calls `on_data` whenever `descriptor` can be read."""
         self._selector.register(descriptor, selectors.EVENT_READ, on_data)
 

@@ -101,7 +101,7 @@ class Supervisor:
     def _start(self, command: Command) -> None:
         process = Process(command)
         self._running[command.name] = process
-        self._events.monitor(process.output, lambda: self._relay_output(process, reads=1))
+        self._events.watch(process.output, lambda: self._relay_output(process, reads=1))
 
     def _relay_output(self, process: Process, reads: int) -> None:
         """Relays what a process has written, in at most so many reads."""

@@ -171,7 +171,7 @@ def test_a_ps_that_does_not_see_the_files_says_so(saved, trainer, tmp_path):
     index = tmp_path / "checkpoints" / NEWEST / "parameters.index"
 
     class Vanishing:
-        """A store whose pieces are asked for when the files were seen."""
+        """A store whose slices are asked for when the files were seen."""
 
         signature = staticmethod(store.signature)
 

@@ -165,6 +165,7 @@ def test_tasks_that_answer_cost_the_name_service_one_lookup_each(monkeypatch):
             for _ in range(5):
                 for address in named:
                     assert of(seen, address) is Liveness.ANSWERS
+    asked = [host for host in asked if host.startswith("counted-")]  # not of tests before
     assert sorted(asked) == sorted(address.rsplit(":", 1)[0] for address in named)
 
 

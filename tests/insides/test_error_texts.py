@@ -13,7 +13,7 @@ from tfps.checkpoint.reader import _SHARD
 from tfps.cluster.failures import first_line
 from tfps.data import examples
 from tfps.data.feature import Feature
-from tfps.layers.id_check import refusal
+from tfps.layers.id_check import fail_unless
 
 FEATURES = [Feature("x", "int64", vocabulary=5), Feature("y", "float32", (2,))]
 
@@ -42,7 +42,7 @@ def test_text_around_an_error_in_a_graph():
 def test_text_of_a_refusal():
     @tf.function(autograph=False)
     def refuse(x):
-        return x + refusal(x < 5, lambda: tf.constant('too large, and "quoted"'))
+        return x + fail_unless(x < 5, lambda: tf.constant('too large, and "quoted"'))
 
     error = raised(tf.errors.InvalidArgumentError, refuse, tf.constant(7, tf.int64))
     assert "StringToNumberOp could not correctly convert string: " in str(error)

@@ -57,7 +57,7 @@ def test_gradients_flow_to_weights_and_only_to_the_rows_of_real_ids():
     layer = Embedding(ROWS, DIM, "mean", padding=0)
     weights = ragged(WEIGHTS, tf.float32)
     with tf.GradientTape() as tape:
-        tape.monitor(weights.flat_values)
+        tape.watch(weights.flat_values)
         loss = tf.reduce_sum(layer(ragged(BAGS), weights=weights) ** 2)
     of_weights, of_table = tape.gradient(loss, [weights.flat_values, layer.table.embeddings.value])
     table = layer.table.embeddings.numpy()

@@ -100,7 +100,7 @@ def held(group):
 
     Slots of Adagrad hold epsilon on top.
     """
-    values = np.concatenate([piece.variable.numpy() for piece in group.pieces()])
+    values = np.concatenate([slice_.variable.numpy() for slice_ in group.slices()])
     rows = np.concatenate([group.layout.rows_of(table) for table in range(len(ROWS))])
     return values.reshape([group.layout.total_rows, -1, DIM])[rows]
 

@@ -112,7 +112,7 @@ def _read_touched_rows(slices: Sequence[TensorSlice], directory: str, increment:
         increment: Says where they are.
 
     Raises:
-        DamagedCheckpointError, UserError, tf.errors.OpError: As `_read_pieces`.
+        DamagedCheckpointError, UserError, tf.errors.OpError: As `_read_slices`.
     """
     _on_every_ps(slices, directory, lambda slice_, prefix: _read_runs(slice_, prefix, increment))
 

@@ -19,7 +19,7 @@ class TensorSlice:
     """A run of rows of a logical tensor, held by a variable of one ps.
 
     Attributes:
-        name: Name of the logical tensor, equal for all its pieces.
+        name: Name of the logical tensor, equal for all its slices.
         shape: Shape of the logical tensor.
         first: First row of the run.
         count: Rows of the run.

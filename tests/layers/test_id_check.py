@@ -2,12 +2,12 @@ import pytest
 import tensorflow as tf
 
 from tfps.cluster.failures import first_line
-from tfps.layers.id_check import refusal
+from tfps.layers.id_check import fail_unless
 
 
 @tf.function(autograph=False)
 def below_five(x):
-    return x + refusal(x < 5, lambda: tf.strings.format("{} is not below {}", (x, 5)))
+    return x + fail_unless(x < 5, lambda: tf.strings.format("{} is not below {}", (x, 5)))
 
 
 def test_what_is_fine_is_not_changed():
