@@ -22,7 +22,7 @@ from benchmarks.measurement import Failed, Window, measure
 from benchmarks.systems import system
 from configs import criteo
 from tfps.data import examples, manifest
-from tfps.data.batches import read_batches
+from tfps.data.batches import Batching, read_batches
 from tfps.data.manifest import Manifest
 from tfps.data.record_source import RecordSource
 from tfps.leases.epoch_order import EpochOrder
@@ -76,20 +76,18 @@ def parse() -> argparse.Namespace:
 def pipelines(data: Manifest) -> dict[str, Callable[[], tf.data.Dataset]]:
     """What reading consists of, each with all that comes before it; datasets of batches."""
     experiment = criteo.get_config()
-    features, labels = experiment.task.features(), experiment.task.labels()
+    schema = experiment.task.schema()
     source = RecordSource(data.path_of(data.shards[0]))
     seed = tf.constant(0, tf.int64)
-    block = EpochOrder.of(experiment).block_batches
+    batching = Batching(schema, _BATCH, EpochOrder.of(experiment).block_batches)
 
     def read() -> tf.data.Dataset:
         return source.from_record(0).batch(_BATCH)
 
     return {
         "read": read,
-        "read + parse": lambda: read().map(lambda text: examples.parse(text, features, labels)),
-        "read + shuffle + parse": lambda: read_batches(
-            source, features, labels, _BATCH, block, seed
-        ),
+        "read + parse": lambda: read().map(lambda text: examples.parse(text, *schema)),
+        "read + shuffle + parse": lambda: read_batches(source, batching, seed),
     }
 
 

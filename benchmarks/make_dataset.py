@@ -18,7 +18,7 @@ import shutil
 import numpy as np
 
 from tfps.data import manifest
-from tfps.data.batches import read_batches
+from tfps.data.batches import Batching, read_batches
 from tfps.data.manifest import Manifest
 from tfps.data.record_source import RecordSource
 from tfps.experiment import loader, overrides
@@ -60,12 +60,12 @@ def link(made: Manifest, directory: pathlib.Path, copies: int) -> None:
 
 def save_arrays(experiment: Experiment, made: Manifest, directory: pathlib.Path) -> None:
     """Writes each feature and label as one array `[records, *shape]`."""
-    features, labels = experiment.task.features(), experiment.task.labels()
-    parts: dict[str, list[np.ndarray]] = {each.name: [] for each in (*features, *labels)}
+    schema = experiment.task.schema()
+    held = (*schema.features, *schema.labels)
+    parts: dict[str, list[np.ndarray]] = {each.name: [] for each in held}
     for shard in made.shards:
-        for values, truth in read_batches(
-            RecordSource(made.path_of(shard)), features, labels, 8192
-        ):
+        source = RecordSource(made.path_of(shard))
+        for values, truth in read_batches(source, Batching(schema, 8192)):
             for name, value in {**values, **truth}.items():
                 parts[name].append(value.numpy())
     directory.mkdir()

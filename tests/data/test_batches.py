@@ -11,11 +11,13 @@ from configs.smoke import Smoke
 from tests import spoilt
 from tests.data.numbered_shard import BATCH, COUNT, source_of, write
 from tfps.data import bad_records
-from tfps.data.batches import read_batches, readable_batches
+from tfps.data.batches import Batching, read_batches, read_good_batches
 from tfps.data.feature import Feature
 from tfps.data.record_source import RecordSource
+from tfps.data.schema import Schema
 
-FEATURES, LABELS = Smoke().features(), Smoke().labels()
+SCHEMA = Smoke().schema()
+FEATURES, LABELS = SCHEMA
 BATCHES = -(-COUNT // BATCH)
 NONE = (-1, 0, [])
 
@@ -32,16 +34,9 @@ def read(source, block_batches=2, part=(0, BATCHES), threads=1):
     in_block = max(1, block_batches)
     source = source._replace(end=min(-(-end // in_block) * in_block * BATCH, COUNT))
     numbers = [tf.constant(number, tf.int64) for number in (1, first, end)]
-    batches = readable_batches(
-        source.tensors(),
-        FEATURES,
-        LABELS,
-        BATCH,
-        block_batches,
-        numbers[0],
-        (numbers[1], numbers[2]),
-        threads,
-    )
+    batching = Batching(SCHEMA, BATCH, block_batches, threads)
+    part = numbers[1], numbers[2]
+    batches = read_good_batches(source.tensors(), batching, numbers[0], part)
     return [
         (int(number), int(bad), features["numbers"][:, 0].numpy().astype(int).tolist())
         for number, (bad, features, _) in batches.take(end - first + 1)
@@ -51,7 +46,7 @@ def read(source, block_batches=2, part=(0, BATCHES), threads=1):
 def in_order(shard, block_batches=2):
     """The records of the batches of a good shard."""
     seed = tf.constant(1, tf.int64)
-    batches = read_batches(source_of(shard), FEATURES, LABELS, BATCH, block_batches, seed)
+    batches = read_batches(source_of(shard), Batching(SCHEMA, BATCH, block_batches), seed)
     return [batch["numbers"][:, 0].numpy().astype(int).tolist() for batch, _ in batches]
 
 
@@ -81,7 +76,7 @@ def test_a_good_shard_is_read_as_ever(shard, block_batches):
 def test_features_need_no_vocabulary(shard):
     numbers, part = FEATURES[:1], (tf.constant(0, tf.int64), tf.constant(1, tf.int64))
     source = source_of(shard)._replace(end=BATCH).tensors()
-    batches = readable_batches(source, numbers, (), BATCH, 0, part[0], part)
+    batches = read_good_batches(source, Batching(Schema(numbers, ()), BATCH), part[0], part)
     [(number, (_, held, _))] = batches.take(1)
     assert (number, held["numbers"].shape) == (0, (BATCH, 4))
 
@@ -184,7 +179,7 @@ def test_values_of_varying_length_are_read_and_checked_as_well(tmp_path):
 
     def tags(source):
         part = (numbers[1], numbers[2])
-        batches = readable_batches(source, features, LABELS, 4, 0, numbers[0], part)
+        batches = read_good_batches(source, Batching(Schema(features, LABELS), 4), numbers[0], part)
         return [(int(n), read["tags"].to_list()) for n, (_, read, _) in batches.take(3)]
 
     source = source_of(shard)._replace(end=8)
@@ -201,6 +196,6 @@ def test_a_file_that_cannot_be_opened_comes_to_an_end():
 def test_nothing_tunes_or_rewrites_the_pipeline(shard):
     source, part = source_of(shard).tensors(), (tf.constant(0, tf.int64), tf.constant(1, tf.int64))
     seed = tf.constant(1, tf.int64)
-    options = readable_batches(source, FEATURES, LABELS, BATCH, 2, seed, part).options()
+    options = read_good_batches(source, Batching(SCHEMA, BATCH, 2), seed, part).options()
     assert options.autotune.enabled is False
     assert options.experimental_optimization.apply_default_optimizations is False

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from configs.smoke import Smoke
 from tests.data.numbered_shard import BATCH, COUNT, source_of, write
-from tfps.data.batches import read_batches
+from tfps.data.batches import Batching, read_batches
 from tfps.data.record_source import RecordSource
 
 
@@ -19,10 +19,8 @@ def shard(tmp_path_factory):
 # In a function, as in a closure; everything that varies is an argument.
 @tf.function(autograph=False)
 def _read(source, seed, first, end, block_batches, empty, threads):
-    features, labels = Smoke().features(), Smoke().labels()
-    data = read_batches(
-        source, features, labels, BATCH, block_batches, seed, (first, end), empty, threads
-    )
+    batching = Batching(Smoke().schema(), BATCH, block_batches, threads)
+    data = read_batches(source, batching, seed, (first, end), empty)
     iterator = iter(data.map(lambda batch, _: batch["numbers"][:, 0]))
     count = end - first + empty
 
@@ -105,7 +103,6 @@ def test_batches_without_records_follow(shard):
 
 def test_nothing_tunes_or_rewrites_the_pipeline(shard):
     """A tuner's thread can keep a closure from ending; a rewrite loses the offsets."""
-    features, labels = Smoke().features(), Smoke().labels()
-    options = read_batches(source_of(shard), features, labels, BATCH).options()
+    options = read_batches(source_of(shard), Batching(Smoke().schema(), BATCH)).options()
     assert options.autotune.enabled is False
     assert options.experimental_optimization.apply_default_optimizations is False

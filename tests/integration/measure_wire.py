@@ -26,7 +26,7 @@ from tfps.coordinator.connector import Connector
 from tfps.coordinator.coordinator import Coordinator, slots
 from tfps.coordinator.executor import ClusterExecutor
 from tfps.data import manifest
-from tfps.data.batches import read_batches
+from tfps.data.batches import Batching, read_batches
 from tfps.data.manifest import Manifest
 from tfps.data.record_source import RecordSource
 from tfps.experiment import loader
@@ -89,16 +89,13 @@ def main() -> None:
 
 def batches(experiment: Experiment, data: Manifest) -> Any:
     """The batches that closures make of all shards but the first, which are one lease each."""
-    task, order = experiment.task, EpochOrder.of(experiment)
+    order = EpochOrder.of(experiment)
     chunks = order.chunks(data.shards, 0)
     assert len(chunks) == len(data.shards)
     return itertools.chain.from_iterable(
         read_batches(
             RecordSource(data.path_of(data.shards[chunk.shard])),
-            task.features(),
-            task.labels(),
-            order.batch_size,
-            order.block_batches,
+            Batching(experiment.task.schema(), order.batch_size, order.block_batches),
             order.shard_seed(0, chunk.shard),
         )
         for chunk in chunks[1:]

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from configs.smoke import Smoke
 from tests.training_fixtures import Trainer, dataset
-from tfps.data.batches import read_batches
+from tfps.data.batches import Batching, read_batches
 from tfps.experiment.mode import Mode
 
 
@@ -27,8 +27,8 @@ def manifest(tmp_path_factory):
 def changes(manifest, optimizer, power):
     """What three batches change that were pulled together, `[3, values]`; staleness."""
     trainer = Trainer(manifest, With(rule=optimizer), mode=Mode(staleness_power=power))
-    task, [(source, _)] = trainer.task, trainer.shards()
-    read = iter(read_batches(source, task.features(), task.labels(), 20))
+    [(source, _)] = trainer.shards()
+    read = iter(read_batches(source, Batching(trainer.task.schema(), 20)))
     values = [parameters(trainer)]
     for batch in [trainer.step.pull(*next(read)) for _ in range(3)]:
         trainer.step.train(batch, tf.zeros([2], tf.int64))

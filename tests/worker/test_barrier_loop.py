@@ -17,7 +17,7 @@ from configs.smoke import Smoke
 from tests import visits
 from tests.training_fixtures import Trainer, dataset, train_with
 from tfps.barrier.member_state import Standing
-from tfps.data.batches import read_batches
+from tfps.data.batches import Batching, read_batches
 from tfps.experiment.mode import Mode
 from tfps.leases.epoch_order import EpochOrder
 
@@ -78,10 +78,10 @@ def train_rounds(manifest, task, rounds):
     """What one process makes of rounds: of each, (shard, number of the batch) of every member."""
     alone = Trainer(manifest, task, batch_size=BATCH)
     block = EpochOrder.of(alone.experiment).block_batches
-    schema = alone.task.features(), alone.task.labels()
+    batching = Batching(alone.task.schema(), BATCH, block)
     step, read = train_with(alone.step), []
     for source, _ in alone.shards():
-        found = read_batches(source, *schema, BATCH, block, tf.constant(SEED, tf.int64))
+        found = read_batches(source, batching, tf.constant(SEED, tf.int64))
         read.append(list(found))
     for taken in rounds:
         parts = [read[shard][number] for shard, number in taken]

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from configs.smoke import Smoke
 from tests.training_fixtures import Trainer, dataset
-from tfps.data.batches import read_batches
+from tfps.data.batches import Batching, read_batches
 from tfps.data.record_source import RecordSource
 from tfps.leases.epoch_order import EpochOrder
 from tfps.model.draws import draw_of
@@ -111,10 +111,11 @@ def test_batches_pulled_ahead_lack_the_last_updates_and_no_others(manifest):
     assert ahead.store.staleness.report() == {"mean": 1.7, "histogram": [1, 1, 8]}
 
     by_hand = Trainer(manifest, batch_size=20)
-    (source, _), task = by_hand.shards()[0], by_hand.task
+    source, _ = by_hand.shards()[0]
     block = EpochOrder.of(by_hand.experiment).block_batches
+    batching = Batching(by_hand.task.schema(), 20, block)
     seed = tf.constant(3, tf.int64)
-    batches = list(read_batches(source, task.features(), task.labels(), 20, block, seed))
+    batches = list(read_batches(source, batching, seed))
     waiting, losses = [by_hand.step.pull(*batch) for batch in batches[:depth]], []
     for number in range(len(batches)):
         if number + depth < len(batches):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tfps.allreduce.step import ReplicaStep
-from tfps.data.batches import read_batches
+from tfps.data.batches import Batching, read_batches
 from tfps.data.record_source import RecordSource
 from tfps.experiment.experiment import Experiment
 from tfps.leases.epoch_order import EpochOrder
@@ -47,16 +47,9 @@ class ReplicaClosures:
             progress: Where the lease's progress is kept, for this process to show.
             locate: Gives the path from which a replica reads a shard.
         """
-        schema = experiment.task.features(), experiment.task.labels()
-        self._batches = functools.partial(
-            read_batches,
-            features=schema[0],
-            labels=schema[1],
-            batch_size=experiment.train.batch_size,
-            block_batches=EpochOrder.of(experiment).block_batches,
-            empty=_ENDLESS,
-            parse_threads=experiment.data.parse_threads,
-        )
+        block, threads = EpochOrder.of(experiment).block_batches, experiment.data.parse_threads
+        schema, size = experiment.task.schema(), experiment.train.batch_size
+        self._batching = Batching(schema, size, block, threads)
         self._step = step
         self.progress = progress
         self._locate = locate
@@ -70,7 +63,7 @@ class ReplicaClosures:
         began = tf.timestamp()
         begin, end, rounds, seed = tf.unstack(part)
         source = source._replace(path=self._locate(source.path))
-        batches = iter(self._batches(source, seed=seed, part=(begin, end)))
+        batches = iter(read_batches(source, self._batching, seed, (begin, end), _ENDLESS))
         slot, worker = tf.constant(SLOT, tf.int64), tf.constant(0, tf.int64)
         record = functools.partial(
             self.progress.advance, slot, self.progress.begin(slot, worker).number

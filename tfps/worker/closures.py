@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfps.barrier.barrier import Barrier
 from tfps.barrier.member_state import TURN
-from tfps.data.batches import read_batches, readable_batches
+from tfps.data.batches import Batching, read_batches, read_good_batches
 from tfps.data.record_source import RecordSource, without_rewrites
 from tfps.experiment.experiment import Experiment
 from tfps.leases.epoch_order import EpochOrder
@@ -70,17 +70,15 @@ class Closures:
             unroll: Steps in one turn of a loop; each turn costs messages to every ps.
             locate: Gives the path from which a worker reads a shard.
         """
-        self._features = experiment.task.features()
-        self._labels = experiment.task.labels()
-        self.schema = (*self._features, *self._labels)
+        schema, train = experiment.task.schema(), experiment.train
+        self.schema = (*schema.features, *schema.labels)
+        block, threads = EpochOrder.of(experiment).block_batches, experiment.data.parse_threads
+        self._batching = Batching(schema, train.batch_size, block, threads)
         self._prediction_names = prediction_names
         self._worker_index = worker_index
         self._unroll = unroll
         self._locate = locate
-        self._block_batches = EpochOrder.of(experiment).block_batches
-        self._batch_size = experiment.train.batch_size
-        self._pipeline_depth = experiment.train.pipeline_depth
-        self._parse_threads = experiment.data.parse_threads
+        self._pipeline_depth = train.pipeline_depth
         self._may_be_bad = experiment.data.max_bad_records > 0
         self._step = step
         self._progress = progress
@@ -89,12 +87,12 @@ class Closures:
         self._read_behind = 1 if barrier and may_repeat else self._pipeline_depth
         self._at_barrier = BarrierTraining(step, barrier, unroll, may_repeat) if barrier else None
         self._local = local
-        train = self._train_at_barrier if barrier else self._train
+        loop = self._train_at_barrier if barrier else self._train
         if local:
-            train = self._train_locally
+            loop = self._train_locally
         source = RecordSource.signature()
         self.train = tf.function(
-            train,
+            loop,
             input_signature=[source, tf.TensorSpec([4], tf.int64)],
             autograph=False,
         )
@@ -175,8 +173,8 @@ class Closures:
         self, first: tf.Tensor, count: tf.Tensor, attempt: Attempt
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Numbers in the shard of a lease's first batch to be trained and of the one behind it."""
-        end = -(-(first + count) // self._batch_size)
-        begun = first // self._batch_size + attempt.steps
+        end = -(-(first + count) // self._batching.size)
+        begun = first // self._batching.size + attempt.steps
         return tf.where(tf.equal(attempt.number, REFUSED), end, begun), end
 
     def _result(
@@ -226,13 +224,11 @@ class Closures:
     ) -> Callable[[], ReadBatch]:
         """Reads what is left of a lease; behind it, batches without records to be pulled ahead."""
         source = source._replace(path=self._locate(source.path))
-        features, labels, threads = self._features, self._labels, self._parse_threads
-        order = self._batch_size, self._block_batches, seed, (begun, end)
+        order = self._batching, seed, (begun, end)
         if not self._may_be_bad:
-            empty = self._read_behind
-            good = iter(read_batches(source, features, labels, *order, empty, threads))
+            good = iter(read_batches(source, *order, self._read_behind))
             return lambda: ReadBatch(*next(good))
-        readable = iter(readable_batches(source, features, labels, *order, threads))
+        readable = iter(read_good_batches(source, *order))
 
         def read() -> ReadBatch:
             number, (bad, features, labels) = next(readable)
@@ -242,7 +238,7 @@ class Closures:
 
     def _open(self, source: RecordSource, first: tf.Tensor) -> tf.Tensor:
         source = source._replace(path=self._locate(source.path))
-        block = max(1, self._block_batches) * self._batch_size
+        block = max(1, self._batching.block) * self._batching.size
         _, offset = source.known(first // block * block)
         # A failure uses up the number, so that it comes once.
         numbered = tf.data.Dataset.zip((tf.data.Dataset.range(1), source.from_byte(offset)))
@@ -250,10 +246,9 @@ class Closures:
         return read.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1)
 
     def _evaluate(self, source: RecordSource, count: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        total = tf.cast(-(-count // self._batch_size), tf.int32)
+        total = tf.cast(-(-count // self._batching.size), tf.int32)
         source = source._replace(path=self._locate(source.path))
-        schema, threads = (self._features, self._labels), self._parse_threads
-        iterator = iter(read_batches(source, *schema, self._batch_size, parse_threads=threads))
+        iterator = iter(read_batches(source, self._batching._replace(block=0)))
 
         def one(step: tf.Tensor, loss_sum: tf.Tensor, *arrays: dict[str, tf.TensorArray]) -> State:
             features, labels = next(iterator)
@@ -268,7 +263,7 @@ class Closures:
         def array(dtype: Any) -> tf.TensorArray:
             return tf.TensorArray(dtype, total, infer_shape=False)
 
-        labels = {label.name: array(label.dtype) for label in self._labels}
+        labels = {label.name: array(label.dtype) for label in self._batching.schema.labels}
         predictions = {name: array(tf.float32) for name in self._prediction_names}
         state = (0, tf.zeros([], tf.float64), labels, predictions)
         _, loss_sum, *arrays = tf.while_loop(lambda step, *_: step < total, one, state)

@@ -3,7 +3,7 @@
 import itertools
 
 from tfps import byte_size
-from tfps.data.batches import read_batches
+from tfps.data.batches import Batching, read_batches
 from tfps.data.record_source import RecordSource
 from tfps.planner.memory import PROCESS_BYTES, WORKING_BYTES, Placement
 from tfps.planner.traffic import WireBytes
@@ -107,7 +107,7 @@ def _wire(inputs: RunInputs) -> str:
     shard = next(shard for shard in inputs.data.shards if shard.records)
     path = inputs.data.path_of(shard)
     source = RecordSource(path, shard.compression)
-    batches = read_batches(source, task.features(), task.labels(), train.batch_size)
+    batches = read_batches(source, Batching(task.schema(), train.batch_size))
     found = WireBytes.of(
         inputs.model, inputs.layout, train.wire_dtype, itertools.islice(batches, _BATCHES)
     )
