@@ -111,6 +111,17 @@ def test_links_lead_somewhere(page):
             assert not heading or heading in headings_of((page.parent / path).read_text()), target
 
 
+def test_the_figures_are_those_of_the_benchmarks():
+    row = r"^\s*\| .*\(`([\w-]+)`\) \| ([\d.]+) . \| ([\d.]+) . \|$"
+    told = re.findall(row, (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert len(told) == 5
+    first_table = (ROOT / "docs/benchmarks.md").read_text().split("\n### ")[1]
+    for system, examples, cpu in told:
+        [line] = [each for each in first_table.splitlines() if each.startswith(f"| {system} |")]
+        medians = [cell.split()[0] for cell in line.split(" | ")[1:3]]
+        assert medians == [examples, cpu], system
+
+
 def test_commands_name_modules_and_flags_that_exist():
     pages = ("README.md", "docs/submit.md", "docs/vertex.md")
     text = "\n".join((ROOT / page).read_text() for page in pages)
