@@ -88,6 +88,14 @@ def _installed() -> str:
     return f"installed configs: {', '.join(sorted(names)) or 'none'}"
 
 
+def _moved(error: Exception) -> str:
+    """What to write instead of an import from a module of tfps that is not there."""
+    missing = isinstance(error, ImportError) and (error.name or "").partition(".")[0]
+    if missing not in ("tfps", "cloud"):
+        return ""
+    return f"; write `import tfps`, which has tfps.{', tfps.'.join(tfps.__all__)}"
+
+
 def _guarded(where: str, file: str, call: Callable[[], Any]) -> Any:
     """Calls into a config, whose exceptions become one message with its file and line."""
     try:
@@ -101,6 +109,6 @@ def _guarded(where: str, file: str, call: Callable[[], Any]) -> Any:
             lines = [frame.lineno for frame in frames if frame.filename == file]
             line = lines[-1] if lines else None
             kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-            reason = f"{kind}{error}"
+            reason = f"{kind}{error}{_moved(error)}"
         at = f"{file} line {line}" if line else file
         raise UserError(f"{where}: {at}: {reason}") from None

@@ -54,6 +54,14 @@ def test_no_such_config_lists_the_installed_ones(name: str) -> None:
         ("x = 1\n1 / 0\n", "own.py line 2: ZeroDivisionError: division by zero"),
         ("x = (\n", "own.py line 1: SyntaxError: '(' was never closed"),
         ("import no_such_module\n", "own.py line 1: ModuleNotFoundError: No module named"),
+        (
+            "from tfps.task import Task\n",
+            "No module named 'tfps.task'; write `import tfps`, which has",
+        ),
+        (
+            "from tfps.experiment import Train\n",
+            "; write `import tfps`, which has tfps.Data",
+        ),
         ("def get_config():\n    return int('x')\n", "own.py line 2: ValueError: invalid literal"),
         (
             "import tfps\n\ndef get_config():\n    tfps.Train(epochs=0)\n",
