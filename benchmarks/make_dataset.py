@@ -61,8 +61,7 @@ def link(made: Manifest, directory: pathlib.Path, copies: int) -> None:
 def save_arrays(experiment: Experiment, made: Manifest, directory: pathlib.Path) -> None:
     """Writes each feature and label as one array `[records, *shape]`."""
     schema = experiment.task.schema()
-    held = (*schema.features, *schema.labels)
-    parts: dict[str, list[np.ndarray]] = {each.name: [] for each in held}
+    parts: dict[str, list[np.ndarray]] = {each.name: [] for each in schema.all}
     for shard in made.shards:
         source = RecordSource(made.path_of(shard))
         for values, truth in read_batches(source, Batching(schema, 8192)):

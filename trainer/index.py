@@ -54,7 +54,7 @@ def index(
         UserError: If there are no such files, they hold no records or others than the task's, are
             truncated or no TFRecord files, or the directory cannot be written.
     """
-    features = (*experiment.task.features(), *experiment.task.labels())
+    features = experiment.task.schema().all
     manifest.check_name(name := name or experiment.name)
     try:
         # What a dataset left behind whose writing was interrupted is none of the files meant.

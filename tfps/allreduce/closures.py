@@ -6,7 +6,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tfps.allreduce.step import ReplicaStep
-from tfps.data.batches import Batching, read_batches
+from tfps.data.batches import read_batches
 from tfps.data.record_source import RecordSource
 from tfps.experiment.experiment import Experiment
 from tfps.leases.epoch_order import EpochOrder
@@ -47,9 +47,7 @@ class ReplicaClosures:
             progress: Where the lease's progress is kept, for this process to show.
             locate: Gives the path from which a replica reads a shard.
         """
-        block, threads = EpochOrder.of(experiment).block_batches, experiment.data.parse_threads
-        schema, size = experiment.task.schema(), experiment.train.batch_size
-        self._batching = Batching(schema, size, block, threads)
+        self._batching = EpochOrder.batching(experiment)
         self._step = step
         self.progress = progress
         self._locate = locate

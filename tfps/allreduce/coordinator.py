@@ -25,19 +25,19 @@ class ReplicaCoordinator:
         replica: The chief's own.
     """
 
-    def __init__(self, replica: Replica, facts: dict[str, Any]):
+    def __init__(self, replica: Replica, fingerprint: dict[str, Any]):
         """Gives out nothing yet.
 
         Args:
             replica: The chief's own.
-            facts: What must be equal on all replicas, as JSON-ready data by name.
+            fingerprint: What must be equal on all replicas, as JSON-ready data by name.
         """
         self._meter = ProgressMeter()
         self.throughput = self._meter.throughput
         self.lease_length = LeaseLength()
         self.worker_shares = WorkerShares(range(replica.group.size))
         self.replica = replica
-        self._facts = facts
+        self._fingerprint = fingerprint
         self._are_equal = False
 
     def train(
@@ -94,7 +94,9 @@ class ReplicaCoordinator:
         """Lets all replicas begin with equal parameters: initial values, or a checkpoint's."""
         if not self._are_equal:
             self.replica.tell(
-                Order.TAKE_PARAMETERS, facts=self._facts, steps=self.replica.store.steps()
+                Order.TAKE_PARAMETERS,
+                fingerprint=self._fingerprint,
+                steps=self.replica.store.steps(),
             )
             self.replica.share_parameters()
             self._are_equal = True

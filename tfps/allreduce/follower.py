@@ -22,7 +22,7 @@ class ReplicaFollower:
     def __init__(
         self,
         replica: Replica,
-        facts: dict[str, Any],
+        fingerprint: dict[str, Any],
         queue: Callable[[QueueState], LeaseQueue],
         shards: Sequence[tuple[RecordSource, int]],
     ):
@@ -30,12 +30,12 @@ class ReplicaFollower:
 
         Args:
             replica: This one.
-            facts: What must be equal on all replicas, as JSON-ready data by name.
+            fingerprint: What must be equal on all replicas, as JSON-ready data by name.
             queue: Makes a lease queue.
             shards: The evaluation shards, as `ReplicaCoordinator.evaluate` takes them.
         """
         self._replica = replica
-        self._facts = json.loads(json.dumps(facts))  # as the chief's arrive
+        self._fingerprint = json.loads(json.dumps(fingerprint))  # as the chief's arrive
         self._make_queue = queue
         self._shards = shards
         self._queue: LeaseQueue | None = None
@@ -55,7 +55,7 @@ class ReplicaFollower:
         while True:
             order, details = self._replica.listen(poll)
             if order is Order.TAKE_PARAMETERS:
-                self._refuse_other(details["facts"])
+                self._refuse_other(details["fingerprint"])
                 self._replica.share_parameters()
                 self._replica.store.set_steps(details["steps"])
                 _log.info("took over the chief's parameters, step %d", details["steps"])
@@ -74,9 +74,9 @@ class ReplicaFollower:
         self._queue.finish(lease, lease.records)
 
     def _refuse_other(self, chiefs: dict[str, Any]) -> None:
-        other = [name for name, fact in chiefs.items() if self._facts.get(name) != fact]
+        other = [name for name, fact in chiefs.items() if self._fingerprint.get(name) != fact]
         if other:
-            mine = {name: self._facts.get(name) for name in other}
+            mine = {name: self._fingerprint.get(name) for name in other}
             theirs = {name: chiefs[name] for name in other}
             raise UserError(
                 f"this replica was started otherwise than the chief: {', '.join(other)} must be "

@@ -60,7 +60,7 @@ def prepare(checkpoint: Checkpoint) -> str:
 
 
 def commit(prepared: str) -> None:
-    """Makes a checkpoint exist, in one slice.
+    """Makes a checkpoint exist, in one piece.
 
     Args:
         prepared: What `prepare` returned.

@@ -57,7 +57,7 @@ def wait_for_ps(
 
 
 def _away(addresses: Mapping[str, str], monitor: TaskMonitor) -> dict[str, Liveness]:
-    """The ps that do not answer, or that the watch still takes for absent, and what was seen."""
+    """The ps that do not answer, or that the monitor still takes for absent, and what was seen."""
     by_address = ask_all(addresses.values())
     seen = {ps: by_address[address] for ps, address in addresses.items()}
     outages = {ps: monitor.outage(ps) for ps in addresses}

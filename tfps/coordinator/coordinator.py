@@ -31,7 +31,7 @@ from tfps.leases.queue import LeaseQueue
 from tfps.worker.closures import Closures
 
 POLL_SECONDS = 0.25
-_LOSS_SECONDS = 5.0  # for the watch to see what cancelled a closure
+_LOSS_SECONDS = 5.0  # for the monitor to see what cancelled a closure
 _log = logging.getLogger(__name__)
 
 
@@ -69,7 +69,7 @@ class Coordinator:
         # What a lost worker may have pushed without having recorded it.
         self._most_unrecorded = train.batch_size * unrecorded_batches
         self._diagnosis = Diagnosis(monitor)
-        self._warmer = LeasePrefetcher(executor, closures, train.batch_size)
+        self._prefetcher = LeasePrefetcher(executor, closures, train.batch_size)
         self._stall_seconds = stall_seconds
         self._in_flight: dict[concurrent.futures.Future, tuple[int, Lease]] = {}
         leases = slots(executor, bool(members))
@@ -262,7 +262,7 @@ class Coordinator:
         if held:
             self._rows = self._ps_calls("reading progress", self._progress.read)
             self._tell_lost_workers()
-            self._warmer.update(held, self._rows, self.lease_length.step_seconds)
+            self._prefetcher.update(held, self._rows, self.lease_length.step_seconds)
             for slot, lease in held.items():
                 examples += self._trained(lease, self._rows[slot])
                 loss += self._rows[slot].loss_sum
@@ -284,7 +284,7 @@ class Coordinator:
         self._down = down
 
     def _await_loss(self) -> None:
-        """Gives the watch time to see that a ps was lost.
+        """Gives the monitor time to see that a ps was lost.
 
         Raises:
             LostPsError: If it does.

@@ -97,7 +97,7 @@ def read_good_batches(
     def parse(serialized: tf.Tensor, good: tf.Tensor) -> tuple[tf.Tensor, Any, Any]:
         kept = tf.boolean_mask(serialized, good)
         inputs, truth = examples.parse(kept, *schema)
-        inside = _are_inside({**inputs, **truth}, (*schema.features, *schema.labels))
+        inside = _are_inside({**inputs, **truth}, schema.all)
         # Not tf.debugging.Assert, whose branches are functions that every closure has to set up.
         with tf.control_dependencies([tf.raw_ops.Assert(condition=inside, data=["an id"])]):
             bad = tf.size(good, tf.int64) - tf.size(kept, tf.int64)

@@ -18,6 +18,11 @@ class Schema(NamedTuple):
     features: tuple[Feature, ...]
     labels: tuple[Feature, ...]
 
+    @property
+    def all(self) -> tuple[Feature, ...]:
+        """Both, the features first."""
+        return (*self.features, *self.labels)
+
 
 def check(manifest: Manifest, wanted_schema: Schema, flag: str) -> None:
     """Refuses a dataset whose records hold something else than what is wanted.

@@ -57,8 +57,7 @@ class BadRecords:
         cls, experiment: Experiment, data: Manifest, known: Sequence[Sequence[Any]] = ()
     ) -> "BadRecords":
         """Those that an experiment allows; see `__init__`."""
-        features, labels = experiment.task.schema()
-        return cls(data, (*features, *labels), experiment.data.max_bad_records, known)
+        return cls(data, experiment.task.schema().all, experiment.data.max_bad_records, known)
 
     @property
     def count(self) -> int:

@@ -5,6 +5,7 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tfps.data.batches import Batching
 from tfps.data.shards import Shard
 from tfps.experiment.experiment import Experiment
 
@@ -54,6 +55,13 @@ class EpochOrder:
     def block_batches(self) -> int:
         """Batches of a block; 0 without shuffling."""
         return -(-self.shuffle_buffer // self.batch_size)
+
+    @classmethod
+    def batching(cls, experiment: Experiment) -> Batching:
+        """How an experiment's training records become batches."""
+        order = cls.of(experiment)
+        threads = experiment.data.parse_threads
+        return Batching(experiment.task.schema(), order.batch_size, order.block_batches, threads)
 
     def chunks(self, shards: Sequence[Shard], epoch: int) -> list[Chunk]:
         """All records of an epoch, in the order of training.

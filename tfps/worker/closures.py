@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfps.barrier.barrier import Barrier
 from tfps.barrier.member_state import TURN
-from tfps.data.batches import Batching, read_batches, read_good_batches
+from tfps.data.batches import read_batches, read_good_batches
 from tfps.data.record_source import RecordSource, without_rewrites
 from tfps.experiment.experiment import Experiment
 from tfps.leases.epoch_order import EpochOrder
@@ -70,15 +70,13 @@ class Closures:
             unroll: Steps in one turn of a loop; each turn costs messages to every ps.
             locate: Gives the path from which a worker reads a shard.
         """
-        schema, train = experiment.task.schema(), experiment.train
-        self.schema = (*schema.features, *schema.labels)
-        block, threads = EpochOrder.of(experiment).block_batches, experiment.data.parse_threads
-        self._batching = Batching(schema, train.batch_size, block, threads)
+        self._batching = EpochOrder.batching(experiment)
+        self.schema = self._batching.schema.all
         self._prediction_names = prediction_names
         self._worker_index = worker_index
         self._unroll = unroll
         self._locate = locate
-        self._pipeline_depth = train.pipeline_depth
+        self._pipeline_depth = experiment.train.pipeline_depth
         self._may_be_bad = experiment.data.max_bad_records > 0
         self._step = step
         self._progress = progress

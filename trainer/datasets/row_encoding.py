@@ -80,7 +80,7 @@ def format_of(experiment: Experiment) -> RowFormat:
         UserError: If its task does not say, or not for every feature.
     """
     task = experiment.task
-    names = [feature.name for feature in (*task.features(), *task.labels())]
+    names = [feature.name for feature in task.schema().all]
     return task.rows().only(names)
 
 
