@@ -31,6 +31,7 @@ from tfps.leases.progress import LeaseProgress
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.store.parameter_store import ParameterStore
+from tfps.worker.async_loop import AsyncLoop
 from tfps.worker.closures import Closures
 from tfps.worker.step import Step
 from trainer.generate import generate
@@ -119,9 +120,8 @@ def figures(data: Manifest, spec: Spec, servers: list[int]) -> dict[str, float]:
     store = ParameterStore(model, rules, devices, 0)
     progress = LeaseProgress(workers, devices[0])
     step = Step(experiment.task, model, store)
-    closures = Closures(
-        experiment, step, progress, model.prediction_names, lambda: tf.constant(0, tf.int64)
-    )
+    loop = AsyncLoop(step, progress)
+    closures = Closures(experiment, step, loop, progress, lambda: tf.constant(0, tf.int64))
     before, cpu = [held(pid) for pid in servers], time.process_time()
     function = closures.train.get_concrete_function()
     traced = time.process_time() - cpu

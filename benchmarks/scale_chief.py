@@ -19,7 +19,8 @@ from tests import visits
 from tests.training_fixtures import Trainer
 from tfps.barrier.barrier import Kind, _event
 from tfps.cluster.monitor import TaskMonitor
-from tfps.coordinator.coordinator import Coordinator, slots
+from tfps.coordinator.lanes import lanes_of
+from tfps.coordinator.worker_coordinator import WorkerCoordinator
 from tfps.data.manifest import Manifest
 from tfps.data.record_index import RecordIndex
 from tfps.data.shards import Shard
@@ -119,12 +120,10 @@ def _seconds_per_lease(workers: int) -> float:
         data=dataclasses.replace(experiment.data, shuffle_buffer=8192),
     )
     executor = _IdleWorkers(workers)
-    progress = LeaseProgress(slots(executor), "/device:CPU:0")
+    progress = LeaseProgress(lanes_of(executor), "/device:CPU:0")
     closures = types.SimpleNamespace(train=None, open=None, schema=())
-    coordinator = Coordinator(
-        executor, closures, progress, TaskMonitor({}), experiment.train, 600.0, 1
-    )
-    coordinator.lease_length.measured(160, _LEASE_SECONDS)
+    coordinator = WorkerCoordinator(executor, closures, progress, TaskMonitor({}), 600.0, 1)
+    coordinator.meter.lease_length.measured(160, _LEASE_SECONDS)
     data = _manifest()
     order = EpochOrder.of(experiment)
     queue = LeaseQueue(data, order, 1, QueueState(), BadRecords(data, (), 0))

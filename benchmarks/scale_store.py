@@ -21,6 +21,7 @@ from tfps.optimizers.rules import Rules, rule_for
 from tfps.store.group_layout import GroupLayout
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.table_group import TableGroup
+from tfps.worker.async_loop import AsyncLoop
 from tfps.worker.closures import Closures
 from tfps.worker.step import Step
 
@@ -107,13 +108,9 @@ def _graph_of(parts: int) -> tuple[float, int, int]:
     model = StatelessModel(task, 0)
     began = time.process_time()
     store = ParameterStore(model, Rules.of(task, model), ["/device:CPU:0"] * parts, 0)
-    closures = Closures(
-        experiment,
-        Step(task, model, store),
-        LeaseProgress(4, "/device:CPU:0"),
-        model.prediction_names,
-        LocalExecutor().worker_index,
-    )
+    step, progress = Step(task, model, store), LeaseProgress(4, "/device:CPU:0")
+    loop = AsyncLoop(step, progress)
+    closures = Closures(experiment, step, loop, progress, LocalExecutor().worker_index)
     traced = closures.train.get_concrete_function().graph.as_graph_def()
     seconds = time.process_time() - began
     nodes = len(traced.node) + sum(len(each.node_def) for each in traced.library.function)

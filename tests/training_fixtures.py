@@ -10,8 +10,9 @@ from tfps.barrier.rounds import SyncBarrier
 from tfps.checkpoint.checkpoint import Draft
 from tfps.checkpoint.writer import CheckpointWriter
 from tfps.cluster.monitor import TaskMonitor
-from tfps.coordinator.coordinator import Coordinator, slots
 from tfps.coordinator.executor import LocalExecutor
+from tfps.coordinator.lanes import lanes_of
+from tfps.coordinator.worker_coordinator import WorkerCoordinator
 from tfps.data.record_source import RecordSource
 from tfps.experiment.mode import BOUNDED, LOCAL_SGD
 from tfps.leases.bad_record_log import BadRecords
@@ -21,8 +22,10 @@ from tfps.leases.queue import LeaseQueue, QueueState
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.store.parameter_store import ParameterStore
+from tfps.worker.async_loop import AsyncLoop
+from tfps.worker.barrier_loop import BarrierLoop
 from tfps.worker.closures import Closures
-from tfps.worker.local_sgd import LocalTraining
+from tfps.worker.local_sgd import LocalSgdLoop
 from tfps.worker.step import Step
 from trainer.generate import generate
 
@@ -89,37 +92,35 @@ class Trainer:
             settings.wire_dtype,
             self.experiment.mode.staleness_power,
         )
-        self.progress = LeaseProgress(members or slots(executor), devices[0])
+        self.progress = LeaseProgress(members or lanes_of(executor), devices[0])
         self.barrier = self._barrier(members) if members else None
         self.step = Step(self.task, self.model, self.store, settings.jit_compile)
-        # Unrolled less than in a run: tracing is most of what a test costs.
         self.closures = Closures(
             self.experiment,
             self.step,
+            self._loop(),
             self.progress,
-            self.model.prediction_names,
             executor.worker_index,
-            self.barrier,
-            self._local(),
-            unroll=2,
-            locate=locate or (lambda path: path),
+            locate or (lambda path: path),
         )
         self.monitor = monitor or TaskMonitor({})
-        self.coordinator = Coordinator(
+        self.coordinator = WorkerCoordinator(
             executor,
             self.closures,
             self.progress,
             self.monitor,
-            settings,
             stall_seconds,
             self.experiment.mode.unrecorded_batches(settings.pipeline_depth),
         )
 
-    def _local(self):
-        mode = self.experiment.mode
-        if mode.name != LOCAL_SGD:
-            return None
-        return LocalTraining(self.step, self.store, 1, mode.sync_every)
+    def _loop(self):
+        """Unrolled less than in a run: tracing is most of what a test costs."""
+        mode, depth = self.experiment.mode, self.experiment.train.pipeline_depth
+        if self.barrier:
+            return BarrierLoop(self.step, self.barrier, mode.backup_workers > 0, unroll=2)
+        if mode.name == LOCAL_SGD:
+            return LocalSgdLoop(self.step, self.store, self.progress, 1, mode.sync_every)
+        return AsyncLoop(self.step, self.progress, depth, unroll=2)
 
     def _barrier(self, members):
         mode = self.experiment.mode

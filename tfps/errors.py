@@ -32,10 +32,10 @@ class LostPsError(RunError):
     So it does when a connection breaks before there are parameters.
 
     Attributes:
-        leaving: Names of ps that said they would go, after the parameters were saved.
+        leaving: Indices of the ps that said they would go, after the parameters were saved.
     """
 
-    def __init__(self, message: str, leaving: tuple[str, ...] = ()):
+    def __init__(self, message: str, leaving: tuple[int, ...] = ()):
         super().__init__(message)
         self.leaving = leaving
 

@@ -16,6 +16,7 @@ from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.server import ServerOptions, is_done, watch_for_end_of_chief
 from tfps.cluster.spec import Cluster
 from tfps.job_dir.preemption import PreemptionNotices
+from tfps.job_dir.task_name import TaskName
 from tfps.leases.bad_record_log import BadRecords
 from tfps.leases.epoch_order import EpochOrder
 from tfps.leases.queue import LeaseQueue, QueueState
@@ -55,7 +56,7 @@ class ReplicaWorker:
         self._options = options
         self._stall_seconds = stall_seconds
         self._asked_to_end = asked_to_end
-        self._name = f"worker {cluster.index}"
+        self._name = cluster.task
         self._notices = PreemptionNotices(job_dir)
         self._leaves_at: float | None = None
         self._has_joined = False
@@ -91,7 +92,7 @@ class ReplicaWorker:
         self._has_joined = True
         inputs = check()
         # The chief asks all the others.
-        monitor = TaskMonitor({"chief 0": cluster.chief[0]})
+        monitor = TaskMonitor({TaskName("chief", 0): cluster.chief[0]})
         monitor.start()
         engine = Engine.build(inputs, executor, monitor, self._stall_seconds)
         assert isinstance(engine.coordinator, ReplicaCoordinator)

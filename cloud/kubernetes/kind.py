@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloud.job_status import JobStatus
+from tfps.job_dir.task_name import TaskName
 
 _FAILED = "Failed"
 _STATES = ("Suspended", "Restarting", "Running")  # the first that is true
@@ -58,9 +59,9 @@ class KubernetesKind:
         )
 
     def task(self, labels: Mapping[str, str]) -> str:
-        """The name of a pod's task, such as "worker 0"."""
+        """The name of a pod's task for people, such as "worker 0"."""
         role, index = labels.get(self.role_label, "pod"), labels.get(self.index_label, "")
-        return role if role == "chief" else f"{role} {index}"
+        return TaskName(role, int(index)).label if index.isdigit() else role
 
 
 JOBSET = KubernetesKind(

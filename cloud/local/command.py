@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from cloud.job_spec import JobSpec
 from tfps.cluster.spec import CLUSTER_SPEC, TF_CONFIG, TF_CONFIG_FILE, Cluster
+from tfps.job_dir.task_name import TaskName
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Command:
     @property
     def name(self) -> str:
         """The task for people: "chief", "worker 0"."""
-        return self.job if self.job == "chief" else f"{self.job} {self.index}"
+        return TaskName(self.job, self.index).label
 
 
 def commands(

@@ -65,13 +65,13 @@ class FaultInjector:
             self._say(f"chaos: {fault} at {at:.1f} s; next batch trained: {after}")
 
     def _inject(self, fault: Fault, events: Events, running: Mapping[str, Process]) -> None:
-        process = running.get(fault.task)
+        process = running.get(fault.task.label)
         if process is None:
             self._say(f"chaos: {fault}: it does not run at {self._seconds():.1f} s")
             return
         self._say(f"chaos: {fault}")
         self._injected.append((fault, self._seconds()))
-        if fault.task == "chief":  # its next lines may begin anywhere
+        if fault.task.job == "chief":  # its next lines may begin anywhere
             self._last = None
         process.send(fault.signal)
         if fault.hold is not None:

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Mapping
 
 from tfps.errors import UserError
+from tfps.job_dir.task_name import TaskName
 
 _KINDS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}
 _FAULT = re.compile(
@@ -21,13 +22,13 @@ class Fault:
 
     Attributes:
         kind: kill, stop or term.
-        task: Its name, "worker 0" or "chief".
+        task: Which.
         at: Seconds after the start of the cluster.
         hold: For stop, seconds until SIGCONT; None leaves it stopped.
     """
 
     kind: str
-    task: str
+    task: TaskName
     at: float
     hold: float | None = None
 
@@ -38,7 +39,7 @@ class Fault:
 
     def __str__(self) -> str:
         hold = f" for {self.hold:g} s" if self.hold is not None else ""
-        return f"{self.kind} {self.task}{hold}"
+        return f"{self.kind} {self.task.label}{hold}"
 
 
 def parse(text: str, tasks: Mapping[str, int], seed: int) -> list[Fault]:
@@ -85,17 +86,17 @@ def _fault(text: str, tasks: Mapping[str, int], draw: random.Random) -> Fault:
 
 def _task(
     text: str, job: str, index: str | None, tasks: Mapping[str, int], draw: random.Random
-) -> str:
+) -> TaskName:
     count = tasks.get(job, 0)
     if not count:
         jobs = ", ".join(name for name, number in tasks.items() if number)
         raise UserError(f"--chaos: {text!r}: the cluster has no {job}; its jobs are {jobs}")
     if job == "chief":
-        return job
+        return TaskName(job, 0)
     number = draw.randrange(count) if index in (None, "*") else int(index or 0)
     if number >= count:
         raise UserError(f"--chaos: {text!r}: the cluster has {count} {job}; indices start at 0")
-    return f"{job} {number}"
+    return TaskName(job, number)
 
 
 def _time(text: str, seconds: str) -> float:

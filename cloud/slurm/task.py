@@ -20,6 +20,7 @@ from cloud import cluster_in_file
 from cloud.slurm.placement import Placement
 from tfps.cluster.spec import TF_CONFIG, TF_CONFIG_FILE
 from tfps.errors import EXIT_OK, EXIT_USER, UserError
+from tfps.job_dir.task_name import TaskName
 
 RESTARTS = "TFPS_RESTARTS"
 _LONGEST_WAIT = 8  # seconds before a task is started again
@@ -46,8 +47,9 @@ def tf_config(environ: Mapping[str, str], job: str) -> str | None:
     here, planned = environ["SLURMD_NODENAME"], placement.nodes(job)[index]
     if here != planned:
         raise UserError(
-            f"{job} {index} was started on {here}, but the others look for it on {planned}: give "
-            "srun SLURM_HOSTFILE and --distribution=arbitrary, as the batch script does"
+            f"{TaskName(job, index)} was started on {here}, but the others look for it on "
+            f"{planned}: give srun SLURM_HOSTFILE and --distribution=arbitrary, as the batch "
+            "script does"
         )
     return cluster.tf_config(job, index)
 

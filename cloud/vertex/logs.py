@@ -7,6 +7,7 @@ from typing import Any
 
 from cloud.vertex.rest import Rest
 from tfps.cluster.spec import JOBS
+from tfps.job_dir.task_name import TaskName
 
 _PAGE = 1000
 _SECONDS = len("2026-11-21T10:00:00")  # of a time stamp, what comes before parts of a second
@@ -70,8 +71,7 @@ def _task(entry: dict[str, Any]) -> str:
     """The task for people: workerpool1-0 is worker 0, in a trial trial 7 worker 0."""
     name = str(entry.get("resource", {}).get("labels", {}).get("task_name", "service"))
     if match := re.fullmatch(r"workerpool([0-3])-(\d+)", name):
-        job = JOBS[int(match[1])]
-        name = job if job == "chief" else f"{job} {match[2]}"
+        name = TaskName(JOBS[int(match[1])], int(match[2])).label
     labels = entry.get("labels", {})
     trial = labels.get("trial_id") or labels.get("ml.googleapis.com/trial_id")
     return f"trial {trial} {name}" if trial else name

@@ -74,7 +74,7 @@ def check(kept, drawn):
     assert barrier.status() == (reference.open, reference.dropped, reference.standings())
     if isinstance(reference, ClocksKeeper):
         assert [row.steps for row in trainer.progress.read()] == reference.recorded
-        assert trainer.progress.strayed() == reference.strayed
+        assert trainer.progress.orphaned_batches() == reference.strayed
 
 
 def concrete(reference, kind, member, turn, round_):

@@ -16,6 +16,7 @@ from tfps.cluster.liveness import Liveness
 from tfps.cluster.monitor import SILENT_SECONDS
 from tfps.cluster.prober import Sighting
 from tfps.cluster.sighting_report import LONGEST_REPORT, SightingReport
+from tfps.job_dir.task_name import TaskName
 
 WAIT = 20
 
@@ -68,7 +69,7 @@ def test_the_process_ends_with_the_guard_and_without_tasks_there_is_none():
     before = psutil.Process().children()
     ConnectionGuard({}).start()
     assert psutil.Process().children() == before
-    guard = ConnectionGuard({"ps 0": peers.refusing_address()})
+    guard = ConnectionGuard({TaskName("ps", 0): peers.refusing_address()})
     guard.start()
     [process] = set(psutil.Process().children()) - set(before)
     assert "tfps.cluster.connection_breaker" in process.cmdline()
@@ -79,7 +80,9 @@ def test_the_process_ends_with_the_guard_and_without_tasks_there_is_none():
 def test_the_process_tells_what_it_sees_and_is_started_again_when_it_is_lost():
     seen = queue.SimpleQueue()
     with Peer(peers.answer) as peer:
-        guard = ConnectionGuard({"ps 0": peer.address, "ps 1": peers.refusing_address()})
+        guard = ConnectionGuard(
+            {TaskName("ps", 0): peer.address, TaskName("ps", 1): peers.refusing_address()}
+        )
         before = set(psutil.Process().children())
         guard.start(seen.put)
         for _ in range(2):
@@ -131,7 +134,9 @@ def test_connections_to_a_silent_task_break_others_stay():
         connected(silent.address) as broken,
         connected(good) as whole,
     ):
-        guard = ConnectionGuard({"worker 0": silent.address, "worker 1": good})
+        guard = ConnectionGuard(
+            {TaskName("worker", 0): silent.address, TaskName("worker", 1): good}
+        )
         guard.start()
         broken.settimeout(SILENT_SECONDS + WAIT)
         assert broken.recv(1) == b""

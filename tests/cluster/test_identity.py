@@ -6,6 +6,7 @@ import tensorflow as tf
 from tests import peers
 from tests.peers import Peer
 from tfps.cluster.identity import ServerIdentity
+from tfps.job_dir.task_name import TaskName
 
 
 def serve(job, index):
@@ -20,7 +21,7 @@ def serve(job, index):
 def test_a_server_says_which_task_it_is():
     """Fails when TensorFlow's own protocol, of which this is a part, changes."""
     first, other = (ServerIdentity.ask(serve("worker", 12), 20) for _ in range(2))
-    assert first.task == other.task == "worker 12"
+    assert first.task == other.task == TaskName("worker", 12)
     assert first.incarnation != other.incarnation
     assert min(first.incarnation, other.incarnation) > 0
 
@@ -29,7 +30,7 @@ def test_a_server_says_the_same_each_time():
     address = serve("ps", 0)
     first, again = ServerIdentity.ask(address, 20), ServerIdentity.ask(address, 20)
     assert first == again
-    assert first.task == "ps 0"
+    assert first.task == TaskName("ps", 0)
 
 
 @pytest.mark.parametrize("act", [peers.answer, peers.stay_silent, peers.speak_http1])

@@ -12,6 +12,7 @@ from tfps.cluster.monitor import Failure, Failures, TaskMonitor
 from tfps.cluster.prober import Prober
 from tfps.cluster.server import ServerOptions, wait_for_end_of_chief
 from tfps.errors import RunError
+from tfps.job_dir.task_name import TaskName
 
 WAIT = 20
 
@@ -45,7 +46,7 @@ def watched(hung_up):
         hung_up.append(address)
         return 1
 
-    addresses = {"worker 0": "host:1"}
+    addresses = {TaskName("worker", 0): "host:1"}
     watch = TaskMonitor(addresses, Polling(addresses, probe), hang_up=hang_up)
     watch.start()
     yield watch, probe
@@ -59,9 +60,9 @@ def test_a_loss_and_a_return_are_one_failure(watched):
     probe.seen = Liveness.REFUSES
     probe.wait(3)
     (failure,) = watch.failures
-    assert (failure.task, failure.back_after) == ("worker 0", None)
+    assert (failure.task, failure.back_after) == (TaskName("worker", 0), None)
     assert failure.what == "its port refused connections"
-    assert watch.down("worker") == ["worker 0 at host:1"]
+    assert list(map(str, watch.down("worker"))) == ["worker 0 at host:1"]
     assert watch.down("ps") == []
     probe.seen = Liveness.ANSWERS
     probe.wait(3)
@@ -83,9 +84,9 @@ def test_a_task_is_lost_after_a_while_only(watched, monkeypatch, seen, limit):
     probe.seen = seen
     probe.wait(5)
     assert watch.lost("worker") == []
-    assert watch.outage("worker 0").liveness is seen
+    assert watch.outage(TaskName("worker", 0)).liveness is seen
     monkeypatch.setattr(monitor, limit, 0.0)
-    assert watch.lost("worker") == ["worker 0 at host:1"]
+    assert list(map(str, watch.lost("worker"))) == ["worker 0 at host:1"]
 
 
 def test_a_task_is_not_lost_by_a_single_probe(monkeypatch):
@@ -99,7 +100,7 @@ def test_a_task_is_not_lost_by_a_single_probe(monkeypatch):
         asked.set()
         return Liveness.SILENT
 
-    addresses = {"ps 0": "host:1"}
+    addresses = {TaskName("ps", 0): "host:1"}
     watch = TaskMonitor(addresses, Polling(addresses, probe))
     watch.start()
     assert asked.wait(WAIT)
@@ -130,12 +131,17 @@ def test_a_silent_task_is_hung_up_on_until_it_answers(watched, hung_up, monkeypa
 
 def test_a_silent_task_does_not_delay_the_others(monkeypatch):
     with Peer(peers.stay_silent) as silent:
-        addresses = {"worker 0": silent.address, "worker 1": peers.refusing_address()}
+        addresses = {
+            TaskName("worker", 0): silent.address,
+            TaskName("worker", 1): peers.refusing_address(),
+        }
         watch = TaskMonitor(addresses, Prober(addresses.values(), 0.01))
         watch.start()
         assert silent.asked.wait(WAIT)
         deadline = time.monotonic() + 2
-        while watch.down("worker") != [f"worker 1 at {addresses['worker 1']}"]:
+        while list(map(str, watch.down("worker"))) != [
+            f"worker 1 at {addresses[TaskName('worker', 1)]}"
+        ]:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         watch.stop()
@@ -181,8 +187,8 @@ def test_a_server_ends_when_the_chief_stays_away():
 
 
 def test_the_last_failures_are_kept_and_all_are_counted():
-    failures = Failures([Failure("worker 0", "?", 1.0)], {"worker": 2000, "ps": 1})
+    failures = Failures([Failure(TaskName("worker", 0), "?", 1.0)], {"worker": 2000, "ps": 1})
     for number in range(1500):
-        failures.append(Failure(f"worker {number}", "?", 2.0))
-    assert [failures[0].task, failures[-1].task] == ["worker 500", "worker 1499"]
+        failures.append(Failure(TaskName("worker", number), "?", 2.0))
+    assert [failures[0].task.index, failures[-1].task.index] == [500, 1499]
     assert failures.by_job == {"worker": 3500, "ps": 1}

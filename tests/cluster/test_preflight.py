@@ -12,6 +12,7 @@ from tfps.cluster.liveness import Liveness
 from tfps.cluster.preflight import check_tasks
 from tfps.cluster.spec import Cluster
 from tfps.job_dir.task_info import TaskInfo
+from tfps.job_dir.task_name import TaskName
 
 TASKS = {"chief": 1, "worker": 2, "ps": 1}
 
@@ -34,13 +35,16 @@ def announce(address, tmp_path):
 
     def announce(**fields):
         own = TaskInfo.own(cluster.tasks(), incarnation)
-        dataclasses.replace(own, **fields).write(str(tmp_path), "worker 1")
+        dataclasses.replace(own, **fields).write(str(tmp_path), TaskName("worker", 1))
         return incarnation
 
     return announce
 
 
-def check(address, job_dir, task="worker 1", limit_seconds=0.0):
+WORKER = TaskName("worker", 1)
+
+
+def check(address, job_dir, task=WORKER, limit_seconds=0.0):
     [found] = check_tasks({task: address}, TASKS, str(job_dir), limit_seconds)
     return found
 
@@ -84,7 +88,7 @@ def test_another_cluster_is_not_fit(address, announce, tmp_path):
 
 
 def test_another_task_is_not_fit(address, tmp_path):
-    found = check(address, tmp_path, task="ps 0")
+    found = check(address, tmp_path, task=TaskName("ps", 0))
     assert str(found).startswith(f"ps 0 at {address}: it says it is worker 1; ")
 
 
@@ -114,7 +118,11 @@ def short_limits(monkeypatch):
 def test_tasks_are_waited_for_at_the_same_time(address, announce, tmp_path):
     announce()
     refusing = peers.refusing_address()
-    addresses = {"worker 0": refusing, "worker 1": address, "ps 0": peers.refusing_address()}
+    addresses = {
+        TaskName("worker", 0): refusing,
+        TaskName("worker", 1): address,
+        TaskName("ps", 0): peers.refusing_address(),
+    }
     began = time.monotonic()
     found = check_tasks(addresses, TASKS, str(tmp_path), limit_seconds=1.0)
     assert 1.0 <= time.monotonic() - began < 5.0

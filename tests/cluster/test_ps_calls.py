@@ -9,6 +9,7 @@ from tfps.cluster.liveness import Liveness
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.ps_calls import PsCalls
 from tfps.errors import LostPsError, RunError
+from tfps.job_dir.task_name import TaskName
 
 
 @pytest.fixture(name="hanging")
@@ -31,7 +32,7 @@ def test_a_call_returns_and_raises_what_the_function_does():
 
 def test_a_call_is_left_alone_when_its_ps_is_lost(hanging, monkeypatch):
     monkeypatch.setattr(monitor, "LOST_SECONDS", 0.1)
-    addresses = {"ps 1": "host:1"}
+    addresses = {TaskName("ps", 1): "host:1"}
     watch = TaskMonitor(addresses, Polling(addresses, lambda address: Liveness.REFUSES))
     watch.start()
     try:

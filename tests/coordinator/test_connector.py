@@ -4,6 +4,9 @@ from cloud.local.ports import Ports
 from tfps.cluster.spec import Cluster
 from tfps.coordinator.connector import Connector
 from tfps.errors import UserError
+from tfps.job_dir.task_name import TaskName
+
+WORKERS = [TaskName("worker", index) for index in range(3)]
 
 
 @pytest.fixture(name="cluster")
@@ -21,22 +24,22 @@ def test_a_run_needs_every_ps_and_enough_workers(min_workers, again, needed, clu
     connector = Connector(cluster, str(tmp_path), 0.1, min_workers, again)
     with pytest.raises(UserError) as caught:
         connector.connect()
-    for task in ("ps 0", "worker 0", "worker 1", "worker 2"):
+    for task in (TaskName("ps", 0), *WORKERS):
         assert f"{task} at 127.0.0.1:" in str(caught.value)
     assert f"at least {needed} of the 3 workers are needed" in str(caught.value)
 
 
 def test_so_many_workers_may_be_left_out_as_are_not_needed(cluster, tmp_path):
     connector = Connector(cluster, str(tmp_path), 0.1, min_workers=2, again=False)
-    assert connector.can_do_without(["worker 1"])
-    assert not connector.can_do_without(["worker 0", "worker 1"])
+    assert connector.can_do_without([WORKERS[1]])
+    assert not connector.can_do_without([WORKERS[0], WORKERS[1]])
     assert connector.arrivals() == []  # none is left out
-    connector.left_out = ("worker 2",)
-    assert not connector.can_do_without(["worker 1"])
-    assert connector.can_do_without(["worker 2"])
+    connector.left_out = (WORKERS[2],)
+    assert not connector.can_do_without([WORKERS[1]])
+    assert connector.can_do_without([WORKERS[2]])
 
 
 def test_one_worker_is_always_needed(cluster, tmp_path):
     connector = Connector(cluster, str(tmp_path), 0.1, min_workers=0, again=False)
-    assert connector.can_do_without(["worker 0", "worker 2"])
-    assert not connector.can_do_without(["worker 0", "worker 1", "worker 2"])
+    assert connector.can_do_without([WORKERS[0], WORKERS[2]])
+    assert not connector.can_do_without(WORKERS)

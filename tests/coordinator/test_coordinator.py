@@ -14,6 +14,7 @@ from tfps.cluster.monitor import TaskMonitor
 from tfps.data.record_index import RecordIndex
 from tfps.errors import RunError, UserError
 from tfps.experiment.mode import Mode
+from tfps.job_dir.task_name import TaskName
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def test_an_epoch_is_trained_exactly_and_reported_on_the_way(manifest):
     assert [p.examples for p in seen] == sorted(p.examples for p in seen)
     weighted = [p.loss for p in seen if p.loss is not None]
     assert all(0.3 < loss < 2 for loss in weighted)
-    [share] = trainer.coordinator.worker_shares.report()
+    [share] = trainer.coordinator.meter.worker_shares.report()
     assert (share["leases"], share["records"]) == (4, 331)
     assert share["seconds"] > 0
     assert 0 <= share["idle_seconds"] < 60
@@ -54,7 +55,7 @@ def test_the_rest_of_an_epoch_is_the_same_after_a_pause(manifest):
     whole, first = Trainer(manifest, seed=5), Trainer(manifest, seed=5)
     whole.coordinator.train(whole.queue(), lambda: False, lambda progress: None)
     leases = first.queue()
-    first.coordinator.lease_length.measured(1, 2.5)  # two batches are a lease
+    first.coordinator.meter.lease_length.measured(1, 2.5)  # two batches are a lease
     for _ in range(3):
         first.coordinator.train(leases, lambda: True, lambda progress: None)
     assert 0 < leases.state().cursor <= 3 * 64
@@ -77,11 +78,11 @@ def test_a_compressed_shard_is_trained_in_one_closure(manifest, tmp_path):
         batch_size=8,
         shuffle_buffer=16,
     )
-    trainer.coordinator.lease_length.measured(1, 5.0)  # one batch is a lease
+    trainer.coordinator.meter.lease_length.measured(1, 5.0)  # one batch is a lease
     leases = trainer.queue()
     trainer.coordinator.train(leases, lambda: False, lambda progress: None)
     assert leases.trained == plain.records
-    assert trainer.coordinator.worker_shares.report()[0]["leases"] == 1
+    assert trainer.coordinator.meter.worker_shares.report()[0]["leases"] == 1
     evaluated = trainer.coordinator.evaluate(trainer.shards())
     assert len(evaluated.labels["label"]) == plain.records
 
@@ -138,7 +139,7 @@ def test_a_lost_worker_and_a_stall_are_told_with_the_leases_held(tmp_path, caplo
     task = visits.Visits(step_seconds=3.0)
     data = visits.write(tmp_path / "data", task, [10])
     lost = threading.Event()
-    addresses = {"worker 0": "host:1"}
+    addresses = {TaskName("worker", 0): "host:1"}
 
     def probe(address):
         return Liveness.REFUSES if lost.is_set() else Liveness.ANSWERS
@@ -167,20 +168,20 @@ class Sent:
 
     def __init__(self, trainer):
         self.closures, executor = [], trainer.coordinator._executor
-        self._slots, schedule = len(trainer.progress.read()), executor.schedule
+        self._lanes, schedule = len(trainer.progress.read()), executor.schedule
 
         def note(closure, args):
-            self.closures.append((self._slot(args), args))
+            self.closures.append((self._lane(args), args))
             return schedule(closure, args)
 
         executor.schedule = note
 
-    def of(self, slot):
-        """What was sent for a slot, oldest first."""
-        return [args for each, args in self.closures if each == slot]
+    def of(self, lane):
+        """What was sent for a lane, oldest first."""
+        return [args for each, args in self.closures if each == lane]
 
-    def _slot(self, args):
-        return int(args[1][3]) % self._slots
+    def _lane(self, args):
+        return int(args[1][3]) % self._lanes
 
 
 def late_begins(tmp_path, begin_late, **settings):
@@ -192,7 +193,7 @@ def late_begins(tmp_path, begin_late, **settings):
     task = visits.Visits(records=400, step_seconds=0.1)
     data = visits.write(tmp_path / "data", task, [200, 200])
     trainer = Trainer(data, task, batch_size=10, shuffle_buffer=0, **settings)
-    trainer.coordinator.lease_length.measured(1, 0.5)  # five seconds are a lease
+    trainer.coordinator.meter.lease_length.measured(1, 0.5)  # five seconds are a lease
     sent, leases, is_done = Sent(trainer), trainer.queue(), []
 
     def look(progress):
@@ -208,9 +209,9 @@ def test_a_lease_that_a_late_closure_takes_is_sent_again(tmp_path):
     """The closure is lost with its worker as soon as it has begun."""
 
     def begin_late(trainer, sent):
-        for slot, row in enumerate(trainer.progress.read()):
+        for lane, row in enumerate(trainer.progress.read()):
             if 1 <= row.steps < 8:
-                progress, place = trainer.progress, sent.of(slot)[-1][1][3]
+                progress, place = trainer.progress, sent.of(lane)[-1][1][3]
                 tf.function(progress.begin, autograph=False)(place, tf.constant(0, tf.int64))
                 return True
         return False
@@ -234,9 +235,9 @@ def test_a_closure_that_begins_when_its_slot_has_another_lease_trains_nothing(tm
     results = []
 
     def begin_late(trainer, sent):
-        for slot, row in enumerate(trainer.progress.read()):
-            if len(sent.of(slot)) > 1 and 1 <= row.steps < 8:
-                results.append(trainer.closures.train(*sent.of(slot)[0]).numpy())
+        for lane, row in enumerate(trainer.progress.read()):
+            if len(sent.of(lane)) > 1 and 1 <= row.steps < 8:
+                results.append(trainer.closures.train(*sent.of(lane)[0]).numpy())
                 return True
         return False
 

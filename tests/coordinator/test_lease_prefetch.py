@@ -8,7 +8,7 @@ from tests.training_fixtures import Trainer, dataset
 from tfps.coordinator.lease_prefetch import LeasePrefetcher
 from tfps.data.record_source import RecordSource
 from tfps.leases.lease import Lease
-from tfps.leases.progress import SlotProgress
+from tfps.leases.progress import LaneProgress
 
 
 class Asked:
@@ -29,14 +29,14 @@ class Asked:
 
 
 def lease(path, steps=10, first=0):
-    return Lease(0, RecordSource(path), first, steps * 100, seed=0)
+    return Lease(0, 0, RecordSource(path), first, steps * 100, seed=0, batch_size=100)
 
 
 def running(worker, steps):
-    return SlotProgress(attempts=1, worker=worker, steps=steps, bad=0, loss_sum=0.0)
+    return LaneProgress(attempts=1, worker=worker, steps=steps, bad=0, loss_sum=0.0)
 
 
-WAITING = SlotProgress(attempts=0, worker=-1, steps=0, bad=0, loss_sum=0.0)
+WAITING = LaneProgress(attempts=0, worker=-1, steps=0, bad=0, loss_sum=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def closures(tmp_path_factory):
 
 def test_the_worker_that_ends_first_opens_the_first_waiting_lease(closures):
     executor = Asked()
-    warmer = LeasePrefetcher(executor, closures[0], batch_size=100)
+    warmer = LeasePrefetcher(executor, closures[0])
     in_flight = {3: lease("gs://b/a"), 1: lease("gs://b/b"), 0: lease("gs://b/c", first=800)}
     in_flight[2] = lease("gs://b/d")
     rows = [WAITING, running(0, 2), WAITING, running(1, 7)]
@@ -62,7 +62,7 @@ def test_the_worker_that_ends_first_opens_the_first_waiting_lease(closures):
     assert executor.calls[1:] == [(1, "gs://b/d", 0)]
     warmer.update(in_flight, rows, step_seconds=0.4)
     assert len(executor.calls) == 2  # once each
-    in_flight[0] = lease("gs://b/e")  # a new lease in the slot
+    in_flight[0] = lease("gs://b/e")  # a new lease in the lane
     del in_flight[2]
     warmer.update(in_flight, rows, step_seconds=0.4)
     assert executor.calls[2:] == [(0, "gs://b/e", 0)]
@@ -70,8 +70,8 @@ def test_the_worker_that_ends_first_opens_the_first_waiting_lease(closures):
 
 def test_a_lease_that_is_just_being_begun_has_no_worker_yet(closures):
     executor = Asked()
-    warmer = LeasePrefetcher(executor, closures[0], batch_size=100)
-    begun = SlotProgress(attempts=1, worker=-1, steps=0, bad=0, loss_sum=0.0)
+    warmer = LeasePrefetcher(executor, closures[0])
+    begun = LaneProgress(attempts=1, worker=-1, steps=0, bad=0, loss_sum=0.0)
     in_flight = {0: lease("gs://b/a"), 1: lease("gs://b/b"), 2: lease("gs://b/c")}
     warmer.update(in_flight, [begun, WAITING, running(1, 9)], step_seconds=0.1)
     assert executor.calls == [(1, "gs://b/b", 0)]
@@ -79,14 +79,14 @@ def test_a_lease_that_is_just_being_begun_has_no_worker_yet(closures):
 
 def test_shards_on_local_disk_are_left_alone(closures):
     executor = Asked()
-    warmer = LeasePrefetcher(executor, closures[0], batch_size=100)
+    warmer = LeasePrefetcher(executor, closures[0])
     in_flight = {0: lease("/data/a"), 1: lease("/data/b")}
     warmer.update(in_flight, [running(0, 9), WAITING], step_seconds=0.1)
     assert executor.calls == []
 
 
 def test_a_failure_is_told_and_left_to_the_lease(closures, caplog):
-    warmer = LeasePrefetcher(Asked(RuntimeError("no answer")), closures[0], batch_size=100)
+    warmer = LeasePrefetcher(Asked(RuntimeError("no answer")), closures[0])
     in_flight = {0: lease("gs://b/a"), 1: lease("gs://b/b")}
     with caplog.at_level(logging.INFO, "tfps"):
         warmer.update(in_flight, [running(4, 9), WAITING], step_seconds=0.1)

@@ -7,11 +7,12 @@ from tfps.cluster.liveness import Liveness
 from tfps.cluster.monitor import TaskMonitor
 from tfps.coordinator.stall import Diagnosis
 from tfps.data.record_source import RecordSource
+from tfps.job_dir.task_name import TaskName
 from tfps.leases.lease import Lease
-from tfps.leases.progress import SlotProgress
+from tfps.leases.progress import LaneProgress
 
-LEASES = [Lease(0, RecordSource(f"shard-{n}", ""), 0, 100, 0) for n in range(3)]
-WAITING = SlotProgress(0, -1, 0, 0, 0.0)
+LEASES = [Lease(0, n, RecordSource(f"shard-{n}", ""), 0, 100, 0, 10) for n in range(3)]
+WAITING = LaneProgress(0, -1, 0, 0, 0.0)
 
 
 class Clock:
@@ -36,11 +37,11 @@ def clock(monkeypatch):
     return clock
 
 
-ADDRESSES = {"ps 0": "h:1", "worker 0": "h:2", "worker 1": "h:3"}
+ADDRESSES = {TaskName("ps", 0): "h:1", TaskName("worker", 0): "h:2", TaskName("worker", 1): "h:3"}
 
 
 def held(worker, steps, attempts=1):
-    return SlotProgress(attempts, worker, steps, 0, 0.0)
+    return LaneProgress(attempts, worker, steps, 0, 0.0)
 
 
 def test_a_lease_is_held_from_its_last_batch_on(clock):
@@ -56,7 +57,7 @@ def test_a_lease_is_held_from_its_last_batch_on(clock):
         diagnosis.note(leases, rows)
     assert diagnosis.longest == 20.0
     diagnosis.note({0: LEASES[0], 1: LEASES[2]}, [held(0, 5), held(1, 5), WAITING])
-    assert diagnosis.longest == 0.0  # another lease in the same slot
+    assert diagnosis.longest == 0.0  # another lease in the same lane
     clock.now += 1
     diagnosis.note({}, [held(0, 5), held(1, 5), WAITING])
     assert diagnosis.longest == 0.0
@@ -64,7 +65,7 @@ def test_a_lease_is_held_from_its_last_batch_on(clock):
 
 def watching(**seen):
     """A watch that has found tasks absent: "ps_0" as given, the others there."""
-    by_address = {ADDRESSES[task.replace("_", " ")]: each for task, each in seen.items()}
+    by_address = {ADDRESSES[TaskName.parse(task.replace("_", " "))]: each for task, each in seen.items()}
     asked = {address: threading.Semaphore(0) for address in ADDRESSES.values()}
 
     def probe(address):

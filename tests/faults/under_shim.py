@@ -11,6 +11,7 @@ from tfps.checkpoint.retention import Retention
 from tfps.errors import RunError
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.job_dir.preemption import PreemptionNotices
+from tfps.job_dir.task_name import TaskName
 from tfps.storage import files, patience
 from tfps.storage.files import StorageError
 
@@ -110,7 +111,7 @@ def test_a_chief_holds_its_job_while_the_storage_is_silent(tmp_path, faults, mon
 @pytest.mark.parametrize("kind", ERRORS)
 def test_a_ps_that_leaves_is_still_leaving_while_the_storage_is_silent(tmp_path, faults, kind):
     notices, held = PreemptionNotices(str(tmp_path)), patience.Patience()
-    notices.post("ps 1")
+    notices.post(TaskName("ps", 1))
     leaving = held.ask(notices.posted, [])
     faults(kind)
-    assert held.ask(notices.posted, leaving) == leaving == ["ps 1"]
+    assert held.ask(notices.posted, leaving) == leaving == [TaskName("ps", 1)]

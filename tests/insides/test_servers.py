@@ -58,7 +58,7 @@ def test_answer_to_get_status(server: tf.distribute.Server) -> None:
     """The bytes of `WorkerService/GetStatus`: first device's name and incarnation."""
     identity = ServerIdentity.ask(server.target.removeprefix("grpc://"), 60)
     assert identity is not None
-    assert identity.task == "localhost 0"
+    assert str(identity.task) == "localhost 0"
     assert identity.incarnation > 0
 
 

@@ -23,8 +23,9 @@ from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.server import ServerOptions, serve
 from tfps.cluster.tf_config import decode
 from tfps.coordinator.connector import Connector
-from tfps.coordinator.coordinator import Coordinator, slots
 from tfps.coordinator.executor import ClusterExecutor
+from tfps.coordinator.lanes import lanes_of
+from tfps.coordinator.worker_coordinator import WorkerCoordinator
 from tfps.data import manifest
 from tfps.data.batches import Batching, read_batches
 from tfps.data.manifest import Manifest
@@ -41,6 +42,7 @@ from tfps.planner.memory import Placement
 from tfps.planner.traffic import WireBytes
 from tfps.store.layout import StoreLayout
 from tfps.store.parameter_store import ParameterStore
+from tfps.worker.async_loop import AsyncLoop
 from tfps.worker.closures import Closures
 from tfps.worker.step import Step
 
@@ -113,19 +115,14 @@ def measured(
     """Bytes and steps of training all shards but the first."""
     task, train = experiment.task, dataclasses.replace(experiment.train, wire_dtype=dtype)
     store = ParameterStore(model, Rules.of(task, model), executor.devices, train.seed, dtype)
-    progress = LeaseProgress(slots(executor), executor.devices[0])
-    coordinator = Coordinator(
+    progress = LeaseProgress(lanes_of(executor), executor.devices[0])
+    step = Step(task, model, store)
+    loop = AsyncLoop(step, progress)
+    coordinator = WorkerCoordinator(
         executor,
-        Closures(
-            experiment,
-            Step(task, model, store),
-            progress,
-            model.prediction_names,
-            executor.worker_index,
-        ),
+        Closures(experiment, step, loop, progress, executor.worker_index),
         progress,
         TaskMonitor({}),
-        train,
         stall_seconds=100,
         unrecorded_batches=1,
     )

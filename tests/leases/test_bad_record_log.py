@@ -54,7 +54,7 @@ def counted(leases):
 )
 def test_every_good_record_is_trained_once_per_epoch(data, shuffle_buffer, pipeline_depth, seconds):
     trainer = trainer_of(data, shuffle_buffer=shuffle_buffer, pipeline_depth=pipeline_depth)
-    trainer.coordinator.lease_length.measured(1, seconds)  # leases shorter than a block, too
+    trainer.coordinator.meter.lease_length.measured(1, seconds)  # leases shorter than a block, too
     leases, seen = trainer.queue(epochs=2), []
     while not leases.finished:
         trainer.coordinator.train(leases, lambda: False, seen.append)
@@ -64,7 +64,7 @@ def test_every_good_record_is_trained_once_per_epoch(data, shuffle_buffer, pipel
     assert np.sum(visited == 2) == COUNT - len(BAD)
     assert counted(leases) == (2 * (COUNT - len(BAD)), 2 * len(BAD), 0, 0)
     assert seen[-1].examples == leases.trained
-    [share] = trainer.coordinator.worker_shares.report()
+    [share] = trainer.coordinator.meter.worker_shares.report()
     assert share["records"] == leases.trained
     if not shuffle_buffer:  # batches without a good record change nothing
         assert trainer.steps() == 2 * (23 + 6 + 1)
@@ -98,7 +98,7 @@ def test_the_report_lists_each_once_with_place_and_reason(data):
 def test_a_run_goes_on_with_what_it_knew(data):
     """Another process, from the state in a checkpoint, in the middle of an epoch."""
     trainer = trainer_of(data, shuffle_buffer=70)
-    trainer.coordinator.lease_length.measured(1, 1.0)
+    trainer.coordinator.meter.lease_length.measured(1, 1.0)
     leases = trainer.queue(epochs=2)
     while not leases.bad:
         trainer.coordinator.train(leases, lambda: True, lambda progress: None)

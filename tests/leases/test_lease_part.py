@@ -11,7 +11,7 @@ BATCH = 8
 @pytest.mark.parametrize("replicas", [1, 2, 3, 7])
 @pytest.mark.parametrize(("first", "records"), [(0, 8), (16, 64), (8, 61), (0, 3), (0, 200)])
 def test_the_parts_are_the_lease_and_nearly_equal(first, records, replicas):
-    parts = LeasePart.of(Lease(0, RecordSource("x"), first, records, 1), replicas, BATCH)
+    parts = LeasePart.of(Lease(0, 0, RecordSource("x"), first, records, 1, BATCH), replicas)
     assert len(parts) == replicas
     assert parts[0].begin * BATCH == first
     assert all(one.end == following.begin for one, following in itertools.pairwise(parts))

@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 from tfps.cluster.monitor import TaskMonitor
-from tfps.coordinator.coordinator import Coordinator
+from tfps.coordinator.worker_coordinator import WorkerCoordinator
 from tfps.data.manifest import Manifest
 from tfps.data.record_index import RecordIndex
 from tfps.data.shards import Shard
@@ -40,7 +40,7 @@ LOOKS = 2  # steps from one look at whether the lease is held to the next
 class Places:
     """The progress, made once with what is traced for it.
 
-    Where a chief begins anew, nobody has the old slots.
+    Where a chief begins anew, nobody has the old lanes.
     """
 
     def __init__(self, kind=LeaseProgress):
@@ -101,11 +101,11 @@ class Attempt:
 
     def _run(self, source, lease):
         first, count, _, place = lease.numpy()
-        slot = tf.constant(place % (2 * WORKERS), tf.int64)
+        lane = tf.constant(place % (2 * WORKERS), tf.int64)
         places, progress = self._machine.places, self._machine.places.progress
         number, trained = places.begin(place, self.worker)
         yield
-        held, unrecorded, number = (slot, tf.constant(number, tf.int64)), [], number
+        held, unrecorded, number = (lane, tf.constant(number, tf.int64)), [], number
         end = -(-(first + count) // BATCH)
         batch = end if number == REFUSED else first // BATCH + trained
         while batch < end and (batch % LOOKS or progress.holds(*held)):
@@ -140,7 +140,7 @@ class Attempt:
 class Leases:
     """A chief, workers, and closures of workers that were taken for lost ("ghosts")."""
 
-    def __init__(self, drawn, places, chief=Coordinator):
+    def __init__(self, drawn, places, chief=WorkerCoordinator):
         self.places, self._chief_kind = places, chief
         self.lag = drawn.choice([1, 2])
         self.bad = set(drawn.sample(BAD, drawn.choice([0, 0, 1, 2])))
@@ -152,24 +152,22 @@ class Leases:
         self.queue = LeaseQueue(DATA, ORDER, EPOCHS, state, Bad(self.bad, state.bad_records))
         self.executor, self.sent = Executor(), []
         self.running, self.ghosts, self.returned = [], [], []
-        train = types.SimpleNamespace(batch_size=BATCH)
         closures = types.SimpleNamespace(train=None, open=None, schema=())
         parts = (
             self.executor,
             closures,
             self.places.progress,
             TaskMonitor({}),
-            train,
             600.0,
             self.lag,
         )
         self.chief = self._chief_kind(*parts)
-        self.strayed = self.places.progress.strayed()
+        self.orphaned = self.places.progress.orphaned_batches()
 
     def _save(self):
-        strayed = self.places.progress.strayed()
-        self.queue.repeat((strayed - self.strayed) * BATCH)
-        self.strayed = strayed
+        orphaned = self.places.progress.orphaned_batches()
+        self.queue.repeat((orphaned - self.orphaned) * BATCH)
+        self.orphaned = orphaned
         self.saved = json.dumps(self.queue.state().to_json()), self.trained.copy()
 
     def happen(self, drawn):
@@ -190,10 +188,10 @@ class Leases:
         thing(drawn)
 
     def give(self, drawn):
-        free = len(self.chief._free_slots)
+        free = self.chief.lanes.free
         batches = [drawn.randint(1, 5) for _ in range(drawn.randint(0, free))]
         leases = [lease for each in batches if (lease := self.queue.take(each))]
-        self.chief._schedule(leases)
+        self.chief.give_out(leases)
 
     def take(self, drawn):
         self._begin(drawn.randrange(WORKERS))
@@ -234,7 +232,7 @@ class Leases:
     def _pause(self):
         """Lets what is in flight finish, and saves."""
         for _ in range(MOST_ROUNDS):
-            if not self.chief._in_flight:
+            if not self.chief.lanes.leases:
                 break
             while self.executor.waiting and len(self.running) < WORKERS:
                 self._begin(worker=len(self.running))
@@ -244,7 +242,7 @@ class Leases:
                 self._answer()
         else:
             raise AssertionError("the leases in flight come to no end")
-        self.chief._schedule([])
+        self.chief.give_out([])
         assert self.queue.idle
         if self.queue.epoch_finished and not self.queue.finished:
             self.queue.next_epoch()
@@ -260,15 +258,15 @@ class Leases:
         """What is recorded is trained."""
         assert self.queue.skipped == 0
         rows = self.places.progress.read()
-        for slot, lease in self.chief._in_flight.values():
-            end = lease.first + min(rows[slot].steps * BATCH, lease.records)
+        for lane, lease in self.chief.lanes.leases.items():
+            end = lease.first + min(rows[lane].steps * BATCH, lease.records)
             self._check_trained(lease, end)
 
     def finish(self):
         """Lets everything come to its end, where nothing else happens: all is trained."""
         while not self.queue.finished:
-            self.chief._schedule(
-                [lease for _ in self.chief._free_slots[:] if (lease := self.queue.take(5))]
+            self.chief.give_out(
+                [lease for _ in range(self.chief.lanes.free) if (lease := self.queue.take(5))]
             )
             self._pause()
         bad = [FIRST[f"s{shard}"] + number for shard, number in self.bad]
@@ -294,7 +292,7 @@ class Leases:
     def _answer(self):
         attempt = self.returned.pop(0)
         attempt.future.set_result(attempt.result)
-        self.chief._finish(attempt.future, self.queue)
+        self.chief.take_result(attempt.future, self.queue)
 
     def _check_trained(self, lease, end):
         shard = lease.source.path.rpartition("/")[2]
@@ -307,7 +305,7 @@ def right_places():
     return Places()
 
 
-def explore(seeds, places=None, chief=Coordinator):
+def explore(seeds, places=None, chief=WorkerCoordinator):
     """Lets leases live through what each seed draws, then come to their end.
 
     Args:
@@ -335,28 +333,28 @@ def test_every_record_is_trained_and_counted_in_many_more_orders():
 
 
 class AcceptsAnyLease(LeaseProgress):
-    """Lets a closure begin though its slot has been given to another lease."""
+    """Lets a closure begin though its lane has been given to another lease."""
 
-    def place(self, slot, lease):
-        return slot
+    def place(self, lane, lease):
+        return lane
 
-    def clear(self, slot, lease=0):
-        super().clear(slot, 0)
+    def clear(self, lane, lease=0):
+        super().clear(lane, 0)
 
 
 class CountsWhoHoldsNothing(LeaseProgress):
     """Counts what a closure trains whose lease another has begun."""
 
-    def _is_last(self, slot, attempt):
-        return self._workers.sparse_read(slot) >= 0
+    def _is_last(self, lane, attempt):
+        return self._workers.sparse_read(lane) >= 0
 
 
-class TakesEveryEnd(Coordinator):
+class TakesEveryEnd(WorkerCoordinator):
     """Takes the end of a closure that was displaced for the end of its lease."""
 
     def _result(self, future, doing, source):
         attempts, steps, *rest = super()._result(future, doing, source)
-        return [max(attempts, 1), 1 << 20 if steps < 0 else steps, *rest]
+        return np.array([max(attempts, 1), 1 << 20 if steps < 0 else steps, *rest])
 
 
 @pytest.mark.parametrize("progress", [AcceptsAnyLease, CountsWhoHoldsNothing])

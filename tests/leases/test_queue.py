@@ -134,11 +134,11 @@ def test_every_record_of_every_epoch_is_given_out_once():
             assert lease.epoch == leases.epoch
             assert leases.skipped == 0
             leases.finish(lease, lease.records)
-        assert leases.left == 0
+        assert leases.batches_left == 0
         leases.next_epoch()
     assert leases.trained == 2 * RECORDS
     assert leases.skipped == 0
-    assert leases.left == 0
+    assert leases.batches_left == 0
     assert leases.take(1) is None
 
 
@@ -163,7 +163,7 @@ def test_a_state_is_only_to_be_had_between_leases_and_goes_on_where_it_was():
     assert state == leases.state()
     assert state.cursor == state.trained == first.records + second.records
     again = queue(state=state)
-    assert (again.repeated, again.left) == (2, leases.left)
+    assert (again.repeated, again.batches_left) == (2, leases.batches_left)
     rest = drain(again)
     assert sequence(rest) == sequence(drain(leases, 3))
     for lease in rest:

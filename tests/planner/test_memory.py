@@ -22,6 +22,7 @@ from tfps.store.layout import DenseLayout, Group, StoreLayout
 from tfps.store.partitioned_variable import CHUNK_BYTES
 from tfps.store.table_group import TableGroup
 from tfps.store.wire import Wire
+from tfps.worker.async_loop import AsyncLoop
 from tfps.worker.closures import Closures
 from trainer.generate import generate
 
@@ -167,8 +168,8 @@ def test_the_estimate_of_the_graph_is_near_a_traced_one(tmp_path):
         closures = Closures(
             trainer.experiment,
             trainer.step,
+            AsyncLoop(trainer.step, trainer.progress),
             trainer.progress,
-            trainer.model.prediction_names,
             LocalExecutor().worker_index,
         )
         graph = closures.train.get_concrete_function().graph.as_graph_def()

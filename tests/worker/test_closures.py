@@ -20,9 +20,9 @@ def manifest(tmp_path_factory):
     return dataset(tmp_path_factory.mktemp("data"), records=200, shards=1)
 
 
-def train(trainer, slot=0, seed=3, first=0, count=None):
+def train(trainer, lane=0, seed=3, first=0, count=None):
     (source, records_of_shard) = trainer.shards()[0]
-    lease = tf.constant([first, count or records_of_shard - first, seed, slot], tf.int64)
+    lease = tf.constant([first, count or records_of_shard - first, seed, lane], tf.int64)
     before = time.time()
     result = trainer.closures.train(source.tensors(), lease).numpy().tolist()
     attempts, steps, bad, loss_sum, bad_step, worker, began, seconds = result
@@ -79,8 +79,8 @@ def test_a_shard_in_several_leases_is_trained_the_same_as_in_one(manifest, shuff
     )
     _, _, loss_sum, _ = train(whole)
     loss_sum_of_parts = 0.0
-    for slot, (first, count) in enumerate(((0, 48), (48, 96))):
-        _, steps, loss, _ = train(parts, slot, first=first, count=count)
+    for lane, (first, count) in enumerate(((0, 48), (48, 96))):
+        _, steps, loss, _ = train(parts, lane, first=first, count=count)
         assert steps == count // 16
         loss_sum_of_parts += loss
     parts.progress.clear(0)
@@ -172,8 +172,8 @@ def test_the_first_step_without_a_finite_loss_is_named_and_ends_the_lease(manife
 @pytest.mark.parametrize("depth", [0, 1])
 def test_each_closure_is_traced_once(manifest, depth):
     trainer = Trainer(manifest, pipeline_depth=depth)
-    for slot, seed, first, count in ((0, 1, 0, 200), (1, 2, 0, 150), (1, 2, 64, 32)):
-        train(trainer, slot, seed, first, count)
+    for lane, seed, first, count in ((0, 1, 0, 200), (1, 2, 0, 150), (1, 2, 64, 32)):
+        train(trainer, lane, seed, first, count)
     assert trainer.closures.train.experimental_get_tracing_count() == 1
 
 

@@ -2,7 +2,9 @@
 
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from tfps.allreduce.step import ReplicaStep
@@ -12,23 +14,62 @@ from tfps.experiment.experiment import Experiment
 from tfps.leases.epoch_order import EpochOrder
 from tfps.leases.progress import LeaseProgress
 from tfps.model.draws import draw_of
+from tfps.worker.loop import note_failure
 
-SLOT = 0  # of the one lease that is in progress
+LANE = 0  # of the one lease that is in flight
 _ENDLESS = 1 << 62
 
 State = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
+
+
+class TrainedRounds(NamedTuple):
+    """What came of a lease.
+
+    Attributes:
+        rounds: How many were trained.
+        loss_sum: Sum over all replicas' records of the loss of their round.
+        bad_round: The round, from 0, whose loss was not finite; -1 for none.
+        began: When, in seconds since 1970 on this machine's clock.
+        seconds: How long it took.
+    """
+
+    rounds: int
+    loss_sum: float
+    bad_round: int
+    began: float
+    seconds: float
+
+    @staticmethod
+    def pack(
+        rounds: tf.Tensor, loss_sum: tf.Tensor, bad_round: tf.Tensor, began: tf.Tensor
+    ) -> tf.Tensor:
+        """In a closure: the rounds as one tensor, `[5]` float64.
+
+        Args:
+            rounds: As the attribute, scalar int64.
+            loss_sum: As the attribute, scalar float64.
+            bad_round: As the attribute, scalar int64.
+            began: As the attribute, scalar float64.
+        """
+        with tf.control_dependencies([loss_sum]):
+            seconds = tf.timestamp() - began
+        rounds, bad_round = (tf.cast(number, tf.float64) for number in (rounds, bad_round))
+        return tf.stack([rounds, loss_sum, bad_round, began, seconds])
+
+    @classmethod
+    def unpack(cls, numbers: np.ndarray) -> "TrainedRounds":
+        """The rounds of what `pack` made of them, as fetched."""
+        rounds, loss_sum, bad_round, began, seconds = numbers.tolist()
+        return cls(int(rounds), loss_sum, int(bad_round), began, seconds)
 
 
 class ReplicaClosures:
     """The function that trains a part of a lease, traced once.
 
     Attributes:
-        train: (source, [begin, end, rounds, seed] int64) -> [rounds, loss_sum, bad_round, began,
-            seconds] float64. Trains a shard's batches from number `begin` up to `end`, followed by
-            batches without records up to the number of rounds. `rounds` is how many were trained,
-            `loss_sum` the sum over all replicas' records of the loss of their round, `bad_round`
-            the round, from 0, whose loss was not finite, or -1; `began` is the time on this
-            machine's clock (seconds since 1970), `seconds` how long it ran.
+        train: (source, [begin, end, rounds, seed] int64) -> [5] float64, of which
+            `TrainedRounds.unpack` makes the rounds. Trains a shard's batches from number `begin` up
+            to `end`, followed by batches without records up to the number of rounds.
         progress: How far the lease has come.
     """
 
@@ -62,27 +103,23 @@ class ReplicaClosures:
         begin, end, rounds, seed = tf.unstack(part)
         source = source._replace(path=self._locate(source.path))
         batches = iter(read_batches(source, self._batching, seed, (begin, end), _ENDLESS))
-        slot, worker = tf.constant(SLOT, tf.int64), tf.constant(0, tf.int64)
+        lane, worker = tf.constant(LANE, tf.int64), tf.constant(0, tf.int64)
         record = functools.partial(
-            self.progress.advance, slot, self.progress.begin(slot, worker).number
+            self.progress.advance, lane, self.progress.begin(lane, worker).number
         )
 
-        def turn(done: tf.Tensor, loss_sum: tf.Tensor, bad: tf.Tensor) -> State:
+        def train(done: tf.Tensor, loss_sum: tf.Tensor, bad: tf.Tensor) -> State:
             features, labels = next(batches)
             trained = self._step.train(features, labels, draw_of(seed, begin + done))
             loss = tf.cast(trained.loss, tf.float64) * tf.cast(trained.records, tf.float64)
             record(tf.stack([0.0, 1.0, 0.0, loss]))
-            failed = (bad < 0) & ~tf.math.is_finite(loss)
-            return done + 1, loss_sum + loss, tf.where(failed, done, bad)
+            return done + 1, loss_sum + loss, note_failure(bad, done, loss)
 
         def more(done: tf.Tensor, _: tf.Tensor, bad: tf.Tensor) -> tf.Tensor:
             return (done < rounds) & (bad < 0)
 
         zero = tf.constant(0, tf.int64)
         state: State = (zero, tf.zeros([], tf.float64), tf.constant(-1, tf.int64))
-        # Not unrolled: nothing in it is sent to another task for every turn, and it is traced soon.
-        done, loss_sum, bad = tf.while_loop(more, turn, state)
-        with tf.control_dependencies([loss_sum]):
-            seconds = tf.timestamp() - began
-        done, bad = (tf.cast(number, tf.float64) for number in (done, bad))
-        return tf.stack([done, loss_sum, bad, began, seconds])
+        # Not unrolled: no iteration sends anything to another task, and it is traced soon.
+        done, loss_sum, bad = tf.while_loop(more, train, state)
+        return TrainedRounds.pack(done, loss_sum, bad, began)

@@ -7,6 +7,7 @@ from tfps.cluster.prober import ask_all
 from tfps.cluster.spec import Cluster
 from tfps.coordinator.executor import LocalExecutor
 from tfps.errors import RunError, UserError
+from tfps.job_dir.task_name import TaskName
 
 
 class ReplicaExecutor(LocalExecutor):
@@ -60,12 +61,12 @@ class ReplicaExecutor(LocalExecutor):
         return cls(ReplicaGroup.join(cluster, refuse_late))
 
 
-def _other_replicas(cluster: Cluster) -> dict[str, str]:
-    """Addresses of all other replicas by name, "chief 0" or "worker 0"."""
+def _other_replicas(cluster: Cluster) -> dict[TaskName, str]:
+    """Addresses of all other replicas."""
     tasks = {"chief": cluster.chief, "worker": cluster.workers}
-    return {
-        f"{job} {index}": address
+    replicas = {
+        TaskName(job, index): address
         for job, addresses in tasks.items()
         for index, address in enumerate(addresses)
-        if (job, index) != (cluster.job, cluster.index)
     }
+    return {task: address for task, address in replicas.items() if task != cluster.task}

@@ -6,25 +6,25 @@ import functools
 import json
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from tfps.allreduce.closures import SLOT, ReplicaClosures
+from tfps.allreduce.closures import LANE, ReplicaClosures, TrainedRounds
 from tfps.allreduce.executor import ReplicaExecutor
 from tfps.allreduce.group import LostReplicaError
 from tfps.cluster import failures
 from tfps.cluster.monitor import TaskMonitor
-from tfps.data import bad_records
+from tfps.coordinator.coordinator import POLL_SECONDS
 from tfps.data.record_source import RecordSource
 from tfps.errors import RunError
 from tfps.evaluation.results import ShardResult
+from tfps.leases.bad_record_log import explain_failure
 from tfps.leases.lease import Lease, LeasePart
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.partitioned_variable import TensorSlice
 from tfps.worker.closures import Closures
 
-POLL_SECONDS = 0.25
 _T = TypeVar("_T")
 
 
@@ -37,58 +37,38 @@ class Order(enum.StrEnum):
     EVALUATE = "evaluate the evaluation shards"
 
 
-class TrainedLease(NamedTuple):
-    """What came of a lease.
-
-    Attributes:
-        rounds: How many were trained.
-        loss_sum: Sum over its records of the loss of their round.
-        bad_round: The round, from 0, whose loss was not finite; -1 for none.
-        began: When, in seconds since 1970.
-        seconds: How long it took.
-    """
-
-    rounds: int
-    loss_sum: float
-    bad_round: int
-    began: float
-    seconds: float
-
-
 class Replica:
     """One replica's part in what the chief asks all of them to do.
 
     Attributes:
         group: The replicas.
         store: This one's parameters.
-        batch_size: Records of one replica's batch.
     """
 
     def __init__(
         self,
         executor: ReplicaExecutor,
         store: ParameterStore,
-        closures: tuple[ReplicaClosures, Closures],
+        train: ReplicaClosures,
+        evaluate: Closures,
         monitor: TaskMonitor,
-        batch_size: int,
         stall_seconds: float,
     ):
-        """Prepares it.
+        """Has trained nothing yet.
 
         Args:
             executor: Where closures run.
             store: This replica's parameters.
-            closures: To train a part of a lease, and to evaluate a shard.
+            train: The closure that trains a part of a lease.
+            evaluate: The closure that evaluates a shard.
             monitor: Knows which other replicas answer.
-            batch_size: Records of one replica's batch.
             stall_seconds: Limit for the next round, anywhere in the group.
         """
         self.group = executor.group
         self.store = store
         self._executor = executor
-        self._train, self._evaluate = closures
+        self._train, self._evaluate = train, evaluate
         self._monitor = monitor
-        self.batch_size = batch_size
         self._stall_seconds = stall_seconds
         self._calls = concurrent.futures.ThreadPoolExecutor(1, "collectives")
 
@@ -138,9 +118,9 @@ class Replica:
 
     def parts(self, lease: Lease) -> list[LeasePart]:
         """How the replicas share a lease, by their numbers."""
-        return LeasePart.of(lease, self.group.size, self.batch_size)
+        return LeasePart.of(lease, self.group.size)
 
-    def train(self, lease: Lease, poll: Callable[[int, float], None]) -> TrainedLease:
+    def train(self, lease: Lease, poll: Callable[[int, float], None]) -> TrainedRounds:
         """Trains this replica's part of a lease, together with all others.
 
         Args:
@@ -156,12 +136,12 @@ class Replica:
         parts = self.parts(lease)
         mine, rounds = parts[self.group.index], max(part.batches for part in parts)
         numbers = tf.constant([mine.begin, mine.end, rounds, lease.seed], tf.int64)
-        self._train.progress.clear(SLOT)
+        self._train.progress.clear(LANE)
         changed, last = time.monotonic(), -1
 
         def look() -> None:
             nonlocal changed, last
-            row = self._train.progress.read()[SLOT]
+            row = self._train.progress.read()[LANE]
             poll(row.steps, row.loss_sum)
             if row.steps != last:
                 changed, last = time.monotonic(), row.steps
@@ -171,8 +151,7 @@ class Replica:
         source = lease.source
         future = self._executor.schedule(self._train.train, (source.tensors(), numbers))
         doing = f"training epoch {lease.epoch + 1}"
-        done, loss_sum, bad, began, seconds = self._result(future, doing, source, look)
-        return TrainedLease(int(done), float(loss_sum), int(bad), float(began), float(seconds))
+        return TrainedRounds.unpack(self._result(future, doing, source, look))
 
     def evaluate(self, shards: Sequence[tuple[RecordSource, int]]) -> list[ShardResult]:
         """Evaluates some shards, together with all others.
@@ -234,18 +213,12 @@ class Replica:
             return future.result()
         if self.group.is_loss(error):
             raise self._lost(error)
-        schema = self._evaluate.schema
-        raise failures.explain(
-            error,
-            doing,
-            source.path,
-            lambda: bad_records.told(bad_records.find(source, schema, source.first, source.end)),
-        ) from None
+        raise explain_failure(error, doing, source, self._evaluate.schema) from None
 
     def _wait(self, future: concurrent.futures.Future, poll: Callable[[], None]) -> None:
         while not concurrent.futures.wait([future], POLL_SECONDS).done:
             if lost := [*self._monitor.lost("worker"), *self._monitor.lost("chief")]:
-                raise LostReplicaError(f"{', '.join(lost)} was lost")
+                raise LostReplicaError(f"{', '.join(map(str, lost))} was lost")
             poll()
 
     def _limit(self, doing: str) -> Callable[[], None]:
@@ -258,7 +231,7 @@ class Replica:
         return look
 
     def _lost(self, error: BaseException) -> LostReplicaError:
-        away = [outage.task for outage in self._monitor.outages()]
+        away = [str(outage) for outage in self._monitor.outages()]
         assert isinstance(error, tf.errors.OpError)
         return LostReplicaError(
             f"{', '.join(away) or 'a replica'} was lost ({failures.first_line(error)})"
@@ -266,7 +239,7 @@ class Replica:
 
     def _stall(self, doing: str) -> RunError:
         away = [
-            f"{outage.task}: {outage.liveness.value}, {outage.liveness.what_to_do}"
+            f"{outage}: {outage.liveness.value}, {outage.liveness.what_to_do}"
             for outage in self._monitor.outages()
         ]
         seen = "; ".join(away) or "every replica answers; look in their logs"

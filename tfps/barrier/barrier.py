@@ -147,7 +147,7 @@ class Barrier(abc.ABC):
 
         with tf.device(self._device):
             turn, _ = progress.begin(place, worker, announce)
-            member = progress.slot_of(place)
+            member = progress.lane_of(place)
 
             def refuse() -> tf.Tensor:
                 with tf.device(self._device):
@@ -261,7 +261,7 @@ class Barrier(abc.ABC):
         """In a closure: steps trained of a lease when its first token has arrived, scalar int64."""
         # What its lease's last closure contributed is recorded by now, or never will be.
         with tf.device(self._device), tf.control_dependencies([token]):
-            return tf.cast(self._progress.slot(member)[1], tf.int64)
+            return tf.cast(self._progress.lane(member)[1], tf.int64)
 
     def _turn_now(self, member: tf.Tensor, turn: tf.Tensor) -> tf.Tensor:
         """In a closure, on the first ps: the turn with which it speaks and waits.

@@ -104,7 +104,7 @@ class BoundedStalenessBarrier(Barrier):
         progress = self._progress
         own = tf.where(event.is_a(Happening.ARRIVES), change, nothing)
         strayed = tf.where(event.is_a(Happening.STRAYS), change, nothing)
-        return [progress.add_to(event.member, own), progress.add_strayed(strayed[1])]
+        return [progress.add_to(event.member, own), progress.add_orphaned(strayed[1])]
 
     def _granted(self, state: _State, event: Event, ticks: tf.Tensor, clock: tf.Tensor) -> _State:
         """Lets go on who is not too far ahead: the one of the event, or all for whom it waited."""

@@ -9,7 +9,7 @@ from tfps.barrier.barrier import Barrier
 from tfps.barrier.member_state import BarrierStatus, Standing
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.ps_calls import PsCalls
-from tfps.leases.progress import SlotProgress
+from tfps.leases.progress import LaneProgress
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class BarrierMembers:
         if now != before:
             self._ps_calls("telling whom to wait for", lambda: self._tell(before, now))
 
-    def poll(self, rows: Sequence[SlotProgress]) -> list[int]:
+    def poll(self, rows: Sequence[LaneProgress]) -> list[int]:
         """Gives up waiting for whom it makes no sense to.
 
         Args:
@@ -85,8 +85,8 @@ class BarrierMembers:
         left = [k for k in awaited if down and rows[k].worker < 0]
         if now - self._since >= self._round_seconds:
             # One probe without an answer says nothing of a worker whose rounds take long.
-            lost = {name.partition(" at ")[0] for name in self._monitor.lost("worker")}
-            left += [k for k in awaited if f"worker {rows[k].worker}" in lost]
+            lost = {outage.task.index for outage in self._monitor.lost("worker")}
+            left += [k for k in awaited if rows[k].worker in lost]
         if left:
             self._ps_calls("telling whom to wait for", lambda: self._barrier.leave(left))
         for slot in left:

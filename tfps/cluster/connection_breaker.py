@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.prober import Prober
 from tfps.cluster.sighting_report import SightingReport
+from tfps.job_dir.task_name import TaskName
 
 _LONGEST_MESSAGE = 4096
 
@@ -66,9 +67,9 @@ def main(argv: Sequence[str]) -> None:
     addresses = argv[2:]
     with socket.socket(fileno=int(argv[1])) as channel, contextlib.suppress(ConnectionError):
         report = SightingReport(Prober(addresses), channel)
-        monitor = TaskMonitor(
-            {address: address for address in addresses}, report, hang_up=breaker.hang_up
-        )
+        # Which tasks they are the other process knows.
+        tasks = {TaskName("task", index): address for index, address in enumerate(addresses)}
+        monitor = TaskMonitor(tasks, report, hang_up=breaker.hang_up)
         monitor.start()
         breaker.follow(channel)
 

@@ -17,6 +17,7 @@ from tfps.cluster.liveness import Liveness
 from tfps.cluster.prober import Sighting
 from tfps.cluster.sighting_report import LONGEST_REPORT
 from tfps.cluster.sockets import Connections, keep_alive
+from tfps.job_dir.task_name import TaskName
 
 _HAND_OVER_SECONDS = 1.0
 _AGAIN_SECONDS = 1.0  # before another process begins
@@ -34,11 +35,11 @@ class ConnectionGuard:
     tasks answer, it asks them for this process too. It is started again should it be lost.
     """
 
-    def __init__(self, addresses: Mapping[str, str]):
+    def __init__(self, addresses: Mapping[TaskName, str]):
         """Prepares it.
 
         Args:
-            addresses: `host:port` by task name, such as "worker 1".
+            addresses: `host:port` of each task.
         """
         self._addresses = list(addresses.values())
         self._connections = Connections(self._addresses)

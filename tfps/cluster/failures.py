@@ -7,6 +7,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tfps.errors import LostPsError, RunError, UserError
+from tfps.job_dir.task_name import TaskName
 from tfps.storage import files
 from tfps.storage.files import StorageError
 
@@ -112,7 +113,7 @@ def lost_ps_behind(error: tf.errors.OpError) -> LostPsError | None:
     found = _FORGOTTEN.search(text)
     if isinstance(error, (tf.errors.UnavailableError, tf.errors.AbortedError)):
         found = found or _PS.search(text)
-    return lost_ps(f"ps {found.group(1)}") if found else None
+    return lost_ps(str(TaskName("ps", int(found.group(1))))) if found else None
 
 
 def lost_ps(names: str) -> LostPsError:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tfps.cluster import http2
 from tfps.cluster.http2 import Frame, Http2Connection, NotHttp2Error
+from tfps.job_dir.task_name import TaskName
 
 _STREAM = 1
 _PATH = "/tensorflow.WorkerService/GetStatus"
@@ -20,11 +21,11 @@ class ServerIdentity:
     """What a server says of itself.
 
     Attributes:
-        task: Which task it was started as, such as "worker 0".
+        task: Which task it was started as.
         incarnation: A number of its own; the same task started again has another.
     """
 
-    task: str
+    task: TaskName
     incarnation: int
 
     @classmethod
@@ -85,7 +86,7 @@ def _identity(response: bytes) -> ServerIdentity | None:
             fields = dict(_fields(device))
             task = _TASK.match(fields.get(_NAME, b""))
             incarnation = int.from_bytes(fields.get(_INCARNATION, b""), "little")
-            return task and ServerIdentity(f"{task[1].decode()} {int(task[2])}", incarnation)
+            return task and ServerIdentity(TaskName(task[1].decode(), int(task[2])), incarnation)
     return None
 
 

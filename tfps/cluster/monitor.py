@@ -6,10 +6,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.prober import Prober, Sighting
+from tfps.job_dir.task_name import TaskName
 
 LOST_SECONDS = 3.0
 SILENT_SECONDS = 10.0
@@ -22,16 +23,25 @@ class Failure:
     """One loss of a task.
 
     Attributes:
-        task: Its name, such as "worker 0".
+        task: Which it was.
         what: What was seen.
         when: Seconds since the epoch at which it was seen.
         back_after: Seconds until it answered again; None while it has not.
     """
 
-    task: str
+    task: TaskName
     what: str
     when: float
     back_after: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The loss as JSON-ready data."""
+        return {**dataclasses.asdict(self), "task": str(self.task)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Failure":
+        """The loss of what `to_json` gave."""
+        return cls(**{**data, "task": TaskName.parse(data["task"])})
 
 
 class Failures(collections.deque[Failure]):
@@ -54,7 +64,7 @@ class Failures(collections.deque[Failure]):
     def append(self, failure: Failure) -> None:
         """Adds one; the oldest goes where there are many."""
         super().append(failure)
-        self.by_job[failure.task.partition(" ")[0]] += 1
+        self.by_job[failure.task.job] += 1
 
 
 @dataclasses.dataclass
@@ -62,7 +72,8 @@ class Outage:
     """A task that does not answer now.
 
     Attributes:
-        task: Its name and address, as "ps 1 at host:port".
+        task: Which it is.
+        address: Its `host:port`.
         liveness: What was seen last.
         since: When it was first asked in vain, on the monotonic clock.
         probes: How often it was asked in vain.
@@ -70,12 +81,16 @@ class Outage:
         is_told: Whether its loss was logged.
     """
 
-    task: str
+    task: TaskName
+    address: str
     liveness: Liveness
     since: float
     probes: int
     failure: Failure
     is_told: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.task} at {self.address}"
 
     @property
     def seconds(self) -> float:
@@ -109,7 +124,7 @@ class TaskMonitor:
 
     def __init__(
         self,
-        addresses: Mapping[str, str],
+        addresses: Mapping[TaskName, str],
         lookout: Lookout | None = None,
         hang_up: Callable[[str], None] = lambda address: None,
         failures: Failures | None = None,
@@ -117,7 +132,7 @@ class TaskMonitor:
         """Prepares it.
 
         Args:
-            addresses: `host:port` by task name, such as "worker 1".
+            addresses: `host:port` of each task.
             lookout: What asks them; a `Prober` in this process if it is not given.
             hang_up: Called with the address of a task that is lost and does not refuse
                 connections, after every probe.
@@ -128,15 +143,15 @@ class TaskMonitor:
         self._tasks = {address: task for task, address in addresses.items()}
         self._lookout = lookout or Prober(addresses.values())
         self._hang_up = hang_up
-        self._absences: dict[str, Outage] = {}
-        self._watched: set[str] = set()
+        self._absences: dict[TaskName, Outage] = {}
+        self._watched: set[TaskName] = set()
         self._stop = threading.Event()
 
-    def start(self, without: Collection[str] = ()) -> None:
+    def start(self, without: Collection[TaskName] = ()) -> None:
         """Begins to watch the tasks that it does not watch yet.
 
         Args:
-            without: Names of tasks to leave alone.
+            without: Tasks to leave alone.
         """
         self._watched |= self._addresses.keys() - set(without)
         if self._watched:
@@ -157,7 +172,8 @@ class TaskMonitor:
             self._note_answer(task)
         elif outage is None:
             failure = Failure(task, seen.value, sighting.when)
-            self._absences[task] = Outage(self.place(task), seen, sighting.since, 1, failure)
+            address = self._addresses[task]
+            self._absences[task] = Outage(task, address, seen, sighting.since, 1, failure)
             self.failures.append(failure)
             is_certain = seen is Liveness.REFUSES
             says = "%s is lost: %s" if is_certain else "%s may be lost: %s"
@@ -169,11 +185,11 @@ class TaskMonitor:
                 self._hang_up(self._addresses[task])
                 self._tell_once(outage)
 
-    def place(self, task: str) -> str:
+    def place(self, task: TaskName) -> str:
         """A task's name with its address, as "ps 1 at host:port", if it has one."""
-        return f"{task} at {self._addresses[task]}" if task in self._addresses else task
+        return f"{task} at {self._addresses[task]}" if task in self._addresses else str(task)
 
-    def outage(self, task: str) -> Outage | None:
+    def outage(self, task: TaskName) -> Outage | None:
         """Since when a task does not answer; None when it does."""
         return self._absences.get(task)
 
@@ -181,27 +197,24 @@ class TaskMonitor:
         """All tasks that do not answer now."""
         return list(self._absences.values())
 
-    def down(self, job: str) -> list[str]:
-        """Tasks of a job that do not answer now, as "ps 1 at host:port"."""
-        return [outage.task for outage in self._of(job)]
+    def down(self, job: str) -> list[Outage]:
+        """The tasks of a job that do not answer now."""
+        return [outage for outage in self.outages() if outage.task.job == job]
 
-    def lost(self, job: str) -> list[str]:
-        """Tasks of a job that are lost, in the same form.
+    def lost(self, job: str) -> list[Outage]:
+        """The tasks of a job that are lost.
 
         That is, they have refused connections for `LOST_SECONDS`, or been silent for
         `SILENT_SECONDS`.
         """
-        return [outage.task for outage in self._of(job) if outage.is_lost]
+        return [outage for outage in self.down(job) if outage.is_lost]
 
-    def _of(self, job: str) -> list[Outage]:
-        return [each for each in self.outages() if each.failure.task.startswith(f"{job} ")]
-
-    def _note_answer(self, task: str) -> None:
+    def _note_answer(self, task: TaskName) -> None:
         if outage := self._absences.pop(task, None):
             outage.failure.back_after = outage.seconds
             _log.info("%s is back after %.1f s", task, outage.seconds)
 
     def _tell_once(self, outage: Outage) -> None:
         if not outage.is_told:
-            _log.warning("%s is lost: it did not answer for %.0f s", outage.task, outage.seconds)
+            _log.warning("%s is lost: it did not answer for %.0f s", outage, outage.seconds)
         outage.is_told = True

@@ -9,6 +9,7 @@ from tfps.cluster.preflight import TaskCheck, check_tasks
 from tfps.cluster.prober import ask_all
 from tfps.cluster.spec import Cluster
 from tfps.errors import RunError
+from tfps.job_dir.task_name import TaskName
 
 _POLL_SECONDS = 0.2
 _LEAVE_SECONDS = 30.0  # a ps that was let go ends within
@@ -26,22 +27,23 @@ def check_peers(cluster: Cluster, job_dir: str, limit_seconds: float) -> list[Ta
 
 
 def wait_for_ps(
-    cluster: Cluster, leaving: Sequence[str], monitor: TaskMonitor, limit_seconds: float
+    cluster: Cluster, leaving: Sequence[int], monitor: TaskMonitor, limit_seconds: float
 ) -> None:
     """Waits until every ps can be reached, once those that are leaving are gone.
 
     Args:
         cluster: The cluster, as its chief sees it.
-        leaving: Names of ps, such as "ps 0", that can still be reached though they will end.
+        leaving: Indices of ps that can still be reached though they will end.
         monitor: Must see them too, before the run may rely on it again.
         limit_seconds: How long to wait.
 
     Raises:
         RunError: If some cannot be reached in time; names each with its address.
     """
-    addresses = {task: address for task, address in cluster.peers().items() if task[:2] == "ps"}
+    addresses = {task: address for task, address in cluster.peers().items() if task.job == "ps"}
     deadline = time.monotonic() + min(_LEAVE_SECONDS, limit_seconds)
-    while any(Liveness.of(addresses[ps]).answers for ps in leaving) and time.monotonic() < deadline:
+    going = [addresses[TaskName("ps", index)] for index in leaving]
+    while any(Liveness.of(address).answers for address in going) and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
     deadline = time.monotonic() + limit_seconds
     while away := _away(addresses, monitor):
@@ -56,7 +58,7 @@ def wait_for_ps(
         time.sleep(_POLL_SECONDS)
 
 
-def _away(addresses: Mapping[str, str], monitor: TaskMonitor) -> dict[str, Liveness]:
+def _away(addresses: Mapping[TaskName, str], monitor: TaskMonitor) -> dict[TaskName, Liveness]:
     """The ps that do not answer, or that the monitor still takes for absent, and what was seen."""
     by_address = ask_all(addresses.values())
     seen = {ps: by_address[address] for ps, address in addresses.items()}

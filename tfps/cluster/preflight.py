@@ -12,6 +12,7 @@ from tfps.cluster.identity import ServerIdentity
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.prober import Prober, Sighting
 from tfps.job_dir.task_info import TaskInfo
+from tfps.job_dir.task_name import TaskName
 
 _ASK_SECONDS = 5.0
 _ANNOUNCE_SECONDS = 3.0  # between a server's first answer and its announcement
@@ -24,14 +25,14 @@ class TaskCheck:
     """What was found of one task.
 
     Attributes:
-        task: Its name, such as "worker 0".
+        task: Which it is.
         address: Its `host:port`.
         liveness: What its address did.
         task_info: What runs it; None where that is unknown.
         mismatch: Why what answers there cannot take part, empty if it can.
     """
 
-    task: str
+    task: TaskName
     address: str
     liveness: Liveness
     task_info: TaskInfo | None = None
@@ -59,12 +60,12 @@ class TaskCheck:
 
 
 def check_tasks(
-    addresses: Mapping[str, str], tasks: Mapping[str, int], job_dir: str, limit_seconds: float
+    addresses: Mapping[TaskName, str], tasks: Mapping[str, int], job_dir: str, limit_seconds: float
 ) -> list[TaskCheck]:
     """Checks the tasks at the same time, each until it is fit, never will be, or the time is up.
 
     Args:
-        addresses: `host:port` by task name, such as "worker 1".
+        addresses: `host:port` of each task.
         tasks: Number of tasks by job.
         job_dir: Where the tasks announce themselves.
         limit_seconds: How long to wait for those that do not answer yet.
@@ -94,7 +95,7 @@ def check_tasks(
         return check
 
     prober = Prober(addresses.values(), _POLL_SECONDS, _ASK_SECONDS)
-    checks: dict[str, TaskCheck] = {}
+    checks: dict[TaskName, TaskCheck] = {}
     with concurrent.futures.ThreadPoolExecutor(_MOST_THREADS, "check") as pool:
         prober.start(note)
         try:
@@ -107,7 +108,9 @@ def check_tasks(
     return [checks[task] for task in addresses]
 
 
-def _of_what_answers(task: str, address: str, tasks: Mapping[str, int], job_dir: str) -> TaskCheck:
+def _of_what_answers(
+    task: TaskName, address: str, tasks: Mapping[str, int], job_dir: str
+) -> TaskCheck:
     """The check of a task whose address has answered."""
     identity = ServerIdentity.ask(address, _ASK_SECONDS)
     if identity is None:
@@ -116,7 +119,7 @@ def _of_what_answers(task: str, address: str, tasks: Mapping[str, int], job_dir:
 
 
 def _of_server(
-    task: str, address: str, identity: ServerIdentity, tasks: Mapping[str, int], job_dir: str
+    task: TaskName, address: str, identity: ServerIdentity, tasks: Mapping[str, int], job_dir: str
 ) -> TaskCheck:
     """The check of what answers."""
     if identity.task != task:
@@ -131,7 +134,7 @@ def _of_server(
     return TaskCheck(task, address, Liveness.ANSWERS, task_info, mismatch)
 
 
-def _task_info(task: str, identity: ServerIdentity, job_dir: str) -> TaskInfo | None:
+def _task_info(task: TaskName, identity: ServerIdentity, job_dir: str) -> TaskInfo | None:
     """What that very server has announced; None if it announces nothing."""
     deadline = time.monotonic() + _ANNOUNCE_SECONDS
     while True:

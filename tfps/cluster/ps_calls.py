@@ -49,7 +49,7 @@ class PsCalls:
             if done:
                 return future.result()
             if lost := self._monitor.lost("ps"):
-                raise failures.lost_ps(", ".join(lost))
+                raise failures.lost_ps(", ".join(map(str, lost)))
             if time.monotonic() - began > self._limit_seconds:
                 raise RunError(
                     f"{doing} has taken {self._limit_seconds:.0f} s and is not done, though every "

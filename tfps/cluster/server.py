@@ -68,7 +68,7 @@ def serve(
     """
     notices = PreemptionNotices(job_dir)
     if cluster.job == "ps":  # what it left behind when it was killed
-        notices.clear(_short_name(cluster))
+        notices.clear(cluster.task)
     server = _start(cluster, options)
     _log.info("%s serves at %s", cluster.name, server.target.removeprefix("grpc://"))
     _announce(cluster, job_dir)
@@ -159,7 +159,7 @@ def _serve_on(cluster: Cluster, notices: PreemptionNotices, seconds: float) -> N
     A worker works on, since the whole job may be ending and the chief can save only when the leases
     in flight are trained. A ps tells the chief to save.
     """
-    ps = _short_name(cluster) if cluster.job == "ps" else None
+    ps = cluster.task if cluster.job == "ps" else None
     deadline = time.monotonic() + seconds
     if not Liveness.of(cluster.chief[0]).answers:
         return
@@ -170,10 +170,6 @@ def _serve_on(cluster: Cluster, notices: PreemptionNotices, seconds: float) -> N
         if ps and not notices.is_posted(ps):
             return
         time.sleep(_LEAVE_POLL_SECONDS)
-
-
-def _short_name(cluster: Cluster) -> str:
-    return f"{cluster.job} {cluster.index}"
 
 
 def _start(cluster: Cluster, options: ServerOptions) -> tf.distribute.Server:

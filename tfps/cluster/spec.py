@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfps.errors import UserError
+from tfps.job_dir.task_name import TaskName
 
 TF_CONFIG = "TF_CONFIG"
 TF_CONFIG_FILE = "TF_CONFIG_FILE"
@@ -62,19 +63,22 @@ class Cluster:
     def name(self) -> str:
         """This task for people, for example "worker 1 of 4" (indices start at 0)."""
         tasks = len(self.spec().get(self.job, []))
-        if self.job == "chief":
-            return "chief"
-        return f"{self.job} {self.index} of {tasks}" if tasks else f"{self.job} {self.index}"
+        return f"{self.task.label} of {tasks}" if tasks and self.job != "chief" else self.task.label
+
+    @property
+    def task(self) -> TaskName:
+        """This task."""
+        return TaskName(self.job, self.index)
 
     def tasks(self) -> dict[str, int]:
         """Number of tasks by job."""
         return {job: len(addresses) for job, addresses in self.spec().items()}
 
-    def peers(self) -> dict[str, str]:
-        """Addresses of all workers and ps by name, such as "worker 0"."""
+    def peers(self) -> dict[TaskName, str]:
+        """Addresses of all workers and ps."""
         spec = self.spec()
         return {
-            f"{job} {index}": address
+            TaskName(job, index): address
             for job in ("ps", "worker")
             for index, address in enumerate(spec.get(job, []))
         }

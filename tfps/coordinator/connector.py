@@ -17,6 +17,7 @@ from tfps.cluster.preflight import TaskCheck, check_tasks
 from tfps.cluster.spec import Cluster
 from tfps.coordinator.executor import ClusterExecutor, Executor, LocalExecutor
 from tfps.errors import LostPsError, RunError, UserError, WorkersChangedError
+from tfps.job_dir.task_name import TaskName
 
 _LEAST_SECONDS = 20.0  # to connect to tasks that have just answered
 _AGAIN_SECONDS = 15.0  # to wait for workers when the run goes on with others
@@ -35,7 +36,7 @@ class Connector:
     other workers the chief has to begin anew.
 
     Attributes:
-        left_out: Names of the workers that the last connection is without.
+        left_out: The workers that the last connection is without.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Connector:
                 it goes on, as one is enough for a run that others leave.
             again: Whether this chief has started anew, for other workers than before.
         """
-        self.left_out: tuple[str, ...] = ()
+        self.left_out: tuple[TaskName, ...] = ()
         self._cluster = cluster
         self._job_dir = job_dir
         self._limit_seconds = limit_seconds
@@ -60,7 +61,7 @@ class Connector:
         self._indices: list[int] = []  # of the workers that TensorFlow was told of
         self._looking: concurrent.futures.Future[list[TaskCheck]] | None = None
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "newcomers")
-        self._told: set[str] = set()
+        self._told: set[TaskName] = set()
         self._connections = 0
 
     @property
@@ -69,9 +70,9 @@ class Connector:
         return self._connections >= _MOST_CONNECTIONS
 
     @property
-    def workers(self) -> list[str]:
-        """Names of the workers that the last connection is with."""
-        return [f"worker {index}" for index in self._indices]
+    def workers(self) -> list[TaskName]:
+        """The workers that the last connection is with."""
+        return [TaskName("worker", index) for index in self._indices]
 
     def connect(self) -> Executor:
         """Waits for the tasks, then connects to them.
@@ -104,8 +105,8 @@ class Connector:
         _log.info("connected to %d workers and %d ps", len(indices), ps)
         return ClusterExecutor(coordinator, indices, ps)
 
-    def arrivals(self) -> list[str]:
-        """Names of the workers that are left out and could take part by now.
+    def arrivals(self) -> list[TaskName]:
+        """The workers that are left out and could take part by now.
 
         Returns at once: a thread asks them meanwhile.
         """
@@ -121,16 +122,16 @@ class Connector:
                 _log.warning("cannot join: %s", each)
         return [each.task for each in found if each.is_fit]
 
-    def can_do_without(self, workers: Sequence[str]) -> bool:
+    def can_do_without(self, workers: Sequence[TaskName]) -> bool:
         """Whether the run may go on without some more workers.
 
         Args:
-            workers: Their names.
+            workers: Which.
         """
         left = len(self._cluster.workers) - len({*self.left_out, *workers})
         return left >= max(1, self._min_workers)
 
-    def _ask(self, workers: Sequence[str]) -> list[TaskCheck]:
+    def _ask(self, workers: Sequence[TaskName]) -> list[TaskCheck]:
         peers = self._cluster.peers()
         addresses = {worker: peers[worker] for worker in workers}
         return check_tasks(addresses, self._cluster.tasks(), self._job_dir, 0.0)
@@ -138,7 +139,7 @@ class Connector:
     def _workers(self, found: Sequence[TaskCheck], limit_seconds: float) -> list[int]:
         """Indices of the workers to connect to."""
         unfit = [each for each in found if not each.is_fit]
-        away = [each for each in unfit if each.task.startswith("worker ") and not each.answers]
+        away = [each for each in unfit if each.task.job == "worker" and not each.answers]
         workers = len(self._cluster.workers)
         least = self._min_workers or (1 if self._again else workers)
         if len(away) < len(unfit) or workers - len(away) < least:
@@ -150,7 +151,7 @@ class Connector:
         for each in away:
             _log.warning("left out until it answers: %s", each)
         self.left_out = tuple(each.task for each in away)
-        return [k for k in range(workers) if f"worker {k}" not in self.left_out]
+        return [k for k in range(workers) if TaskName("worker", k) not in self.left_out]
 
     def _coordinator(self, seconds: float) -> tf.distribute.coordinator.ClusterCoordinator:
         workers = tuple(self._cluster.workers[k] for k in self._indices)

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from tfps.job_dir.task_name import TaskName
+
 _REFETCH_SECONDS = 0.2
 _WORKER_RETURN_SECONDS = 3600.0  # as long as ClusterCoordinator itself waits for a worker
 
@@ -19,11 +21,13 @@ class Executor(Protocol):
         devices: Where parameters live, one device per ps.
         workers: Indices of the workers; so many closures run at the same time.
         gpus: GPUs that every worker has.
+        is_remote: Whether closures run in other processes than this one.
     """
 
     devices: Sequence[str]
     workers: Sequence[int]
     gpus: int
+    is_remote: bool
 
     def worker_index(self) -> tf.Tensor:
         """In a closure, the index of the worker that runs it, scalar int64."""
@@ -43,6 +47,7 @@ class LocalExecutor:
 
     devices: Sequence[str] = ("/device:CPU:0",)
     workers: Sequence[int] = (0,)
+    is_remote = False
 
     def __init__(self) -> None:
         self.gpus = len(tf.config.list_physical_devices("GPU"))
@@ -72,6 +77,8 @@ class ClusterExecutor:
     One thread waits for each scheduled closure, since a `RemoteValue` can only be waited for.
     """
 
+    is_remote = True
+
     def __init__(
         self,
         coordinator: tf.distribute.coordinator.ClusterCoordinator,
@@ -85,9 +92,7 @@ class ClusterExecutor:
             workers: For each of its workers, the worker's index in the job.
             ps: Number of ps.
         """
-        self.devices: Sequence[str] = [
-            f"/job:ps/replica:0/task:{k}/device:CPU:0" for k in range(ps)
-        ]
+        self.devices: Sequence[str] = [TaskName("ps", index).device for index in range(ps)]
         self.workers = workers
         self.gpus = min(_gpus_of(place) for place in range(len(workers)))
         self._coordinator = coordinator
@@ -108,7 +113,7 @@ class ClusterExecutor:
         place = self.workers.index(worker)
 
         def call() -> Any:
-            with tf.device(f"/job:worker/replica:0/task:{place}/device:CPU:0"):
+            with tf.device(TaskName("worker", place).device):
                 return _to_numpy(function(*args))
 
         return self._beside.submit(call)

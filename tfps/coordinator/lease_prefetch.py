@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfps.coordinator.executor import Executor
 from tfps.leases.lease import Lease
-from tfps.leases.progress import SlotProgress
+from tfps.leases.progress import LaneProgress
 from tfps.storage import cloud_path
 from tfps.worker.closures import Closures
 
@@ -26,45 +26,43 @@ class LeasePrefetcher:
     disk need none of this.
     """
 
-    def __init__(self, executor: Executor, closures: Closures, batch_size: int):
+    def __init__(self, executor: Executor, closures: Closures):
         """Has opened nothing yet.
 
         Args:
             executor: Knows the workers.
             closures: Hold the function that opens a lease.
-            batch_size: Records of a batch.
         """
         self._executor = executor
         self._closures = closures
-        self._batch_size = batch_size
-        self._opened: dict[int, Lease] = {}  # by slot, the last lease opened
+        self._opened: dict[int, Lease] = {}  # by lane, the last lease opened
 
     def update(
         self,
         in_flight: Mapping[int, Lease],
-        rows: Sequence[SlotProgress],
+        rows: Sequence[LaneProgress],
         step_seconds: float | None,
     ) -> None:
         """Opens the leases whose turn is near.
 
         Args:
-            in_flight: By slot, in the order in which they were scheduled.
-            rows: Progress of each slot.
+            in_flight: By lane, in the order in which they were scheduled.
+            rows: Progress of each lane.
             step_seconds: How long a step takes; None while that is not known.
         """
         if step_seconds is None:
             return
         running, waiting = [], []
-        for slot, lease in in_flight.items():
-            row = rows[slot]
+        for lane, lease in in_flight.items():
+            row = rows[lane]
             if not row.attempts:
-                waiting.append((slot, lease))
+                waiting.append((lane, lease))
             elif row.worker >= 0:  # else it is just being begun, and by whom is not written yet
-                left = -(-lease.records // self._batch_size) - row.steps
+                left = lease.batches - row.steps
                 running.append((left * step_seconds, row.worker))
-        for (seconds, worker), (slot, lease) in zip(sorted(running), waiting, strict=False):
-            if seconds < AHEAD_SECONDS and self._opened.get(slot) is not lease:
-                self._opened[slot] = lease
+        for (seconds, worker), (lane, lease) in zip(sorted(running), waiting, strict=False):
+            if seconds < AHEAD_SECONDS and self._opened.get(lane) is not lease:
+                self._opened[lane] = lease
                 self._open(worker, lease)
 
     def _open(self, worker: int, lease: Lease) -> None:

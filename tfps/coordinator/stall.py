@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.monitor import TaskMonitor
 from tfps.errors import RunError
+from tfps.job_dir.task_name import TaskName
 from tfps.leases.lease import Lease
-from tfps.leases.progress import SlotProgress
+from tfps.leases.progress import LaneProgress
 
 _STUCK = "look in its log, and whether it can read the shard and reach every ps"
 
@@ -22,22 +23,22 @@ class Diagnosis:
             monitor: Knows which tasks answer.
         """
         self._monitor = monitor
-        self._held: dict[int, tuple[Lease, SlotProgress, float]] = {}
+        self._held: dict[int, tuple[Lease, LaneProgress, float]] = {}
 
-    def note(self, leases: Mapping[int, Lease], rows: Sequence[SlotProgress]) -> None:
+    def note(self, leases: Mapping[int, Lease], rows: Sequence[LaneProgress]) -> None:
         """Notes the progress of the leases in flight.
 
         Args:
-            leases: By slot.
-            rows: Of all slots.
+            leases: By lane.
+            rows: Of all lanes.
         """
         before, now = self._held, time.monotonic()
         self._held = {}
-        for slot, lease in leases.items():
-            if rows[slot].worker >= 0:
-                held, seen = (lease, rows[slot]), before.get(slot)
+        for lane, lease in leases.items():
+            if rows[lane].worker >= 0:
+                held, seen = (lease, rows[lane]), before.get(lane)
                 is_same = seen is not None and seen[:2] == held
-                self._held[slot] = (*held, seen[2] if seen and is_same else now)
+                self._held[lane] = (*held, seen[2] if seen and is_same else now)
 
     @property
     def longest(self) -> float:
@@ -52,10 +53,10 @@ class Diagnosis:
             seconds: For how long.
         """
         clauses = [self._holder(*held) for held in self._held.values()]
-        told = {f"worker {row.worker}" for _, row, _ in self._held.values()}
+        told = {TaskName("worker", row.worker) for _, row, _ in self._held.values()}
         for outage in self._monitor.outages():
-            if outage.failure.task not in told:
-                clauses.append(f"{outage.task}: {_told(outage.liveness, outage.seconds)}")
+            if outage.task not in told:
+                clauses.append(f"{outage}: {_told(outage.liveness, outage.seconds)}")
         if not self._held:
             clauses.insert(0, "no worker has begun what it was given")
         if len(clauses) == 1 and not self._held:
@@ -64,8 +65,8 @@ class Diagnosis:
             f"no {what} for {seconds:.0f} s: {'; '.join(clauses)}; --stall_seconds allows more time"
         )
 
-    def _holder(self, lease: Lease, row: SlotProgress, since: float) -> str:
-        task = f"worker {row.worker}"
+    def _holder(self, lease: Lease, row: LaneProgress, since: float) -> str:
+        task = TaskName("worker", row.worker)
         outage = self._monitor.outage(task)
         state = _told(outage.liveness, outage.seconds) if outage else f"it answers ({_STUCK})"
         return (

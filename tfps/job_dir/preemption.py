@@ -2,6 +2,7 @@
 
 import posixpath
 
+from tfps.job_dir.task_name import TaskName
 from tfps.storage import files
 
 
@@ -14,20 +15,20 @@ class PreemptionNotices:
     def __init__(self, job_dir: str):
         self._path = posixpath.join(job_dir, "leaving")
 
-    def post(self, ps: str) -> None:
-        """Says that a ps, such as "ps 0", will go."""
+    def post(self, ps: TaskName) -> None:
+        """Says that a ps will go."""
         files.make_directories(self._path)
         files.write(self._file(ps), b"")
 
-    def clear(self, ps: str) -> None:
+    def clear(self, ps: TaskName) -> None:
         """Lets a ps go: its parameters are saved."""
         files.remove(self._file(ps))  # unless the ps itself did, when it began anew
 
-    def is_posted(self, ps: str) -> bool:
+    def is_posted(self, ps: TaskName) -> bool:
         """Whether a ps has said that it will go, and waits."""
         return files.exists(self._file(ps))
 
-    def posted(self) -> list[str]:
+    def posted(self) -> list[TaskName]:
         """All that have, asked of the storage once.
 
         Raises:
@@ -37,7 +38,7 @@ class PreemptionNotices:
             names = files.names(self._path, patience=0.0)
         except FileNotFoundError:
             return []
-        return [name.replace("-", " ") for name in names]
+        return [TaskName.parse(name) for name in names]
 
-    def _file(self, ps: str) -> str:
-        return posixpath.join(self._path, ps.replace(" ", "-"))
+    def _file(self, ps: TaskName) -> str:
+        return posixpath.join(self._path, ps.file_name)

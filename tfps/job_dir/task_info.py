@@ -14,6 +14,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 import tfps
+from tfps.job_dir.task_name import TaskName
 from tfps.storage import atomic_file, files
 from tfps.storage.files import StorageError
 
@@ -68,14 +69,14 @@ class TaskInfo:
         )
 
     @classmethod
-    def read(cls, job_dir: str, task: str) -> "TaskInfo | None":
-        """That of a task, such as "worker 0"; None when there is none that can be read."""
+    def read(cls, job_dir: str, task: TaskName) -> "TaskInfo | None":
+        """That of a task; None when there is none that can be read."""
         try:
             return cls(**json.loads(files.read(_path(job_dir, task), patience=0.0)))
         except (FileNotFoundError, StorageError, ValueError, TypeError):
             return None
 
-    def write(self, job_dir: str, task: str) -> None:
+    def write(self, job_dir: str, task: TaskName) -> None:
         """Writes it in one piece; a job_dir that cannot be written is only warned of."""
         path = _path(job_dir, task)
         text = json.dumps(dataclasses.asdict(self), indent=1) + "\n"
@@ -86,5 +87,5 @@ class TaskInfo:
             _log.warning("%s; so the chief sees no versions", error)
 
 
-def _path(job_dir: str, task: str) -> str:
-    return posixpath.join(job_dir, "tasks", f"{task.replace(' ', '-')}.json")
+def _path(job_dir: str, task: TaskName) -> str:
+    return posixpath.join(job_dir, "tasks", f"{task.file_name}.json")

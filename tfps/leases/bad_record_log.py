@@ -158,3 +158,22 @@ class BadRecords:
 
     def _sorted(self, shard: int) -> list[BadRecord]:
         return [bad for _, bad in sorted(self._known.get(shard, {}).items())]
+
+
+def explain_failure(
+    error: BaseException, doing: str, source: RecordSource, features: Sequence[Feature]
+) -> BaseException:
+    """The error for people of a closure that could not go on with a shard.
+
+    Args:
+        error: What the closure ended with.
+        doing: What was being done, such as "training epoch 1".
+        source: What the closure read of the shard.
+        features: Features and labels that every record must hold.
+    """
+    return failures.explain(
+        error,
+        doing,
+        source.path,
+        lambda: bad_records.told(bad_records.find(source, features, source.first, source.end)),
+    )

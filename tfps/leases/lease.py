@@ -13,26 +13,48 @@ class Lease:
 
     Attributes:
         epoch: Epoch it belongs to, from 0.
-        source: Its shard's file, where its records begin, and the bad ones known among them; its
+        shard: Index of its shard in the manifest.
+        source: The shard's file, where its records begin, and the bad ones known among them; its
             end is that of the lease's last block, which is read as a whole.
         first: Its first record, counted in the shard; batches begin there.
         records: Number of its records; only the last batch of a shard is not a whole one.
         seed: Seed of the order within the shard and of random layers.
+        batch_size: Records of a batch.
     """
 
     epoch: int
+    shard: int
     source: RecordSource
     first: int
     records: int
     seed: int
+    batch_size: int
 
     @property
-    def shard(self) -> str:
+    def batches(self) -> int:
+        """Number of its batches."""
+        return -(-self.records // self.batch_size)
+
+    @property
+    def first_batch(self) -> int:
+        """Its first batch, counted in the shard."""
+        return self.first // self.batch_size
+
+    def records_of(self, batches: int) -> int:
+        """Records of its first batches.
+
+        Args:
+            batches: How many; where more than the lease has, its records are all.
+        """
+        return min(batches * self.batch_size, self.records)
+
+    @property
+    def where(self) -> str:
         """Its epoch and shard, for people."""
         return f"epoch {self.epoch + 1}, shard {self.source.path}"
 
     def __str__(self) -> str:
-        return f"{self.shard}, records {self.first:,} to {self.first + self.records - 1:,}"
+        return f"{self.where}, records {self.first:,} to {self.first + self.records - 1:,}"
 
 
 class LeasePart(NamedTuple):
@@ -54,20 +76,19 @@ class LeasePart(NamedTuple):
         return self.end - self.begin
 
     @classmethod
-    def of(cls, lease: Lease, replicas: int, batch_size: int) -> list["LeasePart"]:
+    def of(cls, lease: Lease, replicas: int) -> list["LeasePart"]:
         """The parts of all replicas, which differ by one batch at most.
 
         Args:
             lease: What is shared.
             replicas: How many share it.
-            batch_size: Records of one replica's batch.
         """
-        first, count = lease.first // batch_size, -(-lease.records // batch_size)
-        bounds = [first + count * replica // replicas for replica in range(replicas + 1)]
-        records = [min(bound * batch_size, lease.first + lease.records) for bound in bounds]
+        bounds = [lease.batches * replica // replicas for replica in range(replicas + 1)]
         return [
-            cls(*batches, last - begin)
-            for batches, (begin, last) in zip(
-                itertools.pairwise(bounds), itertools.pairwise(records), strict=True
+            cls(
+                lease.first_batch + begin,
+                lease.first_batch + end,
+                lease.records_of(end) - lease.records_of(begin),
             )
+            for begin, end in itertools.pairwise(bounds)
         ]

@@ -10,12 +10,12 @@ import tensorflow as tf
 from tfps.store.mutex import Mutex
 
 _NO_WORKER = np.int64(-1)
-REFUSED = -1  # number of an attempt at a lease that its slot does not hold
+REFUSED = -1  # number of an attempt at a lease that its lane does not hold
 
 
 @dataclasses.dataclass(frozen=True)
-class SlotProgress:
-    """Progress of the lease in one slot.
+class LaneProgress:
+    """Progress of the lease in one lane.
 
     Attributes:
         attempts: How often a worker began it; more than 1 when a worker was lost.
@@ -33,11 +33,11 @@ class SlotProgress:
 
 
 class Attempt(NamedTuple):
-    """A worker's attempt at the lease in a slot.
+    """A worker's attempt at the lease in a lane.
 
     Attributes:
-        number: Which of the attempts at all leases of the slot it is, scalar int64; `REFUSED` where
-            the slot holds another lease. The lease is held by the attempt with the slot's last
+        number: Which of the attempts at all leases of the lane it is, scalar int64; `REFUSED` where
+            the lane holds another lease. The lease is held by the attempt with the lane's last
             number.
         steps: Batches trained before it, scalar int64.
     """
@@ -47,53 +47,53 @@ class Attempt(NamedTuple):
 
 
 class LeaseProgress:
-    """A small table on the first ps with one slot per lease in flight.
+    """A small table on the first ps with one lane per lease in flight.
 
-    A worker advances its slot after each push, so that a lease whose worker was lost goes on with
+    A worker advances its lane after each push, so that a lease whose worker was lost goes on with
     the first batch that was not recorded: at most one batch is trained twice, none is left out. One
     that was stopped for a while, and taken for dead, may go on with a lease that it holds no more
-    until it notices; what it trains so is counted apart. One that begins when its slot holds
+    until it notices; what it trains so is counted apart. One that begins when its lane holds
     another lease by then is refused.
 
-    Who begins, who advances and who gives a slot to another lease do so in turn: between the look
-    at a slot and the change nothing happens to it.
+    Who begins, who advances and who gives a lane to another lease do so in turn: between the look
+    at a lane and the change nothing happens to it.
     """
 
-    def __init__(self, slots: int, device: str):
-        self._slots = slots
+    def __init__(self, lanes: int, device: str):
+        self._lanes = lanes
         self._device = device
         with tf.device(device):
-            self._values = tf.Variable(tf.zeros([slots, 4], tf.float64), trainable=False)
-            self._workers = tf.Variable(tf.fill([slots], _NO_WORKER), trainable=False)
-            self._leases = tf.Variable(tf.zeros([slots], tf.int64), trainable=False)
-            self._numbers = tf.Variable(tf.zeros([slots], tf.int64), trainable=False)
-            self._strayed = tf.Variable(0.0, trainable=False, dtype=tf.float64)
+            self._values = tf.Variable(tf.zeros([lanes, 4], tf.float64), trainable=False)
+            self._workers = tf.Variable(tf.fill([lanes], _NO_WORKER), trainable=False)
+            self._leases = tf.Variable(tf.zeros([lanes], tf.int64), trainable=False)
+            self._numbers = tf.Variable(tf.zeros([lanes], tf.int64), trainable=False)
+            self._orphaned = tf.Variable(0.0, trainable=False, dtype=tf.float64)
         self._mutex = Mutex("lease-progress", device)
         self._clear = self._mutex.guard(self._cleared)
         self._advance = self._mutex.guard(self._advanced)
 
-    def place(self, slot: int, lease: int) -> int:
-        """What names a slot and the lease that it holds, in one number.
+    def place(self, lane: int, lease: int) -> int:
+        """What names a lane and the lease that it holds, in one number.
 
         Args:
-            slot: The slot.
+            lane: The lane.
             lease: The lease's number, as `clear` is given it.
         """
-        return lease * self._slots + slot
+        return lease * self._lanes + lane
 
-    def slot_of(self, place: tf.Tensor) -> tf.Tensor:
-        """In a closure: the slot of a place, scalar int64."""
-        return place % self._slots
+    def lane_of(self, place: tf.Tensor) -> tf.Tensor:
+        """In a closure: the lane of a place, scalar int64."""
+        return place % self._lanes
 
-    def clear(self, slot: int, lease: int = 0) -> None:
-        """Makes a slot ready for a new lease; called by the chief.
+    def clear(self, lane: int, lease: int = 0) -> None:
+        """Makes a lane ready for a new lease; called by the chief.
 
         Args:
-            slot: The slot.
+            lane: The lane.
             lease: The lease's number. A closure of any other number is refused from now on, so the
-                slot's leases have different ones wherever a closure may be late.
+                lane's leases have different ones wherever a closure may be late.
         """
-        self._clear(tf.constant([slot, lease], tf.int64))
+        self._clear(tf.constant([lane, lease], tf.int64))
 
     def begin(
         self,
@@ -101,132 +101,132 @@ class LeaseProgress:
         worker: tf.Tensor,
         announce: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Operation] | None = None,
     ) -> Attempt:
-        """In a closure: begins an attempt, unless the slot holds another lease.
+        """In a closure: begins an attempt, unless the lane holds another lease.
 
         Args:
             place: As `place` gives it, scalar int64.
             worker: Index of the worker, scalar int64.
-            announce: Given the slot, the attempt's number and whether it has begun, scalar bool,
-                tells others of it on the ps, before anything else can happen to the slot.
+            announce: Given the lane, the attempt's number and whether it has begun, scalar bool,
+                tells others of it on the ps, before anything else can happen to the lane.
         """
 
         def begun(message: tf.Tensor) -> tuple[tf.Tensor, list[tf.Operation]]:
             place, worker = tf.unstack(message)
-            slot, lease = self.slot_of(place), place // self._slots
-            is_its = tf.equal(self._leases.sparse_read(slot), lease)
-            last, holder = self._numbers.sparse_read(slot), self._workers.sparse_read(slot)
+            lane, lease = self.lane_of(place), place // self._lanes
+            is_its = tf.equal(self._leases.sparse_read(lane), lease)
+            last, holder = self._numbers.sparse_read(lane), self._workers.sparse_read(lane)
             number = tf.where(is_its, last + 1, tf.constant(REFUSED, tf.int64))
-            steps = tf.cast(self._values.sparse_read(slot)[1], tf.int64)
+            steps = tf.cast(self._values.sparse_read(lane)[1], tf.int64)
             counted = tf.cast(tf.stack([is_its, False, False, False]), tf.float64)
             writes = [
-                self._add(self._values, slot, counted),
-                self._set(self._workers, slot, tf.where(is_its, worker, holder)),
-                self._set(self._numbers, slot, tf.maximum(last, number)),
+                self._add(self._values, lane, counted),
+                self._set(self._workers, lane, tf.where(is_its, worker, holder)),
+                self._set(self._numbers, lane, tf.maximum(last, number)),
             ]
             if announce:
-                writes.append(announce(slot, number, is_its))
+                writes.append(announce(lane, number, is_its))
             return tf.stack([number, steps]), writes
 
         message = tf.stack([place, worker])
         with tf.device(self._device):
             return Attempt(*tf.unstack(self._mutex.guard(begun)(message)))
 
-    def advance(self, slot: tf.Tensor, attempt: tf.Tensor, change: tf.Tensor) -> None:
-        """In a closure: adds to a slot what an attempt has trained, once it is pushed.
+    def advance(self, lane: tf.Tensor, attempt: tf.Tensor, change: tf.Tensor) -> None:
+        """In a closure: adds to a lane what an attempt has trained, once it is pushed.
 
         Args:
-            slot: The slot, scalar int64.
+            lane: The lane, scalar int64.
             attempt: The attempt's number, scalar int64.
             change: `[0, steps, bad, loss_sum]`, float64; left out where the attempt holds the lease
                 no more.
         """
         # One tensor: each one that travels to a ps costs a message of its own.
-        numbers = tf.cast(tf.stack([slot, attempt]), tf.float64)
+        numbers = tf.cast(tf.stack([lane, attempt]), tf.float64)
         message = tf.concat([numbers, change], 0)
         with tf.device(self._device):
             self._advance(message)
 
-    def holds(self, slot: tf.Tensor, attempt: tf.Tensor) -> tf.Tensor:
-        """In a closure: whether an attempt, given by its number, still holds the slot's lease."""
-        asked = tf.stack([slot, attempt])
+    def holds(self, lane: tf.Tensor, attempt: tf.Tensor) -> tf.Tensor:
+        """In a closure: whether an attempt, given by its number, still holds the lane's lease."""
+        asked = tf.stack([lane, attempt])
         with tf.device(self._device):
             return self._is_last(*tf.unstack(asked))
 
-    def add_strayed(self, batches: tf.Tensor) -> tf.Operation:
-        """Adds to `strayed`, on the ps: scalar float64."""
+    def add_orphaned(self, batches: tf.Tensor) -> tf.Operation:
+        """Adds to `orphaned_batches`, on the ps: scalar float64."""
         with tf.device(self._device):
-            return self._strayed.assign_add(batches, read_value=False)
+            return self._orphaned.assign_add(batches, read_value=False)
 
-    def result(self, slot: tf.Tensor, attempt: tf.Tensor) -> tf.Tensor:
+    def result(self, lane: tf.Tensor, attempt: tf.Tensor) -> tf.Tensor:
         """In a closure: what came of a lease, when an attempt at it ends.
 
         Returns:
-            The slot's `[attempts, steps, bad, loss_sum]`, float64; steps are -1 where the attempt,
+            The lane's `[attempts, steps, bad, loss_sum]`, float64; steps are -1 where the attempt,
             given by its number, holds the lease no more.
         """
-        asked = tf.stack([slot, attempt])
+        asked = tf.stack([lane, attempt])
         with tf.device(self._device):
-            slot, attempt = tf.unstack(asked)
-            found = self._values.sparse_read(slot)
+            lane, attempt = tf.unstack(asked)
+            found = self._values.sparse_read(lane)
             with tf.control_dependencies([found]):  # what was its own is so after the look
-                is_its = self._is_last(slot, attempt)
+                is_its = self._is_last(lane, attempt)
             no_steps = tf.constant([0, -1, 0, 0], tf.float64)
             return tf.where(is_its, found, no_steps)
 
-    def strayed(self) -> int:
+    def orphaned_batches(self) -> int:
         """On the chief: batches that were trained by attempts that held their lease no more."""
-        return int(self._strayed.numpy())
+        return int(self._orphaned.numpy())
 
     def add(self, changes: tf.Tensor) -> tf.Operation:
-        """Adds to all slots, on the ps: `[slots, 4]` float64, as `advance` adds to one."""
+        """Adds to all lanes, on the ps: `[lanes, 4]` float64, as `advance` adds to one."""
         with tf.device(self._device):
             return self._values.assign_add(changes, read_value=False)
 
-    def add_to(self, slot: tf.Tensor, change: tf.Tensor) -> tf.Operation:
-        """Adds `[4]` float64 to a slot, on the ps."""
+    def add_to(self, lane: tf.Tensor, change: tf.Tensor) -> tf.Operation:
+        """Adds `[4]` float64 to a lane, on the ps."""
         with tf.device(self._device):
-            return self._add(self._values, tf.cast(slot, tf.int64), change)
+            return self._add(self._values, tf.cast(lane, tf.int64), change)
 
-    def slot(self, slot: tf.Tensor) -> tf.Tensor:
-        """A slot's `[attempts, steps, bad, loss_sum]`, float64."""
+    def lane(self, lane: tf.Tensor) -> tf.Tensor:
+        """A lane's `[attempts, steps, bad, loss_sum]`, float64."""
         with tf.device(self._device):
-            return self._values.sparse_read(slot)
+            return self._values.sparse_read(lane)
 
-    def read(self) -> list[SlotProgress]:
-        """All slots, on the chief."""
+    def read(self) -> list[LaneProgress]:
+        """All lanes, on the chief."""
         workers, values = self._workers.numpy(), self._values.numpy()
         return [
-            SlotProgress(int(attempts), int(worker), int(steps), int(bad), float(loss_sum))
+            LaneProgress(int(attempts), int(worker), int(steps), int(bad), float(loss_sum))
             for worker, (attempts, steps, bad, loss_sum) in zip(workers, values, strict=True)
         ]
 
     def _cleared(self, message: tf.Tensor) -> tuple[tf.Tensor, list[tf.Operation]]:
-        slot, lease = tf.unstack(message)
+        lane, lease = tf.unstack(message)
         return lease, [
-            self._set(self._values, slot, tf.zeros([4], tf.float64)),
-            self._set(self._workers, slot, tf.constant(_NO_WORKER)),
-            self._set(self._leases, slot, lease),
+            self._set(self._values, lane, tf.zeros([4], tf.float64)),
+            self._set(self._workers, lane, tf.constant(_NO_WORKER)),
+            self._set(self._leases, lane, lease),
         ]
 
     def _advanced(self, message: tf.Tensor) -> tuple[tf.Tensor, list[tf.Operation]]:
-        slot, attempt = tf.unstack(tf.cast(message[:2], tf.int64))
-        is_its, nothing = self._is_last(slot, attempt), tf.zeros([4], tf.float64)
+        lane, attempt = tf.unstack(tf.cast(message[:2], tf.int64))
+        is_its, nothing = self._is_last(lane, attempt), tf.zeros([4], tf.float64)
         change = tf.where(is_its, message[2:], nothing)
-        strayed = tf.where(is_its, nothing, message[2:])[1]
+        orphaned = tf.where(is_its, nothing, message[2:])[1]
         return change, [
-            self._add(self._values, slot, change),
-            self._strayed.assign_add(strayed, read_value=False),
+            self._add(self._values, lane, change),
+            self._orphaned.assign_add(orphaned, read_value=False),
         ]
 
-    def _is_last(self, slot: tf.Tensor, attempt: tf.Tensor) -> tf.Tensor:
+    def _is_last(self, lane: tf.Tensor, attempt: tf.Tensor) -> tf.Tensor:
         """On the ps: whether no attempt began, and no other lease was given, after this one."""
-        is_last = tf.equal(self._numbers.sparse_read(slot), attempt)
-        return is_last & (self._workers.sparse_read(slot) >= 0)
+        is_last = tf.equal(self._numbers.sparse_read(lane), attempt)
+        return is_last & (self._workers.sparse_read(lane) >= 0)
 
-    def _set(self, variable: tf.Variable, slot: tf.Tensor, value: tf.Tensor) -> tf.Operation:
+    def _set(self, variable: tf.Variable, lane: tf.Tensor, value: tf.Tensor) -> tf.Operation:
         return tf.raw_ops.ResourceScatterUpdate(
-            resource=variable.handle, indices=slot, updates=value
+            resource=variable.handle, indices=lane, updates=value
         )
 
-    def _add(self, variable: tf.Variable, slot: tf.Tensor, value: tf.Tensor) -> tf.Operation:
-        return tf.raw_ops.ResourceScatterAdd(resource=variable.handle, indices=slot, updates=value)
+    def _add(self, variable: tf.Variable, lane: tf.Tensor, value: tf.Tensor) -> tf.Operation:
+        return tf.raw_ops.ResourceScatterAdd(resource=variable.handle, indices=lane, updates=value)

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import math
 from typing import Any
 
 from tfps.data.manifest import Manifest
@@ -67,7 +68,7 @@ class LeaseQueue:
     done.
 
     Attributes:
-        bad_records: The data's bad records.
+        bad_records: The data's bad records; the queue asks which are known, and opens no file.
     """
 
     def __init__(
@@ -125,9 +126,10 @@ class LeaseQueue:
         return not self._doing
 
     @property
-    def left(self) -> int:
-        """Records of the epoch that are in no lease yet."""
-        return 0 if self.finished else self._data.records - self._cursor
+    def batches_left(self) -> int:
+        """Batches of the epoch that are in no lease yet, as many as whole ones would be."""
+        left = 0 if self.finished else self._data.records - self._cursor
+        return -(-left // self._order.batch_size)
 
     @property
     def trained(self) -> int:
@@ -167,36 +169,43 @@ class LeaseQueue:
             self._todo.appendleft(Chunk(chunk.shard, chunk.first + records, rest))
         lease = Lease(
             self._epoch,
+            chunk.shard,
             self._source(chunk.shard, chunk.first, records),
             chunk.first,
             records,
             self._order.shard_seed(self._epoch, chunk.shard),
+            self._order.batch_size,
         )
         self._cursor += records
         self._doing.add(lease)
         return lease
 
-    def around_bad_records(self, lease: Lease, batches: int) -> Lease:
-        """Looks for the bad records that keep a worker from going on with a lease.
+    def block_of(self, lease: Lease, batches: int) -> tuple[int, int]:
+        """The block of records that holds a batch of a lease; a block is read as a whole.
+
+        Args:
+            lease: The lease.
+            batches: How many of the lease's batches lie before that batch.
+
+        Returns:
+            The block's first record and the one behind its last, counted in the shard.
+        """
+        size = self._block_records
+        first = (lease.first + batches * lease.batch_size) // size * size
+        return first, min(first + size, lease.source.end)
+
+    def without_bad_records(self, lease: Lease) -> Lease:
+        """The lease that takes the place of one among whose records bad ones were found.
 
         Args:
             lease: A lease that is doing.
-            batches: How many of it are trained: the next one could not be read.
 
         Returns:
-            The lease that takes its place, with these records in the gaps of its source.
-
-        Raises:
-            UserError: If there are more bad records than there may be, or the shard has vanished.
-            RunError: If none is found, or the shard cannot be read.
+            The same lease, whose source passes over the bad records that are known by now; it is
+            doing from now on.
         """
-        paths = [self._data.path_of(shard) for shard in self._data.shards]
-        index = paths.index(lease.source.path)
-        size = max(1, self._order.block_batches) * self._order.batch_size
-        first = (lease.first + batches * self._order.batch_size) // size * size
-        end = min(first + size, lease.source.end)
-        self.bad_records.look(index, lease.source, first, end, f"training epoch {lease.epoch + 1}")
-        again = dataclasses.replace(lease, source=self._source(index, lease.first, lease.records))
+        source = self._source(lease.shard, lease.first, lease.records)
+        again = dataclasses.replace(lease, source=source)
         self._doing.remove(lease)
         self._doing.add(again)
         return again
@@ -216,6 +225,10 @@ class LeaseQueue:
     def repeat(self, records: int) -> None:
         """Notes records of batches that may have been trained twice."""
         self._repeated += records
+
+    def repeat_batches(self, batches: int) -> None:
+        """Notes batches that may have been trained twice, as many records as whole ones have."""
+        self._repeated += batches * self._order.batch_size
 
     def next_epoch(self) -> None:
         """Goes to the next epoch; the current one must be finished."""
@@ -239,6 +252,11 @@ class LeaseQueue:
             self.bad_records.state(),
         )
 
+    @property
+    def _block_records(self) -> int:
+        """Records of a block; those of a batch without shuffling."""
+        return max(1, self._order.block_batches) * self._order.batch_size
+
     def _begin_epoch(self, cursor: int) -> None:
         """Fills the todo list with what comes behind the cursor."""
         self._cursor = cursor
@@ -255,25 +273,29 @@ class LeaseQueue:
     def _cut(self, chunk: Chunk, batches: int) -> int:
         """Records of a lease from the head of a chunk.
 
-        What can be given out is cut into equal pieces, so that no small rest is left.
+        What can be given out is cut into equal pieces, so that no small rest is left. With batches
+        of 10 records and blocks of 4 batches, of a chunk that begins with record 0 and has 230:
+
+        - asked for 10 batches: its 23 batches are three pieces, 8 batches each at most. That is a
+          block or more, so the cut goes to where the nearest block ends, batch 8: 80 records.
+        - asked for 3 batches: of the block's 4 batches there are two pieces of 2: 20 records.
         """
         size, block = self._order.batch_size, max(1, self._order.block_batches)
-        first = chunk.first // size
-        end = first + -(-chunk.records // size)
+        first, end = chunk.first // size, math.ceil((chunk.first + chunk.records) / size)
         if batches < block:  # A block is read as a whole: a lease should not need two.
             end = min(end, (first // block + 1) * block)
-        pieces = -(-(end - first) // batches)
-        cut = first + -(-(end - first) // pieces)
+        pieces = math.ceil((end - first) / batches)
+        cut = first + math.ceil((end - first) / pieces)
         if cut - first >= block:
-            cut = (cut + block // 2) // block * block
-        return min(cut * size, end * size, chunk.first + chunk.records) - chunk.first
+            cut = min(end, (cut + block // 2) // block * block)
+        return min(cut * size, chunk.first + chunk.records) - chunk.first
 
     def _source(self, index: int, first: int, records: int) -> RecordSource:
         """A shard's file with the part of its index that a lease needs, and the gaps in it."""
         shard = self._data.shards[index]
         path, entries = self._data.path_of(shard), self._data.index.offsets[index]
-        block = max(1, self._order.block_batches) * self._order.batch_size
-        read_end = min(-(-(first + records) // block) * block, shard.records)
+        block = self._block_records
+        read_end = min(math.ceil((first + records) / block) * block, shard.records)
         offsets, known, stride = (0,), 0, 1
         if len(entries):
             stride = self._data.index.stride

@@ -8,7 +8,10 @@ import tensorflow as tf
 
 from tfps.barrier import member_state as tokens
 from tfps.barrier.barrier import Barrier
+from tfps.leases.progress import Attempt
 from tfps.model.stateless_model import Features, Labels
+from tfps.worker.lease_batches import LeaseBatches
+from tfps.worker.loop import UNROLL, Outcome, note_failure, trained_batch
 from tfps.worker.prefetch import ReadBatch
 from tfps.worker.step import Step, batch_records
 
@@ -16,7 +19,7 @@ from tfps.worker.step import Step, batch_records
 State = tuple[tf.Tensor, tf.Tensor, tf.Tensor, Any]
 
 
-class BarrierTraining:
+class BarrierLoop:
     """Trains a lease batch by batch: pull, compute, contribute, wait for leave to go on.
 
     Where a round does not wait for everybody, a batch whose contribution came too late is trained
@@ -25,94 +28,73 @@ class BarrierTraining:
     from the first batch on that is not recorded.
     """
 
-    def __init__(self, step: Step, barrier: Barrier, unroll: int, may_repeat: bool):
-        """Prepares it.
+    def __init__(
+        self, step: Step, barrier: Barrier, may_repeat: bool = False, unroll: int = UNROLL
+    ):
+        """Makes the loop of all leases.
 
         Args:
             step: Computes a batch's gradients.
             barrier: Takes them, and says when to go on.
-            unroll: Steps in one turn of a loop.
             may_repeat: Whether a batch is held until its contribution is taken.
+            unroll: Steps in one iteration of the loop.
         """
         self._step = step
         self._barrier = barrier
-        self._unroll = unroll
         self._may_repeat = may_repeat
+        self._unroll = unroll
 
-    def begin(self, place: tf.Tensor, worker: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Takes a member's place: its first token, and its lease's steps so far."""
-        return self._barrier.begin(place, worker)
+    def train(self, batches: LeaseBatches, worker: tf.Tensor) -> Outcome:
+        """See `Loop`."""
+        token, steps = self._barrier.begin(batches.place, worker)
+        attempt = token[tokens.TURN]
 
-    def train(
-        self,
-        token: tf.Tensor,
-        steps: tf.Tensor,
-        lease: tuple[tf.Tensor, tf.Tensor],
-        reader: Callable[[tf.Tensor], Callable[[], ReadBatch]],
-        draw: Callable[[tf.Tensor], tf.Tensor],
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Trains what is left of a lease.
-
-        Args:
-            token: The first one.
-            steps: Those of the lease that are trained, scalar int64.
-            lease: Numbers in the shard of its first batch and of the one after its last, scalar
-                int64.
-            reader: Given the number of a batch, gives what reads that one and then the next; where
-                one may be held, there is one more than are in the lease.
-            draw: Gives what random layers draw from in a step.
-
-        Returns:
-            The last token, which exists once everything is applied, and the first batch whose loss
-            was not finite, or -1.
-        """
-        first, end = lease
-
-        def more(step: tf.Tensor, token: tf.Tensor, bad_step: tf.Tensor) -> tf.Tensor:
-            return _goes_on(step + 1, end, token, bad_step)
+        def goes_on(step: tf.Tensor, token: tf.Tensor, bad_step: tf.Tensor) -> tf.Tensor:
+            return _goes_on(step + 1, batches.end, token, bad_step)
 
         def train_from(step: tf.Tensor, token: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            step, token, bad_step = self._train_from(step, token, end, reader(step), draw)
+            step, token, bad_step = self._train_from(step, token, batches)
 
             def begin_again() -> tuple[tf.Tensor, tf.Tensor]:
                 again, steps = self._barrier.begin_again(token)
-                return first + steps, again
+                return batches.first + steps, again
 
             has_missed = tf.equal(token[tokens.ROUND], tokens.MISSED)
             step, token = tf.cond(has_missed, begin_again, lambda: (step, token))
             return step, token, bad_step
 
-        state = first + steps, token, tf.constant(-1, tf.int64)
-        _, token, bad_step = tf.while_loop(more, train_from, state)
-        return token, bad_step
+        state = batches.begin_of(Attempt(attempt, steps)), token, tf.constant(-1, tf.int64)
+        _, token, bad_step = tf.while_loop(goes_on, train_from, state)
+        with tf.control_dependencies([token]):  # which exists once everything is applied
+            return Outcome(attempt, tf.identity(bad_step))
 
     def _train_from(
         self,
         step: tf.Tensor,
         token: tf.Tensor,
-        end: tf.Tensor,
-        read: Callable[[], ReadBatch],
-        draw: Callable[[tf.Tensor], tf.Tensor],
+        batches: LeaseBatches,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Trains from a batch on to the end, or until it is told to do otherwise."""
+        # Where one is held, one more is read than the lease has.
+        read = batches.reader(step, 1 if self._may_repeat else 0)
         held = _records(read()) if self._may_repeat else ()
 
-        def several(steps: int, *state: Any) -> State:
+        def train(steps: int, *state: Any) -> State:
             for _ in range(steps):
-                state = self._turn(read, draw, *state)
+                state = self._train_next(read, batches.draw, *state)
             return state
 
-        def more_than(steps: int, step: tf.Tensor, token: tf.Tensor, *state: Any) -> tf.Tensor:
-            return _goes_on(step + steps, end, token, state[0])
+        def goes_on(steps: int, step: tf.Tensor, token: tf.Tensor, *state: Any) -> tf.Tensor:
+            return _goes_on(step + steps, batches.end, token, state[0])
 
         state: State = step, token, tf.constant(-1, tf.int64), held
-        for steps in (self._unroll, 1):
-            more, turns = (functools.partial(each, steps) for each in (more_than, several))
-            state = tf.while_loop(more, turns, state)
+        for steps in dict.fromkeys([self._unroll, 1]):
+            condition, body = (functools.partial(each, steps) for each in (goes_on, train))
+            state = tf.while_loop(condition, body, state)
         step, token, bad_step, _ = state
         return step, token, bad_step
 
-    def _turn(
+    def _train_next(
         self,
         read: Callable[[], ReadBatch],
         draw: Callable[[tf.Tensor], tf.Tensor],
@@ -129,10 +111,8 @@ class BarrierTraining:
         batch = self._step.pull(features, labels, [token])
         loss, gradients = self._step.gradients(batch, draw(step))
         records, loss = batch_records(labels), tf.cast(loss, tf.float64)
-        trained = tf.stack([0.0, 1.0, 0.0, loss * tf.cast(records, tf.float64)])
-        token = self._barrier.contribute(token, gradients, records, trained)
-        failed = (bad_step < 0) & ~tf.math.is_finite(loss)
-        bad_step = tf.where(failed, step, bad_step)
+        token = self._barrier.contribute(token, gradients, records, trained_batch(loss, records))
+        bad_step = note_failure(bad_step, step, loss)
         return step + (token[tokens.TAKEN] if self._may_repeat else 1), token, bad_step, held
 
 

@@ -6,10 +6,13 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfps.leases.progress import LeaseProgress
 from tfps.model.stateless_model import Lookup
 from tfps.store.lookups import sum_rows
 from tfps.store.messages import Gradients, Pulled, PulledRows
 from tfps.store.parameter_store import ParameterStore
+from tfps.worker.lease_batches import LeaseBatches
+from tfps.worker.loop import Outcome, note_failure
 from tfps.worker.prefetch import ReadBatch
 from tfps.worker.step import Batch, Step, batch_records
 
@@ -133,89 +136,81 @@ class LocalCopy:
         return writes
 
 
-# Step, first batch whose loss was not finite or -1, whether the lease is still held.
+# Number of the batch, first batch whose loss was not finite or -1, whether the lease is held.
 State = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
-class LocalTraining:
+class LocalSgdLoop:
     """Pulls what the next batches need, trains them one after the other, pushes the difference.
 
     Known as local SGD (Stich, ICLR 2019), and for parameter servers as Geo-SGD.
     """
 
-    def __init__(self, step: Step, store: ParameterStore, workers: int, steps: int):
-        """Prepares it.
+    def __init__(
+        self, step: Step, store: ParameterStore, progress: LeaseProgress, workers: int, steps: int
+    ):
+        """Makes the loop of all leases.
 
         Args:
             step: Computes a batch's gradients.
             store: Where the parameters are.
+            progress: Where each lease's progress is kept.
             workers: How many do the same.
             steps: Between a pull and its push.
         """
         self._step = step
         self._store = store
+        self._progress = progress
         self._workers = workers
         self._steps = steps
 
-    def train(
-        self,
-        read: Callable[[], ReadBatch],
-        begun: tf.Tensor,
-        end: tf.Tensor,
-        draw: Callable[[tf.Tensor], tf.Tensor],
-        holds: Callable[[], tf.Tensor],
-        record: Callable[[tf.Tensor], None],
-    ) -> tf.Tensor:
-        """Trains what is left of a lease; what is left of it last, one step at a time.
+    def train(self, batches: LeaseBatches, worker: tf.Tensor) -> Outcome:
+        """See `Loop`; the last batches, fewer than lie between pushes, are pushed one by one."""
+        attempt = self._progress.begin(batches.place, worker)
+        begin = batches.begin_of(attempt)
+        read = batches.reader(begin)
+        held = self._progress.lane_of(batches.place), attempt.number
 
-        Args:
-            read: Reads the next batch.
-            begun: Number in the shard of the first batch to be trained, scalar int64.
-            end: Number of the one after the last.
-            draw: Gives what random layers draw from in a step.
-            holds: Tells whether this worker still holds the lease; if not, training ends.
-            record: Adds `[4]` float64 to the lease's progress.
+        def goes_on(
+            steps: int, number: tf.Tensor, bad_step: tf.Tensor, holds: tf.Tensor
+        ) -> tf.Tensor:
+            return holds & (number + steps <= batches.end) & (bad_step < 0)
 
-        Returns:
-            The first batch whose loss was not finite, or -1, once everything is recorded.
-        """
+        def train(steps: int, number: tf.Tensor, bad_step: tf.Tensor, _: tf.Tensor) -> State:
+            holds = self._progress.holds(*held)
+            ready = [read() for _ in range(steps)]
+            total, bad_step = self._train_copy(ready, batches.draw, number, bad_step)
+            self._progress.advance(*held, tf.stack([0.0, float(steps), 0.0, total]))
+            return number + steps, bad_step, holds
 
-        def more(steps: int, step: tf.Tensor, bad_step: tf.Tensor, held: tf.Tensor) -> tf.Tensor:
-            return held & (step + steps <= end) & (bad_step < 0)
-
-        def several(steps: int, step: tf.Tensor, bad_step: tf.Tensor, _: tf.Tensor) -> State:
-            held = holds()
-            return *self._several(read, draw, record, steps, step, bad_step), held
-
-        state: State = begun, tf.constant(-1, tf.int64), tf.constant(True)
+        state: State = begin, tf.constant(-1, tf.int64), tf.constant(True)
         for steps in dict.fromkeys([self._steps, 1]):
-            state = tf.while_loop(
-                functools.partial(more, steps), functools.partial(several, steps), state
-            )
-        return state[1]
+            condition, body = (functools.partial(each, steps) for each in (goes_on, train))
+            state = tf.while_loop(condition, body, state)
+        return Outcome(attempt.number, state[1])
 
-    def _several(
+    def _train_copy(
         self,
-        read: Callable[[], ReadBatch],
+        batches: Sequence[ReadBatch],
         draw: Callable[[tf.Tensor], tf.Tensor],
-        record: Callable[[tf.Tensor], None],
-        steps: int,
-        step: tf.Tensor,
+        number: tf.Tensor,
         bad_step: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """A pull, steps and a push: the state of the loop, before and after."""
-        batches = [read() for _ in range(steps)]
+        """A pull, steps and a push.
+
+        Returns:
+            The sum over the records of the loss of their batch, which exists once all is pushed,
+            and the first batch whose loss was not finite, or -1.
+        """
         lookups = [self._step.lookups(batch.features, batch.labels) for batch in batches]
         copy = LocalCopy(self._store, self._workers, lookups)
         total = tf.zeros([], tf.float64)
-        for number, batch in enumerate(batches):
-            ready = Batch(batch.features, batch.labels, copy.pulled(number))
-            loss, gradients = self._step.gradients(ready, draw(step + number))
-            copy.update(number, gradients)
+        for index, batch in enumerate(batches):
+            ready = Batch(batch.features, batch.labels, copy.pulled(index))
+            loss, gradients = self._step.gradients(ready, draw(number + index))
+            copy.update(index, gradients)
             records, loss = batch_records(batch.labels), tf.cast(loss, tf.float64)
             total += loss * tf.cast(records, tf.float64)
-            failed = (bad_step < 0) & ~tf.math.is_finite(loss)
-            bad_step = tf.where(failed, step + number, bad_step)
+            bad_step = note_failure(bad_step, number + index, loss)
         with tf.control_dependencies(copy.push()):
-            record(tf.stack([0.0, float(steps), 0.0, total]))
-        return step + steps, bad_step
+            return tf.identity(total), bad_step

@@ -1,4 +1,4 @@
-"""The batches that a closure holds before their turn comes."""
+"""The batches that a closure holds before they are due."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ class ReadBatch(NamedTuple):
 
 
 class PulledBatch(NamedTuple):
-    """A batch that is ready for its turn.
+    """A batch that is ready to be trained.
 
     Attributes:
         batch: Its records with the parameters that they need.
@@ -71,7 +71,7 @@ class BatchPrefetcher:
         self._template = [*held, *(read() for _ in range(unpulled))]
         self.tensors = _tensors(self._template)
 
-    def turn(
+    def next(
         self, tensors: Sequence[tf.Tensor]
     ) -> tuple[PulledBatch, PulledBatch, list[tf.Tensor]]:
         """Reads one more batch and pulls for one.
@@ -80,7 +80,7 @@ class BatchPrefetcher:
             tensors: The batches held.
 
         Returns:
-            The batch whose turn it is, the one that was pulled for, and the batches held from now.
+            The batch that is due, the one that was pulled for, and the batches held from now.
         """
         held = [*_restored(self._template, tensors), self._read()]
         newest = held[self._depth] = self._pulled(held[self._depth])
@@ -107,7 +107,7 @@ class BatchPrefetcher:
 
 
 def _tensors(batches: Sequence[Any]) -> list[tf.Tensor]:
-    """The tensors of batches, for a loop to carry; the rest is the same in every turn."""
+    """The tensors of batches, for a loop to carry; the rest is the same in every iteration."""
     parts = tf.nest.flatten(list(batches), expand_composites=True)
     # Copied to where the loop is: else those that were pulled would travel twice.
     return [tf.identity(part) for part in parts if tf.is_tensor(part)]

@@ -42,6 +42,7 @@ class Step:
 
     Attributes:
         store: The parameters.
+        prediction_names: Names of the task's predictions.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Step:
         self._task = task
         self._model = model
         self.store = store
+        self.prediction_names = model.prediction_names
         self._devices = devices
         # Traced once, however many steps a closure is unrolled into.
         self._compute = tf.function(

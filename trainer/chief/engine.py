@@ -19,17 +19,23 @@ from tfps.barrier.rounds import SyncBarrier
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.ps_calls import PsCalls
-from tfps.coordinator.coordinator import Coordinator, slots
+from tfps.coordinator.coordinator import Coordinator
 from tfps.coordinator.executor import Executor
+from tfps.coordinator.lanes import lanes_of
+from tfps.coordinator.worker_coordinator import WorkerCoordinator
 from tfps.data.manifest import Manifest
 from tfps.data.record_source import RecordSource
 from tfps.evaluation.history import Evaluation
 from tfps.evaluation.metrics import task_metrics
+from tfps.experiment.experiment import Experiment
 from tfps.experiment.mode import LOCAL_SGD, SYNC, Mode
 from tfps.leases.progress import LeaseProgress
 from tfps.store.parameter_store import ParameterStore
+from tfps.worker.async_loop import AsyncLoop
+from tfps.worker.barrier_loop import BarrierLoop
 from tfps.worker.closures import Closures
-from tfps.worker.local_sgd import LocalTraining
+from tfps.worker.local_sgd import LocalSgdLoop
+from tfps.worker.loop import UNROLL, Loop
 from tfps.worker.step import Step
 from trainer.chief.inputs import identity
 from trainer.chief.run_inputs import RunInputs
@@ -48,7 +54,7 @@ class Engine:
 
     inputs: RunInputs
     store: ParameterStore
-    coordinator: Coordinator | ReplicaCoordinator
+    coordinator: Coordinator
     members: BarrierMembers | None
 
     @classmethod
@@ -66,7 +72,7 @@ class Engine:
         experiment, model, mode = inputs.experiment, inputs.model, inputs.mode
         train = experiment.train
         waits = mode.waits and inputs.cluster.job == "chief"
-        leases = slots(executor, waits)
+        lanes = lanes_of(executor, waits)
         store = ParameterStore(
             model,
             inputs.rules,
@@ -75,36 +81,29 @@ class Engine:
             train.wire_dtype,
             mode.staleness_power,
         )
-        progress = LeaseProgress(leases, executor.devices[0])
+        progress = LeaseProgress(lanes, executor.devices[0])
         # One GPU or none needs no names: TensorFlow places what it can on the GPU.
         gpus = [f"/device:GPU:{k}" for k in range(executor.gpus)] if executor.gpus > 1 else [""]
         step = Step(experiment.task, model, store, train.jit_compile, gpus)
-        local = barrier = members = None
-        if mode.name == LOCAL_SGD:
-            local = LocalTraining(step, store, len(executor.workers), mode.sync_every)
+        barrier = members = None
         if waits:
-            barrier = _barrier(mode, store, progress, leases)
+            barrier = _barrier(mode, store, progress, lanes)
             ps_calls = PsCalls(monitor, stall_seconds)
             members = BarrierMembers(barrier, monitor, ps_calls, mode.round_seconds)
-        closures = Closures(
-            experiment,
-            step,
-            progress,
-            model.prediction_names,
-            executor.worker_index,
-            barrier,
-            local,
-            locate=inputs.staged.locate,
-        )
+        loop = _loop(experiment, step, progress, executor, barrier)
+        index, locate = executor.worker_index, inputs.staged.locate
+        closures = Closures(experiment, step, loop, progress, index, locate)
+        coordinator: Coordinator
         if isinstance(executor, ReplicaExecutor):
-            replica = _replica(inputs, executor, step, progress, closures, monitor, stall_seconds)
-            return cls(
-                inputs, store, ReplicaCoordinator(replica, replica_fingerprint(inputs, store)), None
+            rounds = ReplicaStep(step, executor.group)
+            train_rounds = ReplicaClosures(experiment, rounds, progress, locate)
+            replica = Replica(executor, store, train_rounds, closures, monitor, stall_seconds)
+            coordinator = ReplicaCoordinator(replica, replica_fingerprint(inputs, store))
+        else:
+            unrecorded = mode.unrecorded_batches(train.pipeline_depth)
+            coordinator = WorkerCoordinator(
+                executor, closures, progress, monitor, stall_seconds, unrecorded, members
             )
-        unrecorded = mode.unrecorded_batches(train.pipeline_depth)
-        coordinator = Coordinator(
-            executor, closures, progress, monitor, train, stall_seconds, unrecorded, members
-        )
         return cls(inputs, store, coordinator, members)
 
     def stop(self) -> None:
@@ -144,20 +143,22 @@ def _barrier(mode: Mode, store: ParameterStore, progress: LeaseProgress, members
     return BoundedStalenessBarrier(store, progress, members, mode.max_staleness)
 
 
-def _replica(
-    inputs: RunInputs,
-    executor: ReplicaExecutor,
+def _loop(
+    experiment: Experiment,
     step: Step,
     progress: LeaseProgress,
-    closures: Closures,
-    monitor: TaskMonitor,
-    stall_seconds: float,
-) -> Replica:
-    """This process's part in a group that trains without ps."""
-    round_step = ReplicaStep(step, executor.group)
-    rounds = ReplicaClosures(inputs.experiment, round_step, progress, inputs.staged.locate)
-    batch_size = inputs.experiment.train.batch_size
-    return Replica(executor, step.store, (rounds, closures), monitor, batch_size, stall_seconds)
+    executor: Executor,
+    barrier: Barrier | None,
+) -> Loop:
+    """How a worker trains a lease in an experiment's mode."""
+    mode = experiment.mode
+    unroll = UNROLL if executor.is_remote else 1
+    if barrier:
+        return BarrierLoop(step, barrier, mode.backup_workers > 0, unroll)
+    if mode.name == LOCAL_SGD:
+        workers = len(executor.workers)
+        return LocalSgdLoop(step, step.store, progress, workers, mode.sync_every)
+    return AsyncLoop(step, progress, experiment.train.pipeline_depth, unroll)
 
 
 def eval_shards(data: Manifest) -> list[tuple[RecordSource, int]]:

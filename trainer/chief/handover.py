@@ -45,7 +45,7 @@ class RestartState:
         data = json.loads(os.pread(file, os.fstat(file).st_size, 0))
         return cls(
             Recoveries.from_json(data["recoveries"]),
-            [Failure(**each) for each in data["failures"]],
+            [Failure.from_json(each) for each in data["failures"]],
             data["began"],
             data["failures_by_job"],
             WorkerChanges.from_json(data["changes"]),
@@ -55,7 +55,7 @@ class RestartState:
         """Leaves it to the program that goes on in this process."""
         data = {
             "recoveries": self.recoveries.to_json(),
-            "failures": [dataclasses.asdict(each) for each in self.failures],
+            "failures": [each.to_json() for each in self.failures],
             "began": self.began,
             "failures_by_job": dict(self.failures_by_job),
             "changes": self.changes.to_json(),

@@ -49,7 +49,7 @@ def show_tasks(inputs: RunInputs, limit_seconds: float) -> bool:
 def _rows(checks: Sequence[TaskCheck]) -> list[tuple[str, ...]]:
     return [
         (
-            check.task,
+            str(check.task),
             check.address,
             _shown(check.liveness in _CONNECTED),
             _shown(check.answers),

@@ -11,6 +11,7 @@ from tfps.coordinator.recoveries import Recoveries
 from tfps.job_dir.chief_fence import ChiefFence
 from tfps.job_dir.preemption import PreemptionNotices
 from tfps.job_dir.report import Report
+from tfps.job_dir.task_name import TaskName
 from tfps.storage.patience import Patience
 from trainer.chief.interruption import Interruption
 from trainer.chief.trial import Trial
@@ -51,7 +52,7 @@ class ChiefState:
     recoveries: Recoveries = dataclasses.field(default_factory=Recoveries)
     began: float = dataclasses.field(default_factory=time.monotonic)
     changes: WorkerChanges = dataclasses.field(default_factory=WorkerChanges)
-    leaving: list[str] = dataclasses.field(default_factory=list)
+    leaving: list[TaskName] = dataclasses.field(default_factory=list)
     change_of_workers: str = ""
     _looked: float = 0.0
     _patience: Patience = dataclasses.field(default_factory=Patience)
@@ -83,10 +84,10 @@ class ChiefState:
         """Fields of the report."""
         return {
             "seconds": round(time.monotonic() - self.began, 3),
-            "failures": [dataclasses.asdict(failure) for failure in self.monitor.failures],
+            "failures": [failure.to_json() for failure in self.monitor.failures],
             "failures_by_job": dict(self.monitor.failures.by_job),
             "recoveries": self.recoveries.report(),
-            "left_out": list(self.connector.left_out),
+            "left_out": list(map(str, self.connector.left_out)),
         }
 
     def _change_of_workers(self) -> str:
@@ -102,12 +103,12 @@ class ChiefState:
 
     def _is_without_workers(self) -> bool:
         """Whether nobody trains, so that a change costs nothing."""
-        away = {outage.failure.task for outage in self.monitor.outages()}
+        away = {outage.task for outage in self.monitor.outages()}
         return away.issuperset(self.connector.workers)
 
     def _arrivals(self) -> str:
         arrived = self.connector.arrivals()
-        return f"{', '.join(arrived)} can join" if arrived else ""
+        return f"{', '.join(map(str, arrived))} can join" if arrived else ""
 
     def _overdue(self) -> str:
         """Which lost workers are to be left out."""
@@ -115,12 +116,10 @@ class ChiefState:
             outage
             for outage in self.monitor.outages()
             if outage.seconds > self.worker_wait_seconds
-            and outage.failure.task.startswith("worker ")
-            and outage.failure.task not in self.connector.left_out
+            and outage.task.job == "worker"
+            and outage.task not in self.connector.left_out
         ]
-        if not overdue or not self.connector.can_do_without(
-            [each.failure.task for each in overdue]
-        ):
+        if not overdue or not self.connector.can_do_without([each.task for each in overdue]):
             return ""
-        names = ", ".join(each.task for each in overdue)
+        names = ", ".join(map(str, overdue))
         return f"{names} did not come back within {self.worker_wait_seconds:.0f} s"

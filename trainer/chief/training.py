@@ -184,7 +184,7 @@ class Training:
                 epoch + 1,
                 epochs,
                 f"{self._queue.trained:,}",
-                f"{self._coordinator.throughput.examples_per_second:,.0f}",
+                f"{self._coordinator.meter.throughput.examples_per_second:,.0f}",
             )
         if has_ended_epoch and self._inputs.eval_data and not self._inputs.cluster.evaluators:
             self._saver.finish()  # the workers evaluate it
@@ -223,7 +223,10 @@ class Training:
             self._state.notices.clear(ps)
         if leaving:
             self._state.leaving = []
-            raise LostPsError(f"{', '.join(leaving)} left, after a checkpoint", tuple(leaving))
+            names = ", ".join(map(str, leaving))
+            raise LostPsError(
+                f"{names} left, after a checkpoint", tuple(ps.index for ps in leaving)
+            )
 
     def _let_workers_change(self) -> None:
         """Ends this connection if there are other workers to go on with.
@@ -246,10 +249,10 @@ class Training:
                 "bad": self._queue.bad,
             },
             "bad_records": self._queue.bad_records.report(),
-            "workers": self._coordinator.worker_shares.report(),
+            "workers": self._coordinator.meter.worker_shares.report(),
             "epochs": self._queue.epoch,
-            "steps_per_lease": self._coordinator.lease_length.steps,
-            "examples_per_second": round(self._coordinator.throughput.examples_per_second, 1),
+            "steps_per_lease": self._coordinator.meter.lease_length.steps,
+            "examples_per_second": round(self._coordinator.meter.throughput.examples_per_second, 1),
             "storage_retries": retries.count(),
             **self._ps_calls("reading counters", self._counts_on_ps),
             **self._state.fields(),

@@ -4,6 +4,7 @@ import pytest
 
 from cloud.local.faults import Fault, parse
 from tfps.errors import UserError
+from tfps.job_dir.task_name import TaskName
 
 TASKS = {"chief": 1, "worker": 3, "ps": 2}
 
@@ -11,9 +12,9 @@ TASKS = {"chief": 1, "worker": 3, "ps": 2}
 def test_faults_are_read_and_ordered():
     text = "term:chief@90s, stop:ps:0@60s+10s,kill:worker:2@30.5s"
     assert parse(text, TASKS, 0) == [
-        Fault("kill", "worker 2", 30.5),
-        Fault("stop", "ps 0", 60.0, 10.0),
-        Fault("term", "chief", 90.0),
+        Fault("kill", TaskName("worker", 2), 30.5),
+        Fault("stop", TaskName("ps", 0), 60.0, 10.0),
+        Fault("term", TaskName("chief", 0), 90.0),
     ]
     assert [fault.signal for fault in parse(text, TASKS, 0)] == [
         signal.SIGKILL,
@@ -28,7 +29,11 @@ def test_a_seed_draws_what_is_left_open():
     first = parse(text, TASKS, 1)
     assert first == parse(text, TASKS, 1)
     assert first != parse(text, TASKS, 2)
-    assert {fault.task for fault in first} == {"worker 0", "worker 1", "worker 2"}
+    assert {fault.task for fault in first} == {
+        TaskName("worker", 0),
+        TaskName("worker", 1),
+        TaskName("worker", 2),
+    }
     assert all(10 <= fault.at <= 20 for fault in first)
 
 

@@ -6,6 +6,7 @@ import textwrap
 from tests.project import ROOT
 from tfps.cluster.monitor import Failure
 from tfps.coordinator.recoveries import Recoveries
+from tfps.job_dir.task_name import TaskName
 from trainer.chief.handover import RestartState
 from trainer.chief.worker_changes import WorkerChanges
 
@@ -13,6 +14,7 @@ PROGRAM = """
 import os, sys, time
 sys.path.insert(0, {root!r})
 from tfps.cluster.monitor import Failure
+from tfps.job_dir.task_name import TaskName
 from trainer.chief.handover import RestartState
 from trainer.chief.worker_changes import WorkerChanges
 from trainer.chief.restart import has_restarted, restart_process
@@ -23,7 +25,7 @@ if has_restarted():
     print(len(found.failures), found.failures[-1].task, time.monotonic() - found.began < 600)
 else:
     seen = "its port refused connections"
-    lost = [Failure(f"worker {{k}}", seen, 1.7e9 + k, 12.5) for k in range(5000)]
+    lost = [Failure(TaskName("worker", k), seen, 1.7e9 + k, 12.5) for k in range(5000)]
     RestartState(failures=lost).leave()
     restart_process()
 """
@@ -35,7 +37,10 @@ def test_the_next_program_finds_what_was_left(monkeypatch):
     recoveries.restored(100)
     recoveries.trained(300)
     recoveries.begin("ps 0 was lost")
-    failures = [Failure("ps 0", "its port refused connections", 5.0, 2.5), Failure("w", "?", 6.0)]
+    failures = [
+        Failure(TaskName("ps", 0), "its port refused connections", 5.0, 2.5),
+        Failure(TaskName("worker", 3), "?", 6.0),
+    ]
     changes = WorkerChanges()
     changes.begin()
     left = RestartState(recoveries, failures, 17.25, {"ps": 3, "worker": 1200}, changes)

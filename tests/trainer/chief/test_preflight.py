@@ -16,6 +16,7 @@ from tfps.cluster.liveness import Liveness
 from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
 from tfps.job_dir.task_info import TaskInfo
+from tfps.job_dir.task_name import TaskName
 from trainer.chief import preflight
 from trainer.chief.run_inputs import RunInputs
 
@@ -50,7 +51,7 @@ def test_the_table_says_of_every_task_whether_it_can_take_part(
         refusing = peers.refusing_address()
         cluster = Cluster(("127.0.0.1:1",), (silent.address, refusing), (ps,))
         own = TaskInfo.own(cluster.tasks(), ServerIdentity.ask(ps, 20).incarnation)
-        own.write(str(tmp_path), "ps 0")
+        own.write(str(tmp_path), TaskName("ps", 0))
         assert not preflight.show_tasks(inputs_for(data, tmp_path, cluster), 0.0)
     table = [re.split(r"  +", line) for line in capsys.readouterr().out.splitlines()]
     assert table == [

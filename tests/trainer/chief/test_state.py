@@ -8,6 +8,7 @@ from tfps.cluster.liveness import Liveness
 from tfps.cluster.monitor import TaskMonitor
 from tfps.job_dir.chief_fence import ChiefFence
 from tfps.job_dir.preemption import PreemptionNotices
+from tfps.job_dir.task_name import TaskName
 from trainer.chief.state import ChiefState
 from trainer.chief.worker_changes import WorkerChanges
 
@@ -24,7 +25,7 @@ class Clock:
 class Connection:
     """A cluster of which one worker is connected and others come."""
 
-    workers, left_out = ("worker 0",), ("worker 1", "worker 2")
+    workers, left_out = (TaskName("worker", 0),), (TaskName("worker", 1), TaskName("worker", 2))
 
     def __init__(self):
         self.arrived = []
@@ -44,7 +45,7 @@ def clock_fixture():
 @pytest.fixture(name="state")
 def state_fixture(tmp_path, clock):
     """Of a chief whose workers have changed; training goes on after 20 s."""
-    addresses = {"worker 0": "host:1"}
+    addresses = {TaskName("worker", 0): "host:1"}
     monitor = TaskMonitor(addresses, Polling(addresses, lambda address: Liveness.REFUSES))
     job_dir = str(tmp_path)
     asked = types.SimpleNamespace(is_requested=False)
@@ -67,11 +68,11 @@ def look(state):
 
 def test_who_comes_soon_after_a_change_is_part_of_the_next_one(state, clock, caplog):
     caplog.set_level("INFO")
-    state.connector.arrived = ["worker 1"]
+    state.connector.arrived = [TaskName("worker", 1)]
     assert not look(state)
     assert caplog.messages[-1] == "worker 1 can join; in 80 s, with who comes or goes until then"
     clock.now += 79
-    state.connector.arrived = ["worker 1", "worker 2"]
+    state.connector.arrived = [TaskName("worker", 1), TaskName("worker", 2)]
     assert not look(state)
     clock.now += 1
     assert look(state)
@@ -79,7 +80,7 @@ def test_who_comes_soon_after_a_change_is_part_of_the_next_one(state, clock, cap
 
 
 def test_a_change_is_made_at_once_where_nobody_trains(state):
-    state.connector.arrived = ["worker 1"]
+    state.connector.arrived = [TaskName("worker", 1)]
     assert not look(state)
     state.monitor.start()
     deadline = time.monotonic() + LIMIT_SECONDS

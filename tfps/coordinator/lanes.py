@@ -1,0 +1,110 @@
+"""The leases in flight."""
+
+import concurrent.futures
+import functools
+import itertools
+from collections.abc import Iterable, Sequence
+
+from tfps.cluster.ps_calls import PsCalls
+from tfps.coordinator.executor import Executor
+from tfps.leases.lease import Lease
+from tfps.leases.progress import LaneProgress, LeaseProgress
+
+
+class Lanes:
+    """Holds each lease in flight in a lane of its own, whose progress is kept on a ps.
+
+    Attributes:
+        rows: Progress of each lane, as it was read last.
+    """
+
+    def __init__(self, progress: LeaseProgress, ps_calls: PsCalls, lanes: int):
+        """Holds nothing yet.
+
+        Args:
+            progress: The progress of as many lanes.
+            ps_calls: Makes the chief's calls of the ps.
+            lanes: How many leases may be in flight.
+        """
+        self.rows: list[LaneProgress] = []
+        self._progress = progress
+        self._ps_calls = ps_calls
+        self._in_flight: dict[concurrent.futures.Future, tuple[int, Lease]] = {}
+        self._free = list(range(lanes))
+        self._numbers = itertools.count(1)  # of leases
+        self._places = [0] * lanes  # of the lease in each lane
+        self._ended: set[int] = set()  # free lanes whose last lease may still be begun again
+
+    @property
+    def free(self) -> int:
+        """How many lanes have no lease."""
+        return len(self._free)
+
+    @property
+    def futures(self) -> Iterable[concurrent.futures.Future]:
+        """What the leases in flight are waited for with."""
+        return self._in_flight.keys()
+
+    @property
+    def leases(self) -> dict[int, Lease]:
+        """The leases in flight by lane, in the order in which they were sent."""
+        return dict(self._in_flight.values())
+
+    def prepare(self, leases: Sequence[Lease]) -> dict[int, Lease]:
+        """Gives each lease a lane, which has no progress yet.
+
+        Args:
+            leases: No more than there are free lanes.
+
+        Returns:
+            The leases by lane.
+        """
+        given = {self._free.pop(): lease for lease in leases}
+        # Also a lane that gets none: a closure that begins only now has nothing to train there.
+        for lane in {*given, *self._ended}:
+            number = next(self._numbers)
+            clear = functools.partial(self._progress.clear, lane, number)
+            self._ps_calls("preparing a lease", clear)
+            self._places[lane] = self._progress.place(lane, number)
+        self._ended.clear()
+        return given
+
+    def place(self, lane: int) -> int:
+        """What names a lane and the lease in it, as `LeaseProgress.place` does."""
+        return self._places[lane]
+
+    def sent(self, future: concurrent.futures.Future, lane: int, lease: Lease) -> None:
+        """Notes a lease that a closure trains, whose result arrives in a future."""
+        self._in_flight[future] = lane, lease
+
+    def arrived(self, future: concurrent.futures.Future) -> tuple[int, Lease]:
+        """The lane and the lease whose closure has ended; the lane stays the lease's."""
+        return self._in_flight.pop(future)
+
+    def release(self, lane: int) -> None:
+        """Frees the lane of a lease that is done."""
+        self._free.append(lane)
+        self._ended.add(lane)
+
+    def read(self) -> None:
+        """Reads the progress of all lanes."""
+        self.rows = self._ps_calls("reading progress", self._progress.read)
+
+    def records_trained(self, lane: int, lease: Lease) -> int:
+        """Records trained of the lease in a lane, as it was read last."""
+        row = self.rows[lane]
+        return lease.records_of(row.steps) - row.bad
+
+
+def lanes_of(executor: Executor, at_barrier: bool = False) -> int:
+    """How many leases may be in flight.
+
+    One running and one waiting per worker; none waits where workers wait for each other, since
+    they would wait for it, too.
+
+    Args:
+        executor: Knows the workers.
+        at_barrier: Whether workers wait for each other.
+    """
+    workers = len(executor.workers)
+    return workers if at_barrier else 2 * workers

@@ -1,0 +1,270 @@
+"""Hands leases to workers and waits for them."""
+
+import concurrent.futures
+import itertools
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.barrier.membership import BarrierMembers
+from tfps.cluster import failures
+from tfps.cluster.monitor import TaskMonitor
+from tfps.cluster.ps_calls import PsCalls
+from tfps.coordinator.coordinator import POLL_SECONDS, not_finite
+from tfps.coordinator.executor import Executor
+from tfps.coordinator.lanes import Lanes, lanes_of
+from tfps.coordinator.lease_prefetch import LeasePrefetcher
+from tfps.coordinator.progress import Progress, TrainingMeter
+from tfps.coordinator.stall import Diagnosis
+from tfps.data.record_source import RecordSource
+from tfps.evaluation.results import EvaluationResult
+from tfps.leases.bad_record_log import explain_failure
+from tfps.leases.lease import Lease
+from tfps.leases.progress import LeaseProgress
+from tfps.leases.queue import LeaseQueue
+from tfps.worker.closures import Closures, LeaseResult
+
+_LOSS_SECONDS = 5.0  # for the monitor to see what cancelled a closure
+_log = logging.getLogger(__name__)
+
+
+class WorkerCoordinator:
+    """Has each lease trained by one worker; bounded in flight, every wait with a limit.
+
+    Attributes:
+        meter: What is measured meanwhile.
+        lanes: The leases in flight.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        closures: Closures,
+        progress: LeaseProgress,
+        monitor: TaskMonitor,
+        stall_seconds: float,
+        unrecorded_batches: int,
+        members: BarrierMembers | None = None,
+    ):
+        """Has given out nothing yet.
+
+        Args:
+            executor: Runs closures on the workers.
+            closures: To train a lease, and to evaluate a shard.
+            progress: The progress of as many lanes as `lanes_of` gives.
+            monitor: Knows which tasks are lost.
+            stall_seconds: Limit for the next batch.
+            unrecorded_batches: What a lost worker may have pushed without having recorded it.
+            members: Whom workers wait for; None where nobody waits.
+        """
+        self.meter = TrainingMeter(executor.workers)
+        self._executor = executor
+        self._closures = closures
+        self._progress = progress
+        self._members = members
+        self._monitor = monitor
+        self._ps_calls = PsCalls(monitor, stall_seconds)
+        self._unrecorded_batches = unrecorded_batches
+        self._diagnosis = Diagnosis(monitor)
+        self._prefetcher = LeasePrefetcher(executor, closures)
+        self._stall_seconds = stall_seconds
+        self.lanes = Lanes(progress, self._ps_calls, lanes_of(executor, bool(members)))
+        self._ended_early: dict[int, int] = {}  # closures that held a lane's lease to their end
+        self._down: set[int] = set()
+        self._orphaned = 0  # batches that `LeaseProgress.orphaned_batches` has told
+
+    def train(
+        self,
+        queue: LeaseQueue,
+        pause: Callable[[], bool],
+        report: Callable[[Progress], None],
+        due: float = math.inf,
+    ) -> None:
+        """See `Coordinator`."""
+        self.meter.begin(queue)
+        last_examples, last_change = -1, time.monotonic()
+        has_begun = False
+        while True:
+            leases: list[Lease] = []
+            while (
+                len(leases) < self.lanes.free
+                and not (has_begun and pause())
+                and (lease := queue.take(self._steps_of_next(queue, leases, due)))
+            ):
+                leases.append(lease)
+                has_begun = True
+            self.give_out(leases)
+            if not self.lanes.leases:
+                break
+            done, _ = concurrent.futures.wait(
+                self.lanes.futures, POLL_SECONDS, concurrent.futures.FIRST_COMPLETED
+            )
+            for future in done:
+                self.take_result(future, queue)
+            self._refuse_lost_ps()
+            progress = self._measure(queue)
+            report(progress)
+            if progress.examples != last_examples:
+                last_examples, last_change = progress.examples, time.monotonic()
+            without_batch = max(time.monotonic() - last_change, self._diagnosis.longest)
+            self._refuse_stall(without_batch, "batch was trained")
+        orphaned = self._ps_calls("reading progress", self._progress.orphaned_batches)
+        queue.repeat_batches(orphaned - self._orphaned)
+        self._orphaned = orphaned
+        self.meter.pause(queue)
+
+    def evaluate(self, shards: Sequence[tuple[RecordSource, int]]) -> EvaluationResult:
+        """See `Coordinator`."""
+        results: dict[int, Any] = {}
+        waiting: dict[concurrent.futures.Future, int] = {}
+        todo = iter(enumerate(shards))
+        last_change = time.monotonic()
+        while len(results) < len(shards):
+            free = lanes_of(self._executor) - len(waiting)
+            for index, (source, count) in itertools.islice(todo, free):
+                args = (source.tensors(), tf.constant(count, tf.int64))
+                waiting[self._executor.schedule(self._closures.evaluate, args)] = index
+            done, _ = concurrent.futures.wait(
+                waiting, POLL_SECONDS, concurrent.futures.FIRST_COMPLETED
+            )
+            for future in done:
+                index = waiting.pop(future)
+                results[index] = self._result(future, "evaluation", shards[index][0])
+                last_change = time.monotonic()
+            self._refuse_lost_ps()
+            self._refuse_stall(time.monotonic() - last_change, "shard was evaluated")
+        ordered = [results[index] for index in range(len(shards))]
+        return EvaluationResult.of(ordered, sum(count for _, count in shards))
+
+    def give_out(self, leases: Sequence[Lease]) -> None:
+        """Sends leases to the workers.
+
+        Args:
+            leases: No more than there are free lanes.
+        """
+        given = self.lanes.prepare(leases)
+        if self._members:
+            self._members.work_for([*given, *self.lanes.leases])
+        for lane, lease in given.items():
+            self._ended_early[lane] = 0
+            self._send(lane, lease)
+
+    def take_result(self, future: concurrent.futures.Future, queue: LeaseQueue) -> None:
+        """Finishes a lease whose closure has ended, or sends it again.
+
+        Args:
+            future: What the lease is waited for with, done.
+            queue: Where the lease comes from.
+
+        Raises:
+            UserError: If the shard cannot be used.
+            LostPsError: If a ps is lost.
+            RunError: If the loss is not finite, or the shard cannot be read.
+        """
+        lane, lease = self.lanes.arrived(future)
+        doing = f"training epoch {lease.epoch + 1}"
+        result = LeaseResult.unpack(self._result(future, doing, lease.source))
+        if result.bad_step >= 0:
+            raise not_finite(f"at step {result.bad_step + 1} of {lease.where}")
+        if lease.records_of(result.steps) >= lease.records:
+            self._finish(lane, lease, result, queue)
+            return
+        worker = result.worker
+        self.meter.worker_shares.trained(worker, 0, result.began, result.seconds, leases=0)
+        if result.steps >= 0:  # the next batch cannot be read
+            self._ended_early[lane] += 1
+            first, end = queue.block_of(lease, result.steps)
+            queue.bad_records.look(lease.shard, lease.source, first, end, doing)
+            lease = queue.without_bad_records(lease)
+        else:  # a closure whose worker was taken for lost has begun it again, and may be lost
+            _log.info("%s was taken from worker %d: it is sent again", lease, worker)
+        self._send(lane, lease)
+
+    def _steps_of_next(self, queue: LeaseQueue, taken: Sequence[Lease], due: float) -> int:
+        workers, seconds = len(self._executor.workers), due - time.monotonic()
+        left, length = queue.batches_left, self.meter.lease_length
+        if not self._members:
+            return length.within(left, workers, seconds)
+        left += sum(lease.batches for lease in taken)
+        for lane, lease in self.lanes.leases.items():
+            left += max(0, lease.batches - self.lanes.rows[lane].steps)
+        return length.in_rounds(left, workers, seconds)
+
+    def _send(self, lane: int, lease: Lease) -> None:
+        place = self.lanes.place(lane)
+        numbers = tf.constant([lease.first, lease.records, lease.seed, place], tf.int64)
+        args = (lease.source.tensors(), numbers)
+        self.lanes.sent(self._executor.schedule(self._closures.train, args), lane, lease)
+
+    def _finish(self, lane: int, lease: Lease, result: LeaseResult, queue: LeaseQueue) -> None:
+        lost = result.attempts - 1 - self._ended_early[lane]
+        records = lease.records - result.bad
+        if lost:
+            _log.info("%s: begun again %d times, done by worker %d", lease, lost, result.worker)
+        if result.attempts == 1:  # Else it is not known how many of the steps are this closure's.
+            self.meter.lease_length.measured(result.steps, result.seconds)
+        self.meter.worker_shares.trained(result.worker, records, result.began, result.seconds)
+        queue.finish(lease, records, result.bad)
+        queue.repeat(lost * min(lease.records_of(self._unrecorded_batches), records))
+        self.meter.finished(result.loss_sum)
+        self.lanes.release(lane)
+
+    def _result(self, future: concurrent.futures.Future, doing: str, source: RecordSource) -> Any:
+        error = future.exception()
+        if error is None:
+            return future.result()
+        error = self._executor.root_error(error)
+        if isinstance(error, tf.errors.CancelledError):  # for a reason that it does not tell
+            self._await_loss()
+        raise explain_failure(error, doing, source, self._closures.schema) from None
+
+    def _measure(self, queue: LeaseQueue) -> Progress:
+        examples, loss = 0, 0.0
+        held = self.lanes.leases
+        if held:
+            self.lanes.read()
+            self._tell_lost_workers()
+            rows = self.lanes.rows
+            self._prefetcher.update(held, rows, self.meter.lease_length.step_seconds)
+            for lane, lease in held.items():
+                examples += self.lanes.records_trained(lane, lease)
+                loss += rows[lane].loss_sum
+        if self._members and held:  # of several who wait, those for whom the others do
+            awaited = self._members.poll(self.lanes.rows)
+            held = {lane: held[lane] for lane in held if lane in awaited}
+        self._diagnosis.note(held, self.lanes.rows)
+        return self.meter.measure(queue, examples, loss)
+
+    def _tell_lost_workers(self) -> None:
+        """Says once per loss which lease a worker held."""
+        down = {outage.task.index: outage for outage in self._monitor.down("worker")}
+        for worker in down.keys() - self._down:
+            for lane, lease in self.lanes.leases.items():
+                if self.lanes.rows[lane].worker == worker:
+                    done, place = self.lanes.records_trained(lane, lease), down[worker]
+                    _log.warning("%s held %s: it goes on after %d records", place, lease, done)
+        self._down = set(down)
+
+    def _await_loss(self) -> None:
+        """Gives the monitor time to see that a ps was lost.
+
+        Raises:
+            LostPsError: If it does.
+        """
+        deadline = time.monotonic() + _LOSS_SECONDS
+        while time.monotonic() < deadline:
+            self._refuse_lost_ps()
+            time.sleep(POLL_SECONDS)
+
+    def _refuse_lost_ps(self) -> None:
+        lost = self._monitor.lost("ps")
+        if lost:
+            raise failures.lost_ps(", ".join(map(str, lost)))
+
+    def _refuse_stall(self, seconds: float, what: str) -> None:
+        if seconds >= self._stall_seconds:
+            raise self._diagnosis.stall(what, seconds)

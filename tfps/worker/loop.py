@@ -1,0 +1,58 @@
+"""What a worker's loop over the batches of a lease is."""
+
+from typing import NamedTuple, Protocol
+
+import tensorflow as tf
+
+from tfps.worker.lease_batches import LeaseBatches
+
+# Steps in one iteration of a loop on a cluster, where each iteration costs messages to every ps. So
+# many copies of a step are traced; in one process, where no message is sent, one is enough.
+UNROLL = 10
+
+
+class Outcome(NamedTuple):
+    """What came of an attempt at a lease.
+
+    Attributes:
+        attempt: The attempt's number, scalar int64.
+        bad_step: Number in the shard of the first batch whose loss was not finite, or -1, scalar
+            int64. Who reads the lease's progress after it finds all that the attempt has trained.
+    """
+
+    attempt: tf.Tensor
+    bad_step: tf.Tensor
+
+
+class Loop(Protocol):
+    """Trains leases in one mode; traced into the closure that trains a lease."""
+
+    def train(self, batches: LeaseBatches, worker: tf.Tensor) -> Outcome:
+        """In a closure: begins an attempt at a lease and trains what is left of it.
+
+        Args:
+            batches: The lease's.
+            worker: Index of the worker, scalar int64.
+        """
+
+
+def note_failure(bad_step: tf.Tensor, number: tf.Tensor, loss: tf.Tensor) -> tf.Tensor:
+    """The first batch whose loss was not finite, after one more batch.
+
+    Args:
+        bad_step: The first one before, or -1, scalar int64.
+        number: Number of the batch in its shard, scalar int64.
+        loss: The batch's loss, a scalar.
+    """
+    return tf.where((bad_step < 0) & ~tf.math.is_finite(loss), number, bad_step)
+
+
+def trained_batch(loss: tf.Tensor, records: tf.Tensor, bad: tf.Tensor | float = 0.0) -> tf.Tensor:
+    """What one trained batch adds to its lease's progress, `[0, steps, bad, loss_sum]` float64.
+
+    Args:
+        loss: The batch's loss, scalar float64.
+        records: Number of its records, scalar int32.
+        bad: Number of bad records that were left out of it, scalar float64.
+    """
+    return tf.stack([0.0, 1.0, bad, loss * tf.cast(records, tf.float64)])
