@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tfps.cluster.liveness import Liveness
+from tfps.cluster.liveness import Liveness, probe
 from tfps.cluster.tf_config import decode
 from tfps.errors import EXIT_OK, EXIT_RUN, UserError
 
@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - an entry point's message
         return error.exit_code
-    seen = Liveness.of(address)
+    seen = probe(address)
     if seen is Liveness.ANSWERS:
         return EXIT_OK
     print(f"error: {address}: {seen.value}; {seen.what_to_do}", file=sys.stderr)  # noqa: T201

@@ -11,7 +11,7 @@ from tfps.allreduce.coordinator import ReplicaCoordinator
 from tfps.allreduce.executor import ReplicaExecutor
 from tfps.allreduce.follower import ReplicaFollower
 from tfps.allreduce.group import LostReplicaError, ReplicaGroup
-from tfps.cluster.liveness import Liveness
+from tfps.cluster.liveness import probe
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.server import ServerOptions, is_done, watch_for_end_of_chief
 from tfps.cluster.spec import Cluster
@@ -121,7 +121,7 @@ class ReplicaWorker:
             raise _EndError
         if not self._asked_to_end.is_set():
             return
-        if not self._has_joined or not Liveness.of(self._cluster.chief[0]).answers:
+        if not self._has_joined or not probe(self._cluster.chief[0]).answers:
             raise _EndError
         if self._leaves_at is None:
             self._leaves_at = time.monotonic() + self._options.grace_seconds

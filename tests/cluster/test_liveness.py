@@ -5,13 +5,13 @@ import tensorflow as tf
 
 from tests import peers
 from tests.peers import Peer
-from tfps.cluster.liveness import Liveness
+from tfps.cluster.liveness import Liveness, probe
 
 
 def test_a_tensorflow_server_answers_whoever_asks_how_often():
     server = tf.distribute.Server.create_local_server()
     address = server.target.removeprefix("grpc://")
-    assert [Liveness.of(address) for _ in range(50)] == 50 * [Liveness.ANSWERS]
+    assert [probe(address) for _ in range(50)] == 50 * [Liveness.ANSWERS]
 
 
 @pytest.mark.parametrize(
@@ -26,13 +26,13 @@ def test_a_tensorflow_server_answers_whoever_asks_how_often():
 def test_what_listens_is_told_apart(act, seen):
     with Peer(act) as peer:
         began = time.monotonic()
-        assert Liveness.of(peer.address, limit_seconds=0.5) is seen
+        assert probe(peer.address, limit_seconds=0.5) is seen
         assert time.monotonic() - began < 5
 
 
 def test_what_does_not_listen_is_told_apart():
-    assert Liveness.of(peers.refusing_address()) is Liveness.REFUSES
-    assert Liveness.of("no-such-host.invalid:1") is Liveness.UNKNOWN_HOST
+    assert probe(peers.refusing_address()) is Liveness.REFUSES
+    assert probe("no-such-host.invalid:1") is Liveness.UNKNOWN_HOST
 
 
 @pytest.mark.parametrize("seen", Liveness)

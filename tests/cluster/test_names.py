@@ -6,7 +6,7 @@ import pytest
 from tests import peers
 from tests.peers import Peer
 from tfps.cluster import names as names_module
-from tfps.cluster.liveness import Liveness
+from tfps.cluster.liveness import Liveness, probe
 from tfps.cluster.names import Names
 
 WAIT = 20
@@ -124,6 +124,6 @@ def test_probes_of_a_task_that_answers_ask_the_name_service_once(service):
     service.hosts["probed-0"] = "127.0.0.1"
     with Peer(peers.answer) as peer:
         address = peer.address.replace("127.0.0.1", "probed-0")
-        assert [Liveness.of(address) for _ in range(5)] == 5 * [Liveness.ANSWERS]
+        assert [probe(address) for _ in range(5)] == 5 * [Liveness.ANSWERS]
     assert service.asked == ["probed-0"]
-    assert Liveness.of(address) is Liveness.REFUSES
+    assert probe(address) is Liveness.REFUSES

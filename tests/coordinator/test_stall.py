@@ -65,7 +65,9 @@ def test_a_lease_is_held_from_its_last_batch_on(clock):
 
 def watching(**seen):
     """A watch that has found tasks absent: "ps_0" as given, the others there."""
-    by_address = {ADDRESSES[TaskName.parse(task.replace("_", " "))]: each for task, each in seen.items()}
+    by_address = {
+        ADDRESSES[TaskName.parse(task.replace("_", " "))]: each for task, each in seen.items()
+    }
     asked = {address: threading.Semaphore(0) for address in ADDRESSES.values()}
 
     def probe(address):

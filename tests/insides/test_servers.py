@@ -16,7 +16,7 @@ from tensorflow.python.eager import context
 from cloud.local.ports import Ports
 from tests.project import ROOT
 from tfps.cluster.identity import ServerIdentity
-from tfps.cluster.liveness import Liveness
+from tfps.cluster.liveness import Liveness, probe
 
 LIBRARIES = ("libtensorflow_cc.so.2", "libtensorflow_framework.so.2")
 
@@ -51,7 +51,7 @@ def test_target_of_a_server(server: tf.distribute.Server) -> None:
 def test_answer_to_a_ping(server: tf.distribute.Server) -> None:
     """An HTTP/2 PING is answered by gRPC's threads."""
     address = server.target.removeprefix("grpc://")
-    assert Liveness.of(address, 60) is Liveness.ANSWERS
+    assert probe(address, 60) is Liveness.ANSWERS
 
 
 def test_answer_to_get_status(server: tf.distribute.Server) -> None:

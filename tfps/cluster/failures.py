@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfps.errors import LostPsError, RunError, UserError
 from tfps.job_dir.task_name import TaskName
+from tfps.layers.id_check import OUTSIDE_TABLE, WEIGHTS_MISSING
 from tfps.storage import files
 from tfps.storage.files import StorageError
 
@@ -27,7 +28,7 @@ _ACCOUNT = re.compile(
 _WRAPPING = re.compile(
     r"^(\(\d+\)\s*)?(\w+Error:\s*|[A-Z_]+:\s*)?"
     r"(Error in user-defined function .*Iterator::[\w:]+:\s*)?(Name: <unknown>,\s*)?"
-    r"(StringToNumberOp could not correctly convert string: )?"  # a `refusal`
+    r"(StringToNumberOp could not correctly convert string: )?"  # a `fail_unless`
 )
 # What bad records can end in.
 _OF_RECORDS = (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.InvalidArgumentError)
@@ -71,11 +72,11 @@ def explain(
         return UserError(
             f"{doing}: shard {path} holds fewer records than its manifest says; make it again"
         )
-    if "is outside table" in text:
+    if OUTSIDE_TABLE in text:
         return UserError(
             f"{doing}: shard {path}: {text}; give the table more rows, or correct the data"
         )
-    if "has not as many weights as ids" in text:
+    if WEIGHTS_MISSING in text:
         return UserError(f"{doing}: shard {path}: {text}; correct the data")
     if isinstance(error, tf.errors.InvalidArgumentError) and re.search(
         r"Feature: |Key: |parse|Example", text

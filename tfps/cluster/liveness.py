@@ -32,42 +32,43 @@ class Liveness(enum.Enum):
         """What a person should look at."""
         return _WHAT_TO_DO[self]
 
-    @classmethod
-    def of(cls, address: str, limit_seconds: float = ANSWER_SECONDS) -> "Liveness":
-        """Asks a gRPC server for a sign of life.
 
-        gRPC's own threads answer a PING, whatever the process computes. The kernel, which accepts
-        connections for a stopped process too, does not, nor does another program.
+def probe(address: str, limit_seconds: float = ANSWER_SECONDS) -> Liveness:
+    """Asks a gRPC server for a sign of life.
 
-        Args:
-            address: `host:port`.
-            limit_seconds: For the answer, connecting included.
-        """
-        seen = cls._of(address, limit_seconds)
-        if not seen.answers:
-            names.doubt(address)
-        return seen
+    gRPC's own threads answer a PING, whatever the process computes. The kernel, which accepts
+    connections for a stopped process too, does not, nor does another program.
 
-    @classmethod
-    def _of(cls, address: str, limit_seconds: float) -> "Liveness":
+    Args:
+        address: `host:port`.
+        limit_seconds: For the answer, connecting included.
+    """
+    seen = _ping(address, limit_seconds)
+    if not seen.answers:
+        names.doubt(address)
+    return seen
+
+
+def _ping(address: str, limit_seconds: float) -> Liveness:
+    """What a PING to an address ends in."""
+    try:
+        connection = Http2Connection(address, limit_seconds)
+    except ConnectionRefusedError:
+        return Liveness.REFUSES
+    except socket.gaierror:
+        return Liveness.UNKNOWN_HOST
+    except OSError:
+        return Liveness.UNREACHABLE
+    with connection:
         try:
-            connection = Http2Connection(address, limit_seconds)
-        except ConnectionRefusedError:
-            return cls.REFUSES
-        except socket.gaierror:
-            return cls.UNKNOWN_HOST
-        except OSError:
-            return cls.UNREACHABLE
-        with connection:
-            try:
-                connection.ask(PING)
-                while connection.receive() != PONG:
-                    pass
-            except TimeoutError:
-                return cls.SILENT
-            except NotHttp2Error:
-                return cls.FOREIGN
-        return cls.ANSWERS
+            connection.ask(PING)
+            while connection.receive() != PONG:
+                pass
+        except TimeoutError:
+            return Liveness.SILENT
+        except NotHttp2Error:
+            return Liveness.FOREIGN
+    return Liveness.ANSWERS
 
 
 _WHAT_TO_DO = {

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 
-from tfps.cluster.liveness import Liveness
+from tfps.cluster.liveness import Liveness, probe
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.preflight import TaskCheck, check_tasks
 from tfps.cluster.prober import ask_all
@@ -43,7 +43,7 @@ def wait_for_ps(
     addresses = {task: address for task, address in cluster.peers().items() if task.job == "ps"}
     deadline = time.monotonic() + min(_LEAVE_SECONDS, limit_seconds)
     going = [addresses[TaskName("ps", index)] for index in leaving]
-    while any(Liveness.of(address).answers for address in going) and time.monotonic() < deadline:
+    while any(probe(address).answers for address in going) and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
     deadline = time.monotonic() + limit_seconds
     while away := _away(addresses, monitor):

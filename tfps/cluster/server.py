@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfps.cluster import sockets
 from tfps.cluster.address import port_error, refuse_taken_port
 from tfps.cluster.identity import ServerIdentity
-from tfps.cluster.liveness import Liveness
+from tfps.cluster.liveness import probe
 from tfps.cluster.prober import PROBE_SECONDS
 from tfps.cluster.spec import Cluster
 from tfps.errors import RunError
@@ -125,7 +125,7 @@ def wait_for_end_of_chief(
     began = last_seen = time.monotonic()
     seen = False
     while not asked_to_end.wait(PROBE_SECONDS):
-        liveness = Liveness.of(chief)
+        liveness = probe(chief)
         if liveness.answers:
             seen, last_seen = True, time.monotonic()
         elif seen and is_done():
@@ -161,12 +161,12 @@ def _serve_on(cluster: Cluster, notices: PreemptionNotices, seconds: float) -> N
     """
     ps = cluster.task if cluster.job == "ps" else None
     deadline = time.monotonic() + seconds
-    if not Liveness.of(cluster.chief[0]).answers:
+    if not probe(cluster.chief[0]).answers:
         return
     _log.info("%s was asked to end: it serves up to %.0f s more", cluster.name, seconds)
     if ps:
         notices.post(ps)
-    while time.monotonic() < deadline and Liveness.of(cluster.chief[0]).answers:
+    while time.monotonic() < deadline and probe(cluster.chief[0]).answers:
         if ps and not notices.is_posted(ps):
             return
         time.sleep(_LEAVE_POLL_SECONDS)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from tfps.cluster.failures import lost_ps_behind
 from tfps.job_dir.task_name import TaskName
 
 _REFETCH_SECONDS = 0.2
@@ -141,7 +142,7 @@ def _fetch(remote: tf.distribute.coordinator.RemoteValue) -> Any:
         try:
             return remote.fetch()
         except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
-            if "/job:ps" in str(error) or time.monotonic() > deadline:
+            if lost_ps_behind(error) or time.monotonic() > deadline:
                 raise
             time.sleep(_REFETCH_SECONDS)
 

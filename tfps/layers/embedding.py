@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfps.errors import UserError
 from tfps.layers import splitmix64
 from tfps.layers.embedding_table import EmbeddingTable
-from tfps.layers.id_check import fail_unless
+from tfps.layers.id_check import WEIGHTS_MISSING, fail_unless
 
 COMBINERS = (None, "sum", "mean", "sqrtn")
 OUT_OF_RANGE = ("error", "default", "hash")
@@ -232,7 +232,7 @@ class Embedding(keras.layers.Layer):
 
     def _of_equal_lengths(self, ids: tf.RaggedTensor, weights: tf.RaggedTensor) -> tf.RaggedTensor:
         """The weights, unless a record has more or fewer of them than ids."""
-        message = f"layer {self.path!r}: a record has not as many weights as ids"
+        message = f"layer {self.path!r}: a record {WEIGHTS_MISSING}"
         splits = tf.cast(weights.row_splits, ids.row_splits.dtype)
         same = fail_unless(tf.reduce_all(ids.row_splits == splits), lambda: tf.constant(message))
         return ids.with_flat_values(weights.flat_values + tf.cast(same, weights.dtype))

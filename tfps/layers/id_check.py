@@ -4,6 +4,10 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+# What a refusal says, by which the chief knows it again in the error of a closure.
+OUTSIDE_TABLE = "is outside table"
+WEIGHTS_MISSING = "has not as many weights as ids"
+
 
 def fail_unless(fine: tf.Tensor, message: Callable[[], tf.Tensor]) -> tf.Tensor:
     """0, scalar int64, which the caller adds to what depends on the condition.
@@ -45,7 +49,7 @@ def refuse_outside(
     def message() -> tf.Tensor:
         bad = tf.argmin(tf.cast(inside, tf.int32))
         return tf.strings.format(
-            "id {} is outside table {}, which has rows 0 to {}",
+            f"id {{}} {OUTSIDE_TABLE} {{}}, which has rows 0 to {{}}",
             (ids[bad], table(bad), rows[bad] - 1),
         )
 
