@@ -22,7 +22,7 @@ from tfps.checkpoint.retention import Retention
 from tfps.checkpoint.saver import Saver
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.ps_calls import PsCalls
-from tfps.leases.queue import QueueState
+from tfps.leases.queue_state import QueueState
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.store.parameter_store import ParameterStore

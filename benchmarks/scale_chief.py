@@ -29,7 +29,8 @@ from tfps.experiment.mode import Mode
 from tfps.leases.bad_record_log import BadRecords
 from tfps.leases.epoch_order import EpochOrder
 from tfps.leases.progress import LeaseProgress
-from tfps.leases.queue import LeaseQueue, QueueState
+from tfps.leases.queue import LeaseQueue
+from tfps.leases.queue_state import QueueState
 
 _SHARDS, _SHARD_RECORDS, _RECORD_BYTES = 200, 1 << 23, 200
 _LEASE_SECONDS = 5.0

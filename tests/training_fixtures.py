@@ -18,7 +18,8 @@ from tfps.experiment.mode import BOUNDED, LOCAL_SGD
 from tfps.leases.bad_record_log import BadRecords
 from tfps.leases.epoch_order import EpochOrder
 from tfps.leases.progress import LeaseProgress
-from tfps.leases.queue import LeaseQueue, QueueState
+from tfps.leases.queue import LeaseQueue
+from tfps.leases.queue_state import QueueState
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.store.parameter_store import ParameterStore

@@ -19,7 +19,8 @@ from tfps.job_dir.preemption import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
 from tfps.leases.bad_record_log import BadRecords
 from tfps.leases.epoch_order import EpochOrder
-from tfps.leases.queue import LeaseQueue, QueueState
+from tfps.leases.queue import LeaseQueue
+from tfps.leases.queue_state import QueueState
 from trainer.chief.engine import Engine, eval_shards, replica_fingerprint
 from trainer.chief.restart import has_restarted, restart_process
 from trainer.chief.run_inputs import RunInputs

@@ -7,7 +7,7 @@ import numpy as np
 from tfps.checkpoint.saver import Saver
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.ps_calls import PsCalls
-from tfps.leases.queue import QueueState
+from tfps.leases.queue_state import QueueState
 
 DATA = {"records": 100}
 PATIENCE = 60.0

@@ -12,7 +12,7 @@ from tfps.errors import RunError, UserError
 from tfps.evaluation.best import BestMetric
 from tfps.evaluation.history import Evaluation, Evaluations
 from tfps.leases.epoch_order import EpochOrder
-from tfps.leases.queue import QueueState
+from tfps.leases.queue_state import QueueState
 
 DATA = {"records": 100, "shards": 2, "checksums": 1}
 

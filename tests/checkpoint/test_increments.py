@@ -22,7 +22,7 @@ from tests.training_fixtures import Trainer
 from tfps.checkpoint import increments
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
-from tfps.leases.queue import QueueState
+from tfps.leases.queue_state import QueueState
 from trainer.generate import generate
 
 TASK = Smoke(vocabulary=25_000, dim=64)  # 20 MB with Adam's slots

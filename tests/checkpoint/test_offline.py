@@ -12,7 +12,7 @@ from tests.training_fixtures import Trainer, draft
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.offline import dense_values
 from tfps.checkpoint.retention import Retention
-from tfps.leases.queue import QueueState
+from tfps.leases.queue_state import QueueState
 from tfps.model.stateless_model import StatelessModel
 
 

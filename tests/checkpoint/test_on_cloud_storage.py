@@ -10,7 +10,7 @@ from tests.training_fixtures import Trainer
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.offline import dense_values
 from tfps.checkpoint.retention import Retention
-from tfps.leases.queue import QueueState
+from tfps.leases.queue_state import QueueState
 
 JOB_DIR = "gs://bucket/job"
 pytestmark = pytest.mark.slow

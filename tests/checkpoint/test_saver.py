@@ -9,7 +9,7 @@ from tests.training_fixtures import Trainer
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
 from tfps.errors import RunError
-from tfps.leases.queue import QueueState
+from tfps.leases.queue_state import QueueState
 from tfps.store.partitioned_variable import CHUNK_BYTES
 
 

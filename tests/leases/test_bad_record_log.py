@@ -9,7 +9,7 @@ import tensorflow as tf
 from tests import spoilt, visits
 from tests.training_fixtures import Trainer
 from tfps.errors import RunError, UserError
-from tfps.leases.queue import QueueState
+from tfps.leases.queue_state import QueueState
 
 SIZES, BATCH = (230, 150, 20), 10
 COUNT = sum(SIZES)

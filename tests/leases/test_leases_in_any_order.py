@@ -22,7 +22,8 @@ from tfps.data.record_index import RecordIndex
 from tfps.data.shards import Shard
 from tfps.leases.epoch_order import EpochOrder
 from tfps.leases.progress import REFUSED, LeaseProgress
-from tfps.leases.queue import LeaseQueue, QueueState
+from tfps.leases.queue import LeaseQueue
+from tfps.leases.queue_state import QueueState
 
 BATCH, WORKERS, EPOCHS, STRIDE = 4, 2, 2, 1000
 SIZES = (30, 9, 13)

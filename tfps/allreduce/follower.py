@@ -8,7 +8,8 @@ from typing import Any
 from tfps.allreduce.replica import Order, Replica
 from tfps.data.record_source import RecordSource
 from tfps.errors import UserError
-from tfps.leases.queue import LeaseQueue, QueueState
+from tfps.leases.queue import LeaseQueue
+from tfps.leases.queue_state import QueueState
 
 _log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ import posixpath
 import re
 from typing import Any
 
-from tfps.leases.queue import QueueState
+from tfps.leases.queue_state import QueueState
 from tfps.storage import checksum, files
 from tfps.storage.files import StorageError
 from tfps.store.parameter_store import ParameterStore

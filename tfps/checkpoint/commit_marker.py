@@ -13,7 +13,7 @@ from typing import Any
 
 from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError, Increment, PartFile
 from tfps.errors import UserError
-from tfps.leases.queue import QueueState
+from tfps.leases.queue_state import QueueState
 from tfps.storage import checksum, files
 from tfps.storage.file_name import is_file_name
 from tfps.storage.files import StorageError

@@ -15,7 +15,7 @@ from tfps.checkpoint.snapshot import Snapshot
 from tfps.checkpoint.writer import CheckpointWriter
 from tfps.cluster.ps_calls import PsCalls
 from tfps.errors import RunError
-from tfps.leases.queue import QueueState
+from tfps.leases.queue_state import QueueState
 from tfps.store.parameter_store import ParameterStore
 
 _END_SECONDS = 30.0  # that a run which fails waits for the save under way

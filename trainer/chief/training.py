@@ -18,7 +18,8 @@ from tfps.export.saved_model import export
 from tfps.job_dir.report import FINISHED
 from tfps.leases.bad_record_log import BadRecords
 from tfps.leases.epoch_order import EpochOrder
-from tfps.leases.queue import LeaseQueue, QueueState
+from tfps.leases.queue import LeaseQueue
+from tfps.leases.queue_state import QueueState
 from tfps.storage import retries
 from trainer.chief.engine import Engine
 from trainer.chief.evaluations import JobEvaluations
