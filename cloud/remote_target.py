@@ -2,7 +2,7 @@
 
 import abc
 
-from cloud import documents
+from cloud import requests_text
 from cloud.follower import Follower, Patience
 from cloud.job_spec import JobSpec
 from cloud.sender import JobClient
@@ -79,7 +79,7 @@ class RemoteTarget(Target):
 
     def describe(self, job: str) -> int:
         """Prints all that the platform says of a job, as YAML."""
-        _say(documents.text([self.sender().describe(job)], "yaml").rstrip("\n"))
+        _say(requests_text.write([self.sender().describe(job)], "yaml").rstrip("\n"))
         return EXIT_OK
 
     def _follow(self, sender: JobClient, job: str) -> int:

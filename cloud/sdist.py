@@ -11,7 +11,7 @@ import sys
 import tarfile
 import tempfile
 
-from cloud import extras
+from cloud import optional_imports
 from tfps.errors import UserError
 
 _BUILD_SECONDS = 300
@@ -41,7 +41,7 @@ class Sdist:
         """
         if not pathlib.Path(directory, "pyproject.toml").is_file():
             raise UserError(f"--package={directory}: there is no pyproject.toml; name a project")
-        extras.load("build", "vertex")
+        optional_imports.load("build", "vertex")
         with tempfile.TemporaryDirectory() as out:
             command = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", out]
             try:

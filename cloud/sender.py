@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from cloud.job_status import JobStatus
-from cloud.target import Document
+from cloud.target import Request
 
 
 class JobClient(Protocol):
@@ -14,7 +14,7 @@ class JobClient(Protocol):
     be reached within a limit.
     """
 
-    def send(self, documents: Sequence[Document]) -> str:
+    def send(self, requests: Sequence[Request]) -> str:
         """Makes one job, even if requests are repeated; returns the platform's name of it."""
 
     def status(self, job: str) -> JobStatus:
@@ -29,5 +29,5 @@ class JobClient(Protocol):
     def list(self) -> Sequence[JobStatus]:
         """The jobs that were submitted by this program, the newest first."""
 
-    def describe(self, job: str) -> Document:
+    def describe(self, job: str) -> Request:
         """All that the platform says of a job."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from cloud import documents, job_flags
+from cloud import job_flags, requests_text
 from cloud.target import Target
 from tfps.errors import RunError, UserError
 
@@ -32,12 +32,12 @@ _VERBS = ("submit", "follow", "cancel", "describe", "list")
 def _defined() -> flags.FlagValues:
     """All flags; an own set, since absl.logging has a --log_dir too."""
     values = flags.FlagValues()
-    form = documents.FORMATS[0]
+    form = requests_text.FORMATS[0]
     flags.DEFINE_enum("target", None, list(_TARGETS), "Platform.", flag_values=values)
     flags.DEFINE_boolean(
         "dry_run", False, "Prints the requests; sends nothing.", flag_values=values
     )
-    flags.DEFINE_enum("format", form, documents.FORMATS, "Of --dry_run.", flag_values=values)
+    flags.DEFINE_enum("format", form, requests_text.FORMATS, "Of --dry_run.", flag_values=values)
     flags.DEFINE_boolean("wait", False, "Follows the job to its end.", flag_values=values)
     for name, default, text in (
         ("wait_seconds", 8 * 24 * 3600.0, "How long to follow a job at most."),
@@ -126,7 +126,7 @@ def _submit(target: Target, arguments: Sequence[str], values: flags.FlagValues) 
     spec = target.prepare(job_flags.build(values, arguments))
     if not values.dry_run:
         return target.submit(spec, values.wait)
-    print(documents.text(target.render(spec), values.format), end="")  # noqa: T201 - asked for
+    print(requests_text.write(target.render(spec), values.format), end="")  # noqa: T201 - asked for
     return 0
 
 

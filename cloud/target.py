@@ -7,7 +7,7 @@ from cloud.job_spec import JobSpec
 from tfps.errors import UserError
 
 # What JSON can hold, or text such as a batch script.
-Document = dict[str, Any] | str
+Request = dict[str, Any] | str
 
 
 class Target(abc.ABC):
@@ -37,7 +37,7 @@ class Target(abc.ABC):
         return spec
 
     @abc.abstractmethod
-    def render(self, spec: JobSpec) -> tuple[Document, ...]:
+    def render(self, spec: JobSpec) -> tuple[Request, ...]:
         """The requests that make the job, in their order.
 
         Args:

@@ -33,7 +33,7 @@ class _EndError(Exception):
 
 
 class ReplicaWorker:
-    """One worker. When another replica is lost, its process begins anew, and waits for all."""
+    """One worker. When another replica is lost, its process begins again, and waits for all."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class ReplicaWorker:
         stall_seconds: float,
         asked_to_end: threading.Event,
     ):
-        """Prepares it.
+        """Has not joined yet.
 
         Args:
             cluster: The cluster, as this task sees it.

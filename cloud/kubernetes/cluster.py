@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from cloud import extras
+from cloud import optional_imports
 from tfps.errors import RunError, UserError
 
 _EXTRA = "kubernetes"
@@ -50,10 +50,10 @@ class KubernetesCluster:
         Raises:
             UserError: If the client is not installed, or there is no such context.
         """
-        client = extras.load("kubernetes.client", _EXTRA)
-        config = extras.load("kubernetes.config", _EXTRA)
+        client = optional_imports.load("kubernetes.client", _EXTRA)
+        config = optional_imports.load("kubernetes.config", _EXTRA)
         self._api_error = client.ApiException
-        self._http_error = extras.load("urllib3.exceptions", _EXTRA).HTTPError
+        self._http_error = optional_imports.load("urllib3.exceptions", _EXTRA).HTTPError
         configuration = client.Configuration()
         configuration.retries = False  # `call` repeats what may be repeated
         own = _configure(config, configuration, context)

@@ -10,7 +10,7 @@ from cloud.kubernetes.cluster import KubernetesCluster, RefusedError
 from cloud.kubernetes.kind import KubernetesKind
 from cloud.kubernetes.pod import MANAGED_BY
 from cloud.kubernetes.pod_logs import PodLogs
-from cloud.target import Document
+from cloud.target import Request
 from tfps.errors import RunError, UserError
 
 _SUBMISSION = "tfps/submission"  # annotation: which call of `send` made an object
@@ -33,14 +33,14 @@ class KubernetesSender:
         self._place = (kind.group, kind.version, cluster.namespace, kind.plural)
         self._logs = PodLogs(kind, self._read_log)
 
-    def send(self, documents: Sequence[Document]) -> str:
+    def send(self, requests: Sequence[Request]) -> str:
         """Makes what belongs to the job and the job, each once, even if requests are repeated.
 
         The policy comes first, so that no port is open even for a moment. All is then tied to the
         job, with which Kubernetes deletes it.
         """
         submission = uuid.uuid4().hex
-        *belongings, job = (self._own(each, submission) for each in documents)
+        *belongings, job = (self._own(each, submission) for each in requests)
         name: str = job["metadata"]["name"]
         own: list[tuple[str, str]] = []
         try:
@@ -60,7 +60,7 @@ class KubernetesSender:
         """What the cluster says of a job."""
         return self._kind.status(self._get(job))
 
-    def describe(self, job: str) -> Document:
+    def describe(self, job: str) -> Request:
         """The whole object, without who set which field."""
         found = self._get(job)
         found["metadata"].pop("managedFields", None)
@@ -109,19 +109,19 @@ class KubernetesSender:
         )
         return self._logs.new_lines(self._cluster.plain(found)["items"])
 
-    def _own(self, document: Document, submission: str) -> dict[str, Any]:
+    def _own(self, manifest: Request, submission: str) -> dict[str, Any]:
         """A manifest that says where it goes and which submission it is of."""
-        assert isinstance(document, dict)
+        assert isinstance(manifest, dict)
         own = {"namespace": self._namespace, "annotations": {_SUBMISSION: submission}}
-        return {**document, "metadata": {**document["metadata"], **own}}
+        return {**manifest, "metadata": {**manifest["metadata"], **own}}
 
-    def _create(self, job: str, document: dict[str, Any], submission: str) -> None:
+    def _create(self, job: str, manifest: dict[str, Any], submission: str) -> None:
         try:
-            self._belongings.create(document)
+            self._belongings.create(manifest)
         except RefusedError as error:
             if error.status != 409:
                 raise
-            found = self._belongings.read(document["kind"], document["metadata"]["name"])
+            found = self._belongings.read(manifest["kind"], manifest["metadata"]["name"])
             self._check_own(job, found, submission)
 
     def _create_job(self, name: str, job: dict[str, Any], submission: str) -> dict[str, Any]:

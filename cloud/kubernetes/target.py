@@ -6,7 +6,7 @@ from typing import Any
 
 from absl import flags
 
-from cloud import documents
+from cloud import requests_text
 from cloud.follower import Patience
 from cloud.job_spec import JobSpec
 from cloud.kubernetes import pod
@@ -19,7 +19,7 @@ from cloud.kubernetes.sender import KubernetesSender
 from cloud.kubernetes.tfjob import check_size, tfjob
 from cloud.kubernetes.volume import Volume
 from cloud.remote_target import RemoteTarget
-from cloud.target import Document
+from cloud.target import Request
 from tfps.errors import EXIT_OK, UserError
 
 _Render = Callable[[JobSpec, Sequence[Volume]], dict[str, Any]]
@@ -110,7 +110,7 @@ class KubernetesTarget(RemoteTarget):
         own["kube_context"] = self._context
         return " ".join(f"--{name}={value}" for name, value in own.items() if value)
 
-    def render(self, spec: JobSpec) -> tuple[Document, ...]:
+    def render(self, spec: JobSpec) -> tuple[Request, ...]:
         """The NetworkPolicy, which must be there first, a large cluster's ConfigMap, the job."""
         pod.check(spec, self._kind.name)
         manifests = [network_policy(spec, {self._kind.name_label: spec.name})]
@@ -138,7 +138,7 @@ class KubernetesTarget(RemoteTarget):
             raise UserError(
                 f"--wait needs --apply: without it --target={self._kind.name} prints manifests"
             )
-        print(documents.text(self.render(spec), "yaml"), end="")  # noqa: T201 - asked for
+        print(requests_text.write(self.render(spec), "yaml"), end="")  # noqa: T201 - asked for
         return EXIT_OK
 
 

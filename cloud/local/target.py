@@ -19,7 +19,7 @@ from cloud.local.faults import parse
 from cloud.local.ports import Ports
 from cloud.local.process import check_system
 from cloud.local.task_output import TaskOutput
-from cloud.target import Document, Target
+from cloud.target import Request, Target
 from tfps.cluster import open_files
 from tfps.cluster.spec import JOBS, Cluster
 from tfps.errors import UserError
@@ -97,7 +97,7 @@ class LocalTarget(Target):
         self._faults = faults
         self._faults_seed = faults_seed
 
-    def render(self, spec: JobSpec) -> tuple[Document, ...]:
+    def render(self, spec: JobSpec) -> tuple[Request, ...]:
         """The tasks' commands and what is added to their environment, servers first."""
         _check(spec)
         ports = range(_RENDERED_PORT, _RENDERED_PORT + spec.tasks)

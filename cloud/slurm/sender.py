@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 
 from cloud.job_status import JobStatus
-from cloud.target import Document
+from cloud.target import Request
 from tfps.errors import RunError, UserError
 
 MARK = "managed-by=tfps"  # in the comment of each job
@@ -25,9 +25,9 @@ class SlurmSender:
     def __init__(self) -> None:
         self._read: dict[pathlib.Path, int] = {}  # bytes, by log
 
-    def send(self, documents: Sequence[Document]) -> str:
+    def send(self, requests: Sequence[Request]) -> str:
         """Runs sbatch, once; returns the job's number."""
-        (script,) = documents
+        (script,) = requests
         assert isinstance(script, str)
         return _run("sbatch", "--parsable", stdin=script).partition(";")[0].strip()
 
@@ -74,7 +74,7 @@ class SlurmSender:
             if MARK in comment
         ]
 
-    def describe(self, job: str) -> Document:
+    def describe(self, job: str) -> Request:
         """All that Slurm says of a job."""
         return self._shown(job)
 

@@ -7,7 +7,7 @@ from cloud.job_spec import JobSpec
 from cloud.remote_target import RemoteTarget
 from cloud.slurm.script import Allocation, script
 from cloud.slurm.sender import SlurmSender
-from cloud.target import Document
+from cloud.target import Request
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -65,7 +65,7 @@ class SlurmTarget(RemoteTarget):
         """Flags with which this program reaches the same place again."""
         return f"--target={self.name}"
 
-    def render(self, spec: JobSpec) -> tuple[Document, ...]:
+    def render(self, spec: JobSpec) -> tuple[Request, ...]:
         """The batch script."""
         return (script(spec, self._allocation),)
 

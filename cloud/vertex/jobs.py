@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from cloud.job_status import JobStatus
-from cloud.target import Document
+from cloud.target import Request
 from cloud.vertex.logs import Logs
 from cloud.vertex.rest import Rest
 from cloud.vertex.settings import VertexSettings
@@ -37,9 +37,9 @@ class VertexJobs:
         self._logs_url = endpoint or "https://logging.googleapis.com"
         self._logs: dict[str, Logs] = {}
 
-    def send(self, documents: Sequence[Document]) -> str:
+    def send(self, requests: Sequence[Request]) -> str:
         """Makes one job: a try that seemed to fail is looked for before the next."""
-        (body,) = documents
+        (body,) = requests
         assert isinstance(body, dict)
         kind = KINDS[1] if "studySpec" in body else KINDS[0]
         submission = uuid.uuid4().hex
@@ -79,7 +79,7 @@ class VertexJobs:
             found += map(_status, newest)
         return sorted(found, key=lambda status: status.created, reverse=True)[:_MOST_LISTED]
 
-    def describe(self, job: str) -> Document:
+    def describe(self, job: str) -> Request:
         """The whole resource."""
         return self._rest.get(self._address(job))
 

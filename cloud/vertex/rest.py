@@ -7,7 +7,7 @@ import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from cloud import extras
+from cloud import optional_imports
 from tfps.errors import RunError, UserError
 
 _EXTRA = "vertex"
@@ -57,14 +57,14 @@ class Rest:
         Raises:
             UserError: If a package or the credentials are missing.
         """
-        requests = extras.load("requests", _EXTRA)
+        requests = optional_imports.load("requests", _EXTRA)
         if endpoint:
             check_endpoint(endpoint)
             session = requests.Session()
             session.trust_env = False  # neither a proxy nor ~/.netrc
             return cls(session, (requests.RequestException,))
-        auth = extras.load("google.auth", _EXTRA)
-        transport = extras.load("google.auth.transport.requests", _EXTRA)
+        auth = optional_imports.load("google.auth", _EXTRA)
+        transport = optional_imports.load("google.auth.transport.requests", _EXTRA)
         try:
             credentials, _ = auth.default(_SCOPES, quota_project_id=project)
         except auth.exceptions.DefaultCredentialsError:

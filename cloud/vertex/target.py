@@ -9,7 +9,7 @@ from cloud.follower import Patience
 from cloud.job_spec import JobSpec
 from cloud.remote_target import RemoteTarget
 from cloud.sdist import Sdist
-from cloud.target import Document
+from cloud.target import Request
 from cloud.vertex import checks
 from cloud.vertex.custom_job import custom_job
 from cloud.vertex.jobs import VertexJobs
@@ -122,7 +122,7 @@ class VertexTarget(RemoteTarget):
             )
         return dataclasses.replace(spec, package=self._sdist.path(bucket))
 
-    def render(self, spec: JobSpec) -> tuple[Document, ...]:
+    def render(self, spec: JobSpec) -> tuple[Request, ...]:
         """The body of the one request: a CustomJob, or a HyperparameterTuningJob."""
         checks.check(spec, self._settings)
         if self._study is None:

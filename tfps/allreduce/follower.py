@@ -27,7 +27,7 @@ class ReplicaFollower:
         queue: Callable[[QueueState], LeaseQueue],
         shards: Sequence[tuple[RecordSource, int]],
     ):
-        """Prepares it.
+        """Has not heard of the chief yet.
 
         Args:
             replica: This one.

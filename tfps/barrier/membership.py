@@ -25,7 +25,7 @@ class BarrierMembers:
     def __init__(
         self, barrier: Barrier, monitor: TaskMonitor, ps_calls: PsCalls, round_seconds: float
     ):
-        """Prepares it.
+        """Starts nothing yet.
 
         Args:
             barrier: What it keeps.

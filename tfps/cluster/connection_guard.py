@@ -36,7 +36,7 @@ class ConnectionGuard:
     """
 
     def __init__(self, addresses: Mapping[TaskName, str]):
-        """Prepares it.
+        """Starts no process yet.
 
         Args:
             addresses: `host:port` of each task.

@@ -15,7 +15,7 @@ from tfps.storage.files import StorageError
 # What is matched here is TensorFlow's wording; docs/tensorflow_insides.md has a canary for each.
 _PS = re.compile(r"/job:ps/replica:0/task:(\d+)")
 # A ps that began again knows nothing of the variables that its process had before. Where a worker
-# has begun again too, TensorFlow has connected all tasks anew, and nothing else tells of the loss.
+# has begun again too, TensorFlow has connected all tasks again, and nothing else tells of the loss.
 _FORGOTTEN = re.compile(
     r"Unable to find the relevant tensor remote_handle"
     r".*?remote target /job:ps/replica:0/task:(\d+)",

@@ -129,7 +129,7 @@ class TaskMonitor:
         hang_up: Callable[[str], None] = lambda address: None,
         failures: Failures | None = None,
     ):
-        """Prepares it.
+        """Watches nobody yet.
 
         Args:
             addresses: `host:port` of each task.

@@ -46,7 +46,7 @@ class Prober:
         interval_seconds: float = PROBE_SECONDS,
         answer_seconds: float = ANSWER_SECONDS,
     ):
-        """Prepares it.
+        """Asks nobody yet.
 
         Args:
             addresses: `host:port` of the servers.

@@ -21,7 +21,7 @@ class PsCalls:
     """
 
     def __init__(self, monitor: TaskMonitor, limit_seconds: float):
-        """Prepares it.
+        """Makes no call yet.
 
         Args:
             monitor: Knows which ps are lost.

@@ -22,7 +22,7 @@ class SightingReport:
     """
 
     def __init__(self, lookout: Lookout, channel: socket.socket):
-        """Prepares it.
+        """Reports nothing yet.
 
         Args:
             lookout: What asks the tasks.

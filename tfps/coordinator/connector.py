@@ -33,7 +33,7 @@ class Connector:
 
     A run begins with every ps and enough workers. A worker that is left out may join later, but
     TensorFlow can connect a process once to one set of workers: it does not give up its server. For
-    other workers the chief has to begin anew.
+    other workers the chief has to begin again.
 
     Attributes:
         left_out: The workers that the last connection is without.
@@ -42,7 +42,7 @@ class Connector:
     def __init__(
         self, cluster: Cluster, job_dir: str, limit_seconds: float, min_workers: int, again: bool
     ):
-        """Prepares it.
+        """Is not connected yet.
 
         Args:
             cluster: The cluster, as its chief sees it.
@@ -50,7 +50,7 @@ class Connector:
             limit_seconds: How long to wait for the tasks to answer.
             min_workers: So many must answer. 0 asks for all when the run begins, and for one when
                 it goes on, as one is enough for a run that others leave.
-            again: Whether this chief has started anew, for other workers than before.
+            again: Whether this chief has started again, for other workers than before.
         """
         self.left_out: tuple[TaskName, ...] = ()
         self._cluster = cluster

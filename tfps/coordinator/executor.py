@@ -86,7 +86,7 @@ class ClusterExecutor:
         workers: Sequence[int],
         ps: int,
     ):
-        """Prepares it.
+        """Runs closures through a coordinator.
 
         Args:
             coordinator: Of the cluster.

@@ -45,7 +45,7 @@ class Recoveries:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON-ready data, for a process that begins anew."""
+        """As JSON-ready data, for a process that begins again."""
         return {
             "recoveries": self.report(),
             "trained": self._trained,

@@ -17,7 +17,7 @@ class Diagnosis:
     """Knows which worker has held which lease for how long without training a batch of it."""
 
     def __init__(self, monitor: TaskMonitor):
-        """Prepares it.
+        """Knows of no lease yet.
 
         Args:
             monitor: Knows which tasks answer.

@@ -22,7 +22,7 @@ class PreemptionNotices:
 
     def clear(self, ps: TaskName) -> None:
         """Lets a ps go: its parameters are saved."""
-        files.remove(self._file(ps))  # unless the ps itself did, when it began anew
+        files.remove(self._file(ps))  # unless the ps itself did, when it began again
 
     def is_posted(self, ps: TaskName) -> bool:
         """Whether a ps has said that it will go, and waits."""

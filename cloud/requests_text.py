@@ -1,0 +1,30 @@
+"""Writes requests as text, for people and for other tools."""
+
+import json
+from collections.abc import Sequence
+
+import yaml
+
+from cloud.target import Request
+
+FORMATS = ("yaml", "json")
+
+
+def write(requests: Sequence[Request], form: str) -> str:
+    """Requests as text.
+
+    Args:
+        requests: The requests; text stays as it is.
+        form: yaml or json; several JSON documents follow each other.
+
+    Returns:
+        Lines, the last one ended.
+    """
+    texts = [each if isinstance(each, str) else _encode(each, form) for each in requests]
+    return ("---\n" if form == "yaml" else "").join(texts)
+
+
+def _encode(request: object, form: str) -> str:
+    if form == "json":
+        return json.dumps(request, indent=2) + "\n"
+    return yaml.safe_dump(request, sort_keys=False, width=100)
