@@ -66,6 +66,7 @@ class Trainer:
         locate=None,
         mode=None,
         members=0,
+        unroll=1,
         **train,
     ):
         experiment = get_config()
@@ -99,7 +100,7 @@ class Trainer:
         self.closures = Closures(
             self.experiment,
             self.step,
-            self._loop(),
+            self._loop(unroll),
             self.progress,
             executor.worker_index,
             locate or (lambda path: path),
@@ -114,14 +115,14 @@ class Trainer:
             self.experiment.mode.unrecorded_batches(settings.pipeline_depth),
         )
 
-    def _loop(self):
-        """Unrolled less than in a run: tracing is most of what a test costs."""
+    def _loop(self, unroll):
+        """The loop of the mode; not unrolled unless asked for, for tracing costs most."""
         mode, depth = self.experiment.mode, self.experiment.train.pipeline_depth
         if self.barrier:
-            return BarrierLoop(self.step, self.barrier, mode.backup_workers > 0, unroll=2)
+            return BarrierLoop(self.step, self.barrier, mode.backup_workers > 0, unroll=unroll)
         if mode.name == LOCAL_SGD:
             return LocalSgdLoop(self.step, self.store, self.progress, 1, mode.sync_every)
-        return AsyncLoop(self.step, self.progress, depth, unroll=2)
+        return AsyncLoop(self.step, self.progress, depth, unroll=unroll)
 
     def _barrier(self, members):
         mode = self.experiment.mode

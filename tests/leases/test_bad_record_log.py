@@ -35,7 +35,7 @@ def data(tmp_path_factory):
 
 
 def trainer_of(data, **settings):
-    settings = {"batch_size": BATCH, "max_bad_records": len(BAD), **settings}
+    settings = {"batch_size": BATCH, "max_bad_records": len(BAD), "unroll": 2, **settings}
     return Trainer(data, visits.Visits(records=COUNT), **settings)
 
 

@@ -111,7 +111,7 @@ def assert_same(ours, theirs):
 )
 def test_rounds_of_three_are_batches_of_three_times_the_size(manifest, optimizer):
     task = Plain(rule=optimizer)
-    trainer = Trainer(manifest, task, batch_size=BATCH, members=3)
+    trainer = Trainer(manifest, task, batch_size=BATCH, members=3, unroll=2)
     with barrier_of(trainer) as begin:
         trainer.barrier.expect([0, 1, 2])
         closures = [begin(member) for member in range(3)]

@@ -31,8 +31,9 @@ def train(trainer, lane=0, seed=3, first=0, count=None):
     return attempts, steps, loss_sum, bad_step
 
 
-def test_a_lease_is_trained_to_its_last_partial_batch(manifest):
-    trainer = Trainer(manifest, batch_size=32)
+@pytest.mark.parametrize("unroll", [1, 2, 4])
+def test_a_lease_is_trained_to_its_last_partial_batch(manifest, unroll):
+    trainer = Trainer(manifest, batch_size=32, unroll=unroll)
     attempts, steps, loss_sum, bad_step = train(trainer)
     assert (attempts, steps, bad_step) == (1, 7, -1)
     assert 0.3 < loss_sum / 200 < 1.5
@@ -91,7 +92,7 @@ def test_a_shard_in_several_leases_is_trained_the_same_as_in_one(manifest, shuff
 
 
 def test_where_records_may_be_bad_good_ones_are_trained_the_same(manifest):
-    settings = {"batch_size": 16, "shuffle_buffer": 70, "pipeline_depth": 2}
+    settings = {"batch_size": 16, "shuffle_buffer": 70, "pipeline_depth": 2, "unroll": 2}
     plain, tolerant = (Trainer(manifest, max_bad_records=n, **settings) for n in (0, 1))
     assert train(tolerant) == pytest.approx(train(plain), rel=1e-6)
     assert tolerant.steps() == plain.steps() == 13
@@ -104,7 +105,7 @@ def test_where_records_may_be_bad_good_ones_are_trained_the_same(manifest):
 def test_batches_pulled_ahead_lack_the_last_updates_and_no_others(manifest):
     """Against the same updates by hand: batch k has the parameters of after batch k - 1 - depth."""
     depth = 2
-    ahead = Trainer(manifest, batch_size=20, pipeline_depth=depth)
+    ahead = Trainer(manifest, batch_size=20, pipeline_depth=depth, unroll=2)
     _, steps, loss_sum, _ = train(ahead)
     assert steps == 10
     assert ahead.store.steps() == 10
@@ -163,7 +164,7 @@ class Exploding(Smoke):
 
 
 def test_the_first_step_without_a_finite_loss_is_named_and_ends_the_lease(manifest):
-    trainer = Trainer(manifest, Exploding(), batch_size=10)
+    trainer = Trainer(manifest, Exploding(), batch_size=10, unroll=2)
     _, steps, _, bad_step = train(trainer)
     assert 1 <= bad_step <= 4
     assert steps < 20
@@ -188,7 +189,7 @@ class Counting(Smoke):
 
 def test_a_model_is_not_traced_again_for_every_step_of_a_closure(manifest):
     task = Counting()
-    trainer = Trainer(manifest, task)
+    trainer = Trainer(manifest, task, unroll=4)
     task.traced.clear()
     trainer.closures.train.get_concrete_function()
     assert len(task.traced) == 1
@@ -196,7 +197,7 @@ def test_a_model_is_not_traced_again_for_every_step_of_a_closure(manifest):
 
 def test_nothing_orders_what_happens_on_a_worker_by_what_happens_on_a_ps(manifest):
     """TensorFlow runs a function's operations with state but without a resource in turn."""
-    trainer = Trainer(manifest)
+    trainer = Trainer(manifest, unroll=2)
     library = trainer.closures.train.get_concrete_function().graph.as_graph_def().library
     used = {node.op for function in library.function for node in function.node_def}
     assert "MutexLock" in used
