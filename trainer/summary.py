@@ -16,9 +16,9 @@ def main() -> None:
     """Prints the summary of a job's report."""
     if not _FLAGS.job_dir:
         raise UserError("--job_dir is missing")
+    from trainer.console import quiet_tensorflow  # noqa: F401 - it loads TensorFlow  # isort: skip
     from tfps.job_dir import report
-    from trainer.console import quiet_tensorflow  # noqa: F401 (first, so that loading it makes no noise)
-    from tfps.storage import preflight  # isort: skip
+    from tfps.storage import preflight
 
     preflight.check([preflight.Use("--job_dir", _FLAGS.job_dir)])
     fields = report.read(_FLAGS.job_dir)

@@ -1,0 +1,56 @@
+"""The commands of `make demo`, with few records."""
+
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from tests.project import ROOT
+
+# Lines of TensorFlow's native code, in either of the forms that it has.
+NOISE = r"^(WARNING: All log messages|[IWEF]\d{4} |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] ).*"
+RECORDS = {"500000": "3000", "100000": "600"}
+LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+
+
+def commands(directory):
+    """What make would run, after it has installed."""
+    here = (f"DEMO={directory}", f"BIN={pathlib.Path(sys.executable).parent}")
+    done = subprocess.run(
+        ["make", "--dry-run", "demo", *here], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    lines = done.stdout.replace("\\\n", " ").splitlines()
+    begin = next(n for n, line in enumerate(lines) if line.startswith("rm -rf"))
+    text = re.sub(
+        r"--records=(\d+)", lambda m: f"--records={RECORDS[m[1]]}", "\n".join(lines[begin:])
+    )
+    return [shlex.split(line) for line in text.splitlines()]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_demo_shows_its_results_and_nothing_of_tensorflow(tmp_path):
+    environ = {name: value for name, value in os.environ.items() if name != LEVEL}
+    printed = ""
+    for command in commands(tmp_path / "demo"):
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
+        printed += done.stdout
+    assert not re.findall(NOISE, printed, re.MULTILINE)
+    for part in (
+        *("criteo: 3,000 records in 8 shards", "evaluation after epoch 2", "exported the model"),
+        *("600 records predicted", "label,prediction", "job        criteo, finished", "0 skipped"),
+    ):
+        assert part in printed

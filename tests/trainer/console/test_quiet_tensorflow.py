@@ -1,0 +1,61 @@
+"""What TensorFlow says as it loads stays off the terminal, unless it cannot be loaded."""
+
+import os
+import subprocess
+import sys
+
+from tests.project import ROOT
+from tfps.job_dir import report
+from tfps.job_dir.chief_fence import ChiefFence
+
+LEVEL = "TF_CPP_MIN_LOG_LEVEL"  # which a process that has loaded it quietly hands on
+
+
+def python(*arguments, **variables):
+    """A program that loads everything itself, as a person's does."""
+    environ = {name: value for name, value in os.environ.items() if name != LEVEL}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env=environ | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_summary_is_all_that_is_said(tmp_path):
+    fields = {
+        **{"config": "census", "mode": "local", "cluster": {"workers": 0, "ps": 0}, "workers": []},
+        **{"examples": {"trained": 9, "skipped": 0, "repeated": 0, "bad": 0}, "epochs": 1},
+        **{"steps": 3, "seconds": 1.0, "examples_per_second": 9.0, "metrics": {}},
+        **{"evaluations": [], "failures": []},
+    }
+    report.Report(str(tmp_path), ChiefFence(str(tmp_path)), **fields).write()
+    printed = python("-m", "trainer.summary", f"--job_dir={tmp_path}")
+    assert (printed.returncode, printed.stderr) == (0, "")
+    assert [line.split()[0] for line in printed.stdout.splitlines()] == [
+        *("job", "trained", "speed", "report")
+    ]
+
+
+def test_a_tensorflow_that_cannot_be_loaded_says_why(tmp_path):
+    (tmp_path / "tensorflow.py").write_text(
+        "import os\nos.write(2, b'no such instruction\\n')\nraise ImportError('wrong machine')\n"
+    )
+    paths = os.pathsep.join((str(tmp_path), str(ROOT)))
+    printed = python("-c", "import trainer.console.quiet_tensorflow", PYTHONPATH=paths)
+    assert printed.returncode == 1
+    assert printed.stderr.startswith("no such instruction\n")
+    assert "ImportError: wrong machine" in printed.stderr
+
+
+def test_errors_after_loading_are_exceptions(tmp_path):
+    code = (
+        "import trainer.console.quiet_tensorflow, tensorflow as tf\n"
+        f"tf.io.read_file({str(tmp_path / 'missing')!r})"
+    )
+    printed = python("-c", code)
+    assert printed.returncode == 1
+    assert "NotFoundError" in printed.stderr
+    assert "No such file or directory" in printed.stderr
