@@ -1,3 +1,5 @@
+"""The README: its model trains as it stands, and its figures are those that were measured."""
+
 import re
 import subprocess
 import sys
@@ -13,30 +15,18 @@ from tfps.export.saved_model import export
 from trainer.datasets.prediction_input import PredictionInput
 from trainer.generate import generate
 
-PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks/README.md"]
-
-# TensorFlow is loaded once, which is most of what a program does that only tells of its flags.
-HELP = """
-import os, runpy, sys
-import trainer.console.quiet_tensorflow, keras
-os.dup2(1, 2)
-for module in sys.argv[1:]:
-    print(f"help of {module}", flush=True)
-    if os.fork() == 0:
-        sys.argv[1:] = ["--help"]
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-    os.wait()
-"""
-
 
 def python(module, *flags, cwd):
     command = [sys.executable, "-m", module, *flags]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 
+def code_of(page):
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
 def test_the_model_of_the_readme_is_complete_and_trains(tmp_path):
-    text = (ROOT / "README.md").read_text()
-    code, _ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (code,) = code_of("README.md")
     assert len(code.splitlines()) < 60
     (tmp_path / "mine.py").write_text(code)
     sizes = ("--set=task.users=50", "--set=task.movies=40")
@@ -56,11 +46,9 @@ def test_the_model_of_the_readme_is_complete_and_trains(tmp_path):
     assert "evaluation after epoch 2" in trained.stderr
 
 
-def test_many_ids_per_record_from_the_readme_to_predictions_for_rows_of_text(tmp_path):
-    text = (ROOT / "README.md").read_text()
-    (tmp_path / "tagged.py").write_text(
-        "".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
-    )
+def test_many_ids_per_record_from_the_pages_to_predictions_for_rows_of_text(tmp_path):
+    (model,), (tagged,) = code_of("README.md"), code_of("docs/embeddings.md")
+    (tmp_path / "tagged.py").write_text(model + tagged)
     experiment = overrides.apply(
         loader.load(str(tmp_path / "tagged.py")),
         ["task.users=50", "task.movies=40", "task.tags=30", "train.dense_table_bytes=0"],
@@ -91,26 +79,6 @@ def test_many_ids_per_record_from_the_readme_to_predictions_for_rows_of_text(tmp
         model.predict(batch.parse(model.features)[0])
 
 
-def headings_of(text):
-    """As links name them."""
-    return {
-        re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-")
-        for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    }
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page):
-    text = page.read_text()
-    for target in re.findall(r"\]\(([^)]+)\)", text):
-        if target.startswith("#"):
-            assert target[1:] in headings_of(text), target
-        elif not target.startswith("https://"):
-            path, _, heading = target.partition("#")
-            assert (page.parent / path).exists(), target
-            assert not heading or heading in headings_of((page.parent / path).read_text()), target
-
-
 def test_the_figures_are_those_of_the_benchmarks():
     row = r"^\s*\| .*\(`([\w-]+)`\) \| ([\d.]+) . \| ([\d.]+) . \|$"
     told = re.findall(row, (ROOT / "README.md").read_text(), re.MULTILINE)
@@ -120,24 +88,3 @@ def test_the_figures_are_those_of_the_benchmarks():
         [line] = [each for each in first_table.splitlines() if each.startswith(f"| {system} |")]
         medians = [cell.split()[0] for cell in line.split(" | ")[1:3]]
         assert medians == [examples, cpu], system
-
-
-def test_commands_name_modules_and_flags_that_exist():
-    pages = ("README.md", "docs/submit.md", "docs/vertex.md")
-    text = "\n".join((ROOT / page).read_text() for page in pages)
-    modules = set(re.findall(r"python -m ([a-z_.]+)", text))
-    assert {"trainer.prepare", "trainer.predict", "cloud.local", "cloud.submit"} <= modules
-    command = [sys.executable, "-c", HELP, *sorted(modules)]
-    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    parts = re.split(r"^help of (\S+)$", printed, flags=re.MULTILINE)[1:]
-    flags = dict(zip(parts[::2], parts[1::2], strict=True))
-    assert flags.keys() == modules
-    for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL):
-        for command in re.sub(r"\\\n", " ", block).splitlines():
-            found = re.match(r"python -m (\S+) (.*)", command)
-            if not found:
-                continue
-            own, _, passed_on = found[2].partition(" -- ")
-            for module, words in ((found[1], own), ("trainer.task", passed_on)):
-                for flag in re.findall(r"--([a-z_]+)", words):
-                    assert f"--{flag}" in flags[module] or f"--[no]{flag}" in flags[module], flag

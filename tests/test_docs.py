@@ -1,0 +1,142 @@
+"""The pages: their index, their links, and what they say of flags and fields."""
+
+import dataclasses
+import re
+import subprocess
+import sys
+
+import pytest
+
+import tfps
+from tests.project import ROOT
+
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [*ROOT.glob("*.md"), *DOCS, ROOT / "benchmarks/README.md"]
+# Modules that people run, and that tell of their flags; benchmarks are for those who measure.
+MODULE = r"python -m ((?:trainer|cloud)\.(?!probe)\w+)"
+
+# TensorFlow is loaded once, which is most of what a program does that only tells of its flags.
+HELP = """
+import os, runpy, sys
+import trainer.console.quiet_tensorflow, keras
+os.dup2(1, 2)
+for module in sys.argv[1:]:
+    print(f"help of {module}", flush=True)
+    if os.fork() == 0:
+        sys.argv[1:] = ["--help"]
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    os.wait()
+"""
+
+
+def headings_of(text):
+    """As links name them."""
+    return {
+        re.sub(r"[^a-z0-9_ -]", "", title.lower()).replace(" ", "-")
+        for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    }
+
+
+def commands_of(text):
+    """Every command of a page that runs a module, in a block or within a sentence."""
+    code = re.findall(r"```sh\n(.*?)```|^((?: {4}.*\n)+)|`([^`]+)`", text, re.DOTALL | re.MULTILINE)
+    lines = re.sub(r"\\\n", " ", "\n".join(part for parts in code for part in parts)).splitlines()
+    return [found for line in lines if (found := re.match(rf"\s*{MODULE}(.*)", line))]
+
+
+@pytest.fixture(scope="module")
+def help_of():
+    """What each module that a page runs prints with --help."""
+    found = {command[1] for page in PAGES for command in commands_of(page.read_text())}
+    modules = {*found, "trainer.task"}
+    command = [sys.executable, "-c", HELP, *sorted(modules)]
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    parts = re.split(r"^help of (\S+)$", printed, flags=re.MULTILINE)[1:]
+    texts = dict(zip(parts[::2], parts[1::2], strict=True))
+    assert texts.keys() == modules
+    return texts
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    text = page.read_text()
+    for target in re.findall(r"\]\(([^)]+)\)", text):
+        path, _, heading = target.partition("#")
+        if not target.startswith("https://"):
+            linked = page.parent / path if path else page
+            assert linked.exists(), target
+            assert not heading or heading in headings_of(linked.read_text()), target
+
+
+def test_the_index_names_every_page_once():
+    index = (ROOT / "docs/README.md").read_text()
+    named = re.findall(r"^- \[(\w+\.md)\]\(\1\): ", index, re.MULTILINE)
+    assert sorted(named) == [page.name for page in DOCS if page.name != "README.md"]
+
+
+def test_every_picture_is_shown():
+    texts = "".join(page.read_text() for page in PAGES)
+    shown = {target.removeprefix("docs/") for target in re.findall(r"!\[[^]]+\]\((.*?)\)", texts)}
+    pictures = {path.name for path in (ROOT / "docs").iterdir() if path.suffix in (".png", ".svg")}
+    assert shown == pictures
+
+
+def test_commands_name_modules_and_flags_that_exist(help_of):
+    commands = [command for page in PAGES for command in commands_of(page.read_text())]
+    ran = {command[1] for command in commands}
+    assert {"trainer.prepare", "trainer.predict", "cloud.local", "cloud.submit"} <= ran
+    for command in commands:
+        own, _, passed_on = command[2].partition(" -- ")
+        for module, words in ((command[1], own), ("trainer.task", passed_on)):
+            for flag in re.findall(r"--([a-z_]+)", words):
+                flags = help_of[module]
+                assert re.search(rf"--(\[no\])?{flag}\b", flags), (flag, command[0])
+
+
+def rows_of_flags_and_fields():
+    """First two cells of each row of docs/flags.md: the names, and the default."""
+    text = (ROOT / "docs/flags.md").read_text()
+    cells = re.findall(r"^\| (`.*?`) \|(.*?)\| .* \|$", text, re.MULTILINE)
+    return [(re.findall(r"`([^`]+)`", names), default.strip()) for names, default in cells]
+
+
+def test_every_flag_of_a_task_is_explained_with_its_default(help_of):
+    told = {
+        name.removeprefix("--"): default
+        for names, default in rows_of_flags_and_fields()
+        for name in names
+        if name.startswith("--")
+    }
+    described = re.split(r"^  --", help_of["trainer.task"], flags=re.MULTILINE)[1:]
+    defaults = {}
+    for text in described:
+        default = re.search(r"\(default: '(.*)'\)", text)
+        value = default[1].removesuffix(".0") if default else ""
+        defaults[text.partition(":")[0]] = "" if value == "[]" else value
+    assert told == defaults
+
+
+def test_every_field_of_an_experiment_is_explained_with_its_default():
+    told = {
+        name: default
+        for names, default in rows_of_flags_and_fields()
+        for name in names
+        if not name.startswith("--")
+    }
+    parts = {"data": tfps.Data(), "train": tfps.Train(), "mode": tfps.Mode()}
+    defaults = {
+        f"{part}.{field.name}": str(getattr(settings, field.name)).lower().removesuffix(".0")
+        for part, settings in parts.items()
+        for field in dataclasses.fields(settings)
+    }
+    assert told == defaults
+
+
+def test_the_picture_of_the_demo_shows_its_commands():
+    done = subprocess.run(
+        ["make", "--dry-run", "demo"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    commands = re.search(r"^rm -rf runs/demo\n(.*)", done.stdout, re.DOTALL | re.MULTILINE)[0]
+    picture = re.sub(r"&#160;|\s+", " ", (ROOT / "docs/demo.svg").read_text())
+    for line in commands.splitlines():
+        assert re.sub(r"\s+", " ", line) in picture, line
