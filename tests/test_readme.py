@@ -1,5 +1,6 @@
 """The README: its model trains as it stands, and its figures are those that were measured."""
 
+import json
 import re
 import subprocess
 import sys
@@ -25,25 +26,42 @@ def code_of(page):
     return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
 
 
-def test_the_model_of_the_readme_is_complete_and_trains(tmp_path):
+@pytest.fixture(scope="module")
+def job_dir(tmp_path_factory):
+    """What the model of the README left behind, which was trained in one process."""
+    directory = tmp_path_factory.mktemp("readme")
     (code,) = code_of("README.md")
-    assert len(code.splitlines()) < 60
-    (tmp_path / "mine.py").write_text(code)
+    (directory / "mine.py").write_text(code)
     sizes = ("--set=task.users=50", "--set=task.movies=40")
     made = python(
         "trainer.generate",
         *("--config=mine.py", "--records=300", "--shards=2", "--output=data/mine", *sizes),
-        cwd=tmp_path,
+        cwd=directory,
     )
     assert made.returncode == 0, made.stderr
     trained = python(
         "trainer.task",
         *("--mode=local", "--config=mine.py", "--train_data=data/mine", "--eval_data=data/mine"),
         *("--job_dir=runs/mine", *sizes),
-        cwd=tmp_path,
+        cwd=directory,
     )
     assert trained.returncode == 0, trained.stderr
     assert "evaluation after epoch 2" in trained.stderr
+    return directory / "runs/mine"
+
+
+def test_the_model_of_the_readme_is_complete_and_trains(job_dir):
+    (code,) = code_of("README.md")
+    assert len(code.splitlines()) < 60
+    assert json.loads((job_dir / "report.json").read_text())["status"] == "finished"
+
+
+def test_every_field_of_its_report_is_explained(job_dir):
+    fields = json.loads((job_dir / "report.json").read_text())
+    page = (ROOT / "docs/report.md").read_text()
+    told = re.findall(r"^\| `([\w.]+)` \|", page, re.MULTILINE)
+    examples = [f"examples.{name}" for name in fields.pop("examples")]
+    assert sorted(told) == sorted([*fields, *examples, "error"])  # which a run has that fails
 
 
 def test_many_ids_per_record_from_the_pages_to_predictions_for_rows_of_text(tmp_path):
