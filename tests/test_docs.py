@@ -68,6 +68,13 @@ def test_links_lead_somewhere(page):
             assert not heading or heading in headings_of(linked.read_text()), target
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_a_page_names_are_there(page):
+    rooms = "tfps|trainer|cloud|tests|benchmarks|docker"
+    named = re.findall(rf"(?<![\w/])((?:{rooms})/[\w/]+\.\w+)", page.read_text())
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
 def test_the_index_names_every_page_once():
     index = (ROOT / "docs/README.md").read_text()
     named = re.findall(r"^- \[(\w+\.md)\]\(\1\): ", index, re.MULTILINE)
