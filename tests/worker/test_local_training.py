@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from configs.smoke import Smoke
+from tests.checkpoint.saved_state import whole
 from tests.store.optimizers import OPTIMIZERS
 from tests.training_fixtures import Trainer, dataset
 from tfps.experiment.mode import Mode
@@ -123,13 +124,11 @@ def test_a_worker_far_behind_leaves_squares_squares(manifest, name):
         slow.push()
 
     def squares():
-        slots = list(store.dense.rule.slots.values())
-        dense = [store.dense._buffer.variables(part)[1:] for part in range(2)]
-        rows = [store.groups[0]._rows.parts[part].numpy() for part in range(2)]
-        lines = np.concatenate(rows).reshape(-1, 1 + len(slots), 4)
-        for k, slot in enumerate(slots):
+        slots, held = store.dense.rule.slots, whole(store)
+        lines = held[store.groups[0].layout.name].reshape(-1, 1 + len(slots), 4)
+        for k, (name, slot) in enumerate(slots.items()):
             if slot.is_square:
-                yield np.concatenate([part[k].numpy() for part in dense])
+                yield held[f"dense/{name}"]
                 yield lines[:, 1 + k]
 
     drawn = np.random.default_rng(0)

@@ -138,8 +138,6 @@ class SyncBarrier(Barrier):
                     tf.cast(turns, tf.int64),
                     tf.cast(weights, tf.float32),
                 )
-                step = store.count_update(part, [here])
-                if part == store.staleness.part:
-                    store.staleness.count(step, step)
+                step = store.count_update(part, [here], pulled_at={})
                 writes += self._contributions.apply(part, decision, step)
         return writes

@@ -26,14 +26,27 @@ def ids_in_group(
     names = [layout.tables[member].name for member in members]
     limits = [layout.tables[member].rows for member in members]
     offsets = [layout.offsets[member] for member in members]
-    ids = [_flat(tf.cast(part, tf.int64)) for part in asked]
+    ids = [_flat(tf.cast(some, tf.int64)) for some in asked]
     joined = tf.concat(ids, 0)
-    ends = tf.cumsum(tf.stack([tf.size(part) for part in ids]))
+    ends = tf.cumsum(tf.stack([tf.size(some) for some in ids]))
     which = tf.searchsorted(ends, tf.range(tf.size(joined)), side="right")
     moved = joined + tf.gather(tf.constant(offsets, tf.int64), which)
     rows = tf.gather(tf.constant(limits, tf.int64), which)
     moved += refuse_outside(joined, rows, lambda bad: tf.gather(names, which[bad]))
     return tf.cast(moved, layout.id_dtype)
+
+
+def ids_of_group(layout: StoreLayout, index: int, lookups: Sequence[Lookup]) -> tf.Tensor:
+    """The ids in a group of everything that lookups ask of it, end to end, `[n]`.
+
+    Args:
+        layout: Where everything lies.
+        index: Of the group.
+        lookups: The lookups, in the model's order.
+    """
+    mine = [lookup for lookup in lookups if layout.group_of[lookup.table][0] == index]
+    members = [layout.group_of[lookup.table][1] for lookup in mine]
+    return ids_in_group(layout.groups[index].layout, members, [lookup.ids for lookup in mine])
 
 
 def _flat(ids: tf.Tensor) -> tf.Tensor:

@@ -44,8 +44,8 @@ class ModelState:
         self._layout = layout
         self._device = device
         self.changes = changes
-        self._kept = [part or 0.0 for part in kept]
-        self._is_mixed = [part is None for part in kept]
+        self._kept = [factor or 0.0 for factor in kept]
+        self._is_mixed = [factor is None for factor in kept]
         self.is_recurrent = not any(self._is_mixed)
         self._step = Mutex("state", device).guard(self._stepped)
         with tf.device(device):
@@ -100,17 +100,6 @@ class ModelState:
         with tf.device(self._device):
             return self._step(tf.identity(increment), steps, tf.convert_to_tensor(share))
 
-    def _stepped(
-        self, added: tf.Tensor, steps: int, share: tf.Tensor
-    ) -> tuple[tf.Tensor, list[tf.Operation]]:
-        """What the mutex guards: `push` on the ps."""
-        before = self._values.read_value()
-        values = self._layout.each([part**steps for part in self._kept]) * before + added
-        if not self.is_recurrent:
-            mean = (1.0 - share) * before + share * added
-            values = tf.where(self._layout.each(self._is_mixed), mean, values)
-        return tf.constant(True), [self._values.assign(values, read_value=False)]
-
     def add(self, change: tf.Tensor) -> tf.Operation:
         """Adds a change `[n]` that is the mean of those of all who pulled this very state."""
         with tf.device(self._device):
@@ -126,3 +115,14 @@ class ModelState:
         if not total:
             return []
         return [TensorSlice("state", (total,), 0, total, self._device, self._values)]
+
+    def _stepped(
+        self, added: tf.Tensor, steps: int, share: tf.Tensor
+    ) -> tuple[tf.Tensor, list[tf.Operation]]:
+        """What the mutex guards: `push` on the ps."""
+        before = self._values.read_value()
+        values = self._layout.each([factor**steps for factor in self._kept]) * before + added
+        if not self.is_recurrent:
+            mean = (1.0 - share) * before + share * added
+            values = tf.where(self._layout.each(self._is_mixed), mean, values)
+        return tf.constant(True), [self._values.assign(values, read_value=False)]

@@ -1,6 +1,6 @@
 """All parameters of a model, on the ps."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,14 @@ from tfps.optimizers.rules import Rules
 from tfps.store.dense_parameters import DenseParameters
 from tfps.store.gradient_clipping import GradientClipping
 from tfps.store.layout import StoreLayout
-from tfps.store.lookups import ids_in_group
+from tfps.store.lookups import ids_of_group
 from tfps.store.loss_scale import LossScale
 from tfps.store.messages import Pulled, SentRows
 from tfps.store.model_state import ModelState
 from tfps.store.partitioned_variable import TensorSlice
-from tfps.store.staleness import Staleness, rate_scale
+from tfps.store.staleness import rate_scale
 from tfps.store.table_group import TableGroup
+from tfps.store.update_counts import UpdateCounts
 from tfps.store.wire import Wire
 
 
@@ -70,10 +71,6 @@ class ParameterStore:
             for group in self.layout.groups
         ]
         self.clipping = GradientClipping(rules.dense, self.groups)
-        self._iterations = []
-        for device in devices:
-            with tf.device(device):
-                self._iterations.append(tf.Variable(tf.zeros([], tf.int64), trainable=False))
         self.state = ModelState(
             self.layout.state,
             model.state_kept,
@@ -81,13 +78,16 @@ class ParameterStore:
             model.initial_state,
             devices[-1],
         )
-        layout = self.layout
-        self.staleness = Staleness(layout.staleness_part, devices[layout.staleness_part])
+        layout, scaling = self.layout, model.loss_scaling
         versioned = {layout.staleness_part}
         if not self.state.is_recurrent:
             versioned.add(len(devices) - 1)
-        self._versioned = range(len(devices)) if staleness_power else sorted(versioned)
-        scaling = model.loss_scaling
+        self._counts = UpdateCounts(
+            devices,
+            layout.staleness_part,
+            range(len(devices)) if staleness_power else sorted(versioned),
+        )
+        self.staleness = self._counts.staleness
         self.loss_scale = LossScale(scaling, devices[layout.loss_scale_part]) if scaling else None
 
     def pull(self, lookups: list[Lookup], after: Sequence[tf.Tensor] = ()) -> Pulled:
@@ -99,14 +99,21 @@ class ParameterStore:
         """
         dense, state = self.dense.pull(after), self.state.pull(after)
         pulled = [
-            group.pull(self.ids(index, lookups), after) for index, group in enumerate(self.groups)
+            group.pull(ids_of_group(self.layout, index, lookups), after)
+            for index, group in enumerate(self.groups)
         ]
-        versions: dict[int, tf.Tensor] = {}
-        for part in self._versioned:
-            with tf.device(self.devices[part]), tf.control_dependencies(after):
-                versions[part] = self._iterations[part].read_value()
+        versions = self._counts.pull(after)
         scale = self.loss_scale.pull() if self.loss_scale else None
         return Pulled(dense, state, pulled, lookups, versions, scale)
+
+    def pull_with_slots(self) -> tuple[list[tf.Tensor], list[tf.Tensor], dict[int, tf.Tensor]]:
+        """Fetches the dense parameters and each of their slots, `[total]`; the state; a version.
+
+        The version is that of the one ps where staleness is counted, by its index.
+        """
+        version = self._counts.pull_for_staleness()
+        dense = self.dense.pull_with_slots() if self.layout.dense.total else []
+        return dense, self.state.pull(), version
 
     def push(
         self,
@@ -146,32 +153,15 @@ class ParameterStore:
             applied += self._apply(pulled, dense_gradients, embedded_gradients)
         return applied
 
-    def change_of_state(
-        self, before: Sequence[tf.Tensor], after: Sequence[tf.Tensor]
-    ) -> tf.Tensor | None:
-        """What has changed of the state, `[n]`; None where nothing ever does."""
-        if not self.state.changes:
-            return None
-        both = zip(after, before, strict=True)
-        return tf.concat([tf.reshape(new - old, [-1]) for new, old in both], 0)
-
-    def add_to_state(self, change: tf.Tensor) -> tf.Operation:
-        """Adds a round's mean change `[n]` to the state, on the last ps."""
-        return self.state.add(change)
-
-    def count_update(self, part: int, after: Sequence[tf.Tensor], updates: int = 1) -> tf.Tensor:
-        """Counts updates on a ps; under its device.
-
-        Args:
-            part: Index of the ps.
-            after: What must be there before.
-            updates: How many.
-
-        Returns:
-            The number of updates before them, scalar int64.
-        """
-        with tf.control_dependencies(after):
-            return self._iterations[part].assign_add(updates) - updates
+    def count_update(
+        self,
+        part: int,
+        after: Sequence[tf.Tensor],
+        pulled_at: Mapping[int, tf.Tensor],
+        updates: int = 1,
+    ) -> tf.Tensor:
+        """Counts updates on a ps, as `UpdateCounts.add` does; under its device."""
+        return self._counts.add(part, after, pulled_at, updates)
 
     def apply(
         self,
@@ -198,9 +188,26 @@ class ParameterStore:
             writes += group.apply(part, sent, step, scale)
         return writes
 
+    def change_of_state(
+        self, before: Sequence[tf.Tensor], after: Sequence[tf.Tensor]
+    ) -> tf.Tensor | None:
+        """What has changed of the state, `[n]`; None where nothing ever does."""
+        if not self.state.changes:
+            return None
+        both = zip(after, before, strict=True)
+        return tf.concat([tf.reshape(new - old, [-1]) for new, old in both], 0)
+
+    def add_to_state(self, change: tf.Tensor) -> tf.Operation:
+        """Adds a round's mean change `[n]` to the state, on the last ps."""
+        return self.state.add(change)
+
     def steps(self) -> int:
         """Number of updates so far, over all workers; on the chief."""
-        return int(self._iterations[0].numpy())
+        return self._counts.steps()
+
+    def set_steps(self, steps: int) -> None:
+        """Sets the number of updates on every ps, after a restore."""
+        self._counts.set_steps(steps)
 
     def slices(self) -> list[TensorSlice]:
         """What a checkpoint holds, lease progress left out."""
@@ -211,12 +218,6 @@ class ParameterStore:
         if self.loss_scale:
             slices.append(self.loss_scale.slice_())
         return slices
-
-    def set_steps(self, steps: int) -> None:
-        """Sets the number of updates on every ps, after a restore."""
-        for device, variable in zip(self.devices, self._iterations, strict=True):
-            with tf.device(device):
-                variable.assign(steps)
 
     def signature(self) -> dict[str, Any]:
         """What must be equal for a checkpoint to fit, as JSON-ready data."""
@@ -242,32 +243,14 @@ class ParameterStore:
         group, index = self.layout.group_of[table]
         return self.groups[group].read_table(index)
 
-    def _of_group(self, index: int, lookups: list[Lookup]) -> list[Lookup]:
-        return [lookup for lookup in lookups if self.layout.group_of[lookup.table][0] == index]
-
-    def pull_with_slots(self) -> tuple[list[tf.Tensor], list[tf.Tensor], tf.Tensor]:
-        """The dense parameters and each of their slots, `[total]`; state; number of updates."""
-        part = self.staleness.part
-        with tf.device(self.devices[part]):
-            version = self._iterations[part].read_value()
-        dense = self.dense.pull_with_slots() if self.layout.dense.total else []
-        return dense, self.state.pull(), version
-
     def _share(self, pulled: Pulled) -> float | tf.Tensor:
         """The part of a worker's state in a mean with that of others: 1 / (1 + staleness)."""
         if self.state.is_recurrent:
             return 1.0
         with tf.device(self.devices[-1]):
             # Read before the update of this very batch, in program order.
-            version = pulled.versions[len(self.devices) - 1]
-            staleness = self._iterations[-1].read_value() - version
+            staleness = self._counts.since(len(self.devices) - 1, pulled.versions)
             return 1.0 / (1.0 + tf.cast(staleness, tf.float32))
-
-    def ids(self, index: int, lookups: list[Lookup]) -> tf.Tensor:
-        """The ids in a group of everything that lookups ask of it, `[n]`."""
-        mine = self._of_group(index, lookups)
-        members = [self.layout.group_of[lookup.table][1] for lookup in mine]
-        return ids_in_group(self.groups[index].layout, members, [lookup.ids for lookup in mine])
 
     def _apply(
         self,
@@ -293,9 +276,8 @@ class ParameterStore:
                 # An update counts once its gradients are there.
                 sent = dense[part : part + 1], [rows[part] for rows in groups]
                 mine, rows_of = tf.nest.map_structure(tf.identity, sent)
-                step = self.count_update(part, tf.nest.flatten((mine, rows_of)))
-                if part == self.staleness.part:
-                    self.staleness.count(pulled.versions[part], step)
+                arrived = tf.nest.flatten((mine, rows_of))
+                step = self.count_update(part, arrived, pulled.versions)
                 scale = None
                 if self._staleness_power:
                     scale = rate_scale(step - pulled.versions[part], self._staleness_power)

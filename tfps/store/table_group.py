@@ -14,7 +14,8 @@ from tfps.store.initializers import draw_rows, write_given_rows
 from tfps.store.lookups import sum_rows
 from tfps.store.messages import PulledRows, SentRows, SentSteps
 from tfps.store.mutex import Mutex
-from tfps.store.partitioned_variable import CHUNK_BYTES, PartitionedVariable, TensorSlice
+from tfps.store.partitioned_variable import CHUNK_BYTES, TensorSlice
+from tfps.store.row_variable import RowVariable
 from tfps.store.touched_rows import TouchedRows
 from tfps.store.wire import EXACT, Wire
 
@@ -23,11 +24,6 @@ _PLACE_BYTES = 64  # what the chief computes with for each row that it reads
 
 class TableGroup:
     """Tables of one dimension and optimizer: one gather, and one read, change and write, per ps.
-
-    A row's slots stand right behind it in the same variable, which has `1 + slots` lines of length
-    dim for each row. What costs time is fetching rows from all over a large memory: so what an
-    update needs of a row lies together, which takes less than half the time of TensorFlow's sparse
-    kernels on separate variables, and a pull fetches the row's own line only.
 
     A ps applies one push to a group at a time, under a mutex that it holds while it reads, changes
     and writes the rows: no update is lost or half-applied. A pull takes no lock; a row that is
@@ -62,15 +58,7 @@ class TableGroup:
         self._devices = devices
         self._decays = decays
         self._wire = wire
-        self._lines = 1 + len(rule.slots)  # of the variable, for each row
-        self._rows = PartitionedVariable(
-            layout.name,
-            (layout.total_rows * self._lines, layout.dim),
-            self._line_bounds,
-            devices,
-            self._zeros,
-            {},
-        )
+        self._rows = RowVariable(layout, devices, rule.slots)
         mutexes = [Mutex(layout.name, device) for device in devices]
         self._apply, self._merge = (
             [mutex.guard(functools.partial(change, part)) for part, mutex in enumerate(mutexes)]
@@ -85,8 +73,8 @@ class TableGroup:
             ]
         for part, device in enumerate(devices):
             with tf.device(device):
-                draw_rows(layout, part, seed, functools.partial(self._begin, part))
-        write_given_rows(layout, devices, seed, self._begin)
+                draw_rows(layout, part, seed, functools.partial(self._rows.begin, part))
+        write_given_rows(layout, devices, seed, self._rows.begin)
 
     def pull(
         self, ids: tf.Tensor, after: Sequence[tf.Tensor] = (), with_slots: bool = False
@@ -167,7 +155,7 @@ class TableGroup:
             gradient: `[u, dim]`.
             step: Number of updates before this one, scalar int64.
         """
-        values, *slots = tf.unstack(lines, self._lines, 1)
+        values, *slots = tf.unstack(lines, self._rows.lines, 1)
         if self._decays:
             values -= self.rule.decay(step) * values
         return tf.stack(self.rule.sparse(values, slots, gradient, step), 1)
@@ -182,7 +170,7 @@ class TableGroup:
             after: What the steps have made of it, `[u, 1 + slots, dim]`.
             updates: How many steps touched each row, `[u]` int32.
         """
-        before, now = (tf.unstack(lines, self._lines, 1) for lines in (pulled.rows, after))
+        before, now = (tf.unstack(lines, self._rows.lines, 1) for lines in (pulled.rows, after))
         counts = tf.cast(updates, tf.float32)[:, tf.newaxis]
         added = self.send(pulled, tf.stack(self.rule.increments(before, now, counts), 1))
         where = pulled.where or [tf.range(tf.size(updates))]
@@ -219,14 +207,14 @@ class TableGroup:
             with tf.device(device):
                 for ids, rows in layout.runs_of(table, part, largest):
                     if len(ids):
-                        lines = tf.constant(rows * self._lines)
-                        values[ids] = self._read(part, lines).numpy()
+                        lines = tf.constant(rows * self._rows.lines)
+                        values[ids] = self._rows.read(part, lines).numpy()
         return values
 
     def slices(self) -> list[TensorSlice]:
         """What a checkpoint holds of the group."""
         return [
-            dataclasses.replace(slice_, touched=touched, lines=self._lines)
+            dataclasses.replace(slice_, touched=touched)
             for slice_, touched in zip(self._rows.slices(), self._touched, strict=True)
         ]
 
@@ -235,31 +223,9 @@ class TableGroup:
     ) -> tf.Tensor:
         """Rows of a part, `[u, dim]`, or `[u, 1 + slots, dim]` with their slots."""
         with tf.device(self._devices[part]), tf.control_dependencies(after):
-            lines = self._all_lines(rows) if with_slots else self._line(rows)
-            sent = self._wire.send(self._read(part, lines))
+            lines = self._rows.all_lines(rows) if with_slots else self._rows.first_lines(rows)
+            sent = self._wire.send(self._rows.read(part, lines))
         return self._wire.receive(sent)
-
-    def _line_bounds(self, part: int) -> tuple[int, int]:
-        first, end = self.layout.bounds(part)
-        return first * self._lines, end * self._lines
-
-    def _line(self, rows: tf.Tensor) -> tf.Tensor:
-        """Where rows begin in the variable; called under the device of their ps."""
-        if self._lines == 1:
-            return rows
-        if self.layout.total_rows * self._lines >= 2**31:
-            rows = tf.cast(rows, tf.int64)
-        return rows * self._lines
-
-    def _all_lines(self, rows: tf.Tensor) -> tf.Tensor:
-        """Where rows and their slots are in the variable, `[u, 1 + slots]`; as `_line`."""
-        first = self._line(rows)[:, tf.newaxis]
-        return first + tf.range(self._lines, dtype=first.dtype)
-
-    def _read(self, part: int, lines: tf.Tensor) -> tf.Tensor:
-        return tf.raw_ops.ResourceGather(
-            resource=self._rows.parts[part].handle, indices=lines, dtype=tf.float32
-        )
 
     def _applied(
         self,
@@ -270,17 +236,14 @@ class TableGroup:
         scale: tf.Tensor | None,
     ) -> tuple[tf.Tensor, list[tf.Operation]]:
         """What the mutex guards of `apply`."""
-        rule, line = self.rule.scaled(scale), self._line(numbers)
-        lines = [line, *(line + k for k in range(1, self._lines))]
-        values, *slots = [self._read(part, each) for each in lines]
+        rule, line = self.rule.scaled(scale), self._rows.first_lines(numbers)
+        lines = [line, *(line + k for k in range(1, self._rows.lines))]
+        values, *slots = [self._rows.read(part, each) for each in lines]
         if self._decays:
             values -= rule.decay(step) * values
         changed = rule.sparse(values, slots, gradient, step)
         writes = [
-            tf.raw_ops.ResourceScatterUpdate(
-                resource=self._rows.parts[part].handle, indices=each, updates=new
-            )
-            for each, new in zip(lines, changed, strict=True)
+            self._rows.write(part, each, new) for each, new in zip(lines, changed, strict=True)
         ]
         return tf.constant(True), self._marked(part, numbers, writes)
 
@@ -288,30 +251,13 @@ class TableGroup:
         self, part: int, numbers: tf.Tensor, increment: tf.Tensor, counts: tf.Tensor
     ) -> tuple[tf.Tensor, list[tf.Operation]]:
         """What the mutex guards of `merge`."""
-        lines = self._all_lines(numbers)
-        values = tf.unstack(self._read(part, lines), self._lines, 1)
-        merged = self.rule.merged(values, tf.unstack(increment, self._lines, 1), counts)
-        written = tf.raw_ops.ResourceScatterUpdate(
-            resource=self._rows.parts[part].handle, indices=lines, updates=tf.stack(merged, 1)
-        )
+        count, lines = self._rows.lines, self._rows.all_lines(numbers)
+        values = tf.unstack(self._rows.read(part, lines), count, 1)
+        merged = self.rule.merged(values, tf.unstack(increment, count, 1), counts)
+        written = self._rows.write(part, lines, tf.stack(merged, 1))
         return tf.constant(True), self._marked(part, numbers, [written])
 
     def _marked(self, part: int, rows: tf.Tensor, writes: list[tf.Operation]) -> list[tf.Operation]:
         """Marks rows as touched after the writes, where they are; returns what writes."""
         # While the mutex is held: a worker that waits for the push waits for nothing else.
         return [touched.mark(rows, writes)] if (touched := self._touched[part]) else writes
-
-    def _zeros(self, part: int) -> tf.Tensor:
-        first, end = self._line_bounds(part)
-        return tf.zeros([end - first, self.layout.dim])
-
-    def _begin(self, part: int, rows: tf.Tensor, values: tf.Tensor) -> None:
-        """Writes initial values of rows of a part, with what their slots start from."""
-        starts = [slot.start for slot in self.rule.slots.values()]
-        slots = [tf.fill(tf.shape(values), np.float32(start)) for start in starts]
-        lines = rows[:, tf.newaxis] * self._lines + tf.range(self._lines, dtype=rows.dtype)
-        tf.raw_ops.ResourceScatterUpdate(
-            resource=self._rows.parts[part].handle,
-            indices=tf.reshape(lines, [-1]),
-            updates=tf.reshape(tf.stack([values, *slots], 1), [-1, self.layout.dim]),
-        )

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfps.leases.progress import LeaseProgress
 from tfps.model.stateless_model import Lookup
-from tfps.store.lookups import sum_rows
+from tfps.store.lookups import ids_of_group, sum_rows
 from tfps.store.messages import Gradients, Pulled, PulledRows
 from tfps.store.parameter_store import ParameterStore
 from tfps.worker.lease_batches import LeaseBatches
@@ -51,11 +51,11 @@ class LocalCopy:
         self._store = store
         self._workers = workers
         self._batches = batches
-        dense, state, self._version = store.pull_with_slots()
+        dense, state, self._versions = store.pull_with_slots()
         self._groups: list[PulledRows] = []
         self._inverse: list[list[tf.Tensor]] = []
         for index, group in enumerate(store.groups):
-            ids = [store.ids(index, lookups) for lookups in batches]
+            ids = [ids_of_group(store.layout, index, lookups) for lookups in batches]
             pulled = group.pull(tf.concat(ids, 0), with_slots=True)
             sizes = tf.stack([tf.size(some) for some in ids])
             self._groups.append(pulled)
@@ -73,13 +73,13 @@ class LocalCopy:
             pulled._replace(rows=rows[:, 0], inverse=inverse[batch])
             for pulled, rows, inverse in zip(self._groups, now.rows, self._inverse, strict=True)
         ]
-        versions = {self._store.staleness.part: self._version}
-        return Pulled(dense, now.state, groups, self._batches[batch], versions, None)
+        return Pulled(dense, now.state, groups, self._batches[batch], self._versions, None)
 
     def update(self, batch: int, gradients: Gradients) -> None:
         """Makes a step with a batch's gradients."""
         store, now = self._store, self._now
-        step = tf.cast(self._version, tf.int64) + batch
+        (version,) = self._versions.values()
+        step = tf.cast(version, tf.int64) + batch
         touched, summed, parts = [], [], []
         for index, pulled in enumerate(gradients.pulled.groups):
             rows, inverse = tf.unique(pulled.inverse)
@@ -126,9 +126,8 @@ class LocalCopy:
             with tf.device(device):
                 sent = dense[part] if dense else [], [rows[part] for rows in groups]
                 values, rows_of = tf.nest.map_structure(tf.identity, sent)
-                count = store.count_update(part, tf.nest.flatten((values, rows_of)), steps)
-                if part == store.staleness.part:
-                    store.staleness.count(self._version, count)
+                arrived = tf.nest.flatten((values, rows_of))
+                store.count_update(part, arrived, self._versions, steps)
                 if values:
                     writes += store.dense.merge(part, values, steps)
                 for group, rows in zip(store.groups, rows_of, strict=True):

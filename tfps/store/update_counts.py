@@ -1,0 +1,90 @@
+"""How many updates each ps has made, by which it is known how stale another one is."""
+
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from tfps.store.staleness import Staleness
+
+
+class UpdateCounts:
+    """A counter on every ps.
+
+    A worker pulls some of them as versions of what it pulls: the number of updates before. One ps
+    counts how stale updates were.
+
+    Attributes:
+        staleness: How stale the updates were, since this process began.
+    """
+
+    def __init__(self, devices: Sequence[str], staleness_part: int, versioned: Sequence[int]):
+        """Creates the counters, all 0.
+
+        Args:
+            devices: One per ps.
+            staleness_part: Index of the ps that counts how stale updates were.
+            versioned: Indices of the ps whose versions are pulled with a batch.
+        """
+        self._devices = devices
+        self._versioned = versioned
+        self._counters = []
+        for device in devices:
+            with tf.device(device):
+                self._counters.append(tf.Variable(tf.zeros([], tf.int64), trainable=False))
+        self.staleness = Staleness(staleness_part, devices[staleness_part])
+
+    def pull(self, after: Sequence[tf.Tensor] = ()) -> dict[int, tf.Tensor]:
+        """Fetches the versions that belong to a batch, scalar int64, by the index of the ps.
+
+        Args:
+            after: What each ps waits for before it reads.
+        """
+        return {part: self._read(part, after) for part in self._versioned}
+
+    def pull_for_staleness(self) -> dict[int, tf.Tensor]:
+        """Fetches the one version by which staleness is counted, as `pull` does."""
+        return {self.staleness.part: self._read(self.staleness.part)}
+
+    def add(
+        self,
+        part: int,
+        after: Sequence[tf.Tensor],
+        pulled_at: Mapping[int, tf.Tensor],
+        updates: int = 1,
+    ) -> tf.Tensor:
+        """Counts updates on a ps, and where it is counted how stale they are; under its device.
+
+        Args:
+            part: Index of the ps.
+            after: What must be there before.
+            pulled_at: The versions that the updates were computed with; none for an update that is
+                not stale.
+            updates: How many.
+
+        Returns:
+            The number of updates before them, scalar int64.
+        """
+        with tf.control_dependencies(after):
+            before = self._counters[part].assign_add(updates) - updates
+        if part == self.staleness.part:
+            self.staleness.count(pulled_at.get(part, before), before)
+        return before
+
+    def since(self, part: int, pulled_at: Mapping[int, tf.Tensor]) -> tf.Tensor:
+        """How many updates a ps has made since it was pulled from, scalar int64."""
+        with tf.device(self._devices[part]):
+            return self._counters[part].read_value() - pulled_at[part]
+
+    def steps(self) -> int:
+        """Number of updates so far, over all workers; on the chief."""
+        return int(self._counters[0].numpy())
+
+    def set_steps(self, steps: int) -> None:
+        """Sets the number of updates on every ps, after a restore."""
+        for device, counter in zip(self._devices, self._counters, strict=True):
+            with tf.device(device):
+                counter.assign(steps)
+
+    def _read(self, part: int, after: Sequence[tf.Tensor] = ()) -> tf.Tensor:
+        with tf.device(self._devices[part]), tf.control_dependencies(after):
+            return self._counters[part].read_value()
