@@ -77,7 +77,7 @@ def pipelines(data: Manifest) -> dict[str, Callable[[], tf.data.Dataset]]:
     """What reading consists of, each with all that comes before it; datasets of batches."""
     experiment = criteo.get_config()
     schema = experiment.task.schema()
-    source = RecordSource(data.path_of(data.shards[0]))
+    source = RecordSource(data.path_of(data.shards[0])).tensors()
     seed = tf.constant(0, tf.int64)
     batching = Batching(schema, _BATCH, EpochOrder.of(experiment).block_batches)
 

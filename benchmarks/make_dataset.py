@@ -63,7 +63,7 @@ def save_arrays(experiment: Experiment, made: Manifest, directory: pathlib.Path)
     schema = experiment.task.schema()
     parts: dict[str, list[np.ndarray]] = {each.name: [] for each in schema.all}
     for shard in made.shards:
-        source = RecordSource(made.path_of(shard))
+        source = RecordSource(made.path_of(shard)).tensors()
         for values, truth in read_batches(source, Batching(schema, 8192)):
             for name, value in {**values, **truth}.items():
                 parts[name].append(value.numpy())

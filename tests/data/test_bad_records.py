@@ -67,10 +67,12 @@ def test_records_that_do_not_fit_the_features(tmp_path: Path, changes, reason: s
     assert str(first) == f"record 1 (byte {size}) {reason}"
     assert (first.records, first.next_offset) == (1, size + bad_size)
     assert str(second).endswith("is no tf.train.Example")
-    assert bad_records.told([first, second]) == f"{first}; it is the first of 2 bad records there"
+    assert (
+        bad_records.describe([first, second]) == f"{first}; it is the first of 2 bad records there"
+    )
     assert find(source, 2) == [second]  # the first one was only in the way, and its frame is good
     assert find(source, 0, 1) == []
-    assert find(source._replace(gaps=((1, 1, first.next_offset),))) == [second]
+    assert find(source._replace(bad_ranges=((1, 1, first.next_offset),))) == [second]
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
@@ -98,8 +100,8 @@ def test_behind_a_damaged_length_reading_goes_on_where_a_record_is_known_to_begi
         content[number * size] ^= 1
     (tmp_path / "a").write_bytes(content)
     source = RecordSource(str(tmp_path / "a"), "", (0, 4 * size, 8 * size), 0, 4, 12)
-    gaps = [(bad.number, bad.records, bad.next_offset) for bad in find(source)]
-    assert gaps == [(1, 3, 4 * size), (6, 2, 8 * size), (9, 3, 0)]
+    ranges = [(bad.number, bad.records, bad.next_offset) for bad in find(source)]
+    assert ranges == [(1, 3, 4 * size), (6, 2, 8 * size), (9, 3, 0)]
     assert [bad.number for bad in find(source, 3, 6)] == [1]
     assert [bad.number for bad in find(source, 4, 6)] == []
     assert [bad.number for bad in find(source, 7, 9)] == [6]

@@ -46,14 +46,16 @@ def read(source, block_batches=2, part=(0, BATCHES), threads=1):
 def in_order(shard, block_batches=2):
     """The records of the batches of a good shard."""
     seed = tf.constant(1, tf.int64)
-    batches = read_batches(source_of(shard), Batching(SCHEMA, BATCH, block_batches), seed)
+    batches = read_batches(source_of(shard).tensors(), Batching(SCHEMA, BATCH, block_batches), seed)
     return [batch["numbers"][:, 0].numpy().astype(int).tolist() for batch, _ in batches]
 
 
 def around(source):
-    """The source with its bad records as gaps."""
+    """The source with its bad records passed over."""
     found = bad_records.find(source, (*FEATURES, *LABELS), 0, COUNT)
-    return source._replace(gaps=tuple((bad.number, bad.records, bad.next_offset) for bad in found))
+    return source._replace(
+        bad_ranges=tuple((bad.number, bad.records, bad.next_offset) for bad in found)
+    )
 
 
 def less(batches, bad):
@@ -147,7 +149,7 @@ def test_bad_records_cost_no_other_and_move_no_other(shard, tmp_path, kind, bloc
     assert read(source, block_batches) == [*less(whole, bad), NONE]
     for first, end in ((1, 2), (3, 6), (6, BATCHES)):
         known = first // block * block * BATCH
-        part = source_of(spoilt_shard, known)._replace(gaps=source.gaps)
+        part = source_of(spoilt_shard, known)._replace(bad_ranges=source.bad_ranges)
         expected = less(whole, bad)[first:end]
         assert read(part, block_batches, (first, end)) == [*expected, NONE]
 
@@ -174,7 +176,7 @@ def test_values_of_varying_length_are_read_and_checked_as_well(tmp_path):
     shard = tmp_path / "shard", write(tmp_path / "shard", spoil={n: tagged(n) for n in range(8)})
     found = bad_records.find(source_of(shard), features, 0, 8)
     assert [bad.number for bad in found] == [2, 6]
-    gaps = tuple((bad.number, 1, bad.next_offset) for bad in found)
+    ranges = tuple((bad.number, 1, bad.next_offset) for bad in found)
     numbers = [tf.constant(number, tf.int64) for number in (1, 0, 2)]
 
     def tags(source):
@@ -185,7 +187,7 @@ def test_values_of_varying_length_are_read_and_checked_as_well(tmp_path):
     source = source_of(shard)._replace(end=8)
     assert tags(source.tensors()) == [(-1, [])] * 3
     good = [[1], [], [4, 3]]
-    assert tags(source._replace(gaps=gaps).tensors()) == [(0, good), (1, good), (-1, [])]
+    assert tags(source._replace(bad_ranges=ranges).tensors()) == [(0, good), (1, good), (-1, [])]
 
 
 def test_a_file_that_cannot_be_opened_comes_to_an_end():

@@ -103,6 +103,6 @@ def test_batches_without_records_follow(shard):
 
 def test_nothing_tunes_or_rewrites_the_pipeline(shard):
     """A tuner's thread can keep a closure from ending; a rewrite loses the offsets."""
-    options = read_batches(source_of(shard), Batching(Smoke().schema(), BATCH)).options()
+    options = read_batches(source_of(shard).tensors(), Batching(Smoke().schema(), BATCH)).options()
     assert options.autotune.enabled is False
     assert options.experimental_optimization.apply_default_optimizations is False

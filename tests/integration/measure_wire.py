@@ -97,7 +97,7 @@ def batches(experiment: Experiment, data: Manifest) -> Any:
     assert len(chunks) == len(data.shards)
     return itertools.chain.from_iterable(
         read_batches(
-            RecordSource(data.path_of(data.shards[chunk.shard])),
+            RecordSource(data.path_of(data.shards[chunk.shard])).tensors(),
             Batching(experiment.task.schema(), order.batch_size, order.block_batches),
             order.shard_seed(0, chunk.shard),
         )

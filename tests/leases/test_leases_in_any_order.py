@@ -62,7 +62,7 @@ class Bad:
     def __init__(self, all_bad, known=()):
         self._bad, self._known = all_bad, set(map(tuple, known))
 
-    def gaps(self, shard, first, end):
+    def bad_ranges(self, shard, first, end):
         known = sorted(number for where, number in self._known if where == shard)
         return tuple((number, 1, 0) for number in known if first <= number < end)
 
@@ -131,9 +131,9 @@ class Attempt:
         """Rows of a batch's good records and the number of bad ones; None if one is unknown."""
         shard = source.path.numpy().decode().rpartition("/")[2]
         records = set(range(batch * BATCH, min((batch + 1) * BATCH, end)))
-        gaps = {int(gap[0]) for gap in source.gaps.numpy()}
+        ranges = {int(first) for first, _, _ in source.bad_ranges.numpy()}
         bad = {number for where, number in self._machine.bad if f"s{where}" == shard} & records
-        if bad - gaps:
+        if bad - ranges:
             return None
         return [FIRST[shard] + number for number in sorted(records - bad)], len(bad)
 

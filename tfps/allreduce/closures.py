@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfps.allreduce.step import ReplicaStep
 from tfps.data.batches import read_batches
-from tfps.data.record_source import RecordSource
+from tfps.data.record_source import SourceTensors
 from tfps.experiment.experiment import Experiment
 from tfps.leases.epoch_order import EpochOrder
 from tfps.leases.progress import LeaseProgress
@@ -94,11 +94,11 @@ class ReplicaClosures:
         self._locate = locate
         self.train = tf.function(
             self._train,
-            input_signature=[RecordSource.signature(), tf.TensorSpec([4], tf.int64)],
+            input_signature=[SourceTensors.signature(), tf.TensorSpec([4], tf.int64)],
             autograph=False,
         )
 
-    def _train(self, source: RecordSource, part: tf.Tensor) -> tf.Tensor:
+    def _train(self, source: SourceTensors, part: tf.Tensor) -> tf.Tensor:
         began = tf.timestamp()
         begin, end, rounds, seed = tf.unstack(part)
         source = source._replace(path=self._locate(source.path))

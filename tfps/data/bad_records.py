@@ -25,7 +25,7 @@ class BadRecord:
         offset: Byte at which it begins; of what is decompressed, when the shard is compressed.
         reason: What to say after its name.
         records: How many records are lost with it, itself included: more than 1 where the file ends
-            or its length is damaged, up to the next record of which it is known where it begins.
+            or its length is damaged, up to the next record whose offset is known.
         next_offset: Byte at which the record behind them begins; 0 where there is none.
     """
 
@@ -49,18 +49,17 @@ def find(
 ) -> list[BadRecord]:
     """Reads some records of a shard and holds them against their checksums and the features.
 
-    Those before them, from the nearest one on of which it is known where it begins, have to be read
-    as well, and are held against their checksums.
+    Those before them, from the nearest one on whose offset is known, have to be read as well, and
+    are held against their checksums.
 
     Args:
-        source: The shard's file, where its records begin and how many there are to be; Python
-            values.
+        source: The shard's file, where its records begin and how many there are to be.
         features: Features and labels that every record must hold, ids within their vocabularies.
         first: Number of the first of the records.
         end: Number of the one after the last.
 
     Returns:
-        The bad records in order, those in the source's gaps left out.
+        The bad records in order, those in the source's bad ranges left out.
 
     Raises:
         tf.errors.OpError: If the file cannot be read.
@@ -84,11 +83,11 @@ def find(
             records = next_number - number
             bad.append(BadRecord(number, offset, problem, records, next_offset))
             number, offset = next_number, next_offset
-    gaps = {number for number, _, _ in source.gaps}
-    return [each for each in bad if each.number not in gaps]
+    passed_over = {number for number, _, _ in source.bad_ranges}
+    return [each for each in bad if each.number not in passed_over]
 
 
-def told(bad: Sequence[BadRecord]) -> str:
+def describe(bad: Sequence[BadRecord]) -> str:
     """The first of some bad records, and how many there are; empty where there is none."""
     if not bad:
         return ""
@@ -98,13 +97,13 @@ def told(bad: Sequence[BadRecord]) -> str:
 
 
 def _known(source: RecordSource, record: int) -> tuple[int, int]:
-    """The nearest record at or before one of which it is known where it begins, and its byte."""
+    """The nearest record whose offset is known, at or before one, and its byte."""
     entry = min((record - source.first) // source.stride, len(source.offsets) - 1)
     return source.first + entry * source.stride, source.offsets[entry]
 
 
 def _known_behind(source: RecordSource, record: int) -> tuple[int, int]:
-    """The nearest behind a record; the end of all, and byte 0, where the file holds none."""
+    """The nearest such record behind one; the end of all, and byte 0, where the file has none."""
     entry = (record - source.first) // source.stride + 1
     if entry < len(source.offsets):
         offset = source.offsets[entry]

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfps.data import examples, record_source
+from tfps.data import examples
 from tfps.data.feature import Feature
-from tfps.data.record_source import RecordSource
+from tfps.data.record_source import SourceTensors
 from tfps.data.schema import Schema
 
 
@@ -32,10 +32,10 @@ class Batching(NamedTuple):
 
 
 def read_batches(
-    source: RecordSource,
+    source: SourceTensors,
     batching: Batching,
     seed: tf.Tensor | None = None,
-    part: tuple[tf.Tensor, tf.Tensor] | None = None,
+    bounds: tuple[tf.Tensor, tf.Tensor] | None = None,
     empty: int = 0,
 ) -> tf.data.Dataset:
     """Reads the batches of one shard, in an order that depends on the seed alone.
@@ -46,14 +46,14 @@ def read_batches(
         source: The shard's file, and where its records begin.
         batching: How its records become batches.
         seed: Seed of the order, scalar int64; may be None where nothing is shuffled.
-        part: The first batch and the one after the last, scalar int64; None for all. Nothing is
+        bounds: The first batch and the one after the last, scalar int64; None for all. Nothing is
             read before the last known offset at or before the first batch, or before its block.
         empty: Batches without records that follow.
 
     Returns:
         Dataset of (features, labels): dicts by name, each value with a leading batch dimension.
     """
-    first, end = part or (0, None)
+    first, end = bounds or (0, None)
     if batching.block:
         dataset = _shuffled(source, batching, seed, first, end)
     else:
@@ -73,25 +73,25 @@ def read_batches(
 
 
 def read_good_batches(
-    source: RecordSource, batching: Batching, seed: tf.Tensor, part: tuple[tf.Tensor, tf.Tensor]
+    source: SourceTensors, batching: Batching, seed: tf.Tensor, bounds: tuple[tf.Tensor, tf.Tensor]
 ) -> tf.data.Dataset:
-    """Reads what `read_batches` does, less the records in the source's gaps.
+    """Reads what `read_batches` does, less the records in the source's bad ranges.
 
     Args:
-        source: The shard's file, where its records begin, and its gaps; its `end` is that of the
-            block of the last batch.
-        batching: How its records become batches, those in gaps included.
+        source: The shard's file, where its records begin, and its bad ranges; its `end` is that
+            of the block of the last batch.
+        batching: How its records become batches, those in bad ranges included.
         seed: Seed of the order, scalar int64.
-        part: The first batch and the one after the last, scalar int64.
+        bounds: The first batch and the one after the last, scalar int64.
 
     Returns:
         Endless dataset of (number, (bad, features, labels)): a batch's number in the shard and how
-        many of its records are in gaps, scalar int64; dicts by name of what the others hold, each
-        value with a leading batch dimension, which may be 0. After the first batch that cannot be
+        many of its records are bad, scalar int64; dicts by name of what the others hold, each value
+        with a leading batch dimension, which may be 0. After the first batch that cannot be
         read, no number is what it would have been; behind the last, batches without records have
         the number -1.
     """
-    first, end = part
+    first, end = bounds
     schema, threads = batching.schema, batching.parse_threads
 
     def parse(serialized: tf.Tensor, good: tf.Tensor) -> tuple[tf.Tensor, Any, Any]:
@@ -114,7 +114,7 @@ def read_good_batches(
 
 
 def _shuffled(
-    source: RecordSource,
+    source: SourceTensors,
     batching: Batching,
     seed: tf.Tensor | None,
     first: tf.Tensor | int,
@@ -141,7 +141,7 @@ def _shuffled(
 
 
 def _with_marks(
-    source: RecordSource, batching: Batching, seed: tf.Tensor, first: tf.Tensor, end: tf.Tensor
+    source: SourceTensors, batching: Batching, seed: tf.Tensor, first: tf.Tensor, end: tf.Tensor
 ) -> tf.data.Dataset:
     """Batches of (serialized records, whether each is good) from a batch on."""
     in_block = max(1, batching.block)
@@ -151,14 +151,14 @@ def _with_marks(
         record = number * size
         count = tf.minimum(source.end - record, size)
         # Fails where the file ends too early, which TensorFlow takes for its end.
-        both = tf.reshape(serialized, [count]), record_source.are_good(source, record, count)
+        both = tf.reshape(serialized, [count]), source.are_good(record, count)
         if not batching.block:
             return both
         seeds = tf.stack([seed, number])
         shuffled = [tf.random.experimental.stateless_shuffle(values, seeds) for values in both]
         return shuffled[0], shuffled[1]
 
-    dataset = record_source.from_record(source, block * size).batch(size).enumerate(block)
+    dataset = source.around_bad_ranges(block * size).batch(size).enumerate(block)
     # While a block is trained the next one is read.
     dataset = dataset.take(-(-end // in_block) - block).map(place).prefetch(1)
     return dataset.rebatch(batching.size).skip(first - block * in_block)
@@ -170,7 +170,7 @@ def _are_inside(
     """Whether every id lies in its vocabulary, scalar bool."""
     bounded = [feature for feature in features if feature.vocabulary_size]
     ids = {feature: values[feature.name] for feature in bounded}
-    checked = [
+    limited = [
         (ids[feature].flat_values if feature.is_ragged else ids[feature], feature.vocabulary_size)
         for feature in bounded
         if feature.shape
@@ -178,7 +178,7 @@ def _are_inside(
     scalars = [feature for feature in bounded if not feature.shape]
     if scalars:  # All at once: there may be many, of few ids each.
         limits = tf.constant([feature.vocabulary_size for feature in scalars], tf.uint64)
-        checked.append((tf.stack([ids[feature] for feature in scalars], 1), limits))
+        limited.append((tf.stack([ids[feature] for feature in scalars], 1), limits))
     # As unsigned numbers, ids below 0 are large ones.
-    inside = [tf.bitcast(some, tf.uint64) < tf.cast(limit, tf.uint64) for some, limit in checked]
+    inside = [tf.bitcast(some, tf.uint64) < tf.cast(limit, tf.uint64) for some, limit in limited]
     return tf.reduce_all(tf.stack([tf.constant(True), *map(tf.reduce_all, inside)]))

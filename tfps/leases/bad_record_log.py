@@ -64,7 +64,7 @@ class BadRecords:
         """How many are known."""
         return sum(bad.records for _, bad in self._all())
 
-    def gaps(self, shard: int, first: int, end: int) -> tuple[tuple[int, int, int], ...]:
+    def bad_ranges(self, shard: int, first: int, end: int) -> tuple[tuple[int, int, int], ...]:
         """What a `RecordSource` says of those among some records of a shard.
 
         Args:
@@ -92,10 +92,10 @@ class BadRecords:
 
         Raises:
             UserError: If there are more bad records than there may be, or the shard has vanished.
-            RunError: If there is none but in the source's gaps, or the shard cannot be read.
+            RunError: If there is none but in the source's bad ranges, or the shard cannot be read.
         """
         try:
-            whole = self._whole(shard)._replace(gaps=source.gaps)
+            whole = self._whole(shard)._replace(bad_ranges=source.bad_ranges)
             found = bad_records.find(whole, self._features, first, end)
         except tf.errors.OpError as error:
             raise failures.explain(error, doing, source.path) from None
@@ -110,15 +110,15 @@ class BadRecords:
             self._add(shard, bad)
         if self.count > self._limit:
             raise UserError(
-                f"{doing}: shard {source.path}: {bad_records.told(found)}; {before:,} were passed "
-                f"over before, and --max_bad_records={self._limit} allows no more: correct the "
-                "data or make the shard again"
+                f"{doing}: shard {source.path}: {bad_records.describe(found)}; {before:,} were "
+                f"passed over before, and --max_bad_records={self._limit} allows no more: correct "
+                "the data or make the shard again"
             )
         if self.count > before:
             _log.warning(
                 "shard %s: %s; passed over, as %d of at most %d bad records",
                 source.path,
-                bad_records.told(found),
+                bad_records.describe(found),
                 self.count,
                 self._limit,
             )
@@ -175,5 +175,5 @@ def explain_failure(
         error,
         doing,
         source.path,
-        lambda: bad_records.told(bad_records.find(source, features, source.first, source.end)),
+        lambda: bad_records.describe(bad_records.find(source, features, source.first, source.end)),
     )

@@ -243,7 +243,7 @@ class LeaseQueue:
         return min(cut * size, chunk.first + chunk.records) - chunk.first
 
     def _source(self, index: int, first: int, records: int) -> RecordSource:
-        """A shard's file with the part of its index that a lease needs, and the gaps in it."""
+        """A shard's file with the entries of its index that a lease needs, and its bad ranges."""
         shard = self._data.shards[index]
         path, entries = self._data.path_of(shard), self._data.index.offsets[index]
         block = self._block_records
@@ -254,5 +254,5 @@ class LeaseQueue:
             begin = first // block * block // stride
             end = (first + records - 1) // stride + 1
             offsets, known = tuple(entries[begin:end].tolist()), begin * stride
-        gaps = self.bad_records.gaps(index, known, read_end)
-        return RecordSource(path, shard.compression, offsets, known, stride, read_end, gaps)
+        bad_ranges = self.bad_records.bad_ranges(index, known, read_end)
+        return RecordSource(path, shard.compression, offsets, known, stride, read_end, bad_ranges)

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.data.batches import read_batches
-from tfps.data.record_source import RecordSource, without_rewrites
+from tfps.data.record_source import SourceTensors, without_rewrites
 from tfps.experiment.experiment import Experiment
 from tfps.leases.epoch_order import EpochOrder
 from tfps.leases.progress import LeaseProgress
@@ -112,7 +112,7 @@ class Closures:
         self._progress = progress
         self._worker_index = worker_index
         self._locate = locate
-        source = RecordSource.signature()
+        source = SourceTensors.signature()
         self.train = tf.function(
             self._train,
             input_signature=[source, tf.TensorSpec([4], tf.int64)],
@@ -125,7 +125,7 @@ class Closures:
             self._evaluate, input_signature=[source, tf.TensorSpec([], tf.int64)], autograph=False
         )
 
-    def _train(self, source: RecordSource, lease: tf.Tensor) -> tf.Tensor:
+    def _train(self, source: SourceTensors, lease: tf.Tensor) -> tf.Tensor:
         began, worker = tf.timestamp(), self._worker_index()
         batches = LeaseBatches(self._located(source), lease, self._batching, self._may_be_bad)
         outcome = self._loop.train(batches, worker)
@@ -134,11 +134,11 @@ class Closures:
             trained = self._progress.result(lane, outcome.attempt)
         return LeaseResult.pack(trained, outcome.bad_step, worker, began)
 
-    def _located(self, source: RecordSource) -> RecordSource:
+    def _located(self, source: SourceTensors) -> SourceTensors:
         """The source that this worker reads in a shard's stead."""
         return source._replace(path=self._locate(source.path))
 
-    def _open(self, source: RecordSource, first: tf.Tensor) -> tf.Tensor:
+    def _open(self, source: SourceTensors, first: tf.Tensor) -> tf.Tensor:
         source = self._located(source)
         block = max(1, self._batching.block) * self._batching.size
         _, offset = source.known(first // block * block)
@@ -147,7 +147,7 @@ class Closures:
         read = without_rewrites(numbered).ignore_errors()
         return read.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1)
 
-    def _evaluate(self, source: RecordSource, count: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def _evaluate(self, source: SourceTensors, count: tf.Tensor) -> tuple[tf.Tensor, ...]:
         total = tf.cast(-(-count // self._batching.size), tf.int32)
         iterator = iter(read_batches(self._located(source), self._batching._replace(block=0)))
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tfps.data.batches import Batching, read_batches, read_good_batches
-from tfps.data.record_source import RecordSource
+from tfps.data.record_source import SourceTensors
 from tfps.leases.progress import REFUSED, Attempt
 from tfps.model.draws import draw_of
 from tfps.worker.prefetch import ReadBatch
@@ -24,7 +24,7 @@ class LeaseBatches:
     """
 
     def __init__(
-        self, source: RecordSource, numbers: tf.Tensor, batching: Batching, may_be_bad: bool
+        self, source: SourceTensors, numbers: tf.Tensor, batching: Batching, may_be_bad: bool
     ):
         """Reads nothing yet.
 

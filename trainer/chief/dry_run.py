@@ -106,7 +106,7 @@ def _wire(inputs: RunInputs) -> str:
     train, task = inputs.experiment.train, inputs.experiment.task
     shard = next(shard for shard in inputs.data.shards if shard.records)
     path = inputs.data.path_of(shard)
-    source = RecordSource(path, shard.compression)
+    source = RecordSource(path, shard.compression).tensors()
     batches = read_batches(source, Batching(task.schema(), train.batch_size))
     found = WireBytes.of(
         inputs.model, inputs.layout, train.wire_dtype, itertools.islice(batches, _BATCHES)
