@@ -24,7 +24,7 @@ from tfps.export.saved_model import export
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.storage import files, preflight
-from tfps.storage.files import StorageError
+from tfps.storage.failures import StorageError
 from tfps.storage.preflight import Use
 from tfps.store.parameter_store import ParameterStore
 from trainer import entry

@@ -26,7 +26,7 @@ from tfps.errors import UserError
 from tfps.experiment import loader, overrides
 from tfps.experiment.experiment import Experiment
 from tfps.storage import files, preflight
-from tfps.storage.files import StorageError
+from tfps.storage.failures import StorageError
 from tfps.storage.preflight import Use
 from trainer import entry
 from trainer.datasets import data_files, shard_scan

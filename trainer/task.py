@@ -21,7 +21,7 @@ from tfps.cluster import open_files
 from tfps.cluster.spec import Cluster
 from tfps.cluster.tf_config import decode
 from tfps.errors import EXIT_OK, EXIT_RUN, UserError
-from tfps.storage import directories, tf_settings
+from tfps.storage import local_files, tf_settings
 from trainer import entry
 from trainer.console import terminal
 from trainer.console.progress_display import ProgressDisplay
@@ -115,7 +115,7 @@ def _default_log(cluster: Cluster) -> str | None:
         return None
     log = posixpath.join(_FLAGS.job_dir, "logs", "chief-0.log")
     try:
-        directories.make(posixpath.dirname(log))
+        local_files.make_directories(posixpath.dirname(log))
         open(log, "a").close()
     except OSError as error:
         raise UserError(

@@ -3,7 +3,8 @@
 from google.api_core import exceptions
 
 from tfps.errors import UserError
-from tfps.storage import buckets, cloud_path, objects
+from tfps.storage import buckets, objects
+from tfps.storage.paths import bucket_and_name, is_cloud
 
 
 def check_region(flag: str, path: str, region: str) -> None:
@@ -18,9 +19,9 @@ def check_region(flag: str, path: str, region: str) -> None:
         UserError: If the bucket is missing, closed, or in another region. An account that may
             not ask where the bucket is finds nothing wrong.
     """
-    if not cloud_path.is_cloud(path):
+    if not is_cloud(path):
         return
-    bucket, _ = cloud_path.split(path)
+    bucket, _ = bucket_and_name(path)
     if far := buckets.distance(bucket, f"{flag}={path}", region):
         raise UserError(far)
 
@@ -35,7 +36,7 @@ def upload(content: bytes, path: str) -> None:
     Raises:
         UserError: If it cannot be uploaded.
     """
-    bucket, name = cloud_path.split(path)
+    bucket, name = bucket_and_name(path)
     try:
         objects.client().bucket(bucket).blob(name).upload_from_string(
             content,

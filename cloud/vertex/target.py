@@ -19,7 +19,7 @@ from cloud.vertex.tuning_job import tuning_job
 from tfps import python_config
 from tfps.errors import UserError
 from tfps.experiment.study import Study
-from tfps.storage import cloud_path
+from tfps.storage.paths import is_cloud
 
 _TEXTS = {
     "project": "Id of the project, which is billed.",
@@ -127,7 +127,7 @@ class VertexTarget(RemoteTarget):
         checks.check(spec, self._settings)
         if self._study is None:
             return (custom_job(spec, self._settings),)
-        if not cloud_path.is_cloud(spec.job_dir):
+        if not is_cloud(spec.job_dir):
             raise UserError(
                 "--tune needs --job_dir=gs://BUCKET/PATH, below which each trial has its own"
             )

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tests import turns
 from tests.faults import shim
-from tfps.storage import files
+from tfps.storage import failures
 from trainer import entry, task
 from trainer.flags import field_flags
 
@@ -21,7 +21,7 @@ from trainer.flags import field_flags
 def main() -> None:
     """Misbehaves as it was told from here on, and trains."""
     order = json.loads(sys.argv.pop(1))
-    files.PATIENCE_SECONDS = order.pop("patience")
+    failures.PATIENCE_SECONDS = order.pop("patience")
     turns.shorten(1)
     # Better graphs would cost more than they save.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})

@@ -12,8 +12,8 @@ from tfps.errors import RunError
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.job_dir.preemption import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
-from tfps.storage import files, patience
-from tfps.storage.files import StorageError
+from tfps.storage import atomic_file, failures, files, patience
+from tfps.storage.failures import StorageError
 
 ERRORS = ("EIO", "ESTALE", "ETIMEDOUT")
 CALLS = 200  # more than any part has
@@ -22,7 +22,7 @@ CALLS = 200  # more than any part has
 @pytest.fixture(name="faults")
 def faults_fixture(tmp_path, monkeypatch):
     """Lets calls fail, none of which is tried again."""
-    monkeypatch.setattr(files, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(failures, "PATIENCE_SECONDS", 0.0)
 
     def set_faults(kind, first=1, last=shim.FOREVER):
         told = tmp_path.with_name(f"{tmp_path.name}-told")
@@ -74,9 +74,9 @@ def test_an_answer_that_did_not_come_is_no_no(tmp_path, faults, kind):
 
 
 def test_what_may_pass_is_tried_again(tmp_path, faults, monkeypatch):
-    monkeypatch.setattr(files, "PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr(failures, "PATIENCE_SECONDS", 60.0)
     faults("ESTALE", 1, 3)
-    files.write_whole(str(tmp_path / "file"), b"content", str(tmp_path / "file.tmp"))
+    atomic_file.write(str(tmp_path / "file"), b"content")
     assert files.read(str(tmp_path / "file")) == b"content"
     faults("EIO", 1, 1)
     files.rename(str(tmp_path / "file"), str(tmp_path / "other"))
@@ -84,10 +84,10 @@ def test_what_may_pass_is_tried_again(tmp_path, faults, monkeypatch):
 
 
 def test_a_full_disk_is_not_waited_for(tmp_path, faults, monkeypatch):
-    monkeypatch.setattr(files, "PATIENCE_SECONDS", 3600.0)
+    monkeypatch.setattr(failures, "PATIENCE_SECONDS", 3600.0)
     faults("ENOSPC")
     with pytest.raises(StorageError, match=r"file cannot be written .*; make room") as full:
-        files.write_whole(str(tmp_path / "file"), b"content", str(tmp_path / "file.tmp"))
+        atomic_file.write(str(tmp_path / "file"), b"content")
     assert not full.value.may_pass
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tfps.leases.queue_state import QueueState
 from tfps.storage import checksum, files
-from tfps.storage.files import StorageError
+from tfps.storage.failures import StorageError, explain
 from tfps.store.parameter_store import ParameterStore
 
 PREFIX = "parameters"
@@ -64,7 +64,7 @@ class PartFile:
             crc32c = checksum.of_bytes(files.read(path)) if path.endswith(_INDEX) else None
             return cls(posixpath.basename(path), files.size(path), crc32c)
         except FileNotFoundError as error:
-            raise files.explain(error, "read", path) from None
+            raise explain(error, "read", path) from None
 
     def check(self, directory: str) -> None:
         """Holds what is on disk against the description, without reading values.

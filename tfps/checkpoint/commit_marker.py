@@ -15,8 +15,8 @@ from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError, Incre
 from tfps.errors import UserError
 from tfps.leases.queue_state import QueueState
 from tfps.storage import checksum, files
-from tfps.storage.file_name import is_file_name
-from tfps.storage.files import StorageError
+from tfps.storage.failures import StorageError
+from tfps.storage.paths import is_file_name
 
 NAME = "commit.json"
 _PREPARED = f"{NAME}."

@@ -19,8 +19,8 @@ from tfps.cluster.failures import first_line, lost_ps_behind
 from tfps.errors import RunError, UserError
 from tfps.evaluation.history import Evaluations
 from tfps.storage import files
-from tfps.storage.cloud_path import is_cloud
-from tfps.storage.files import StorageError
+from tfps.storage.failures import StorageError, explain
+from tfps.storage.paths import is_cloud
 from tfps.store.parameter_store import ParameterStore
 
 _NAME = re.compile(r"\d{12}-\d{6}(-\d{12})?")
@@ -238,7 +238,7 @@ class CheckpointDirectory:
             try:
                 found[path] = self._known.get(path) or commit_marker.read(path)
             except FileNotFoundError as error:  # it was there a moment ago
-                raise files.explain(error, "read", path) from None
+                raise explain(error, "read", path) from None
             except DamagedCheckpointError as damage:
                 _log.warning("checkpoint %s is damaged and is not deleted: %s", path, damage)
         self._known = dict(found)

@@ -10,7 +10,7 @@ from tfps.errors import LostPsError, RunError, UserError
 from tfps.job_dir.task_name import TaskName
 from tfps.layers.id_check import OUTSIDE_TABLE, WEIGHTS_MISSING
 from tfps.storage import files
-from tfps.storage.files import StorageError
+from tfps.storage.failures import PASSING, StorageError
 
 # What is matched here is TensorFlow's wording; docs/tensorflow_insides.md has a canary for each.
 _PS = re.compile(r"/job:ps/replica:0/task:(\d+)")
@@ -35,7 +35,7 @@ _OF_RECORDS = (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.Inv
 # Of TensorFlow's gs:// client, in an error of the same kinds as that of a lost task.
 _STORAGE_GAVE_UP = "retry attempts failed"
 # Of its local files, as the operating system words them.
-_STORAGE_ERRORS = tuple(f"; {os.strerror(number)}" for number in files.PASSING)
+_STORAGE_ERRORS = tuple(f"; {os.strerror(number)}" for number in PASSING)
 _ASSERTION = re.compile(r"^assertion failed: \[(.*)\]$")
 
 

@@ -20,7 +20,7 @@ from tfps.errors import RunError
 from tfps.job_dir import report
 from tfps.job_dir.preemption import PreemptionNotices
 from tfps.job_dir.task_info import TaskInfo
-from tfps.storage.files import StorageError
+from tfps.storage.failures import StorageError
 
 # A running closure keeps one thread waiting; with a single one nothing would move.
 _LEAST_DEFAULT_THREADS = 4

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfps.coordinator.executor import Executor
 from tfps.leases.lease import Lease
 from tfps.leases.progress import LaneProgress
-from tfps.storage import cloud_path
+from tfps.storage.paths import is_cloud
 from tfps.worker.closures import Closures
 
 # More than a request to storage takes, and several looks of the chief at the progress.
@@ -66,7 +66,7 @@ class LeasePrefetcher:
                 self._open(worker, lease)
 
     def _open(self, worker: int, lease: Lease) -> None:
-        if not cloud_path.is_cloud(lease.source.path):
+        if not is_cloud(lease.source.path):
             return
 
         def tell(future: concurrent.futures.Future) -> None:

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfps.data.manifest import Manifest
 from tfps.errors import UserError
-from tfps.storage import cloud_path
+from tfps.storage.paths import is_cloud
 
 ASKED, SHARDS = "asked", "shards"
 
@@ -31,7 +31,7 @@ class CachedPaths:
         Raises:
             UserError: If the directory cannot be one of copies.
         """
-        if cloud_path.is_cloud(cache_dir) or any(sign in cache_dir for sign in "*?[\\"):
+        if is_cloud(cache_dir) or any(sign in cache_dir for sign in "*?[\\"):
             raise UserError(
                 f"--cache_dir={cache_dir} must be a directory on the worker's disk, its name "
                 "without *, ?, [ and \\"

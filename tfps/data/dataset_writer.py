@@ -16,7 +16,7 @@ from tfps.data.shards import Shard
 from tfps.data.tfrecord import frame
 from tfps.errors import UserError
 from tfps.storage import checksum, files
-from tfps.storage.files import StorageError
+from tfps.storage.failures import StorageError
 
 
 class DatasetWriter:

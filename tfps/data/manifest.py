@@ -44,8 +44,8 @@ from tfps.data.record_index import RecordIndex
 from tfps.data.shards import COMPRESSIONS, Shard, checked, with_generations
 from tfps.errors import UserError
 from tfps.storage import atomic_file, checksum, files
-from tfps.storage.file_name import is_file_name
-from tfps.storage.files import StorageError
+from tfps.storage.failures import StorageError
+from tfps.storage.paths import is_file_name
 
 FILE = "manifest.json"
 FORMAT = 3

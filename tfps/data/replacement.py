@@ -18,7 +18,7 @@ import tensorflow as tf
 from tfps.data import manifest
 from tfps.errors import UserError
 from tfps.storage import atomic_file
-from tfps.storage.file_name import is_file_name
+from tfps.storage.paths import is_file_name
 
 FILE = "replacing.json"
 

@@ -17,7 +17,8 @@ import google_crc32c
 from google.cloud.storage import Blob
 
 from tfps.data.cached_paths import ASKED, SHARDS, copy_name, note
-from tfps.storage import cloud_path, objects
+from tfps.storage import objects
+from tfps.storage.paths import bucket_and_name
 
 POLL_SECONDS = 0.25
 IN_USE_SECONDS = 600.0  # what was asked for so recently is not evicted
@@ -90,7 +91,7 @@ class ShardCache:
         with _locked(self._shards / f"{name}.lock") as is_mine:
             if not is_mine or self._copy(name).exists():
                 return
-            bucket, object_name = cloud_path.split(path)
+            bucket, object_name = bucket_and_name(path)
             blob = objects.client().bucket(bucket).blob(object_name, generation=int(generation))
             blob.reload(timeout=objects.TIMEOUT, retry=objects.retrying())
             partial = self._copy(name + _PARTIAL)

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import tensorflow as tf
 
 from tfps.errors import RunError, UserError
-from tfps.storage import cloud_path
+from tfps.storage.paths import is_cloud
 
 COMPRESSIONS = ("", "GZIP", "ZLIB")
 
@@ -98,7 +98,7 @@ def with_generations(directory: str, shards: Sequence[Shard]) -> tuple[Shard, ..
     Raises:
         UserError: If the directory cannot be listed.
     """
-    if not cloud_path.is_cloud(directory):
+    if not is_cloud(directory):
         return tuple(shards)
     found = zip(shards, _look(directory, shards), strict=True)
     return tuple(
@@ -118,7 +118,7 @@ def refuse_replaced(directory: str, shards: Sequence[Shard]) -> None:
         RunError: If an object was written again or deleted.
         UserError: If the directory cannot be listed.
     """
-    if not cloud_path.is_cloud(directory):
+    if not is_cloud(directory):
         return
     for shard, seen in zip(shards, _look(directory, shards), strict=True):
         if seen is None or seen.generation != shard.generation:
@@ -134,7 +134,7 @@ def refuse_replaced(directory: str, shards: Sequence[Shard]) -> None:
 
 def _look(directory: str, shards: Sequence[Shard]) -> list[Shard | None]:
     """The shards as their files are; None for one that is missing."""
-    if not cloud_path.is_cloud(directory):
+    if not is_cloud(directory):
         # On a network's file system a look at one file takes its time: many at once.
         with ThreadPoolExecutor(max_workers=16) as pool:
             return list(pool.map(lambda shard: _look_at_file(directory, shard), shards))

@@ -16,8 +16,8 @@ from tfps.model.embedding_layers import EmbeddingLayers
 from tfps.model.inputs import model_inputs
 from tfps.model.predictions import predict_by_name
 from tfps.model.stateless_model import StatelessModel
-from tfps.storage import files
-from tfps.storage.cloud_path import is_cloud
+from tfps.storage import failures, files
+from tfps.storage.paths import is_cloud
 from tfps.store.parameter_store import ParameterStore
 
 EXPORT_BEST = "export_best"  # in the job_dir: the best model that an evaluator has seen
@@ -52,7 +52,7 @@ def export(task: Task, model: StatelessModel, store: ParameterStore, path: str) 
     try:
         _save(task, trained, temporary)
     except (OSError, tf.errors.OpError) as error:
-        raise files.explain(error, "written", temporary) from None
+        raise failures.explain(error, "written", temporary) from None
     _write_schema(task, temporary)
     if temporary != path:
         files.sync_tree(temporary)

@@ -16,7 +16,7 @@ import tensorflow as tf
 import tfps
 from tfps.job_dir.task_name import TaskName
 from tfps.storage import atomic_file, files
-from tfps.storage.files import StorageError
+from tfps.storage.failures import StorageError
 
 _log = logging.getLogger(__name__)
 

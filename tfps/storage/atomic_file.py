@@ -1,6 +1,12 @@
 """Writes files that appear under their names once they are whole."""
 
-from tfps.storage import files
+import os
+import posixpath
+
+import tensorflow as tf
+
+from tfps.storage import failures, local_files
+from tfps.storage.paths import is_local
 
 
 def write(path: str, content: str | bytes, suffix: str = "tmp") -> None:
@@ -16,4 +22,16 @@ def write(path: str, content: str | bytes, suffix: str = "tmp") -> None:
         StorageError: If it cannot be written.
     """
     whole = content.encode() if isinstance(content, str) else content
-    files.write_whole(path, whole, f"{path}.{suffix}")
+    temporary = f"{path}.{suffix}"
+
+    def put() -> None:
+        if is_local(path):
+            local_files.write(temporary, whole)
+            os.replace(temporary, path)
+            local_files.sync(posixpath.dirname(path))
+        else:
+            with tf.io.gfile.GFile(temporary, "wb") as file:
+                file.write(whole)
+            tf.io.gfile.rename(temporary, path, overwrite=True)
+
+    failures.attempt_change("written", path, put)

@@ -17,7 +17,8 @@ from google.api_core import exceptions, retry
 from google.cloud import storage
 
 from tfps.errors import UserError
-from tfps.storage import cloud_path, retries
+from tfps.storage import retries
+from tfps.storage.paths import CLOUD_SCHEME, bucket_and_name
 
 TIMEOUT = (10.0, 30.0)  # to connect, and between two bytes; seconds
 _RETRY_SECONDS = 180.0  # as long as TensorFlow's client with `settings`
@@ -89,7 +90,7 @@ def list_objects(directory: str) -> dict[str, StoredObject]:
     Raises:
         UserError: If it cannot be listed.
     """
-    bucket, name = cloud_path.split(directory)
+    bucket, name = bucket_and_name(directory)
     prefix = posixpath.join(name, "") if name else ""
     try:
         blobs = client().list_blobs(
@@ -133,7 +134,7 @@ def explain(error: Exception, where: str) -> UserError:
             f"{where}: Google Cloud refuses the credentials; get new ones with `gcloud auth "
             "application-default login`, or look whether the service account's key is still valid"
         )
-    bucket, _ = cloud_path.split(where[where.index(cloud_path.SCHEME) :])
+    bucket, _ = bucket_and_name(where[where.index(CLOUD_SCHEME) :])
     if isinstance(error, exceptions.NotFound):
         return UserError(
             f"{where}: there is no bucket {bucket!r}; correct the name, or make it with `gcloud "

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from tfps.storage.files import StorageError
+from tfps.storage.failures import StorageError
 
 HOLD_SECONDS = 300.0
 _Answer = TypeVar("_Answer")

@@ -4,7 +4,7 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
-from tfps.storage import cloud_path
+from tfps.storage.paths import bucket_and_name, is_cloud
 
 # What Vertex AI says of where a job runs; set it elsewhere to have locations compared.
 REGION_VARIABLE = "CLOUD_ML_REGION"
@@ -38,8 +38,8 @@ def check(uses: Sequence[Use]) -> None:
     """
     buckets: dict[str, list[Use]] = {}
     for use in uses:
-        if cloud_path.is_cloud(use.path):
-            buckets.setdefault(cloud_path.split(use.path)[0], []).append(use)
+        if is_cloud(use.path):
+            buckets.setdefault(bucket_and_name(use.path)[0], []).append(use)
     if not buckets:
         return
     # Loaded here: Google's client takes a quarter of a second, which local runs are spared.

@@ -10,7 +10,7 @@ from tfps.data.manifest import Manifest
 from tfps.errors import UserError
 from tfps.experiment.task import Task
 from tfps.storage import files
-from tfps.storage.files import StorageError
+from tfps.storage.failures import StorageError
 
 
 def read_data(task: Task, directory: str, flag: str, may_be_cut: bool = False) -> Manifest:

@@ -21,7 +21,7 @@ from tfps.errors import LostPsError, UserError, WorkersChangedError
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.job_dir.preemption import PreemptionNotices
 from tfps.job_dir.report import FAILED, INTERRUPTED, Report, read, reopen
-from tfps.storage.files import StorageError
+from tfps.storage.failures import StorageError
 from trainer.chief.handover import RestartState
 from trainer.chief.interruption import Interrupted, Interruption
 from trainer.chief.restart import restart_process

@@ -1,4 +1,4 @@
-"""Directories of this machine's file systems, whose names outlive a power cut.
+"""Files of this machine's file systems, brought to the disk, so that they outlive a power cut.
 
 It loads no TensorFlow, so that a role may still set the environment in which that loads.
 """
@@ -6,7 +6,19 @@ It loads no TensorFlow, so that a role may still set the environment in which th
 import os
 
 
-def make(path: str) -> None:
+def write(path: str, content: bytes) -> None:
+    """Writes a file, which is on the disk when this returns; its name is not yet.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    with open(path, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def make_directories(path: str) -> None:
     """Makes a directory and those above it, if they are missing; their names are on the disk.
 
     Raises:
@@ -32,6 +44,22 @@ def sync(path: str) -> None:
         os.fsync(file)
     finally:
         os.close(file)
+
+
+def tree(path: str) -> list[str]:
+    """Paths of all files in a directory and those below it, and of these directories.
+
+    Raises:
+        OSError: If one cannot be listed.
+    """
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    found = []
+    for directory, _, inside in os.walk(path, onerror=fail):
+        found += [*(os.path.join(directory, file) for file in inside), directory]
+    return found
 
 
 def _is_there(path: str) -> bool:

@@ -1,0 +1,132 @@
+"""What fails in storage: whether it may pass, how people read of it, and for how long to try again.
+
+Local paths, network mounts among them, are served by the operating system. What fails there with an
+error that may pass is tried again for `PATIENCE_SECONDS`, as clients of gs:// do by themselves.
+"""
+
+import errno
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import tensorflow as tf
+
+from tfps.errors import RunError
+
+PATIENCE_SECONDS = 120.0  # for which what fails with an error that may pass is tried again
+GO_ON = "when the storage answers again, the same command goes on"
+_FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS = 0.1, 8.0
+# Errors of storage that does not answer now, and may again.
+PASSING = frozenset(
+    {
+        errno.EIO,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+        errno.EAGAIN,
+        errno.EBUSY,
+        errno.ENOTCONN,
+        errno.EREMOTEIO,
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.ECONNABORTED,
+        errno.ECONNREFUSED,
+        errno.ECONNRESET,
+    }
+)
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_CLOSED = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+# Of TensorFlow's clients, which have tried again themselves.
+_PASSING_KINDS = (
+    tf.errors.AbortedError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.InternalError,
+    tf.errors.UnavailableError,
+    tf.errors.UnknownError,
+)
+_Answer = TypeVar("_Answer")
+_log = logging.getLogger(__name__)
+
+
+class StorageError(RunError):
+    """Storage that gave no answer, or refused.
+
+    Attributes:
+        may_pass: Whether it may answer when it is asked again.
+    """
+
+    def __init__(self, message: str, may_pass: bool):
+        super().__init__(message)
+        self.may_pass = may_pass
+
+
+def explain(error: OSError | tf.errors.OpError, doing: str, path: str) -> StorageError:
+    """An error of storage in a person's words.
+
+    Args:
+        error: As Python or TensorFlow raised it.
+        doing: What could not be done, as a participle: "read".
+        path: To what.
+    """
+    if isinstance(error, OSError):
+        text, may_pass = error.strerror or str(error), error.errno in PASSING
+    else:
+        text = str(error.message).strip().split("\n")[0].removeprefix(f"{path}; ")
+        may_pass = isinstance(error, _PASSING_KINDS)
+    mend = GO_ON
+    if isinstance(error, OSError) and error.errno in _FULL:
+        mend = "make room; the same command then goes on"
+    elif isinstance(error, OSError) and error.errno in _CLOSED:
+        mend = "make it writable for this process; the same command then goes on"
+    return StorageError(f"{path} cannot be {doing} ({text}); {mend}", may_pass)
+
+
+def attempt(
+    doing: str, path: str, work: Callable[[], _Answer], patience: float | None = None
+) -> _Answer:
+    """Does some work on a file, again and again while it fails with an error that may pass.
+
+    Args:
+        doing: What is done, as a participle: "read".
+        path: To what.
+        work: The work.
+        patience: Seconds for which to try again; None for `PATIENCE_SECONDS`.
+
+    Returns:
+        What the work returns.
+
+    Raises:
+        FileNotFoundError: If the storage says that there is no such file.
+        StorageError: If the work fails otherwise.
+    """
+    deadline = time.monotonic() + (PATIENCE_SECONDS if patience is None else patience)
+    delay = _FIRST_DELAY_SECONDS
+    while True:
+        try:
+            return work()
+        except (FileNotFoundError, NotADirectoryError, tf.errors.NotFoundError):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
+        except tf.errors.OpError as error:
+            raise explain(error, doing, path) from None
+        except OSError as error:
+            if error.errno not in PASSING or time.monotonic() + delay > deadline:
+                raise explain(error, doing, path) from None
+            if delay == _FIRST_DELAY_SECONDS:
+                _log.warning("%s cannot be %s (%s); trying again", path, doing, error.strerror)
+        time.sleep(delay)
+        delay = min(2.0 * delay, _LONGEST_DELAY_SECONDS)
+
+
+def attempt_change(doing: str, path: str, work: Callable[[], None]) -> None:
+    """As `attempt`, for what needs no file to be there, but a directory.
+
+    Raises:
+        StorageError: If the work fails, also because the directory is not there.
+    """
+    try:
+        attempt(doing, path, work)
+    except FileNotFoundError as error:
+        raise explain(error, doing, path) from None

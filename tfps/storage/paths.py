@@ -1,0 +1,35 @@
+"""What the text of a path says: in which storage it is, and whether a name stays in its directory.
+
+It loads no TensorFlow.
+"""
+
+CLOUD_SCHEME = "gs://"
+
+
+def is_local(path: str) -> bool:
+    """Whether the operating system serves a path."""
+    return "://" not in path
+
+
+def is_cloud(path: str) -> bool:
+    """Whether a path names something in Google Cloud Storage: `gs://BUCKET/NAME`."""
+    return path.startswith(CLOUD_SCHEME)
+
+
+def bucket_and_name(path: str) -> tuple[str, str]:
+    """Bucket and object's name of a `gs://` path; both may be empty."""
+    bucket, _, name = path.removeprefix(CLOUD_SCHEME).partition("/")
+    return bucket, name
+
+
+def is_file_name(name: object) -> bool:
+    """Whether a value is the name of a file in a directory, whatever the directory.
+
+    A path is joined of a directory and a name that a file states. A name with a separator would
+    leave the directory, an absolute one replace it, and behind a NUL the operating system reads no
+    further.
+
+    Args:
+        name: What was read.
+    """
+    return isinstance(name, str) and name not in ("", ".", "..") and not {"/", "\0"} & set(name)
