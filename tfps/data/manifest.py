@@ -34,23 +34,21 @@ import functools
 import json
 import posixpath
 import re
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfps.data import record_index
+from tfps.data.json_fields import MEND, JsonFields
 from tfps.data.record_index import RecordIndex
-from tfps.data.shards import COMPRESSIONS, Shard, checked, with_generations
+from tfps.data.shards import Shard, check_files, with_generations
 from tfps.errors import UserError
 from tfps.storage import atomic_file, checksum, files
 from tfps.storage.failures import StorageError
-from tfps.storage.paths import is_file_name
 
 FILE = "manifest.json"
 FORMAT = 3
 WRITTEN, FOUND = "written", "found"
-_MEND = "run trainer.prepare again"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -158,7 +156,7 @@ def read(directory: str, flag: str = "", may_be_cut: bool = False) -> Manifest:
     try:
         text = _text(directory, where)
         manifest = _decode(text, where, directory)
-        shards = checked(directory, manifest.shards, where, may_be_cut)
+        shards = check_files(directory, manifest.shards, where, may_be_cut)
     except StorageError as error:
         if error.may_pass:
             raise
@@ -175,8 +173,8 @@ def named_files(directory: str) -> tuple[str, ...]:
         UserError: If the manifest cannot be understood, and with it these names.
         tf.errors.OpError: If the storage does not answer.
     """
-    get = _stored(directory)
-    return _files(get, directory) if get else ()
+    fields = _stored(directory)
+    return _files(fields) if fields else ()
 
 
 def files_to_replace(directory: str) -> tuple[str, ...]:
@@ -186,15 +184,15 @@ def files_to_replace(directory: str) -> tuple[str, ...]:
         UserError: If the manifest cannot be understood, or the shards were made by something else.
         tf.errors.OpError: If the storage does not answer.
     """
-    get = _stored(directory)
-    if get is None:
+    fields = _stored(directory)
+    if fields is None:
         return ()
-    if get("origin", str) != WRITTEN:
+    if fields.get("origin", str) != WRITTEN:
         raise UserError(
             f"{directory} holds TFRecord files that were there before their {FILE}; delete them "
             "yourself, or name another directory"
         )
-    return _files(get, directory)
+    return _files(fields)
 
 
 def verify(manifest: Manifest, shard: Shard) -> None:
@@ -211,7 +209,7 @@ def verify(manifest: Manifest, shard: Shard) -> None:
     if found != shard.crc32c:
         raise UserError(
             f"{path} is corrupt: its crc32c is {found}, but the manifest says {shard.crc32c}; "
-            f"copy it again or {_MEND}"
+            f"copy it again or {MEND}"
         )
 
 
@@ -234,120 +232,42 @@ def _text(directory: str, where: str) -> str:
     raise UserError(f"{where} does not exist; run trainer.prepare to make a dataset there")
 
 
-def _stored(directory: str) -> Callable[[str, Any], Any] | None:
-    """A getter of what the manifest in a directory holds; None only where there is none."""
+def _stored(directory: str) -> JsonFields | None:
+    """What the manifest in a directory holds; None only where there is none."""
     try:
         with tf.io.gfile.GFile(posixpath.join(directory, FILE), "rb") as file:
             text = file.read().decode("utf-8", errors="replace")
     except tf.errors.NotFoundError:
         return None
-    return _content(text, f"{directory}: {FILE}")
+    return JsonFields.decode(text, f"{directory}: {FILE}", FORMAT)
 
 
-def _files(get: Callable[[str, Any], Any], directory: str) -> tuple[str, ...]:
-    where = f"{directory}: {FILE}"
-    shards = [_shard(shard, f"{where}: shards").file for shard in get("shards", list)]
-    return (*shards, _file_name(_getter(get("index", dict), f"{where}: index"), f"{where}: index"))
-
-
-def _file_name(get: Callable[[str, Any], Any], where: str) -> str:
-    """The name of a file in the dataset's directory."""
-    name = get("file", str)
-    if not is_file_name(name):
-        raise UserError(f"{where}: {name!r} is not the name of a file; {_MEND}")
-    return str(name)
+def _files(fields: JsonFields) -> tuple[str, ...]:
+    shards = [Shard.from_json(each).file for each in fields.objects("shards")]
+    return (*shards, fields.object("index").file())
 
 
 def _decode(text: str, where: str, directory: str) -> Manifest:
-    path = f"{where}: {FILE}"
-    get = _content(text, path)
-    shards = tuple(_shard(shard, f"{path}: shards") for shard in get("shards", list))
+    fields = JsonFields.decode(text, f"{where}: {FILE}", FORMAT)
+    shards = tuple(map(Shard.from_json, fields.objects("shards")))
     return Manifest(
-        name=get("name", str),
-        features=[_schema(schema, f"{path}: features") for schema in get("features", list)],
-        labels=[_schema(schema, f"{path}: labels") for schema in get("labels", list)],
+        name=fields.get("name", str),
+        features=list(map(_schema, fields.objects("features"))),
+        labels=list(map(_schema, fields.objects("labels"))),
         shards=shards,
-        index=_index(get("index", dict), shards, where, directory),
-        rejected_rows=get("rejected_rows", int),
-        best_auc=get("best_auc", float | None),
-        origin=get("origin", str),
+        index=record_index.read(fields.object("index"), directory, where, shards),
+        rejected_rows=fields.get("rejected_rows", int),
+        best_auc=fields.get("best_auc", float | None),
+        origin=fields.get("origin", str),
         directory=directory,
     )
 
 
-def _content(text: str, where: str) -> Callable[[str, Any], Any]:
-    """A getter of what the manifest's text holds."""
-    try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{where} is not JSON ({error}); {_MEND}") from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        found = content.get("format") if isinstance(content, dict) else None
-        raise UserError(f"{where} has format {found!r}, but this version reads {FORMAT}; {_MEND}")
-    return _getter(content, where)
-
-
-def _getter(content: Any, where: str) -> Callable[[str, Any], Any]:
-    """A function of key and type that gives the value or says what is wrong with it."""
-
-    def get(key: str, kind: Any) -> Any:
-        value = content.get(key) if isinstance(content, dict) else None
-        if not isinstance(value, kind) or isinstance(value, bool):
-            name = getattr(kind, "__name__", kind)
-            raise UserError(f"{where}: {key!r} is {value!r}, not a {name}; {_MEND}")
-        return value
-
-    return get
-
-
-def _schema(content: Any, where: str) -> dict[str, Any]:
-    get = _getter(content, where)
+def _schema(fields: JsonFields) -> dict[str, Any]:
     return {
-        "name": get("name", str),
-        "dtype": get("dtype", str),
-        "shape": get("shape", list),
-        "vocabulary_size": get("vocabulary_size", int),
-        "vocabulary_crc32": get("vocabulary_crc32", int),
+        "name": fields.get("name", str),
+        "dtype": fields.get("dtype", str),
+        "shape": fields.get("shape", list),
+        "vocabulary_size": fields.get("vocabulary_size", int),
+        "vocabulary_crc32": fields.get("vocabulary_crc32", int),
     }
-
-
-def _shard(content: Any, where: str) -> Shard:
-    get = _getter(content, where)
-    file = _file_name(get, where)
-    if get("compression", str) not in COMPRESSIONS:
-        raise UserError(
-            f"{where}: 'compression' is {content['compression']!r}, not one of "
-            f"{', '.join(map(repr, COMPRESSIONS))}; {_MEND}"
-        )
-    return Shard(
-        file,
-        get("records", int),
-        get("bytes", int),
-        get("crc32c", str),
-        content["compression"],
-        get("generation", int),
-    )
-
-
-def _index(content: Any, shards: Sequence[Shard], where: str, directory: str) -> RecordIndex:
-    """Reads the index and holds it against its checksum and the shards' numbers of records."""
-    get = _getter(content, f"{where}: {FILE}: index")
-    file, stride = _file_name(get, f"{where}: {FILE}: index"), get("stride", int)
-    try:
-        with tf.io.gfile.GFile(posixpath.join(directory, file), "rb") as opened:
-            encoded = opened.read()
-    except tf.errors.NotFoundError:
-        raise UserError(f"{where}: the index {file} is missing; {_MEND}") from None
-    found = checksum.of_bytes(encoded)
-    if found != get("crc32c", str):
-        raise UserError(
-            f"{where}: the index {file} is not the one that {FILE} was written with (its crc32c is "
-            f"{found}, not {content['crc32c']}); {_MEND}"
-        )
-    counts = [record_index.entries(shard.records, stride, shard.compression) for shard in shards]
-    try:
-        return RecordIndex.decode(encoded, stride, counts)
-    except ValueError as error:
-        raise UserError(
-            f"{where}: the index {file} does not fit the shards of {FILE} ({error}); {_MEND}"
-        ) from None

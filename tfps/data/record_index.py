@@ -7,10 +7,17 @@ records have none, and compressed ones neither, since decompression starts at th
 """
 
 import dataclasses
+import posixpath
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
+
+from tfps.data.json_fields import MEND, JsonFields
+from tfps.data.shards import Shard
+from tfps.errors import UserError
+from tfps.storage import checksum
 
 STRIDE = 1024
 _ITEM = np.dtype("<i8")
@@ -56,6 +63,40 @@ class RecordIndex:
             raise ValueError(f"it has {len(content)} bytes, not {sum(entries) * _ITEM.itemsize}")
         flat = np.frombuffer(content, _ITEM).astype(np.int64)
         return cls(stride, tuple(np.split(flat, np.cumsum(entries)[:-1])) if entries else ())
+
+
+def read(fields: JsonFields, directory: str, where: str, shards: Sequence[Shard]) -> RecordIndex:
+    """Reads the index of a dataset, and holds it against its checksum and the shards.
+
+    Args:
+        fields: What the manifest says of the index.
+        directory: Of the dataset.
+        where: What names the dataset, for messages.
+        shards: Of the dataset.
+
+    Raises:
+        UserError: If it is missing, or not the one that the manifest was written with.
+        tf.errors.OpError: If the storage does not answer.
+    """
+    file, stride, crc32c = fields.file(), fields.get("stride", int), fields.get("crc32c", str)
+    try:
+        with tf.io.gfile.GFile(posixpath.join(directory, file), "rb") as opened:
+            encoded = opened.read()
+    except tf.errors.NotFoundError:
+        raise UserError(f"{where}: the index {file} is missing; {MEND}") from None
+    found = checksum.of_bytes(encoded)
+    if found != crc32c:
+        raise UserError(
+            f"{where}: the index {file} is not the one that manifest.json was written with (its "
+            f"crc32c is {found}, not {crc32c}); {MEND}"
+        )
+    counts = [entries(shard.records, stride, shard.compression) for shard in shards]
+    try:
+        return RecordIndex.decode(encoded, stride, counts)
+    except ValueError as error:
+        raise UserError(
+            f"{where}: the index {file} does not fit the shards of manifest.json ({error}); {MEND}"
+        ) from None
 
 
 def entries(records: int, stride: int, compression: str) -> int:

@@ -1,6 +1,6 @@
 """Puts the files of a dataset in place of those of another in the same directory.
 
-The manifest is the switch: until it is written anew the dataset is the old one, and whole. So new
+The manifest is the switch: until it is written again the dataset is the old one, and whole. So new
 files have names that no file has. Before the first of them is made, a list of old and new files is
 written: whatever of it the manifest does not name is no part of a dataset, and is deleted when the
 new manifest is there, when writing fails, or before the next dataset is written, if this process

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import tensorflow as tf
 
+from tfps.data.json_fields import MEND, JsonFields
 from tfps.errors import RunError, UserError
 from tfps.storage.paths import is_cloud
 
@@ -38,14 +39,36 @@ class Shard:
     compression: str = ""
     generation: int = 0
 
+    @classmethod
+    def from_json(cls, fields: JsonFields) -> "Shard":
+        """Reads what `dataclasses.asdict` gave.
+
+        Raises:
+            UserError: If a field is missing, or cannot be.
+        """
+        compression = fields.get("compression", str)
+        if compression not in COMPRESSIONS:
+            raise UserError(
+                f"{fields.where}: 'compression' is {compression!r}, not one of "
+                f"{', '.join(map(repr, COMPRESSIONS))}; {MEND}"
+            )
+        return cls(
+            fields.file(),
+            fields.get("records", int),
+            fields.get("bytes", int),
+            fields.get("crc32c", str),
+            compression,
+            fields.get("generation", int),
+        )
+
 
 _log = logging.getLogger(__name__)
 
 
-def checked(
+def check_files(
     directory: str, shards: Sequence[Shard], where: str, may_be_cut: bool = False
 ) -> tuple[Shard, ...]:
-    """The shards, if their files are what the manifest says.
+    """Holds the shards' files against the manifest.
 
     Args:
         directory: Of the dataset.
@@ -86,8 +109,7 @@ def checked(
     if problems:
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
         raise UserError(
-            f"{where}: {'; '.join(problems[:3])}{more}; copy the dataset again or run "
-            "trainer.prepare again"
+            f"{where}: {'; '.join(problems[:3])}{more}; copy the dataset again or {MEND}"
         )
     return tuple(shard for shard in found if shard)
 
@@ -112,7 +134,7 @@ def refuse_replaced(directory: str, shards: Sequence[Shard]) -> None:
 
     Args:
         directory: Of the dataset; local files have no generations and are not looked at.
-        shards: As `checked` gave them.
+        shards: As `check_files` gave them.
 
     Raises:
         RunError: If an object was written again or deleted.
