@@ -117,12 +117,12 @@ def upload(data: pathlib.Path) -> str:
 
 def stage(there: str, cache_dir: pathlib.Path) -> None:
     """Copies all shards to a cache_dir, as workers do that have read them once."""
-    stager = ShardCache(str(cache_dir), limit_bytes=1 << 50)
+    cache = ShardCache(str(cache_dir), limit_bytes=1 << 50)
     dataset = manifest.read(there)
     for shard in dataset.shards:
         asked = dataset.path_of(shard), shard.generation
         (cache_dir / ASKED / copy_name(*asked)).write_text(note(*asked))
-    stager.stage_asked()
+    cache.fetch_asked()
 
 
 def training(

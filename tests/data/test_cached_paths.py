@@ -10,7 +10,7 @@ from tfps.data.cached_paths import ASKED, SHARDS, CachedPaths, copy_name, note
 from tfps.data.shard_cache import ShardCache
 from tfps.errors import UserError
 
-DIRECTORY = "gs://bucket/staged"
+DIRECTORY = "gs://bucket/cached"
 
 
 @pytest.fixture(name="data", scope="module")
@@ -19,16 +19,16 @@ def data_fixture(cloud_process):
     return manifest.read(DIRECTORY)
 
 
-def locate(staged, path):
-    located = tf.function(staged.locate, input_signature=[tf.TensorSpec([], tf.string)])
+def locate(cached, path):
+    located = tf.function(cached.locate, input_signature=[tf.TensorSpec([], tf.string)])
     return located(path).numpy().decode()
 
 
 def test_a_copy_is_used_once_it_is_there_and_each_use_leaves_a_note(data, tmp_path):
-    staged = CachedPaths(str(tmp_path / "cache"), [data])
+    cached = CachedPaths(str(tmp_path / "cache"), [data])
     shard = data.shards[1]
     path = data.path_of(shard)
-    assert locate(staged, path) == path
+    assert locate(cached, path) == path
     name = copy_name(path, shard.generation)
     asked = tmp_path / "cache" / ASKED / name
     assert asked.read_text() == note(path, shard.generation)
@@ -37,9 +37,9 @@ def test_a_copy_is_used_once_it_is_there_and_each_use_leaves_a_note(data, tmp_pa
     copy.parent.mkdir()
     copy.write_bytes(b"")
     time.sleep(0.02)
-    assert locate(staged, path) == str(copy)
+    assert locate(cached, path) == str(copy)
     assert asked.stat().st_mtime_ns > before
-    assert locate(staged, data.path_of(data.shards[2])) == data.path_of(data.shards[2])
+    assert locate(cached, data.path_of(data.shards[2])) == data.path_of(data.shards[2])
 
 
 def test_a_directory_that_cannot_be_written_is_done_without(data, tmp_path):
@@ -63,14 +63,14 @@ def test_directories_that_are_refused(directory):
 
 
 def test_a_second_epoch_reads_copies(cloud, data, tmp_path):
-    staged = CachedPaths(str(tmp_path), [data])
-    trainer = Trainer(data, parts=1, locate=staged.locate)
+    cached = CachedPaths(str(tmp_path), [data])
+    trainer = Trainer(data, parts=1, locate=cached.locate)
     queue = trainer.queue(epochs=2)
     cloud.counted()
     trainer.coordinator.train(queue, lambda: False, lambda progress: None)
     queue.next_epoch()
     assert cloud.counted()["requests"]["read"] >= 3
-    ShardCache(str(tmp_path), limit_bytes=1 << 20).stage_asked()
+    ShardCache(str(tmp_path), limit_bytes=1 << 20).fetch_asked()
     cloud.counted()
     trainer.coordinator.train(queue, lambda: False, lambda progress: None)
     assert "read" not in cloud.counted()["requests"]

@@ -37,14 +37,14 @@ def ask_fixture(cloud_process):
 
 def test_what_was_asked_for_is_copied_in_ranges(cloud, ask, tmp_path):
     content, copy = ask(tmp_path, "one")
-    stager = ShardCache(str(tmp_path), limit_bytes=10 * SIZE)
+    cache = ShardCache(str(tmp_path), limit_bytes=10 * SIZE)
     cloud.counted()
-    stager.stage_asked()
+    cache.fetch_asked()
     assert copy.read_bytes() == content
     counted = cloud.counted()
     assert counted["requests"]["read"] == 2
-    stager.stage_asked()
-    ShardCache(str(tmp_path), 10 * SIZE).stage_asked()  # another process, a later run
+    cache.fetch_asked()
+    ShardCache(str(tmp_path), 10 * SIZE).fetch_asked()  # another process, a later run
     assert "read" not in cloud.counted()["requests"]
 
 
@@ -54,16 +54,16 @@ def test_an_empty_shard_and_an_old_note(cloud, ask, tmp_path):
     blob.upload_from_string(b"")
     name = copy_name("gs://bucket/empty", blob.generation)
     (tmp_path / ASKED / name).write_text(note("gs://bucket/empty", blob.generation))
-    ShardCache(str(tmp_path), SIZE).stage_asked()
+    ShardCache(str(tmp_path), SIZE).fetch_asked()
     assert (tmp_path / SHARDS / name).read_bytes() == b""
     assert not old.exists()
 
 
 def test_two_processes_share_the_work(cloud, ask, tmp_path):
     content, copy = ask(tmp_path, "shared")
-    stagers = [ShardCache(str(tmp_path), 10 * SIZE) for _ in range(2)]
+    caches = [ShardCache(str(tmp_path), 10 * SIZE) for _ in range(2)]
     cloud.set(latency_seconds=0.2)
-    threads = [threading.Thread(target=stager.stage_asked) for stager in stagers]
+    threads = [threading.Thread(target=cache.fetch_asked) for cache in caches]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -75,7 +75,7 @@ def test_two_processes_share_the_work(cloud, ask, tmp_path):
 def test_requests_that_fail_are_made_again(cloud, ask, tmp_path):
     content, copy = ask(tmp_path, "failing")
     cloud.set(faults=(Fault("503", ("read",), next=1), Fault("truncate", ("read",), fraction=0.5)))
-    ShardCache(str(tmp_path), 10 * SIZE).stage_asked()
+    ShardCache(str(tmp_path), 10 * SIZE).fetch_asked()
     assert copy.read_bytes() == content
     assert cloud.counted()["faults"].keys() == {"503", "truncate"}
 
@@ -83,18 +83,18 @@ def test_requests_that_fail_are_made_again(cloud, ask, tmp_path):
 def test_what_was_used_the_longest_ago_is_evicted(cloud, ask, tmp_path):
     ages = {"a": 0.0, "b": 3 * IN_USE_SECONDS, "c": 2 * IN_USE_SECONDS}
     copies = {}
-    stager = ShardCache(str(tmp_path), limit_bytes=400)
+    cache = ShardCache(str(tmp_path), limit_bytes=400)
     for name, age in ages.items():
         _, copies[name] = ask(tmp_path, name, 100)
-        stager.stage_asked()
+        cache.fetch_asked()
         then = time.time() - age
         os.utime(tmp_path / ASKED / copies[name].name, (then, then))
     content, copy = ask(tmp_path, "d", 200)
-    stager.stage_asked()
+    cache.fetch_asked()
     assert copy.read_bytes() == content
     assert {name for name, path in copies.items() if path.exists()} == {"a", "c"}
     _, copy = ask(tmp_path, "e", 150)  # c alone may go, which is not enough
-    stager.stage_asked()
+    cache.fetch_asked()
     assert not copy.exists()
     assert copies["a"].exists()
 
@@ -102,19 +102,19 @@ def test_what_was_used_the_longest_ago_is_evicted(cloud, ask, tmp_path):
 def test_a_replaced_object_is_not_copied(cloud, ask, tmp_path, caplog):
     _, copy = ask(tmp_path, "replaced", 100)
     objects.client().bucket("bucket").blob("replaced").upload_from_string(b"new")
-    ShardCache(str(tmp_path), SIZE).stage_asked()
+    ShardCache(str(tmp_path), SIZE).fetch_asked()
     assert not copy.exists()
     assert "a shard is read without a copy on disk" in caplog.text
     assert os.listdir(tmp_path / SHARDS) == [f"{copy.name}.lock"]
 
 
 def test_a_wiped_directory_is_made_again_and_remains_are_overwritten(cloud, ask, tmp_path):
-    stager = ShardCache(str(tmp_path), 10 * SIZE)
+    cache = ShardCache(str(tmp_path), 10 * SIZE)
     shutil.rmtree(tmp_path)
-    stager.stage_asked()
+    cache.fetch_asked()
     content, copy = ask(tmp_path, "late", 100)
     copy.with_suffix(".partial").write_bytes(b"x" * 500)
-    stager.stage_asked()
+    cache.fetch_asked()
     assert copy.read_bytes() == content
 
 
@@ -156,10 +156,10 @@ def test_no_link_is_followed(cloud, ask, tmp_path, link, caplog):
         "partial": copy.with_name(f"{copy.name}.partial"),
         "note": tmp_path / "cache" / ASKED / copy.name,
     }[link]
-    stager = ShardCache(str(tmp_path / "cache"), SIZE)
+    cache = ShardCache(str(tmp_path / "cache"), SIZE)
     place.unlink(missing_ok=True)
     place.symlink_to(precious)
-    stager.stage_asked()
+    cache.fetch_asked()
     assert precious.read_text() == "precious"
     if link == "partial":  # the link itself made room
         assert copy.read_bytes() == content

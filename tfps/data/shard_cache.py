@@ -54,14 +54,14 @@ class ShardCache:
         self._shards = pathlib.Path(cache_dir, SHARDS)
         self._limit_bytes = limit_bytes
         self._not_before: dict[str, float] = {}
-        self._pool = concurrent.futures.ThreadPoolExecutor(_CONNECTIONS, "stage")
+        self._pool = concurrent.futures.ThreadPoolExecutor(_CONNECTIONS, "fetch")
         self._make_directories()
 
     def start(self) -> None:
         """Works in the background until the process ends."""
-        threading.Thread(target=self._work, name="stager", daemon=True).start()
+        threading.Thread(target=self._work, name="shard cache", daemon=True).start()
 
-    def stage_asked(self) -> None:
+    def fetch_asked(self) -> None:
         """Copies what was asked for lately and is not there, the latest first."""
         self._make_directories()
         for name, asked_at in sorted(self._last_asked().items(), key=lambda item: -item[1]):
@@ -70,7 +70,7 @@ class ShardCache:
             if time.monotonic() < self._not_before.get(name, 0.0) or self._copy(name).exists():
                 continue
             try:
-                self._stage(name, _read(self._asked / name))
+                self._fetch(name, _read(self._asked / name))
             except (OSError, ValueError, *objects.FAILURES) as error:
                 self._not_before[name] = time.monotonic() + _PATIENCE_SECONDS
                 _log.warning("a shard is read without a copy on disk: %s", error)
@@ -78,13 +78,13 @@ class ShardCache:
     def _work(self) -> None:
         while True:
             try:
-                self.stage_asked()
+                self.fetch_asked()
             except OSError as error:  # the directory was wiped just now, or is not there any more
                 _log.warning("no copies of shards are made: %s", error)
                 time.sleep(_PATIENCE_SECONDS)
             time.sleep(POLL_SECONDS)
 
-    def _stage(self, name: str, text: str) -> None:
+    def _fetch(self, name: str, text: str) -> None:
         path, _, generation = text.rpartition("#")
         if copy_name(path, int(generation)) != name:
             return  # a note that is being written
@@ -106,7 +106,7 @@ class ShardCache:
                 partial.unlink(missing_ok=True)
                 raise
             seconds = time.monotonic() - began
-            _log.info("staged %s: %.1f MB in %.1f s", note(path, 0)[:-2], blob.size / 1e6, seconds)
+            _log.info("cached %s: %.1f MB in %.1f s", note(path, 0)[:-2], blob.size / 1e6, seconds)
 
     def _download(self, blob: Blob, partial: pathlib.Path) -> None:
         """Fetches ranges side by side into a file and holds it against the object's checksum."""
