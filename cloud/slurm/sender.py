@@ -4,6 +4,7 @@ import pathlib
 import re
 import subprocess
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from cloud.job_status import JobStatus
 from cloud.target import Request
@@ -12,11 +13,42 @@ from tfps.errors import RunError, UserError
 MARK = "managed-by=tfps"  # in the comment of each job
 _SECONDS = 120.0  # for one of Slurm's commands
 _SUCCESS = "COMPLETED"
-_ENDED = (
-    *(_SUCCESS, "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"),
-    *("BOOT_FAIL", "DEADLINE", "PREEMPTED", "REVOKED"),
+_ENDED = frozenset(
+    {
+        _SUCCESS,
+        "BOOT_FAIL",
+        "CANCELLED",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "REVOKED",
+        "TIMEOUT",
+    }
 )
 _LOG = re.compile(r"(?:-(?P<role>[a-z]+)-(?P<index>\d+))?\.log")  # after name and number
+
+
+class _QueuedJob(NamedTuple):
+    """A line of `squeue`, printed as `_QUEUE_FORMAT` says; the comment alone may hold any sign.
+
+    Attributes:
+        number: Of the job.
+        state: Such as RUNNING.
+        created: When it was submitted.
+        name: As its script says.
+        comment: As its script says.
+    """
+
+    number: str
+    state: str
+    created: str
+    name: str
+    comment: str
+
+
+_QUEUE_FORMAT = "%i|%T|%V|%j|%k"  # the fields of `_QueuedJob`
 
 
 class SlurmSender:
@@ -66,12 +98,12 @@ class SlurmSender:
 
     def list(self) -> Sequence[JobStatus]:
         """The user's jobs that wait or run and were submitted by this program."""
-        printed = _run("squeue", "--me", "--noheader", "--sort=-V", "--format=%i|%T|%V|%j|%k")
-        found = [line.split("|", 4) for line in printed.splitlines()]
+        printed = _run("squeue", "--me", "--noheader", "--sort=-V", f"--format={_QUEUE_FORMAT}")
+        found = [_QueuedJob(*line.split("|", 4)) for line in printed.splitlines()]
         return [
-            JobStatus(name=number, title=name, state=state, created=created)
-            for number, state, created, name, comment in found
-            if MARK in comment
+            JobStatus(name=job.number, title=job.name, state=job.state, created=job.created)
+            for job in found
+            if MARK in job.comment
         ]
 
     def describe(self, job: str) -> Request:
