@@ -8,18 +8,28 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfps.errors import UserError
 from tfps.model.embedding_layers import EmbeddingLayers
+from tfps.model.keras_patches import initializers_seeded
 from tfps.model.lookup_tables import LookupTables
 from tfps.optimizers.rules import _RULES
 
 
 def test_patched_embedding():
+    kind = keras.layers.Embedding
+    originals = [kind.build, kind.embeddings, kind.call, kind.set_weights]
     layers = EmbeddingLayers()
     with layers.taken_over():
         rows = keras.layers.Embedding(5, 3, name="rows")
+        assert not rows.built
         model = keras.Sequential([keras.Input((2,), dtype="int32"), rows])
-    assert isinstance(keras.layers.Embedding.embeddings, property)
+        with pytest.raises(UserError, match="the use of its whole table"):
+            _ = rows.embeddings
+    assert [kind.build, kind.embeddings, kind.call, kind.set_weights] == originals
+    assert isinstance(kind.embeddings, property)
     assert (len(layers.tables), rows.weights) == (1, [])
+    with pytest.raises(UserError, match="setting its rows"):
+        rows.set_weights([np.ones([5, 3])])
     with layers.answered_by(lambda layer, table, ids: tf.ones([*ids.shape, 3])):
         np.testing.assert_array_equal(model(tf.constant([[1, 2]])), np.ones([1, 2, 3]))
 
@@ -67,17 +77,14 @@ def test_state_of_a_seed_generator():
     assert drawn[0] == drawn[1] != drawn[2]
 
 
-def test_seeds_of_initializers(monkeypatch):
+def test_seeds_of_initializers():
     """Keras draws them with `random.randint`, which a build replaces."""
-    asked = []
-
-    def draw(low, high):
-        asked.append((low, high))
-        return 11
-
-    monkeypatch.setattr(random, "randint", draw)
-    assert keras.initializers.GlorotUniform().seed == 11
-    assert asked
+    draw, seeds = random.randint, []
+    for seed in (1, 1, 2):
+        with initializers_seeded(seed):
+            seeds.append([keras.initializers.GlorotUniform().seed for _ in range(2)])
+    assert seeds[0] == seeds[1] != seeds[2]
+    assert random.randint == draw
 
 
 def test_weight_decay_of_a_variable():

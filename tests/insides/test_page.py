@@ -17,6 +17,7 @@ INSIDE = re.compile(
     r"tensorflow\.(python|core|compiler|_api)\b|keras\.src\b|tensorflow\.\w*internal"
 )
 ENVIRONMENT = re.compile(r"(TF|GRPC|GCS|CUDA|KERAS|XLA|NCCL)_[A-Z0-9_]+")
+PATCHES = ROOT / "tfps/model/keras_patches.py"
 OF_NAMED_TUPLES = {"_replace", "_asdict", "_fields"}
 
 
@@ -84,6 +85,29 @@ def test_no_private_name_is_used_that_the_page_does_not_name() -> None:
 def test_no_internal_name_is_reached_through_a_public_one() -> None:
     for path, node in nodes(ast.Attribute):
         assert "__internal__" not in dotted(node), f"{path}: {dotted(node)}"
+
+
+def test_what_is_replaced_for_a_model_is_replaced_in_one_module() -> None:
+    """And is named by the page."""
+    replaced = {
+        node.attr
+        for path, node in nodes(ast.Attribute)
+        if isinstance(node, ast.Attribute) and path == PATCHES and isinstance(node.ctx, ast.Store)
+    }
+    assert len(replaced) > 5
+    for name in replaced:
+        assert re.search(rf"`{PATCHES.relative_to(ROOT)}`: [^|]*`(\w+\.)?{name}`", PAGE), name
+    for path, node in nodes(ast.Attribute):
+        assert isinstance(node, ast.Attribute)
+        if path != PATCHES and isinstance(node.ctx, ast.Store) and node.attr in replaced:
+            assert dotted(node.value) == "self", f"{path}: {dotted(node)} is replaced"
+
+
+def test_nothing_is_replaced_by_a_name_that_the_page_does_not_name() -> None:
+    for path, node in nodes(ast.Call):
+        assert isinstance(node, ast.Call)
+        if dotted(node.func) == "setattr":
+            assert f"`{path.relative_to(ROOT)}`: " in PAGE, f"{path} calls setattr"
 
 
 def test_no_variable_of_the_environment_is_used_that_the_page_does_not_name() -> None:

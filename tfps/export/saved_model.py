@@ -11,7 +11,7 @@ from tfps.data import examples
 from tfps.errors import UserError
 from tfps.experiment.task import Task
 from tfps.model import inputs
-from tfps.model.builder import built_model
+from tfps.model.builder import build_model
 from tfps.model.embedding_layers import EmbeddingLayers
 from tfps.model.inputs import model_inputs
 from tfps.model.predictions import predict_by_name
@@ -76,7 +76,7 @@ def try_export(task: Task, model: StatelessModel) -> None:
     if not model.has_resources:
         return
     with EmbeddingLayers().taken_over():
-        trial = built_model(task, model.seed)
+        trial = build_model(task, model.seed)
     try:
         _save(task, trial, _TRIAL)
     except Exception as error:  # whatever TensorFlow says of whatever a model may hold
@@ -134,7 +134,7 @@ def _values(model: StatelessModel, store: ParameterStore) -> dict[str, np.ndarra
 
 def _load(task: Task, seed: int, values: dict[str, np.ndarray]) -> keras.Model:
     """The task's own model, holding its tables itself, with the given values."""
-    trained = built_model(task, seed)
+    trained = build_model(task, seed)
     for variable in trained.variables:
         if variable.dtype == "float32":
             variable.assign(values[variable.path])

@@ -19,11 +19,11 @@ class EmbeddingTable(keras.layers.Embedding):
         Raises:
             tf.errors.InvalidArgumentError: Names the first id that lies outside, and the table.
         """
-        return super().call(checked(inputs, self.input_dim, f"{self.path}/embeddings"))
+        return super().call(check_ids(inputs, self.input_dim, f"{self.path}/embeddings"))
 
 
-def checked(ids: tf.Tensor, rows: int, table: str) -> tf.Tensor:
-    """The ids themselves; asking for one outside `[0, rows)` fails, naming it and the table."""
+def check_ids(ids: tf.Tensor, rows: int, table: str) -> tf.Tensor:
+    """Returns the ids; at one outside `[0, rows)` it fails instead, naming it and the table."""
     flat = tf.reshape(ids, [-1])
     fine = refuse_outside(
         flat, tf.fill(tf.shape(flat), tf.cast(rows, ids.dtype)), lambda _: tf.constant(table)

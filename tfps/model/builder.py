@@ -1,6 +1,5 @@
 """Builds a task's model, the same one every time."""
 
-import random
 from collections.abc import Sequence
 
 import keras
@@ -10,12 +9,13 @@ from tfps.errors import UserError
 from tfps.experiment.task import Task
 from tfps.model import inputs
 from tfps.model.inputs import call_with_symbols
+from tfps.model.keras_patches import initializers_seeded
 
 _STEPS = ("train_step", "test_step", "predict_step")
 
 
-def built_model(task: Task, seed: int) -> keras.Model:
-    """A task's model with all its variables, named as whenever it is built.
+def build_model(task: Task, seed: int) -> keras.Model:
+    """Builds a task's model with all its variables, named as whenever it is built.
 
     A dtype policy that `build_model()` sets holds for this model only.
 
@@ -30,17 +30,14 @@ def built_model(task: Task, seed: int) -> keras.Model:
     # Keras would wrap a UserError in a description of the failing layer's arguments.
     keras.config.disable_traceback_filtering()
     keras.utils.set_random_seed(seed)
-    policy, draw = keras.config.dtype_policy(), random.randint
-    # Keras draws its initializers' seeds with it, and other threads draw from the same generator,
-    # for example while they wait for a bucket: the model would be another one.
-    random.randint = random.Random(seed).randint  # noqa: S311 (a seed, not a secret)
+    policy = keras.config.dtype_policy()
     try:
-        model = task.build_model()
-        _refuse_own_steps(model)
-        _call(model, task.features())
+        with initializers_seeded(seed):
+            model = task.build_model()
+            _refuse_own_steps(model)
+            _call(model, task.features())
     finally:
         keras.config.set_dtype_policy(policy)
-        random.randint = draw
     return model
 
 

@@ -10,13 +10,12 @@ import tensorflow as tf
 
 from tfps.errors import UserError
 from tfps.experiment.task import Table
-from tfps.layers.embedding_table import EmbeddingTable, checked
+from tfps.layers.embedding_table import EmbeddingTable, check_ids
+from tfps.model import keras_patches
+from tfps.model.answers import Answer, zero_rows
 from tfps.model.initial_values import refuse_unusable
 
 _log = logging.getLogger(__name__)
-
-# Given a layer, the index of its table and ids of any shape, the rows `[*ids.shape, dim]`.
-Answer = Callable[[keras.layers.Embedding, int, tf.Tensor], tf.Tensor]
 
 _VALUE_BYTES = 4  # of a float32
 _EXACT_FLOATS = 1 << 24  # above it, float32 does not hold every integer
@@ -50,29 +49,8 @@ class EmbeddingLayers:
         Raises:
             UserError: At the end, if a layer has an option that cannot work on a table.
         """
-        # Keras has no way to tell a layer that its table is elsewhere.
-        embedding = keras.layers.Embedding
-        build, embeddings = embedding.build, embedding.embeddings
-
-        def register(layer: keras.layers.Embedding, input_shape: Any = None) -> None:
-            if layer.built:
-                return
-            if self._is_table(layer):
-                self._register(layer)
-            else:
-                build(layer, input_shape)
-                self._check_dense(layer)
-
-        def whole_table(layer: keras.layers.Embedding) -> Any:
-            if layer in self._layers:
-                raise _unsupported(layer, "the use of its whole table (layer.embeddings)")
-            return embeddings.fget(layer)
-
-        embedding.build, embedding.embeddings = register, property(whole_table)
-        try:
+        with keras_patches.embedding_class_replaced(self._build, self._refuse_whole_table):
             yield
-        finally:
-            embedding.build, embedding.embeddings = build, embeddings
         for layer in self._layers:
             _refuse_options(layer)
 
@@ -85,25 +63,39 @@ class EmbeddingLayers:
         finally:
             self._answer = zero_rows
 
+    def _build(self, layer: keras.layers.Embedding, make_table: Callable[[], None]) -> None:
+        if self._is_table(layer):
+            self._register(layer)
+        else:
+            make_table()
+            self._check_dense(layer)
+
+    def _refuse_whole_table(self, layer: keras.layers.Embedding) -> None:
+        if layer in self._layers:
+            raise _unsupported(layer, "the use of its whole table (layer.embeddings)")
+
     def _is_table(self, layer: keras.layers.Embedding) -> bool:
         return _has_usual_lookup(layer) and _bytes(layer) > self._dense_table_bytes
 
     def _check_dense(self, layer: keras.layers.Embedding) -> None:
         """Lets a layer that holds its table refuse bad ids, and says when it costs much."""
-        kind, size, rows, path = type(layer), _bytes(layer), layer.input_dim, layer.path
+        kind = type(layer)
         if not _has_usual_lookup(layer):
-            if size > max(_SILENT_BYTES, self._dense_table_bytes):
+            if _bytes(layer) > max(_SILENT_BYTES, self._dense_table_bytes):
                 _log.warning(
                     "layer %r (%s) has a lookup of its own, so that its table stays dense: each "
                     "step pulls and pushes all its %.1f MB",
-                    *(path, kind.__name__, size / 1e6),
+                    layer.path,
+                    kind.__name__,
+                    _bytes(layer) / 1e6,
                 )
         elif kind.call is not EmbeddingTable.call:
+            table, rows = f"{layer.path}/embeddings", layer.input_dim
 
-            def check(ids: tf.Tensor) -> tf.Tensor:
-                return checked(ids, rows, f"{path}/embeddings")
+            def call(ids: tf.Tensor) -> tf.Tensor:
+                return kind.call(layer, _each(ids, lambda some: check_ids(some, rows, table)))
 
-            layer.call = lambda ids: kind.call(layer, _each(ids, check))
+            keras_patches.replace_call(layer, call)
 
     def _register(self, layer: keras.layers.Embedding) -> None:
         table = len(self.tables)
@@ -123,14 +115,7 @@ class EmbeddingLayers:
         def set_weights(weights: Any) -> None:
             raise _unsupported(layer, "setting its rows (weights=, set_weights)")
 
-        layer.call = lambda ids: _each(ids, rows_of)
-        layer.set_weights = set_weights
-        layer.built = True
-
-
-def zero_rows(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
-    """An `Answer` that only has the right shape."""
-    return tf.gather(tf.zeros([1, layer.output_dim]), tf.zeros_like(ids))
+        keras_patches.replace_table(layer, lambda ids: _each(ids, rows_of), set_weights)
 
 
 def _each(

@@ -12,11 +12,18 @@ from tfps.layers.rows_of_ids import RowsOfIds
 
 # Those of Keras that draw every value by itself; of classes derived from them nothing is known.
 _BY_ELEMENT = {
-    getattr(keras.initializers, name)
-    for name in (
-        *("Zeros", "Ones", "RandomNormal", "RandomUniform", "TruncatedNormal", "VarianceScaling"),
-        *("GlorotNormal", "GlorotUniform", "HeNormal", "HeUniform", "LecunNormal", "LecunUniform"),
-    )
+    keras.initializers.Zeros,
+    keras.initializers.Ones,
+    keras.initializers.RandomNormal,
+    keras.initializers.RandomUniform,
+    keras.initializers.TruncatedNormal,
+    keras.initializers.VarianceScaling,
+    keras.initializers.GlorotNormal,
+    keras.initializers.GlorotUniform,
+    keras.initializers.HeNormal,
+    keras.initializers.HeUniform,
+    keras.initializers.LecunNormal,
+    keras.initializers.LecunUniform,
 }
 LARGEST_WHOLE = 1 << 30  # bytes of a table that is drawn as a whole, in the chief's memory
 

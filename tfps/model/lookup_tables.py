@@ -16,6 +16,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tfps.errors import UserError
+from tfps.model import keras_patches
 
 _MOST_BYTES = 256 << 20  # a graph, of which a table's content is a part, must stay below 2 GiB
 _Content = tuple[npt.NDArray[Any], npt.NDArray[Any]]
@@ -37,18 +38,8 @@ class LookupTables:
         Raises:
             UserError: At the end, if a table is too large to be sent to workers.
         """
-        table, made = tf.lookup.StaticHashTable, []
-        init = table.__init__
-
-        def register(self: tf.lookup.StaticHashTable, *args: Any, **kwargs: Any) -> None:
-            init(self, *args, **kwargs)
-            made.append(self)
-
-        table.__init__ = register
-        try:
+        with keras_patches.lookup_tables_noted() as made:
             yield
-        finally:
-            table.__init__ = init
         for each in made:
             self._take_over(each)
 
@@ -73,7 +64,7 @@ class LookupTables:
                 return lookup(keys, **options)
             return _each(keys, functools.partial(_found, name, content, default))
 
-        table.lookup = find
+        keras_patches.replace_lookup(table, find)
         self._names.append(name)
 
 

@@ -10,8 +10,9 @@ import tensorflow as tf
 
 from tfps.errors import UserError
 from tfps.experiment.task import Task
-from tfps.model.builder import built_model
-from tfps.model.embedding_layers import Answer, EmbeddingLayers, zero_rows
+from tfps.model.answers import Answer, noted_zero_rows, refuse_late
+from tfps.model.builder import build_model
+from tfps.model.embedding_layers import EmbeddingLayers
 from tfps.model.inputs import batch_spec, model_inputs
 from tfps.model.lookup_tables import LookupTables
 from tfps.model.loss import LossFunction, LossScaling, loss_scaling
@@ -94,7 +95,7 @@ class StatelessModel:
         self.tables = self._layers.tables
         self._lookup_tables = LookupTables()
         with self._layers.taken_over(), self._lookup_tables.taken_over():
-            self._model = built_model(task, seed)
+            self._model = build_model(task, seed)
         self._loss = LossFunction(task, self._model)
         self.loss_scaling: LossScaling | None = loss_scaling(task, self._model, self.tables)
         self._variables = ModelVariables(self._model)
@@ -166,7 +167,7 @@ class StatelessModel:
         """The ids of `lookups`; notes their tables while it is traced."""
         calls: list[Lookup] = []
         answers: list[tf.Tensor] = []
-        zeros = _zero_answer(answers)
+        zeros = noted_zero_rows(answers)
 
         def record(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
             calls.append(Lookup(table, ids))
@@ -193,7 +194,7 @@ class StatelessModel:
         with keras.StatelessScope(state_mapping=values, collect_losses=True) as scope:
             with self._layers.answered_by(answer):
                 outputs = self._model(inputs, training=training)
-            with self._layers.answered_by(_refuse_late):
+            with self._layers.answered_by(refuse_late):
                 loss = self._loss(features, labels, inputs, outputs, training)
         return Forward(outputs, self._variables.state_after(scope, values), loss)
 
@@ -220,7 +221,7 @@ class StatelessModel:
         ) -> None:
             values = self._variables.values(dense, state, tf.zeros([2], tf.int64))
             rows: list[tf.Tensor] = []
-            forward = self._forward(_zero_answer(rows), values, features, labels, True)
+            forward = self._forward(noted_zero_rows(rows), values, features, labels, True)
             self.state_kept = kept_by_step(state, forward.state)
             self.changes_state = any(
                 new is not old for new, old in zip(forward.state, state, strict=True)
@@ -231,7 +232,7 @@ class StatelessModel:
 
         @tf.function(autograph=False)
         def evaluation_step(features: Features, labels: Labels) -> None:
-            forward = self._forward(_zero_answer([]), self._zeros(), features, labels, False)
+            forward = self._forward(noted_zero_rows([]), self._zeros(), features, labels, False)
             names.extend(predict_by_name(self._task, forward.outputs))
 
         specs = [
@@ -262,24 +263,6 @@ def _holders(model: keras.Model, captured: Sequence[tf.Tensor]) -> tuple[str, ..
     return tuple(found.values())
 
 
-def _zero_answer(rows: list[tf.Tensor]) -> Answer:
-    """Answers with zeros, which are put into `rows`."""
-
-    def answer(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
-        _refuse_dependence(layer, ids, rows)
-        rows.append(zero_rows(layer, table, ids))
-        return rows[-1]
-
-    return answer
-
-
-def _refuse_late(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
-    raise UserError(
-        f"layer {layer.path!r} is called by compute_loss(); on parameter servers rows are pulled "
-        "before: call it in the model's call() and put what it gives into the outputs"
-    )
-
-
 def _refuse_equal_paths(paths: list[str]) -> None:
     twice = {path for path in paths if paths.count(path) > 1}
     if twice:
@@ -287,21 +270,3 @@ def _refuse_equal_paths(paths: list[str]) -> None:
             f"build_model(): two variables have the path {min(twice)!r}, so that a checkpoint "
             "could not tell them apart; give their layers different names"
         )
-
-
-def _refuse_dependence(
-    layer: keras.layers.Layer, ids: tf.Tensor, answers: Sequence[tf.Tensor]
-) -> None:
-    """Ids made from another layer's rows would need a second pull within a step."""
-    rows = {id(answer.op) for answer in answers}
-    seen, waiting = set(), [ids.op]
-    while waiting:
-        op = waiting.pop()
-        if id(op) in rows:
-            raise UserError(
-                f"layer {layer.path!r}: its ids depend on another Embedding layer's output; "
-                "on parameter servers ids must be computed from the model's inputs alone"
-            )
-        if id(op) not in seen:
-            seen.add(id(op))
-            waiting.extend(tensor.op for tensor in op.inputs)
