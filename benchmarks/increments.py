@@ -18,10 +18,12 @@ from benchmarks import datasets
 from configs.criteo import Criteo
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.retention import Retention
+from tfps.checkpoint.restore import restore
+from tfps.checkpoint.retention import OldCheckpoints, Retention
 from tfps.checkpoint.saver import Saver
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.ps_calls import PsCalls
+from tfps.evaluation.history import Evaluations
 from tfps.leases.queue_state import QueueState
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
@@ -57,17 +59,18 @@ def parse() -> argparse.Namespace:
 
 def measure(store: ParameterStore, job_dir: str) -> None:
     """Prints what a full checkpoint takes, and what increments on it do."""
-    directory = CheckpointDirectory(job_dir, Retention(last=1))
+    directory = CheckpointDirectory(job_dir)
+    old = OldCheckpoints(directory, Retention(last=1), Evaluations(job_dir))
     calls = PsCalls(TaskMonitor({}), _LIMIT_SECONDS)
-    with Saver(directory, store, calls, in_background=False, largest_increment=1.0) as saver:
+    with Saver(directory, old, store, calls, in_background=False, largest_increment=1.0) as saver:
         full = show_save("full", saver, 0)
         for number, share in enumerate(touched_shares(store), start=1):
             saved = show_save(f"{share:.1%} of the rows", saver, number, full)
             timed(
                 f"restore {share:.1%} with its base",
-                lambda saved=saved: directory.restore(saved, store, {}),
+                lambda saved=saved: restore(saved, store, {}),
             )
-    timed("restore full", lambda: directory.restore(full, store, {}))
+    timed("restore full", lambda: restore(full, store, {}))
 
 
 def touched_shares(store: ParameterStore) -> Iterator[float]:

@@ -1,19 +1,23 @@
 """A dataset and an experiment, small enough to train within a test."""
 
 import dataclasses
+import posixpath
 
 import tensorflow as tf
 
 from configs.smoke import get_config
 from tfps.barrier.bounded_staleness import BoundedStalenessBarrier
 from tfps.barrier.rounds import SyncBarrier
+from tfps.checkpoint import saver
 from tfps.checkpoint.checkpoint import Draft
+from tfps.checkpoint.retention import OldCheckpoints, Retention
 from tfps.checkpoint.writer import CheckpointWriter
 from tfps.cluster.monitor import TaskMonitor
 from tfps.coordinator.executor import LocalExecutor
 from tfps.coordinator.lanes import lanes_of
 from tfps.coordinator.worker_coordinator import WorkerCoordinator
 from tfps.data.record_source import RecordSource
+from tfps.evaluation.history import Evaluations
 from tfps.experiment.mode import BOUNDED, LOCAL_SGD
 from tfps.leases.bad_record_log import BadRecords
 from tfps.leases.epoch_order import EpochOrder
@@ -30,14 +34,18 @@ from tfps.worker.local_sgd import LocalSgdLoop
 from tfps.worker.step import Step
 from trainer.generate import generate
 
+KEEP_NINE = Retention(9)
+
 
 def dataset(directory, records=200, shards=3):
     return generate(get_config(), str(directory), records, shards, 0, 0, "smoke", False)
 
 
-def draft(store, queue, data):
-    """What `CheckpointDirectory.save` is given for what a store holds now."""
-    return Draft.of(store, queue, data), CheckpointWriter(store.slices())
+def save(directory, store, queue, data, before_commit=lambda: None, retention=KEEP_NINE):
+    """Saves what a store holds now; returns the checkpoint."""
+    old = OldCheckpoints(directory, retention, Evaluations(posixpath.dirname(directory.path)))
+    draft, writer = Draft.of(store, queue, data), CheckpointWriter(store.slices())
+    return saver.save(directory, old, draft, writer, before_commit)
 
 
 def train_with(step):

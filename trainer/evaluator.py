@@ -5,9 +5,10 @@ import logging
 import posixpath
 import time
 
-from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError
+from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.retention import Retention
+from tfps.checkpoint.failures import DamagedCheckpointError
+from tfps.checkpoint.restore import restore
 from tfps.cluster.monitor import TaskMonitor
 from tfps.coordinator.executor import LocalExecutor
 from tfps.errors import RunError, UserError
@@ -41,8 +42,7 @@ class Evaluator:
         self._inputs = inputs
         self._end_of_chief = end_of_chief
         self._engine = Engine.build(inputs, LocalExecutor(), TaskMonitor({}), stall_seconds)
-        keep = inputs.experiment.train.keep_checkpoints
-        self._checkpoints = CheckpointDirectory(inputs.job_dir, Retention(keep))
+        self._checkpoints = CheckpointDirectory(inputs.job_dir)
         self._evaluations = Evaluations(inputs.job_dir)
 
     def run(self) -> None:
@@ -101,7 +101,7 @@ class Evaluator:
         error: Exception | None = None
         try:
             data = identity(self._inputs.data)
-            self._checkpoints.restore(checkpoint, self._engine.store, data)
+            restore(checkpoint, self._engine.store, data)
         except (DamagedCheckpointError, RunError, UserError) as caught:
             error = caught
         # Read again: the chief deletes the marker first, and what was read by then is whole.

@@ -8,15 +8,14 @@ Config and overrides must be those of the job. The output is what a run exports 
 
 import trainer.console.quiet_tensorflow  # noqa: F401 - it loads TensorFlow  # isort: skip
 
-import posixpath
 import sys
 
 from absl import flags, logging
 
-from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError
-from tfps.checkpoint.directory import CheckpointDirectory
+from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.checkpoint.failures import DamagedCheckpointError
 from tfps.checkpoint.offline import named_checkpoint
-from tfps.checkpoint.retention import Retention
+from tfps.checkpoint.restore import restore
 from tfps.errors import UserError
 from tfps.experiment import loader, overrides
 from tfps.experiment.experiment import Experiment
@@ -49,11 +48,8 @@ def export_checkpoint(experiment: Experiment, checkpoint: Checkpoint, output: st
     task, train = experiment.task, experiment.train
     model = StatelessModel(task, train.seed, train.dense_table_bytes)
     store = ParameterStore(model, Rules.of(task, model), [_DEVICE], train.seed)
-    job_dir = posixpath.dirname(posixpath.dirname(checkpoint.path))
     try:
-        CheckpointDirectory(job_dir, Retention(last=1)).restore(
-            checkpoint, store, checkpoint.dataset
-        )
+        restore(checkpoint, store, checkpoint.dataset)
     except DamagedCheckpointError as damage:
         raise UserError(
             f"checkpoint {checkpoint.path} is damaged: {damage}; name another with --checkpoint"

@@ -1,12 +1,15 @@
 """What is compared of a store, what changes it, and how it is saved."""
 
+import posixpath
 import threading
 
 import numpy as np
 
+from tfps.checkpoint.retention import OldCheckpoints, Retention
 from tfps.checkpoint.saver import Saver
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.ps_calls import PsCalls
+from tfps.evaluation.history import Evaluations
 from tfps.leases.queue_state import QueueState
 
 DATA = {"records": 100}
@@ -39,9 +42,12 @@ def train(trainer, epoch):
     trainer.coordinator.train(leases, lambda: False, lambda progress: None)
 
 
-def saver_of(directory, store, in_background=True, largest_increment=0.3):
+def saver_of(directory, store, in_background=True, largest_increment=0.3, last=9):
+    """A saver that keeps so many of the last checkpoints."""
+    evaluations = Evaluations(posixpath.dirname(directory.path))
+    old = OldCheckpoints(directory, Retention(last), evaluations)
     calls = PsCalls(TaskMonitor({}), PATIENCE)
-    return Saver(directory, store, calls, in_background, largest_increment)
+    return Saver(directory, old, store, calls, in_background, largest_increment)
 
 
 class Gate:

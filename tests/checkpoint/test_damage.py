@@ -8,9 +8,9 @@ import pytest
 
 from tests.checkpoint.saved_state import DATA, values
 from tests.spoilt import flip_bit
-from tests.training_fixtures import draft
+from tests.training_fixtures import save
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.retention import Retention
+from tfps.checkpoint.restore import restore, restore_newest
 from tfps.errors import UserError
 from tfps.leases.queue_state import QueueState
 from tfps.storage import checksum
@@ -21,12 +21,12 @@ NEWEST = "000000000000-000002-000000000000"
 @pytest.fixture
 def saved(trainer, tmp_path):
     """Two checkpoints with different values; the values of the older one."""
-    directory = CheckpointDirectory(str(tmp_path), Retention(3))
-    directory.save(*draft(trainer.store, QueueState(epoch=1), DATA))
+    directory = CheckpointDirectory(str(tmp_path))
+    save(directory, trainer.store, QueueState(epoch=1), DATA)
     older = values(trainer.store)
     for slice_ in trainer.store.slices():
         slice_.variable.assign_add(np.ones(slice_.variable.shape, np.float32))
-    directory.save(*draft(trainer.store, QueueState(epoch=2), DATA))
+    save(directory, trainer.store, QueueState(epoch=2), DATA)
     return directory, older
 
 
@@ -82,7 +82,7 @@ def test_a_damaged_checkpoint_is_passed_over_loudly(saved, trainer, tmp_path, da
     newest = tmp_path / "checkpoints" / NEWEST
     damage(newest)
     with caplog.at_level("WARNING"):
-        restored, passed_over = directory.restore_newest(trainer.store, DATA)
+        restored, passed_over = restore_newest(directory, trainer.store, DATA)
     assert restored.queue == QueueState(epoch=1)
     for was, now in zip(older, values(trainer.store), strict=True):
         np.testing.assert_array_equal(was, now)
@@ -93,7 +93,7 @@ def test_a_damaged_checkpoint_is_passed_over_loudly(saved, trainer, tmp_path, da
     assert not newest.exists()
     assert newest.with_name(f"{NEWEST}.damaged-1").is_dir()
     caplog.clear()
-    again, passed_over = directory.restore_newest(trainer.store, DATA)
+    again, passed_over = restore_newest(directory, trainer.store, DATA)
     assert (again, passed_over) == (restored, {})
     assert f"damaged checkpoints are kept; delete them in time: {newest}.damaged-1" in caplog.text
 
@@ -101,7 +101,7 @@ def test_a_damaged_checkpoint_is_passed_over_loudly(saved, trainer, tmp_path, da
 def test_the_file_is_named(saved, trainer, tmp_path):
     directory, _ = saved
     flip_bit(tmp_path / "checkpoints" / NEWEST / VALUES, 50)
-    _, passed_over = directory.restore_newest(trainer.store, DATA)
+    _, passed_over = restore_newest(directory, trainer.store, DATA)
     [why] = passed_over.values()
     assert why.startswith(f"{VALUES} was altered (")
 
@@ -110,8 +110,8 @@ def test_a_second_damaged_one_of_the_same_name_is_kept_too(saved, trainer, tmp_p
     directory, _ = saved
     for _ in range(2):
         (tmp_path / "checkpoints" / NEWEST / VALUES).unlink()
-        directory.restore_newest(trainer.store, DATA)
-        directory.save(*draft(trainer.store, QueueState(epoch=2), DATA))
+        restore_newest(directory, trainer.store, DATA)
+        save(directory, trainer.store, QueueState(epoch=2), DATA)
     names = [path.name for path in sorted((tmp_path / "checkpoints").iterdir())]
     assert names[-3:] == [NEWEST, f"{NEWEST}.damaged-1", f"{NEWEST}.damaged-2"]
 
@@ -123,7 +123,7 @@ def test_when_all_are_damaged_the_run_is_refused_each_time(saved, trainer, tmp_p
     (paths[1] / "commit.json").write_text("{")
     for _ in range(2):
         with pytest.raises(UserError, match=r"every checkpoint in .* is damaged") as raised:
-            directory.restore_newest(trainer.store, DATA)
+            restore_newest(directory, trainer.store, DATA)
         assert f"{paths[0].name}: {VALUES} is missing" in str(raised.value)
         assert f"{paths[1].name}: commit.json is no JSON" in str(raised.value)
         assert "delete them to train from the beginning" in str(raised.value)
@@ -136,18 +136,18 @@ def test_a_job_whose_last_whole_checkpoint_was_deleted_does_not_begin_anew(
     directory, _ = saved
     older, newest = sorted((tmp_path / "checkpoints").iterdir())
     (newest / VALUES).unlink()
-    directory.restore_newest(trainer.store, DATA)
+    restore_newest(directory, trainer.store, DATA)
     for file in older.iterdir():
         file.unlink()
     older.rmdir()
     with pytest.raises(UserError, match=rf"{NEWEST}\.damaged-1: found before"):
-        directory.restore_newest(trainer.store, DATA)
+        restore_newest(directory, trainer.store, DATA)
 
 
 def test_a_checkpoint_that_does_not_fit_is_an_error_whatever_is_older(saved, trainer):
     directory, _ = saved
     with pytest.raises(UserError, match="train data records was 100, is 5"):
-        directory.restore_newest(trainer.store, {"records": 5})
+        restore_newest(directory, trainer.store, {"records": 5})
 
 
 FORMAT_4 = {"format": 4}
@@ -160,7 +160,7 @@ def test_a_checkpoint_of_an_older_version_is_no_damage(saved, trainer, tmp_path,
     path = tmp_path / "checkpoints" / NEWEST / "commit.json"
     path.write_text(json.dumps(marker))
     with pytest.raises(UserError, match=rf"format {marker['format']}, this version .* reads 5"):
-        directory.restore_newest(trainer.store, DATA)
+        restore_newest(directory, trainer.store, DATA)
     assert path.exists()
 
 
@@ -181,5 +181,5 @@ def test_a_ps_that_does_not_see_the_files_says_so(saved, trainer, tmp_path):
             return store.slices()
 
     with pytest.raises(UserError, match="there for the chief, but not for /device:CPU:0"):
-        directory.restore(directory.latest(), Vanishing(), DATA)
+        restore(directory.latest(), Vanishing(), DATA)
     assert pathlib.Path(index.with_suffix(".away")).exists()

@@ -5,8 +5,9 @@ import pytest
 
 from configs.smoke import Smoke
 from tests.checkpoint.saved_state import whole
-from tests.training_fixtures import Trainer, draft
+from tests.training_fixtures import Trainer, save
 from tfps.checkpoint.directory import CheckpointDirectory
+from tfps.checkpoint.restore import restore, restore_newest
 from tfps.checkpoint.retention import Retention
 from tfps.errors import RunError, UserError
 from tfps.evaluation.best import BestMetric
@@ -35,14 +36,14 @@ def names(job_dir):
 @pytest.mark.parametrize("parts", [pytest.param(1, marks=pytest.mark.slow), 2, 3])
 def test_a_checkpoint_is_restored_bit_for_bit_onto_any_number_of_ps(manifest, tmp_path, parts):
     first = trained(manifest)
-    directory = CheckpointDirectory(str(tmp_path), Retention(3))
+    directory = CheckpointDirectory(str(tmp_path))
     state = QueueState(1, 100, trained=300, repeated=4, order=EpochOrder(32, 256, 5))
-    saved = directory.save(*draft(first.store, state, DATA))
+    saved = save(directory, first.store, state, DATA)
 
     second = Trainer(manifest, parts=parts, seed=9)
     found = directory.latest()
     assert found == saved
-    directory.restore(found, second.store, DATA)
+    restore(found, second.store, DATA)
     assert found.queue == state
     assert second.store.steps() == first.store.steps() > 0
     before, after = whole(first.store), whole(second.store)
@@ -53,10 +54,10 @@ def test_a_checkpoint_is_restored_bit_for_bit_onto_any_number_of_ps(manifest, tm
 
 def test_training_goes_on_the_same_after_a_restore(manifest, tmp_path):
     first = trained(manifest)
-    directory = CheckpointDirectory(str(tmp_path), Retention(3))
-    directory.save(*draft(first.store, QueueState(), DATA))
+    directory = CheckpointDirectory(str(tmp_path))
+    save(directory, first.store, QueueState(), DATA)
     second = Trainer(manifest, parts=3)
-    directory.restore(directory.latest(), second.store, DATA)
+    restore(directory.latest(), second.store, DATA)
     for trainer in (first, second):
         leases = trainer.queue(epochs=2, state=QueueState(epoch=1))
         trainer.coordinator.train(leases, lambda: False, lambda progress: None)
@@ -68,8 +69,8 @@ def test_training_goes_on_the_same_after_a_restore(manifest, tmp_path):
 
 def test_what_is_not_committed_is_no_checkpoint_and_is_deleted(manifest, tmp_path):
     trainer = trained(manifest)
-    directory = CheckpointDirectory(str(tmp_path), Retention(3))
-    saved = directory.save(*draft(trainer.store, QueueState(), DATA))
+    directory = CheckpointDirectory(str(tmp_path))
+    saved = save(directory, trainer.store, QueueState(), DATA)
     newer = pathlib.Path(str(tmp_path), "checkpoints", "000000009999-000001-000000000000")
     newer.mkdir()
     (newer / "parameters.part-0.data-00000-of-00001").write_bytes(b"half")
@@ -81,22 +82,23 @@ def test_what_is_not_committed_is_no_checkpoint_and_is_deleted(manifest, tmp_pat
 
 def test_a_save_that_is_refused_before_its_commit_is_no_checkpoint(manifest, tmp_path):
     trainer = trained(manifest)
-    directory = CheckpointDirectory(str(tmp_path), Retention(3))
-    saved = directory.save(*draft(trainer.store, QueueState(), DATA))
+    directory = CheckpointDirectory(str(tmp_path))
+    saved = save(directory, trainer.store, QueueState(), DATA)
 
     def refuse():
         raise RunError("a shard was replaced")
 
     with pytest.raises(RunError, match="a shard was replaced"):
-        directory.save(*draft(trainer.store, QueueState(epoch=1), DATA), before_commit=refuse)
+        save(directory, trainer.store, QueueState(epoch=1), DATA, before_commit=refuse)
     assert directory.latest() == saved
 
 
 def test_old_checkpoints_go(manifest, tmp_path):
     trainer = Trainer(manifest)
-    directory = CheckpointDirectory(str(tmp_path), Retention(2))
+    directory = CheckpointDirectory(str(tmp_path))
     for epoch in range(4):
-        directory.save(*draft(trainer.store, QueueState(epoch=epoch), DATA))
+        state = QueueState(epoch=epoch)
+        save(directory, trainer.store, state, DATA, retention=Retention(2))
     assert names(tmp_path) == [name_of(2), name_of(3)]
     assert directory.latest().queue.epoch == 3
     assert directory.names() == [name_of(2), name_of(3)]
@@ -106,7 +108,7 @@ def test_old_checkpoints_go(manifest, tmp_path):
 
 
 def test_a_job_without_checkpoints_has_no_latest(tmp_path):
-    directory = CheckpointDirectory(str(tmp_path), Retention(1))
+    directory = CheckpointDirectory(str(tmp_path))
     directory.delete_uncommitted()
     assert directory.latest() is None
 
@@ -120,33 +122,33 @@ def test_a_job_without_checkpoints_has_no_latest(tmp_path):
     ],
 )
 def test_a_checkpoint_of_something_else_is_refused(manifest, tmp_path, options, data, named):
-    directory = CheckpointDirectory(str(tmp_path), Retention(1))
-    directory.save(*draft(Trainer(manifest).store, QueueState(), DATA))
+    directory = CheckpointDirectory(str(tmp_path))
+    save(directory, Trainer(manifest).store, QueueState(), DATA)
     with pytest.raises(UserError, match="does not fit this run") as raised:
-        directory.restore(directory.latest(), Trainer(manifest, **options).store, data)
+        restore(directory.latest(), Trainer(manifest, **options).store, data)
     assert named in str(raised.value)
 
 
 def test_a_state_that_is_saved_already_is_not_written_again(manifest, tmp_path):
     trainer = trained(manifest)
-    directory = CheckpointDirectory(str(tmp_path), Retention(3))
-    saved = directory.save(*draft(trainer.store, QueueState(), DATA))
-    assert directory.save(*draft(trainer.store, QueueState(), DATA)) == saved
-    later = directory.save(*draft(trainer.store, QueueState(cursor=32), DATA))
+    directory = CheckpointDirectory(str(tmp_path))
+    saved = save(directory, trainer.store, QueueState(), DATA)
+    assert save(directory, trainer.store, QueueState(), DATA) == saved
+    later = save(directory, trainer.store, QueueState(cursor=32), DATA)
     assert later.steps == saved.steps
     assert directory.latest() == later
 
 
 def test_parameters_move_from_2_ps_to_3_to_1_and_training_goes_on(manifest, tmp_path):
     """As long as nothing is trained all stays bit for bit; then the loss goes on where it was."""
-    directory = CheckpointDirectory(str(tmp_path), Retention(9))
+    directory = CheckpointDirectory(str(tmp_path))
     trainer = trained(manifest, parts=2)
     losses = [trainer.coordinator.evaluate(trainer.shards()).loss]
     for epoch, parts in enumerate((3, 1), start=1):
         state = QueueState(epoch=epoch)
-        directory.save(*draft(trainer.store, state, DATA))
+        save(directory, trainer.store, state, DATA)
         before, trainer = whole(trainer.store), Trainer(manifest, parts=parts, seed=epoch)
-        restored, passed_over = directory.restore_newest(trainer.store, DATA)
+        restored, passed_over = restore_newest(directory, trainer.store, DATA)
         assert (restored.queue, passed_over) == (state, {})
         after = whole(trainer.store)
         assert set(before) == set(after) >= {"dense", "dense/momentum", "dense/velocity"}
@@ -161,21 +163,21 @@ def test_parameters_move_from_2_ps_to_3_to_1_and_training_goes_on(manifest, tmp_
 
 def test_the_checkpoint_with_the_best_evaluation_stays_beside_the_last(manifest, tmp_path):
     trainer = Trainer(manifest)
-    directory = CheckpointDirectory(str(tmp_path), Retention(1, best=BestMetric("auc", True)))
+    directory = CheckpointDirectory(str(tmp_path))
+    retention = Retention(1, best=BestMetric("auc", True))
     for epoch, auc in enumerate((0.6, 0.8, 0.7, float("nan"))):
-        saved = directory.save(*draft(trainer.store, QueueState(epoch=epoch), DATA))
+        state = QueueState(epoch=epoch)
+        saved = save(directory, trainer.store, state, DATA, retention=retention)
         evaluation = Evaluation(saved.name, 0, epoch, 100, {"auc": auc, "loss": 1.0}, 0.1, {})
         Evaluations(str(tmp_path)).write(evaluation)
     assert names(tmp_path) == [name_of(1), name_of(3)]
 
 
 def test_a_damaged_marker_among_the_old_ones_is_not_deleted(manifest, tmp_path, caplog):
-    store = Trainer(manifest).store
+    directory, store = CheckpointDirectory(str(tmp_path)), Trainer(manifest).store
     for epoch in range(2):
-        CheckpointDirectory(str(tmp_path), Retention(3)).save(
-            *draft(store, QueueState(epoch), DATA)
-        )
+        save(directory, store, QueueState(epoch), DATA)
     pathlib.Path(str(tmp_path), "checkpoints", name_of(0), "commit.json").write_text("{")
-    CheckpointDirectory(str(tmp_path), Retention(1)).save(*draft(store, QueueState(2), DATA))
+    save(directory, store, QueueState(2), DATA, retention=Retention(1))
     assert names(tmp_path) == [name_of(0), name_of(2)]
     assert f"{name_of(0)} is damaged and is not deleted" in caplog.text

@@ -21,7 +21,7 @@ from tests.checkpoint.saved_state import (
 from tests.training_fixtures import Trainer
 from tfps.checkpoint import increments
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.retention import Retention
+from tfps.checkpoint.restore import restore, restore_newest
 from tfps.leases.queue_state import QueueState
 from trainer.generate import generate
 
@@ -50,7 +50,7 @@ def others_fixture(manifest):
 
 @pytest.fixture(name="directory")
 def directory_fixture(tmp_path):
-    return CheckpointDirectory(str(tmp_path), Retention(9))
+    return CheckpointDirectory(str(tmp_path))
 
 
 def save(saver, epoch, is_full=False):
@@ -94,7 +94,7 @@ def test_it_is_restored_with_its_base_onto_any_number_of_ps(
         saved = save(saver, 1)
     assert len(saved.increment.runs) >= runs
     for other in others.values():
-        restored, passed_over = directory.restore_newest(other, DATA)
+        restored, passed_over = restore_newest(directory, other, DATA)
         assert (restored, passed_over) == (saved, {})
         assert_equal(whole(trainer.store), whole(other))
         assert other.steps() == trainer.store.steps() > 0
@@ -106,7 +106,7 @@ def test_after_a_restore_increments_go_on_from_the_same_base(manifest, trainer, 
         train(trainer, 0)
         saved = save(saver, 1)
     second = Trainer(manifest, task=TASK, parts=3)
-    directory.restore(saved, second.store, DATA)
+    restore(saved, second.store, DATA)
     with saver_of(directory, second.store) as saver:
         saver.go_on_from(saved)
         nothing_more = save(saver, 2)
@@ -114,7 +114,7 @@ def test_after_a_restore_increments_go_on_from_the_same_base(manifest, trainer, 
         train(second, 2)
         later = save(saver, 3)
     assert nothing_more.increment.base == later.increment.base == full.base
-    directory.restore(later, others[1], DATA)
+    restore(later, others[1], DATA)
     assert_equal(whole(second.store), whole(others[1]))
 
 
@@ -135,7 +135,7 @@ def test_rows_touched_during_a_save_are_in_the_next_one_only(
     assert (committed[0].increment is None) == first_is_full
     assert later.increment.base == (committed[0].base if first_is_full else base.base)
     for checkpoint, values in ((committed[0], before), (later, after)):
-        directory.restore(checkpoint, others[1], DATA)
+        restore(checkpoint, others[1], DATA)
         assert_equal(values, whole(others[1]))
 
 
@@ -145,7 +145,7 @@ def test_a_save_that_training_waits_for_may_be_an_increment(trainer, others, dir
         train(trainer, 0)
         saved = save(saver, 1)
     assert saved.increment
-    directory.restore(saved, others[1], DATA)
+    restore(saved, others[1], DATA)
     assert_equal(whole(trainer.store), whole(others[1]))
 
 
@@ -171,7 +171,7 @@ def test_what_would_be_too_large_or_must_be_full_is_full_and_the_next_builds_on_
 
 def test_small_tables_are_always_written_whole(tmp_path, trainer):
     small = Trainer(trainer.manifest, task=Smoke(vocabulary=25_000))
-    with saver_of(CheckpointDirectory(str(tmp_path), Retention(3)), small.store) as saver:
+    with saver_of(CheckpointDirectory(str(tmp_path)), small.store) as saver:
         for epoch in range(2):
             assert save(saver, epoch).increment is None
 
@@ -214,7 +214,7 @@ def test_damage_of_an_increment_or_its_base_is_told_and_passed_over(
 ):
     damage(tmp_path / "checkpoints" / saved[damaged][0].name)
     with caplog.at_level("WARNING"):
-        restored, passed_over = directory.restore_newest(trainer.store, DATA)
+        restored, passed_over = restore_newest(directory, trainer.store, DATA)
     expected, values = saved[left]
     assert restored == expected
     assert_equal(values, whole(trainer.store))
@@ -222,7 +222,7 @@ def test_damage_of_an_increment_or_its_base_is_told_and_passed_over(
     assert next(iter(passed_over)) == newest
     assert f"checkpoint {newest} is damaged and is passed over: " in caplog.text
     assert re.search(why, passed_over[newest])
-    again, passed_over = directory.restore_newest(trainer.store, DATA)
+    again, passed_over = restore_newest(directory, trainer.store, DATA)
     assert (again, passed_over) == (restored, {})
 
 
@@ -232,14 +232,14 @@ def test_a_base_that_was_replaced_is_not_taken_for_the_right_one(saved, director
     with saver_of(directory, trainer.store) as saver:
         replaced = save(saver, 2, is_full=True)
     shutil.move(replaced.path, base.path)
-    restored, passed_over = directory.restore_newest(trainer.store, DATA)
+    restored, passed_over = restore_newest(directory, trainer.store, DATA)
     assert restored.name == base.name
     assert "was replaced by another checkpoint of that name" in passed_over[saved[4][0].path]
 
 
 def test_retention_keeps_the_base_and_one_of_another(saved, tmp_path, trainer):
-    directory = CheckpointDirectory(str(tmp_path), Retention(2))
-    with saver_of(directory, trainer.store) as saver:
+    directory = CheckpointDirectory(str(tmp_path))
+    with saver_of(directory, trainer.store, last=2) as saver:
         saver.go_on_from(saved[4][0])
         train(trainer, 5)
         last = save(saver, 5)

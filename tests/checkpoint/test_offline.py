@@ -8,10 +8,9 @@ import pytest
 
 from configs.smoke import Smoke
 from tests.checkpoint.saved_state import DATA, train
-from tests.training_fixtures import Trainer, draft
+from tests.training_fixtures import Trainer, save
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.offline import dense_values
-from tfps.checkpoint.retention import Retention
 from tfps.leases.queue_state import QueueState
 from tfps.model.stateless_model import StatelessModel
 
@@ -21,7 +20,7 @@ def job_fixture(manifest, tmp_path_factory):
     """A job's directory with a checkpoint from 3 ps, and what trained it."""
     trainer, job_dir = Trainer(manifest, parts=3), str(tmp_path_factory.mktemp("job"))
     train(trainer, 0)
-    CheckpointDirectory(job_dir, Retention(2)).save(*draft(trainer.store, QueueState(1), DATA))
+    save(CheckpointDirectory(job_dir), trainer.store, QueueState(1), DATA)
     return job_dir, trainer
 
 

@@ -9,7 +9,7 @@ from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture
 from tests.training_fixtures import Trainer
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.offline import dense_values
-from tfps.checkpoint.retention import Retention
+from tfps.checkpoint.restore import restore_newest
 from tfps.leases.queue_state import QueueState
 
 JOB_DIR = "gs://bucket/job"
@@ -18,9 +18,9 @@ pytestmark = pytest.mark.slow
 
 def test_save_increment_retention_and_restore(cloud, manifest):
     task = Smoke(dim=2048)  # 25 MB with Adam's slots, most of it padding: rows are tracked
-    trainer, directory = Trainer(manifest, task=task), CheckpointDirectory(JOB_DIR, Retention(1))
+    trainer, directory = Trainer(manifest, task=task), CheckpointDirectory(JOB_DIR)
     saved = []
-    with saver_of(directory, trainer.store) as saver:
+    with saver_of(directory, trainer.store, last=1) as saver:
         for epoch in range(4):
             train(trainer, epoch)
             saver.begin(QueueState(epoch + 1), DATA, lambda: None, saved.append)
@@ -33,13 +33,13 @@ def test_save_increment_retention_and_restore(cloud, manifest):
     assert len(tf.io.gfile.glob(f"{JOB_DIR}/checkpoints/*/commit.json")) == 2
 
     second = Trainer(manifest, task=task, parts=3, seed=1)
-    assert directory.restore_newest(second.store, DATA) == (increments[-1], {})
+    assert restore_newest(directory, second.store, DATA) == (increments[-1], {})
     assert_equal(whole(trainer.store), whole(second.store))
     assert "hidden/kernel" in dense_values(JOB_DIR)
 
     # A part that is missing: the one before is left.
     data = max(tf.io.gfile.glob(f"{increments[-1].path}/parameters.data-*"))
     tf.io.gfile.remove(data)
-    restored, passed_over = directory.restore_newest(second.store, DATA)
+    restored, passed_over = restore_newest(directory, second.store, DATA)
     assert restored == full
     assert passed_over == {increments[-1].path: f"{data.rpartition('/')[2]} is missing"}

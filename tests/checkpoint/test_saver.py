@@ -7,7 +7,7 @@ from configs.smoke import Smoke
 from tests.checkpoint.saved_state import DATA, PATIENCE, Gate, saver_of, train, values
 from tests.training_fixtures import Trainer
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.retention import Retention
+from tfps.checkpoint.restore import restore
 from tfps.errors import RunError
 from tfps.leases.queue_state import QueueState
 from tfps.store.partitioned_variable import CHUNK_BYTES
@@ -15,7 +15,7 @@ from tfps.store.partitioned_variable import CHUNK_BYTES
 
 def test_a_save_in_the_background_holds_what_was_there_when_it_began(trainer, tmp_path):
     train(trainer, 0)
-    directory = CheckpointDirectory(str(tmp_path), Retention(3))
+    directory = CheckpointDirectory(str(tmp_path))
     committed, gate = [], Gate()
     with saver_of(directory, trainer.store) as saver:
         before = values(trainer.store)
@@ -33,7 +33,7 @@ def test_a_save_in_the_background_holds_what_was_there_when_it_began(trainer, tm
         saver.finish()
     assert committed == [directory.latest()]
     assert committed[0].steps < trainer.steps()
-    directory.restore(committed[0], trainer.store, DATA)
+    restore(committed[0], trainer.store, DATA)
     for was, now in zip(before, values(trainer.store), strict=True):
         np.testing.assert_array_equal(was, now)
     report = saver.report()
@@ -42,7 +42,7 @@ def test_a_save_in_the_background_holds_what_was_there_when_it_began(trainer, tm
 
 
 def test_a_save_that_training_waits_for_is_over_when_it_has_begun(trainer, tmp_path):
-    directory = CheckpointDirectory(str(tmp_path), Retention(3))
+    directory = CheckpointDirectory(str(tmp_path))
     committed = []
     with saver_of(directory, trainer.store, in_background=False) as saver:
         saver.begin(QueueState(), DATA, lambda: None, committed.append)
@@ -58,7 +58,7 @@ def refuse():
 
 
 def test_an_error_is_raised_by_what_asks_next(trainer, tmp_path):
-    directory = CheckpointDirectory(str(tmp_path), Retention(3))
+    directory = CheckpointDirectory(str(tmp_path))
     with saver_of(directory, trainer.store) as saver:
         saver.begin(QueueState(), DATA, refuse, lambda checkpoint: None)
         with pytest.raises(RunError, match="a shard was replaced"):
@@ -74,7 +74,7 @@ def begin_and_raise(saver, before_commit, after_commit, error):
 
 
 def test_a_run_that_fails_keeps_the_save_under_way(trainer, tmp_path):
-    directory = CheckpointDirectory(str(tmp_path), Retention(3))
+    directory = CheckpointDirectory(str(tmp_path))
     saver, committed = saver_of(directory, trainer.store), []
     with pytest.raises(RunError, match="the loss"):
         begin_and_raise(saver, lambda: None, committed.append, RunError("the loss"))
@@ -82,14 +82,14 @@ def test_a_run_that_fails_keeps_the_save_under_way(trainer, tmp_path):
 
 
 def test_a_run_that_fails_tells_of_a_save_that_fails_too(trainer, tmp_path, caplog):
-    saver = saver_of(CheckpointDirectory(str(tmp_path), Retention(3)), trainer.store)
+    saver = saver_of(CheckpointDirectory(str(tmp_path)), trainer.store)
     with pytest.raises(RunError, match="the loss"):
         begin_and_raise(saver, refuse, print, RunError("the loss"))
     assert "the checkpoint that was being saved is lost: a shard was replaced" in caplog.text
 
 
 def test_a_run_that_is_stopped_commits_nothing_any_more(trainer, tmp_path):
-    directory = CheckpointDirectory(str(tmp_path), Retention(3))
+    directory = CheckpointDirectory(str(tmp_path))
     saver, gate = saver_of(directory, trainer.store), Gate()
     with pytest.raises(KeyboardInterrupt):
         begin_and_raise(saver, gate, print, KeyboardInterrupt())
@@ -113,8 +113,8 @@ def test_the_second_copy_is_made_by_the_first_update_and_used_again_by_later_sav
     table = 80_000 * 256 * 3 * 4  # 246 MB with Adam's slots
     trainer = Trainer(manifest, task=task)
     train(trainer, 0)
-    directory = CheckpointDirectory(str(tmp_path), Retention(1))
-    with saver_of(directory, trainer.store) as saver:
+    directory = CheckpointDirectory(str(tmp_path))
+    with saver_of(directory, trainer.store, last=1) as saver:
         start = resident()
         for epoch in range(1, 4):
             gate = Gate()

@@ -4,10 +4,9 @@ import pytest
 
 from tests.checkpoint.saved_state import DATA
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
-from tests.training_fixtures import Trainer, draft
+from tests.training_fixtures import Trainer, save
 from tfps.checkpoint import commit_marker
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.retention import Retention
 from tfps.errors import RunError
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.leases.queue_state import QueueState
@@ -24,7 +23,7 @@ def job_dir_fixture(request, tmp_path):
 
 def begin(job_dir):
     """What a chief does before it restores a checkpoint."""
-    fence, directory = ChiefFence(job_dir), CheckpointDirectory(job_dir, Retention(3))
+    fence, directory = ChiefFence(job_dir), CheckpointDirectory(job_dir)
     directory.delete_uncommitted()
     return fence, directory
 
@@ -35,7 +34,7 @@ def test_a_chief_that_was_stopped_before_its_commit_cannot_commit(
 ):
     trainer = Trainer(manifest)
     fence, directory = begin(job_dir)
-    saved = directory.save(*draft(trainer.store, QueueState(epoch=1), DATA), fence.confirm)
+    saved = save(directory, trainer.store, QueueState(epoch=1), DATA, fence.confirm)
     real = getattr(commit_marker, stopped_before)
 
     def stopped(argument):
@@ -44,7 +43,7 @@ def test_a_chief_that_was_stopped_before_its_commit_cannot_commit(
 
     monkeypatch.setattr(commit_marker, stopped_before, stopped)
     with pytest.raises(RunError) as refused:
-        directory.save(*draft(trainer.store, QueueState(epoch=2), DATA), fence.confirm)
+        save(directory, trainer.store, QueueState(epoch=2), DATA, fence.confirm)
     monkeypatch.undo()
     with pytest.raises(SupersededError):
         fence.check()
@@ -57,6 +56,6 @@ def test_a_chief_that_was_stopped_before_its_commit_cannot_commit(
 
 def test_a_commit_that_comes_before_the_next_chief_looks_counts(manifest, job_dir):
     fence, directory = begin(job_dir)
-    saved = directory.save(*draft(Trainer(manifest).store, QueueState(epoch=1), DATA), fence.check)
+    saved = save(directory, Trainer(manifest).store, QueueState(epoch=1), DATA, fence.check)
     _, later = begin(job_dir)
     assert later.latest() == saved

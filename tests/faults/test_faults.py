@@ -9,7 +9,6 @@ import pytest
 from tests.faults import power_cut, shim
 from tests.faults.exploration import EPOCHS, Exploration, Point, committed
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.retention import Retention
 from tfps.evaluation.history import Evaluations
 from tfps.job_dir import report
 
@@ -80,7 +79,7 @@ def test_a_power_cut_at_any_moment_loses_no_commit_and_stops_no_start(exploratio
 
 def _start(job_dir, must_be_there, when):
     """What a chief reads when it begins."""
-    CheckpointDirectory(str(job_dir), Retention(2)).delete_uncommitted()
+    CheckpointDirectory(str(job_dir)).delete_uncommitted()
     report.read(str(job_dir))
     Evaluations(str(job_dir)).all()
     whole = committed(job_dir)

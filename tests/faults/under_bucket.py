@@ -10,7 +10,7 @@ from tests.checkpoint.conftest import manifest_fixture  # noqa: F401
 from tests.checkpoint.saved_state import DATA
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
 from tests.local_cloud.settings import Fault
-from tests.training_fixtures import Trainer, draft
+from tests.training_fixtures import Trainer, save
 from tfps.checkpoint import reader
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
@@ -38,7 +38,7 @@ def each_request(cloud, what, work):
 
 def begin(job_dir):
     """What a chief does before it restores a checkpoint."""
-    fence, directory = ChiefFence(job_dir), CheckpointDirectory(job_dir, Retention(2))
+    fence, directory = ChiefFence(job_dir), CheckpointDirectory(job_dir)
     directory.delete_uncommitted()
     return fence, directory
 
@@ -53,7 +53,7 @@ def test_a_start_whose_requests_fail_deletes_no_checkpoint(cloud, what):
         with tf.io.gfile.GFile(marker, "w") as file:
             file.write("{}")
     assert each_request(cloud, what, lambda _: begin(job_dir)) > len(names)
-    assert CheckpointDirectory(job_dir, Retention(3)).names() == names
+    assert CheckpointDirectory(job_dir).names() == names
 
 
 # Every request of a save fails in one of them.
@@ -63,15 +63,16 @@ def test_a_save_whose_requests_fail_loses_no_commit(cloud, manifest, first):
     job_dir, trainer = f"gs://bucket/save-{first}", Trainer(manifest)
     newest = ""
 
-    def save(epoch):
+    def save_epoch(epoch):
         nonlocal newest
         fence, directory = begin(job_dir)
         state = QueueState(epoch=epoch)
-        newest = directory.save(*draft(trainer.store, state, DATA), fence.confirm).name
+        retention = Retention(2)
+        newest = save(directory, trainer.store, state, DATA, fence.confirm, retention).name
 
     for epoch in range(3):  # the last one deletes the first
         cloud.counted()
-        save(epoch)
+        save_epoch(epoch)
     requests = sum(cloud.counted()["requests"].values())
     assert requests > 50
     failed = range(first, requests + 1, 4)

@@ -7,7 +7,6 @@ import pytest
 
 from tests.faults import shim
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.retention import Retention
 from tfps.errors import RunError
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.job_dir.preemption import PreemptionNotices
@@ -54,10 +53,10 @@ def test_an_answer_that_did_not_come_deletes_no_checkpoint(tmp_path, faults, kin
         (tmp_path / "checkpoints" / name / "commit.json").write_text("{}")
 
     def start():
-        CheckpointDirectory(str(tmp_path), Retention(3)).delete_uncommitted()
+        CheckpointDirectory(str(tmp_path)).delete_uncommitted()
 
     assert each_call(faults, kind, start) > len(names)
-    assert CheckpointDirectory(str(tmp_path), Retention(3)).names() == names
+    assert CheckpointDirectory(str(tmp_path)).names() == names
 
 
 @pytest.mark.parametrize("kind", ERRORS)

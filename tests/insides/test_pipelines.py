@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfps.checkpoint.checkpoint import _INDEX, _VALUES, PartFile
+from tfps.checkpoint.checkpoint import _INDEX, _VALUES, CheckpointFile
 from tfps.data.record_source import RecordSource, without_rewrites
 
 
@@ -86,7 +86,7 @@ def test_slices_of_a_checkpoint(tmp_path):
         "parameters.index",
     ]
     assert all(name == _INDEX or _VALUES.fullmatch(name) for name in names)
-    assert len(PartFile.all_in(str(tmp_path))) == 3
+    assert len(CheckpointFile.all_in(str(tmp_path))) == 3
 
 
 @pytest.mark.parametrize("name", ["parameters.data-00000-of-00001", "parameters.index"])

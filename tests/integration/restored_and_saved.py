@@ -21,12 +21,15 @@ def main() -> int:
     if cluster.job != "chief":
         return task.main()
     task._set_up_tensorflow()
+    from tfps.checkpoint import saver
     from tfps.checkpoint.checkpoint import Draft
     from tfps.checkpoint.directory import CheckpointDirectory
-    from tfps.checkpoint.retention import Retention
+    from tfps.checkpoint.restore import restore_newest
+    from tfps.checkpoint.retention import OldCheckpoints, Retention
     from tfps.checkpoint.writer import CheckpointWriter
     from tfps.cluster.monitor import TaskMonitor
     from tfps.coordinator.connector import Connector
+    from tfps.evaluation.history import Evaluations
     from trainer.chief.engine import Engine
     from trainer.chief.inputs import identity
     from trainer.chief.run_inputs import RunInputs
@@ -35,15 +38,16 @@ def main() -> int:
     inputs = RunInputs.check(experiment_flags.experiment(), cluster, job_dir, None)
     executor = Connector(cluster, job_dir, 120.0, min_workers=0, again=False).connect()
     engine = Engine.build(inputs, executor, TaskMonitor({}), 120.0)
-    retention = Retention(last=9)
-    restored, passed_over = CheckpointDirectory(job_dir, retention).restore_newest(
-        engine.store, identity(inputs.data)
+    restored, passed_over = restore_newest(
+        CheckpointDirectory(job_dir), engine.store, identity(inputs.data)
     )
     assert restored is not None
     assert passed_over == {}
     draft = Draft.of(engine.store, restored.queue, restored.dataset)
     writer = CheckpointWriter(engine.store.slices())
-    CheckpointDirectory(flags.FLAGS.copy_to, retention).save(draft, writer)
+    copies = CheckpointDirectory(flags.FLAGS.copy_to)
+    old = OldCheckpoints(copies, Retention(last=9), Evaluations(flags.FLAGS.copy_to))
+    saver.save(copies, old, draft, writer, lambda: None)
     evaluation = engine.evaluate(restored)
     sys.stdout.write(f"evaluated {restored.name}: loss {evaluation.metrics['loss']:.9f}\n")
     return 0

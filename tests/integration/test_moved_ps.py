@@ -10,9 +10,8 @@ from cluster_process import Program, checkpoints, local_cluster, read_report, tr
 
 from configs.smoke import Smoke, get_config
 from tests.training_fixtures import Trainer
-from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.offline import named_checkpoint
-from tfps.checkpoint.retention import Retention
+from tfps.checkpoint.restore import restore
 from tfps.data.manifest import Manifest
 from trainer.chief.inputs import identity
 from trainer.generate import generate
@@ -29,8 +28,7 @@ def held(data: Manifest, job_dir: pathlib.Path) -> tuple[dict[str, np.ndarray], 
     Read by one ps, so that it is clear what is compared.
     """
     trainer, checkpoint = Trainer(data, TASK, parts=1), named_checkpoint(str(job_dir))
-    directory = CheckpointDirectory(str(job_dir), Retention(9))
-    directory.restore(checkpoint, trainer.store, identity(data))
+    restore(checkpoint, trainer.store, identity(data))
     tensors = {slice_.name: slice_.variable.numpy() for slice_ in trainer.store.slices()}
     return tensors, trainer.coordinator.evaluate(trainer.shards()).loss
 

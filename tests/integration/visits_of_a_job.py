@@ -10,7 +10,7 @@ import numpy as np
 from tests import visits
 from tests.training_fixtures import Trainer
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.retention import Retention
+from tfps.checkpoint.restore import restore
 from tfps.data.manifest import Manifest
 from trainer.chief.inputs import identity
 
@@ -37,9 +37,9 @@ def trained(
     [path] = [p for p, q in commits.items() if (q["epoch"], q["cursor"]) == (epoch, 0)]
     alone = job_dir.parent / f"epoch-{epoch}"
     shutil.copytree(path, alone / "checkpoints" / path.name)
-    directory = CheckpointDirectory(str(alone), Retention(1))
+    directory = CheckpointDirectory(str(alone))
     checkpoint = directory.latest()
     assert checkpoint is not None
     store = Trainer(data, task).store
-    directory.restore(checkpoint, store, identity(data))
+    restore(checkpoint, store, identity(data))
     return store.read_table(0)[:, 0]

@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from configs.smoke import Smoke, get_config
-from tests.training_fixtures import Trainer, draft
+from tests.training_fixtures import Trainer
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.retention import Retention
+from tfps.checkpoint.restore import restore
 from tfps.coordinator.executor import LocalExecutor
 from tfps.errors import UserError
 from tfps.experiment.task import Table
@@ -233,13 +233,13 @@ def test_neither_a_start_nor_a_save_nor_a_restore_holds_a_table_twice(tmp_path):
     assert start.bytes < table + spare  # less where TensorFlow keeps what earlier tests freed
     leases = trainer.queue()
     trainer.coordinator.train(leases, lambda: False, lambda progress: None)
-    directory = CheckpointDirectory(str(tmp_path), Retention(1))
+    directory = CheckpointDirectory(str(tmp_path))
     with Peak() as save:
-        checkpoint = directory.save(*draft(trainer.store, QueueState(), {}))
+        checkpoint = save(directory, trainer.store, QueueState(), {})
     assert save.bytes < spare
-    with Peak() as restore:
-        directory.restore(checkpoint, trainer.store, {})
-    assert restore.bytes < spare
+    with Peak() as restoring:
+        restore(checkpoint, trainer.store, {})
+    assert restoring.bytes < spare
 
 
 def test_a_save_in_the_background_takes_a_second_copy(tmp_path):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.training_fixtures import draft, train_with
+from tests.training_fixtures import save, train_with
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.retention import Retention
+from tfps.checkpoint.restore import restore
 from tfps.data.feature import Feature
 from tfps.errors import UserError
 from tfps.experiment.task import Task
@@ -120,10 +120,10 @@ def test_slots_of_every_group_are_restored_onto_another_number_of_ps(tmp_path):
     task = Shopping("RMSprop")
     _, first, step = make(task)
     train(step, 5)
-    directory = CheckpointDirectory(str(tmp_path), Retention(1))
-    directory.save(*draft(first, QueueState(), DATA))
+    directory = CheckpointDirectory(str(tmp_path))
+    save(directory, first, QueueState(), DATA)
     _, second, second_step = make(task, parts=3, seed=1)
-    directory.restore(directory.latest(), second, DATA)
+    restore(directory.latest(), second, DATA)
     before, after = whole(first), whole(second)
     assert set(before) == {"dense", "dense/accumulator", "tables_dim4", "tables_dim4_1"}
     for name, values in before.items():
@@ -137,10 +137,10 @@ def test_slots_of_every_group_are_restored_onto_another_number_of_ps(tmp_path):
 
 
 def test_a_checkpoint_of_tables_with_another_optimizer_is_refused(tmp_path):
-    directory = CheckpointDirectory(str(tmp_path), Retention(1))
-    directory.save(*draft(make(Shopping("RMSprop"))[1], QueueState(), DATA))
+    directory = CheckpointDirectory(str(tmp_path))
+    save(directory, make(Shopping("RMSprop"))[1], QueueState(), DATA)
     with pytest.raises(UserError, match="tables_dim4_1 rule was RmsProp, is Sgd"):
-        directory.restore(directory.latest(), make(Shopping())[1], DATA)
+        restore(directory.latest(), make(Shopping())[1], DATA)
 
 
 def test_equal_optimizers_share_a_group():

@@ -9,9 +9,8 @@ import threading
 
 import pytest
 
-from tests.training_fixtures import Trainer, dataset, draft
+from tests.training_fixtures import Trainer, dataset, save
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.retention import Retention
 from tfps.cluster.spec import Cluster
 from tfps.errors import RunError, UserError
 from tfps.evaluation.history import Evaluations
@@ -36,7 +35,7 @@ class Job:
         self.trainer = Trainer(manifest)
         self.dir = str(directory / "job")
         self.export_best = pathlib.Path(self.dir, "export_best", "saved_model.pb")
-        self.checkpoints = CheckpointDirectory(self.dir, Retention(9))
+        self.checkpoints = CheckpointDirectory(self.dir)
         self.saved, self.measured = [], []
         for epoch in (1, 2, 3):
             queue = self.trainer.queue(epoch, QueueState(epoch - 1))
@@ -46,8 +45,8 @@ class Job:
     def save(self, state):
         """Saves what the trainer's parameters are, and evaluates them as a chief does."""
         trainer = self.trainer
-        given = draft(trainer.store, state, identity(trainer.manifest))
-        self.saved.append(self.checkpoints.save(*given).name)
+        data = identity(trainer.manifest)
+        self.saved.append(save(self.checkpoints, trainer.store, state, data).name)
         found = trainer.coordinator.evaluate(trainer.shards())
         metrics = task_metrics(trainer.task, found.labels, found.predictions)
         self.measured.append({"loss": found.loss, **metrics})

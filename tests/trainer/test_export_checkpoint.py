@@ -10,10 +10,9 @@ import pytest
 
 from configs.smoke import Smoke, get_config
 from tests.loaded import client
-from tests.training_fixtures import Trainer, dataset, draft
+from tests.training_fixtures import Trainer, dataset, save
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.offline import dense_values, named_checkpoint
-from tfps.checkpoint.retention import Retention
 from tfps.errors import UserError
 from tfps.export.loaded_model import ExportedModel
 from tfps.leases.queue_state import QueueState
@@ -31,10 +30,10 @@ def job_fixture(tmp_path_factory):
     manifest = dataset(tmp_path_factory.mktemp("data"), records=200, shards=1)
     trainer = Trainer(manifest, parts=3)
     job_dir = str(tmp_path_factory.mktemp("job"))
-    directory = CheckpointDirectory(job_dir, Retention(2))
-    directory.save(*draft(trainer.store, QueueState(), {"records": 1}))
+    directory = CheckpointDirectory(job_dir)
+    save(directory, trainer.store, QueueState(), {"records": 1})
     trainer.coordinator.train(trainer.queue(), lambda: False, lambda progress: None)
-    directory.save(*draft(trainer.store, QueueState(1, trained=200), {"records": 1}))
+    save(directory, trainer.store, QueueState(1, trained=200), {"records": 1})
     return job_dir, trainer
 
 
@@ -62,7 +61,7 @@ def test_the_newest_checkpoint_of_a_job_becomes_a_model(job, tmp_path):
 
 def test_an_older_checkpoint_can_be_named(job, tmp_path):
     job_dir, _ = job
-    name = CheckpointDirectory(job_dir, Retention(2)).names()[0]
+    name = CheckpointDirectory(job_dir).names()[0]
     first = named_checkpoint(f"{job_dir}/checkpoints/{name}/")
     assert first.steps == 0
     export_checkpoint(get_config(), first, str(tmp_path / "model"))

@@ -5,6 +5,7 @@ import posixpath
 import re
 from typing import Any
 
+from tfps.checkpoint.failures import DamagedCheckpointError
 from tfps.leases.queue_state import QueueState
 from tfps.storage import checksum, files
 from tfps.storage.failures import StorageError, explain
@@ -15,16 +16,8 @@ _INDEX = f"{PREFIX}.index"
 _VALUES = re.compile(rf"{PREFIX}\.data-\d{{5}}-of-(\d{{5}})")
 
 
-class DamagedCheckpointError(Exception):
-    """A file of a checkpoint is missing, truncated or altered; the message names it and says how.
-
-    Unlike a checkpoint that does not fit the run, it is no fault of whoever started the run: the
-    checkpoint before it may do.
-    """
-
-
 @dataclasses.dataclass(frozen=True)
-class PartFile:
+class CheckpointFile:
     """A file that the ps wrote, or the index that joins them.
 
     The index holds a checksum of every slice of the others, which TensorFlow compares as it reads
@@ -41,7 +34,7 @@ class PartFile:
     crc32c: str | None
 
     @classmethod
-    def all_in(cls, directory: str) -> tuple["PartFile", ...]:
+    def all_in(cls, directory: str) -> tuple["CheckpointFile", ...]:
         """The files of a checkpoint that was just written.
 
         Raises:
@@ -59,7 +52,7 @@ class PartFile:
         return tuple(cls._of(posixpath.join(directory, name)) for name in sorted(names))
 
     @classmethod
-    def _of(cls, path: str) -> "PartFile":
+    def _of(cls, path: str) -> "CheckpointFile":
         try:
             crc32c = checksum.of_bytes(files.read(path)) if path.endswith(_INDEX) else None
             return cls(posixpath.basename(path), files.size(path), crc32c)
@@ -193,7 +186,7 @@ class Checkpoint:
     signature: dict[str, Any]
     increment: Increment | None
     saved_at: float
-    files: tuple[PartFile, ...]
+    files: tuple[CheckpointFile, ...]
 
     @property
     def name(self) -> str:

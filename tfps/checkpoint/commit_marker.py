@@ -11,7 +11,8 @@ import posixpath
 import uuid
 from typing import Any
 
-from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError, Increment, PartFile
+from tfps.checkpoint.checkpoint import Checkpoint, CheckpointFile, Increment
+from tfps.checkpoint.failures import DamagedCheckpointError
 from tfps.errors import UserError
 from tfps.leases.queue_state import QueueState
 from tfps.storage import checksum, files
@@ -132,7 +133,7 @@ def read(directory: str) -> Checkpoint:
         fields["signature"],
         Increment.from_json(fields["increment"]) if fields["increment"] else None,
         fields["saved_at"],
-        tuple(PartFile(**file) for file in fields["files"]),
+        tuple(CheckpointFile(**file) for file in fields["files"]),
     )
 
 

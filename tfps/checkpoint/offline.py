@@ -8,9 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.checkpoint import commit_marker
-from tfps.checkpoint.checkpoint import PREFIX, Checkpoint, DamagedCheckpointError
+from tfps.checkpoint.checkpoint import PREFIX, Checkpoint
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.retention import Retention
+from tfps.checkpoint.failures import DamagedCheckpointError
 from tfps.cluster.failures import first_line
 from tfps.errors import UserError
 
@@ -29,7 +29,7 @@ def named_checkpoint(path: str) -> Checkpoint:
     directory = path.rstrip("/")
     try:
         if not commit_marker.is_in(directory):
-            names = CheckpointDirectory(directory, Retention(last=1)).names()
+            names = CheckpointDirectory(directory).names()
             if not names:
                 raise UserError(
                     f"{path} holds no checkpoint; name a job's directory, or one in its "

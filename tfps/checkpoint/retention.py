@@ -1,9 +1,19 @@
-"""Which checkpoints stay."""
+"""Which checkpoints stay, and how the others are deleted."""
 
 import dataclasses
+import logging
+import posixpath
 from collections.abc import Mapping
 
+from tfps.checkpoint import commit_marker
+from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.checkpoint.directory import CheckpointDirectory
+from tfps.checkpoint.failures import DamagedCheckpointError
 from tfps.evaluation.best import BestMetric
+from tfps.evaluation.history import Evaluations
+from tfps.storage.failures import explain
+
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,3 +61,57 @@ class Retention:
         if best is not None:
             found.add(list(metrics)[best])
         return found | {bases[name] for name in found}
+
+
+class OldCheckpoints:
+    """Deletes the checkpoints of a job that need not stay."""
+
+    def __init__(
+        self, directory: CheckpointDirectory, retention: Retention, evaluations: Evaluations
+    ):
+        """Deletes nothing yet.
+
+        Args:
+            directory: The job's checkpoints.
+            retention: Which of them stay.
+            evaluations: What was measured of them.
+        """
+        self._directory = directory
+        self._retention = retention
+        self._evaluations = evaluations
+        self._known: dict[str, Checkpoint] = {}  # by path
+
+    def delete(self) -> None:
+        """Deletes those that do not stay by what is known now.
+
+        Raises:
+            UserError: If another version of tfps wrote one.
+            StorageError: If the storage does not answer.
+        """
+        found = self._readable()
+        parent = self._directory.path
+        saved_at = {path: checkpoint.saved_at for path, checkpoint in found.items()}
+        bases = {path: posixpath.join(parent, x.base.name) for path, x in found.items()}
+        evaluated = {
+            posixpath.join(parent, each.checkpoint): each.metrics
+            for each in self._evaluations.all()
+        }
+        metrics = {path: evaluated[path] for path in found if path in evaluated}
+        stay = self._retention.stay(saved_at, metrics, bases)
+        # The newest first: there is never an increment whose base is gone.
+        for path in reversed([path for path in found if path not in stay]):
+            self._directory.delete(path)
+            del self._known[path]
+
+    def _readable(self) -> dict[str, Checkpoint]:
+        """Committed checkpoints whose markers are whole, oldest first; each is read once."""
+        found: dict[str, Checkpoint] = {}
+        for path in self._directory.committed():
+            try:
+                found[path] = self._known.get(path) or commit_marker.read(path)
+            except FileNotFoundError as error:  # it was there a moment ago
+                raise explain(error, "read", path) from None
+            except DamagedCheckpointError as damage:
+                _log.warning("checkpoint %s is damaged and is not deleted: %s", path, damage)
+        self._known = dict(found)
+        return found

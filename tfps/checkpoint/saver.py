@@ -2,24 +2,101 @@
 
 import concurrent.futures
 import logging
+import posixpath
 import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from tfps.checkpoint.checkpoint import Checkpoint, Draft
+from tfps.checkpoint import commit_marker, reader
+from tfps.checkpoint.checkpoint import Checkpoint, CheckpointFile, Draft
 from tfps.checkpoint.directory import CheckpointDirectory
+from tfps.checkpoint.failures import DamagedCheckpointError, explain_failures
 from tfps.checkpoint.increments import Increments
+from tfps.checkpoint.retention import OldCheckpoints
 from tfps.checkpoint.snapshot import Snapshot
 from tfps.checkpoint.writer import CheckpointWriter
 from tfps.cluster.ps_calls import PsCalls
 from tfps.errors import RunError
 from tfps.leases.queue_state import QueueState
+from tfps.storage import files
 from tfps.store.parameter_store import ParameterStore
 
 _END_SECONDS = 30.0  # that a run which fails waits for the save under way
 _log = logging.getLogger(__name__)
+
+
+def save(
+    directory: CheckpointDirectory,
+    old: OldCheckpoints,
+    draft: Draft,
+    writer: CheckpointWriter,
+    before_commit: Callable[[], None],
+) -> Checkpoint:
+    """Saves the parameters with the state of the leases; then deletes old checkpoints.
+
+    Args:
+        directory: Where to save.
+        old: What is deleted.
+        draft: Which state to save.
+        writer: Of the parameters in this state; nothing may be changing what it writes.
+        before_commit: Called when all is on the disk and the marker prepared; may raise to have no
+            checkpoint.
+
+    Returns:
+        The checkpoint; where this state is saved already, the one that is.
+
+    Raises:
+        RunError: If it cannot be written, or another chief has begun meanwhile.
+    """
+    path = posixpath.join(directory.path, draft.name)
+    with explain_failures(
+        f"checkpoint {path} cannot be written",
+        "is --job_dir full, or not writable for every ps? The checkpoint before it counts",
+    ):
+        if saved := _find_saved(directory, path):
+            return saved
+        checkpoint = _write_files(path, draft, writer)
+        prepared = commit_marker.prepare(checkpoint)
+        before_commit()
+        commit_marker.commit(prepared)
+    with explain_failures(
+        f"old checkpoints in {directory.path} cannot be deleted", f"{path} is there and counts"
+    ):
+        old.delete()
+    return checkpoint
+
+
+def _find_saved(directory: CheckpointDirectory, path: str) -> Checkpoint | None:
+    """The checkpoint that is at a path already; there is nothing any more if there is none."""
+    if not files.exists(path) or directory.delete_unless_committed(path):
+        return None
+    try:
+        checkpoint = commit_marker.read(path)
+        reader.check(checkpoint)
+    except DamagedCheckpointError:  # it is written again
+        directory.set_aside(path)
+        return None
+    return checkpoint
+
+
+def _write_files(path: str, draft: Draft, writer: CheckpointWriter) -> Checkpoint:
+    """Brings all of a checkpoint but its marker to the disk."""
+    files.make_directories(path)
+    writer.write(path, draft.increment)
+    written = CheckpointFile.all_in(path)
+    files.sync([*(posixpath.join(path, file.name) for file in written), path])
+    return Checkpoint(
+        path,
+        draft.steps,
+        draft.queue,
+        draft.dataset,
+        draft.signature,
+        draft.increment,
+        time.time(),
+        written,
+    )
 
 
 class Saver:
@@ -32,6 +109,7 @@ class Saver:
     def __init__(
         self,
         directory: CheckpointDirectory,
+        old: OldCheckpoints,
         store: ParameterStore,
         ps_calls: PsCalls,
         in_background: bool,
@@ -41,6 +119,7 @@ class Saver:
 
         Args:
             directory: Where to save.
+            old: What is deleted after each save.
             store: The parameters.
             ps_calls: How the ps are called.
             in_background: Whether training may go on as soon as a save has begun, which takes the
@@ -49,6 +128,7 @@ class Saver:
                 increment.
         """
         self._directory = directory
+        self._old = old
         self._store = store
         self._ps_calls = ps_calls
         slices = store.slices()
@@ -163,7 +243,7 @@ class Saver:
 
         began = time.monotonic()
         try:
-            return self._directory.save(draft, self._writer, check)
+            return save(self._directory, self._old, draft, self._writer, check)
         finally:
             self._increments.end()
             if self._snapshot:

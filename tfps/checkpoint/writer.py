@@ -120,7 +120,7 @@ class SliceWriter:
         devices = dict.fromkeys(slice_.device for slice_ in slices)
         by_device = [[slice_ for slice_ in slices if slice_.device == each] for each in devices]
         # With fewer values than ps, some have none.
-        self._parts = [part for part in by_device if any(slice_.count for slice_ in part)]
+        self._by_ps = [some for some in by_device if any(slice_.count for slice_ in some)]
         self._save = trace_now(self._graph, [tf.TensorSpec([], tf.string)])
 
     def write(self, directory: str) -> list[str]:
@@ -137,19 +137,19 @@ class SliceWriter:
 
     def _graph(self, prefix: tf.Tensor) -> list[tf.Tensor]:
         written = []
-        for number, slices in enumerate(self._parts):
+        for number, slices in enumerate(self._by_ps):
             chunks = [(slice_, chunk) for slice_ in slices for chunk in slice_.chunks()]
             with tf.device(slices[0].device):
-                part = tf.strings.join([prefix, f".part-{number}"])
+                prefix_of_ps = tf.strings.join([prefix, f".part-{number}"])
                 save = tf.raw_ops.SaveV2(
-                    prefix=part,
+                    prefix=prefix_of_ps,
                     tensor_names=[slice_.name for slice_, _ in chunks],
                     shape_and_slices=[slice_.slice_spec(*chunk) for slice_, chunk in chunks],
                     tensors=[value for slice_ in slices for value in slice_.values()],
                 )
                 # TensorFlow runs a save only for what waits for it.
                 with tf.control_dependencies([save]):
-                    written.append(tf.identity(part))
+                    written.append(tf.identity(prefix_of_ps))
         return written
 
 

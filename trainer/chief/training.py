@@ -7,13 +7,15 @@ from typing import Any
 from tfps import byte_size
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.retention import Retention
+from tfps.checkpoint.restore import restore_newest
+from tfps.checkpoint.retention import OldCheckpoints, Retention
 from tfps.checkpoint.saver import Saver
 from tfps.cluster.ps_calls import PsCalls
 from tfps.coordinator.executor import Executor
 from tfps.coordinator.progress import Progress
 from tfps.data import shards
 from tfps.errors import LostPsError, WorkersChangedError
+from tfps.evaluation.history import Evaluations
 from tfps.export.saved_model import export
 from tfps.job_dir.report import FINISHED
 from tfps.leases.bad_record_log import BadRecords
@@ -62,7 +64,8 @@ class Training:
         self._members, self._stop = engine.members, engine.stop
         keep, hours = train.keep_checkpoints, train.keep_checkpoint_hours
         retention = Retention(keep, hours, inputs.best_metric)
-        self._checkpoints = CheckpointDirectory(inputs.job_dir, retention)
+        self._checkpoints = CheckpointDirectory(inputs.job_dir)
+        self._old = OldCheckpoints(self._checkpoints, retention, Evaluations(inputs.job_dir))
         self._saver = self._ps_calls("preparing to save", self._prepare_saver)
         self._checkpoint = self._ps_calls("restoring a checkpoint", self._restore)
         self._evaluations = JobEvaluations(
@@ -128,6 +131,7 @@ class Training:
     def _prepare_saver(self) -> Saver:
         return Saver(
             self._checkpoints,
+            self._old,
             self._store,
             self._ps_calls,
             self._train.checkpoint_in_background,
@@ -137,8 +141,8 @@ class Training:
     def _restore(self) -> Checkpoint | None:
         self._checkpoints.delete_uncommitted()
         began = time.monotonic()
-        checkpoint, passed_over = self._checkpoints.restore_newest(
-            self._store, identity(self._inputs.data)
+        checkpoint, passed_over = restore_newest(
+            self._checkpoints, self._store, identity(self._inputs.data)
         )
         if checkpoint is None:
             return None

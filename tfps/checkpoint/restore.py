@@ -1,0 +1,103 @@
+"""Restores the parameters from a checkpoint that fits the run, and passes over damaged ones."""
+
+import logging
+import posixpath
+from typing import Any
+
+from tfps.checkpoint import commit_marker, reader
+from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.checkpoint.directory import CheckpointDirectory
+from tfps.checkpoint.failures import DamagedCheckpointError, explain_failures
+from tfps.errors import UserError
+from tfps.store.parameter_store import ParameterStore
+
+_NAMED_DIFFERENCES = 5
+_log = logging.getLogger(__name__)
+
+
+def restore(checkpoint: Checkpoint, store: ParameterStore, dataset: dict[str, Any]) -> None:
+    """Reads a checkpoint's parameters into the store, for any number of ps.
+
+    Args:
+        checkpoint: The checkpoint.
+        store: What it is read into.
+        dataset: Identity of the run's training data.
+
+    Raises:
+        DamagedCheckpointError: If a file of it, or of its base, is damaged; the store holds parts
+            of it.
+        UserError: If it was made by another model, other optimizers or on other data.
+        RunError: If the storage does not answer.
+    """
+    ours = {**store.signature(), "train data": dataset}
+    theirs = {**checkpoint.signature, "train data": checkpoint.dataset}
+    if differences := _differences(theirs, ours):
+        raise UserError(
+            f"checkpoint {checkpoint.path} does not fit this run: {'; '.join(differences)}; "
+            "use another --job_dir, or the config that made it"
+        )
+    with explain_failures(f"checkpoint {checkpoint.path} cannot be read"):
+        reader.check(checkpoint)
+        reader.read(checkpoint, store.slices())
+    store.set_steps(checkpoint.steps)
+
+
+def restore_newest(
+    directory: CheckpointDirectory, store: ParameterStore, dataset: dict[str, Any]
+) -> tuple[Checkpoint | None, dict[str, str]]:
+    """Reads the newest checkpoint that is not damaged into the store.
+
+    Damaged ones are named in the log and passed over. Once an older one is restored they are
+    renamed, so that none of them is taken for the newest again; people may look at them, and delete
+    them.
+
+    Args:
+        directory: The job's checkpoints.
+        store: What is read into.
+        dataset: Identity of the run's training data.
+
+    Returns:
+        The checkpoint, None when the job has none yet; and what is wrong with each that was passed
+        over, by its path as it was.
+
+    Raises:
+        UserError: If the newest that is not damaged does not fit; if all are damaged.
+        RunError: If the storage does not answer.
+    """
+    wrong: dict[str, str] = {}
+    aside = directory.damaged()
+    if aside:
+        _log.warning("damaged checkpoints are kept; delete them in time: %s", ", ".join(aside))
+    for path in reversed(directory.committed()):
+        try:
+            with explain_failures(f"checkpoint {path} cannot be read"):
+                checkpoint = commit_marker.read(path)
+            restore(checkpoint, store, dataset)
+        except DamagedCheckpointError as damage:
+            _log.warning("checkpoint %s is damaged and is passed over: %s", path, damage)
+            wrong[path] = str(damage)
+        else:
+            for damaged in wrong:
+                directory.set_aside(damaged)
+            return checkpoint, wrong
+    if wrong or aside:
+        said = [f"{posixpath.basename(path)}: {why}" for path, why in wrong.items()]
+        said += [f"{posixpath.basename(path)}: found before" for path in aside]
+        raise UserError(
+            f"every checkpoint in {directory.path} is damaged ({'; '.join(said)}); put one back "
+            "from a copy, or delete them to train from the beginning"
+        )
+    return None, wrong
+
+
+def _differences(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
+    """What two signatures disagree on, in words."""
+    found = []
+    for group in sorted({*theirs, *ours}):
+        old, new = theirs.get(group, {}), ours.get(group, {})
+        for key in sorted({*old, *new}):
+            if old.get(key) != new.get(key):
+                was = old.get(key, "absent")
+                found.append(f"{group} {key} was {was}, is {new.get(key, 'absent')}")
+    more = len(found) - _NAMED_DIFFERENCES
+    return found[:_NAMED_DIFFERENCES] + ([f"and {more} more"] if more > 0 else [])
