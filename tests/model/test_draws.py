@@ -5,8 +5,8 @@ import tensorflow as tf
 from tests.models import TaskOf
 from tfps.data.feature import Feature
 from tfps.model import draws
+from tfps.model.draws import draw_of
 from tfps.model.stateless_model import StatelessModel
-from tfps.worker.closures import draw_of
 
 SEED = tf.constant(2**62 + 12345, tf.int64)
 STEPS, DEVICES, LAYERS, DRAWS = 20, 64, 3, 8
