@@ -19,7 +19,7 @@ from benchmarks import machine
 from benchmarks.datasets import ROOT
 
 MEASURES = {
-    "keeper": "benchmarks.scale_chief",
+    "barrier": "benchmarks.scale_chief",
     "leases": "benchmarks.scale_chief",
     "graph": "benchmarks.scale_store",
     "balance": "benchmarks.scale_store",

@@ -1,4 +1,4 @@
-"""What the chief and the barrier's keeper cost where tasks are many. See `benchmarks.scale`."""
+"""What the chief and the barrier loop cost where tasks are many. See `benchmarks.scale`."""
 
 import concurrent.futures
 import dataclasses
@@ -17,7 +17,7 @@ import tensorflow as tf
 from configs.smoke import get_config
 from tests import visits
 from tests.training_fixtures import Trainer
-from tfps.barrier.barrier import Kind, _event
+from tfps.barrier.messages import Kind, message
 from tfps.cluster.monitor import TaskMonitor
 from tfps.coordinator.lanes import lanes_of
 from tfps.coordinator.worker_coordinator import WorkerCoordinator
@@ -38,10 +38,10 @@ _MEASURE_SECONDS = 12.0
 _EVALUATED = 4_000_000
 
 
-def keeper(tasks: Sequence[int]) -> list[dict]:
+def barrier(tasks: Sequence[int]) -> list[dict]:
     """CPU of the first ps for one step of all members at a barrier, without the wire.
 
-    The real keeper of `--mode=bounded`, all of whose members contribute at once; the least of
+    The real loop of `--mode=bounded`, all of whose members contribute at once; the least of
     three steps.
     """
     task, found = visits.Visits(records=40), {}
@@ -51,7 +51,7 @@ def keeper(tasks: Sequence[int]) -> list[dict]:
             mode = Mode("bounded", max_staleness=4)
             trainer = Trainer(data, task, batch_size=8, members=members, mode=mode, parts=1)
             found[members] = 1e3 * _step_of_all(trainer.barrier, members)
-    what = "barrier: CPU of the keeper for a step of all"
+    what = "barrier: CPU of its loop for a step of all"
     return [{"what": what, "unit": "ms", "by_tasks": found}]
 
 
@@ -90,19 +90,20 @@ def evaluation(tasks: Sequence[int]) -> list[dict]:
 
 def _step_of_all(barrier, members: int) -> float:
     """CPU-seconds."""
-    function = barrier.keep.get_concrete_function()
+    function = barrier.run.get_concrete_function()
+    loop = barrier._loop
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         running = pool.submit(function)
         begin, contribute = (
-            tf.stack([_event(kind, member, 1) for member in range(members)])
+            tf.stack([message(kind, member, 1) for member in range(members)])
             for kind in (Kind.BEGIN, Kind.CONTRIBUTE)
         )
 
-        def all_go_on(events: tf.Tensor) -> float:
+        def all_go_on(messages: tf.Tensor) -> float:
             began = time.process_time()
-            barrier._events.enqueue_many(events)
+            loop.messages.put_all(messages)
             for member in range(members):
-                barrier._tokens[member * 4 + 1].dequeue()
+                loop.tokens.queues[member * 4 + 1].dequeue()
             return time.process_time() - began
 
         all_go_on(begin)

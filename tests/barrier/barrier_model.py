@@ -1,4 +1,4 @@
-"""Closures, ps and a keeper, in plain Python, whose messages arrive in any order.
+"""Closures, ps and a barrier loop, in plain Python, whose messages arrive in any order.
 
 A closure is a generator that stops wherever others can come in between. What it does on the first
 ps without waiting for anybody is one step: look whether it holds its place, announce, queue for a
@@ -9,19 +9,19 @@ import collections
 import dataclasses
 import functools
 
-from tests.barrier.keeper_reference import (
+from tests.barrier.loop_reference import (
     AWAITED,
     BEGIN,
+    BEGIN_AGAIN,
     CONTRIBUTE,
+    DISPLACED,
     EXPECT,
     LEAVE,
-    MISSED,
-    STRAY,
-    ClocksKeeper,
-    RoundsKeeper,
+    ClocksReference,
+    RoundsReference,
 )
 
-TURNS = 2  # queues of tokens by member: fewer than there are, so that more of them meet
+QUEUES = 2  # queues of tokens by member: fewer than there are, so that more of them meet
 UNROLL = 2
 PS = 2
 
@@ -51,7 +51,7 @@ class Closure:
 
     Attributes:
         member: The member.
-        turn: The number of its attempt, once it has one.
+        attempt: The number of its attempt, once it has one.
         token: What it has taken from a queue, until it looks at it.
         waits: Whether it waits for one.
         run: The rest of what it does.
@@ -62,7 +62,7 @@ class Closure:
 
     member: int
     lease: int
-    turn: int = 0
+    attempt: int = 0
     token: tuple | None = None
     waits: bool = False
     run: object = None
@@ -83,20 +83,20 @@ class Model:
         visits: How often each ps has applied each batch (member, lease, number in the lease).
     """
 
-    def __init__(self, members, batches, backups=0, bound=None, keeper=None):
+    def __init__(self, members, batches, backups=0, bound=None, loop=None):
         self.has_rounds = bound is None
         self.backups, self.batches = backups, batches
         if self.has_rounds:
-            self.keeper = (keeper or RoundsKeeper)(members, backups)
+            self.loop = (loop or RoundsReference)(members, backups)
         else:
-            self.keeper = (keeper or ClocksKeeper)(members, bound)
-        self.events = collections.deque()
+            self.loop = (loop or ClocksReference)(members, bound)
+        self.messages = collections.deque()
         self.queues = collections.defaultdict(TokenQueue)
         self.sent = [[] for _ in range(PS)]
         self.visits = [collections.Counter() for _ in range(PS)]
         self.numbers, self.leases = [0] * members, [0] * members
-        self.steps, self.attempts = [0] * members, [0] * members
-        self.strayed = 0
+        self.steps = [0] * members
+        self.orphaned_batches = 0
         self.recorded = collections.Counter()
         self.unrecorded = 0  # pushes of closures that were killed before they announced them
         self.closures, self.current = [], [None] * members
@@ -118,7 +118,7 @@ class Model:
         self.current[member] = closure
 
     def tell(self, kind, member):
-        self.events.append((kind, member, 0, 0, None))
+        self.messages.append((kind, member, 0, 0, None))
 
     def kill(self, closure, is_cancelled):
         """Its worker dies; what waits for it on a ps goes on waiting, or is cancelled."""
@@ -138,22 +138,22 @@ class Model:
             closure.is_over = True
             return
         self.numbers[member] += 1
-        closure.turn = self.numbers[member]
+        closure.attempt = self.numbers[member]
         yield
         token, step = yield from self.join(closure)
         while step < self.batches and token[2] >= 0:
             token, step = yield from self.train_from(closure, token, step)
-            if token[2] == MISSED:
+            if token[2] == BEGIN_AGAIN:
                 token, step = yield from self.join(closure)
         closure.is_over = True
         yield
 
     def join(self, closure):
-        member, turn = closure.member, self.turn(closure)
-        self.events.append((BEGIN, member, turn, 0, None))
+        member, attempt = closure.member, self.attempt_now(closure)
+        self.messages.append((BEGIN, member, attempt, 0, None))
         token = None
-        while token is None or token[1] != turn:
-            token = yield from self.wait(closure, turn)
+        while token is None or token[1] != attempt:
+            token = yield from self.wait(closure, attempt)
         return token, self.steps[member]
 
     def train_from(self, closure, token, step):
@@ -174,50 +174,50 @@ class Model:
                 self.visits[part][batch] += 1
                 self.unrecorded += part == 0
             yield
-        turn = self.turn(closure)
-        self.events.append((CONTRIBUTE, token[0], turn, token[2], batch))
+        attempt = self.attempt_now(closure)
+        self.messages.append((CONTRIBUTE, token[0], attempt, token[2], batch))
         self.unrecorded -= not self.has_rounds
-        return (yield from self.wait(closure, turn))
+        return (yield from self.wait(closure, attempt))
 
-    def turn(self, closure):
-        return closure.turn if self.numbers[closure.member] == closure.turn else STRAY
+    def attempt_now(self, closure):
+        return closure.attempt if self.numbers[closure.member] == closure.attempt else DISPLACED
 
-    def wait(self, closure, turn):
+    def wait(self, closure, attempt):
         closure.waits = True
-        self.queue(closure.member, turn).wait(closure)
+        self.queue(closure.member, attempt).wait(closure)
         yield
         token, closure.token, closure.waits = closure.token, None, False
         return token
 
-    def queue(self, member, turn):
-        return self.queues[None if turn == STRAY else (member, turn % TURNS)]
+    def queue(self, member, attempt):
+        return self.queues[None if attempt == DISPLACED else (member, attempt % QUEUES)]
 
     def move(self, closure):
         next(closure.run, None)
 
-    # What the keeper and the ps do.
+    # What the barrier loop and the ps do.
 
-    def keep(self):
-        """Takes an event, and records what a contribution adds to its lease."""
-        *event, batch = self.events.popleft()
-        kind, member, turn, _ = event
-        own = turn == self.keeper.members[member].turn
-        self.keeper.take(*event)
+    def take_message(self):
+        """Takes a message, and records what a contribution adds to its lease."""
+        *message, batch = self.messages.popleft()
+        kind, member, attempt, _ = message
+        own = attempt == self.loop.members[member].attempt
+        self.loop.take(*message)
         if kind == CONTRIBUTE and not self.has_rounds:
             if own:
                 self.steps[member] += 1
                 self.recorded[batch] += 1
             else:
-                self.strayed += 1
+                self.orphaned_batches += 1
         self.give()
-        if self.has_rounds and self.keeper.can_close():
-            self.taken = self.keeper.taken()
+        if self.has_rounds and self.loop.can_close():
+            self.taken = self.loop.taken()
             self.to_apply = set(range(PS))
 
     def apply(self, part):
         """Applies what a round takes; throws away the rest."""
-        for member, turn, round_, batch in self.sent[part]:
-            if self.taken.get(member) == turn and round_ == self.keeper.open:
+        for member, attempt, round_, batch in self.sent[part]:
+            if self.taken.get(member) == attempt and round_ == self.loop.open:
                 self.visits[part][batch] += 1
         self.sent[part].clear()
         self.to_apply.remove(part)
@@ -226,15 +226,15 @@ class Model:
                 batch = member, self.leases[member], self.steps[member]
                 self.recorded[batch] += 1
                 self.steps[member] += 1
-            self.keeper.close()
+            self.loop.close()
             self.give()
-            if self.keeper.can_close():
-                self.taken, self.to_apply = self.keeper.taken(), set(range(PS))
+            if self.loop.can_close():
+                self.taken, self.to_apply = self.loop.taken(), set(range(PS))
 
     def give(self):
-        for token in self.keeper.given:
+        for token in self.loop.given:
             self.queue(token[0], token[1]).put(token)
-        self.keeper.given.clear()
+        self.loop.given.clear()
 
     # What must be so.
 
@@ -244,8 +244,8 @@ class Model:
             assert all(applied == self.recorded for applied in self.visits)
             assert set(self.recorded.values()) <= {1}
         if not self.has_rounds:
-            waiting = sum(event[0] == CONTRIBUTE for event in self.events)
-            counted = self.recorded.total() + self.strayed + self.unrecorded + waiting
+            waiting = sum(message[0] == CONTRIBUTE for message in self.messages)
+            counted = self.recorded.total() + self.orphaned_batches + self.unrecorded + waiting
             assert self.visits[0].total() == counted
             assert all(count == 1 for count in self.recorded.values())
 
@@ -271,8 +271,8 @@ class Model:
         """One of the things that can be next does."""
         nexts = [functools.partial(self.move, each) for each in self.closures if each.can_move]
         nexts += [functools.partial(self.apply, part) for part in sorted(self.to_apply)]
-        if self.events and not self.to_apply:
-            nexts.append(self.keep)
+        if self.messages and not self.to_apply:
+            nexts.append(self.take_message)
         if nexts:
             nexts[number % len(nexts)]()
 
@@ -283,8 +283,8 @@ class Model:
             self.move(closure)
         if self.to_apply:
             self.apply(min(self.to_apply))
-        elif self.events:
-            self.keep()
+        elif self.messages:
+            self.take_message()
         else:
             return bool(moving)
         return True
@@ -296,7 +296,7 @@ class Model:
             if closure is None or (closure.is_over and not is_done):
                 self.begin(member)
                 return True
-            if is_done and self.keeper.members[member].standing == AWAITED:
+            if is_done and self.loop.members[member].state == AWAITED:
                 self.tell(LEAVE, member)
                 return True
         return False

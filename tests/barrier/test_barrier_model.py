@@ -6,30 +6,38 @@ import random
 import pytest
 
 from tests.barrier.barrier_model import Model
-from tests.barrier.keeper_reference import ARRIVED, AWAY, EXPECT, LEAVE, ClocksKeeper, RoundsKeeper
-from tfps.barrier.member_state import Happening, Standing, after_closing, after_happening
+from tests.barrier.loop_reference import (
+    ARRIVED,
+    AWAY,
+    EXPECT,
+    LEAVE,
+    ClocksReference,
+    RoundsReference,
+)
+from tfps.barrier.member_state import Event, MemberState, Transitions
+from tfps.barrier.messages import Answer
 
 BATCHES = 3
 MOST_CLOSURES = 16
-NAMES = [standing.name.lower() for standing in Standing]
+NAMES = [state.name.lower() for state in MemberState]
 MODES = {"sync": {}, "backups": {"backups": 1}, "bounded": {"bound": 1}}
 
 
-def explore(mode, seeds, keeper=None):
+def explore(mode, seeds, loop=None):
     """Lets a barrier live through what seeds draw; each time everything must come to its end.
 
     Args:
         mode: One of `MODES`.
         seeds: Each draws what happens, and how much between two disturbances.
-        keeper: Class of the keeper; the right one if None.
+        loop: Class of the barrier loop; the right one if None.
     """
     for seed in seeds:
-        live_through(random.Random(seed), mode, keeper)
+        live_through(random.Random(seed), mode, loop)
 
 
-def live_through(drawn, mode, keeper):
+def live_through(drawn, mode, loop):
     members = drawn.choice([2, 2, 3])
-    model = Model(members, BATCHES, **MODES[mode], keeper=keeper)
+    model = Model(members, BATCHES, **MODES[mode], loop=loop)
     for member in range(members):
         model.begin(member)
     for _ in range(drawn.randrange(12)):
@@ -70,92 +78,94 @@ def test_what_is_recorded_was_trained_whatever_comes(mode):
     explore(mode, range(600, 10_000))
 
 
-class CountsLateOnes(RoundsKeeper):
+class CountsLateOnes(RoundsReference):
     """Takes what was meant for an earlier round for a contribution to the open one."""
 
     def contributes(self, number, member, round_):
-        member.standing = ARRIVED
+        member.state = ARRIVED
 
 
-class TakesStrays(RoundsKeeper):
+class TakesDisplacedOnes(RoundsReference):
     """Takes what a closure contributes whose place another has."""
 
-    def take(self, kind, number, turn, round_):
-        super().take(kind, number, max(turn, self.members[number].turn), round_)
+    def take(self, kind, number, attempt, round_):
+        super().take(kind, number, max(attempt, self.members[number].attempt), round_)
 
 
-class LetsArrivedOnesLeave(RoundsKeeper):
+class LetsArrivedOnesLeave(RoundsReference):
     """Forgets a contribution when its member leaves."""
 
-    def take(self, kind, number, turn, round_):
-        super().take(kind, number, turn, round_)
+    def take(self, kind, number, attempt, round_):
+        super().take(kind, number, attempt, round_)
         if kind == LEAVE:
-            self.members[number].standing = AWAY
+            self.members[number].state = AWAY
 
 
-class TellsNobodyOfMissedRounds(RoundsKeeper):
+class TellsNobodyOfMissedRounds(RoundsReference):
     """Lets a closure go on as if its late contribution had been taken."""
 
     def contributes(self, number, member, round_):
         if round_ == self.open:
-            member.standing = ARRIVED
+            member.state = ARRIVED
         else:
-            self.given.append((number, member.turn, self.open, 1))
+            self.given.append((number, member.attempt, self.open, 1))
 
 
-class KeepsWhoIsDisplaced(RoundsKeeper):
+class KeepsWhoIsDisplaced(RoundsReference):
     """Tells a closure nothing when another takes its place."""
 
-    def take(self, kind, number, turn, round_):
-        super().take(kind, number, turn, round_)
+    def take(self, kind, number, attempt, round_):
+        super().take(kind, number, attempt, round_)
         self.given = [token for token in self.given if token[2] >= 0]
 
 
-class RecordsStrays(ClocksKeeper):
+class RecordsDisplacedOnes(ClocksReference):
     """Takes a step of a closure whose place another has for one of the member's."""
 
-    def take(self, kind, number, turn, round_):
-        super().take(kind, number, max(turn, self.members[number].turn), round_)
+    def take(self, kind, number, attempt, round_):
+        super().take(kind, number, max(attempt, self.members[number].attempt), round_)
 
 
-class WaitsForWhoHasLeft(ClocksKeeper):
+class WaitsForWhoHasLeft(ClocksReference):
     """Waits for a member that has left."""
 
-    def take(self, kind, number, turn, round_):
+    def take(self, kind, number, attempt, round_):
         if kind != LEAVE:
-            super().take(kind, number, turn, round_)
+            super().take(kind, number, attempt, round_)
 
 
 @pytest.mark.parametrize(
-    ("mode", "keeper"),
+    ("mode", "loop"),
     [
         ("sync", CountsLateOnes),
         ("backups", CountsLateOnes),
-        ("sync", TakesStrays),
+        ("sync", TakesDisplacedOnes),
         ("sync", LetsArrivedOnesLeave),
         ("sync", TellsNobodyOfMissedRounds),
         ("backups", TellsNobodyOfMissedRounds),
         ("sync", KeepsWhoIsDisplaced),
-        ("bounded", RecordsStrays),
+        ("bounded", RecordsDisplacedOnes),
         ("bounded", WaitsForWhoHasLeft),
     ],
 )
-def test_a_wrong_keeper_is_found(mode, keeper):
+def test_a_wrong_loop_is_found(mode, loop):
     with pytest.raises(AssertionError):
-        explore(mode, range(600), keeper)
+        explore(mode, range(600), loop)
 
 
 @pytest.mark.parametrize("has_backups", [False, True])
-def test_the_table_of_the_docs_is_that_of_the_keeper(has_backups):
+def test_the_table_of_the_docs_is_that_of_the_loop(has_backups):
     text = pathlib.Path("docs/modes.md").read_text()
-    rows = [[cell.strip() for cell in line.split("|")[1:6]] for line in text.splitlines()]
-    rows = {row[0]: row[1:] for row in rows if len(row) == 5 and row[1] in NAMES}
-    del rows["happens"]
-    told = {}
-    for happens, cells in rows.items():
-        name, _, only = happens.partition(", ")
+    rows = [[cell.strip() for cell in line.split("|")[1:7]] for line in text.splitlines()]
+    rows = {row[0]: row[1:] for row in rows if len(row) == 6 and row[1] in NAMES}
+    del rows["event"]
+    found = {}
+    for title, (*states, told) in rows.items():
+        name, _, only = title.partition(":")[0].partition(", ")
         if only != "with backups" or has_backups:
-            told[name.partition(":")[0]] = [NAMES.index(cell) for cell in cells]
-    table = after_happening(has_backups)
-    table.pop(Happening.STOPS)
-    assert list(told.values()) == [*table, after_closing(has_backups)]
+            answer = told.partition(";")[0].replace(" ", "_").upper() or "NOTHING"
+            found[name] = [NAMES.index(state) for state in states], Answer[answer]
+    events = [event for event in Event if event != Event.STOPS]
+    assert list(found) == [event.name.lower().replace("_", " ") for event in events]
+    states, answers = Transitions.of(has_backups)
+    assert list(found.values()) == [(list(states[each]), answers[each]) for each in events]

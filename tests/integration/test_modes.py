@@ -74,7 +74,7 @@ def test_local_steps_go_on_when_a_worker_is_killed(tmp_path: pathlib.Path) -> No
 def test_rounds_go_on_from_the_checkpoint_when_a_ps_is_killed(
     tmp_path: pathlib.Path, ps: int
 ) -> None:
-    """With the first ps the keeper is lost, with the other one a part of what it applies to."""
+    """With the first ps the barrier loop is lost, with the other a part of the parameters."""
     task = visits.Visits(records=RECORDS, step_seconds=0.2)
     data = visits.write(tmp_path / "data", task, SIZES)
     job_dir = tmp_path / "job"

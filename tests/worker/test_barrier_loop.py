@@ -1,6 +1,6 @@
 """Closures whose workers wait for each other, several at a time in one process.
 
-What a worker does is done by a thread here; queues, keeper and updates are those of a cluster.
+What a worker does is done by a thread here; queues, barrier loop and updates are a cluster's.
 """
 
 import concurrent.futures
@@ -16,7 +16,7 @@ import tensorflow as tf
 from configs.smoke import Smoke
 from tests import visits
 from tests.training_fixtures import Trainer, dataset, train_with
-from tfps.barrier.member_state import Standing
+from tfps.barrier.member_state import MemberState
 from tfps.data.batches import Batching, read_batches
 from tfps.experiment.mode import Mode
 from tfps.leases.epoch_order import EpochOrder
@@ -50,11 +50,11 @@ def manifest(tmp_path_factory):
 
 @contextlib.contextmanager
 def barrier_of(trainer):
-    """Keeps a trainer's barrier, and gives a function that begins a closure in a thread."""
-    keep = trainer.barrier.keep.get_concrete_function()
+    """Runs a trainer's barrier loop, and gives a function that begins a closure in a thread."""
+    run = trainer.barrier.run.get_concrete_function()
     trainer.closures.train.get_concrete_function()
     with concurrent.futures.ThreadPoolExecutor(8) as threads:
-        keeper = threads.submit(keep)
+        loop = threads.submit(run)
 
         def begin(member, first=0, count=800, number=0):
             source, _ = trainer.shards()[member]
@@ -66,7 +66,7 @@ def barrier_of(trainer):
             yield begin
         finally:
             trainer.barrier.stop()
-        keeper.result(LIMIT_SECONDS)
+        loop.result(LIMIT_SECONDS)
 
 
 def steps_of(closure):
@@ -146,7 +146,7 @@ def test_a_lost_member_is_waited_for_until_it_is_given_up_and_its_place_is_taken
     with barrier_of(trainer) as begin:
         trainer.barrier.expect([0, 1])
         other = begin(0, count=3 * BATCH)
-        wait_until(lambda: Standing.ARRIVED in trainer.barrier.status().standings)
+        wait_until(lambda: MemberState.ARRIVED in trainer.barrier.status().states)
         time.sleep(0.3)
         assert trainer.barrier.status().round == 0
         trainer.barrier.leave([1])
@@ -163,7 +163,7 @@ def test_a_closure_that_is_begun_again_trains_no_batch_twice(manifest):
     with barrier_of(trainer) as begin:
         trainer.barrier.expect([0, 1])
         first = begin(0, count=3 * BATCH)
-        wait_until(lambda: trainer.barrier.status().standings[0] == Standing.ARRIVED)
+        wait_until(lambda: trainer.barrier.status().states[0] == MemberState.ARRIVED)
         second = begin(0, count=3 * BATCH)  # what the first has contributed does not count
         wait_until(lambda: trainer.progress.read()[0].attempts == 2)
         assert steps_of(begin(1, count=3 * BATCH)) == (1, 3)
@@ -181,7 +181,7 @@ def test_a_closure_of_a_lease_that_is_over_takes_nobodys_place(manifest, mode):
         trainer.barrier.expect([0, 1])
         trainer.progress.clear(0, lease=7)
         own = begin(0, first=3 * BATCH, count=10 * BATCH, number=7)
-        wait_until(lambda: trainer.barrier.status().standings[0] == Standing.ARRIVED)
+        wait_until(lambda: trainer.barrier.status().states[0] == MemberState.ARRIVED)
         before = trainer.barrier.status()
         assert steps_of(begin(0, count=3 * BATCH, number=6)) == (0, -1)
         assert trainer.barrier.status() == before
@@ -190,7 +190,7 @@ def test_a_closure_of_a_lease_that_is_over_takes_nobodys_place(manifest, mode):
         trainer.barrier.leave([0, 1])
         trainer.progress.clear(0, lease=8)
         assert steps_of(begin(0, count=3 * BATCH, number=7)) == (0, -1)
-        assert trainer.barrier.status().standings == [Standing.AWAY] * 2  # for whom nobody waits
+        assert trainer.barrier.status().states == [MemberState.AWAY] * 2  # for whom nobody waits
 
 
 @pytest.mark.slow
@@ -232,7 +232,7 @@ def test_a_member_that_was_given_up_trains_again_what_it_sends_too_late(tmp_path
     with barrier_of(trainer) as begin:
         barrier.expect([0, 1])
         stopped, other = begin(1, count=7 * BATCH), begin(0, count=6 * BATCH)
-        wait_until(lambda: barrier.status().standings == [Standing.ARRIVED, Standing.AWAITED])
+        wait_until(lambda: barrier.status().states == [MemberState.ARRIVED, MemberState.AWAITED])
         wait_until(lambda: all(int(queue.size()) == 2 for queue in queues_of(barrier)))
         barrier.leave([1])
         assert steps_of(other) == (1, 6)
@@ -254,7 +254,7 @@ def test_nobody_is_further_ahead_of_the_slowest_than_allowed(manifest):
     with barrier_of(trainer) as begin:
         trainer.barrier.expect([0, 1])
         fast = begin(0, count=10 * BATCH)
-        wait_until(lambda: Standing.ARRIVED in trainer.barrier.status().standings)
+        wait_until(lambda: MemberState.ARRIVED in trainer.barrier.status().states)
         time.sleep(0.3)
         assert trainer.steps() == 3  # the third is further ahead than two
         slow = begin(1, count=10 * BATCH)
@@ -272,7 +272,7 @@ def test_a_lost_member_is_not_waited_for_and_joins_where_the_slowest_is(manifest
     with barrier_of(trainer) as begin:
         trainer.barrier.expect([0, 1])
         other = begin(0, count=20 * BATCH)
-        wait_until(lambda: Standing.ARRIVED in trainer.barrier.status().standings)
+        wait_until(lambda: MemberState.ARRIVED in trainer.barrier.status().states)
         trainer.barrier.leave([1])
         assert steps_of(other) == (1, 20)
         trainer.progress.clear(0)

@@ -1,24 +1,16 @@
-"""Clocks: nobody is more than so many steps ahead of the slowest."""
+"""Bounded staleness: nobody is more than so many steps ahead of the slowest."""
 
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfps.barrier.barrier import CHANGE, Barrier, Event
-from tfps.barrier.member_state import Happening, Standing
+from tfps.barrier.barrier import Barrier
+from tfps.barrier.loop import BarrierLoop, LoopState, Transition
+from tfps.barrier.member_state import Event, MemberState
+from tfps.barrier.messages import CHANGE, Message
 from tfps.leases.progress import LeaseProgress
 from tfps.store.messages import Gradients
 from tfps.store.parameter_store import ParameterStore
-
-
-class _State(NamedTuple):
-    """What the keeper carries from event to event, beside the variables; scalars."""
-
-    steps: tf.Tensor  # int64: of all members together
-    is_stopped: tf.Tensor  # bool
-    slowest: tf.Tensor  # int64: clock of those present; where nobody is, the latest of all
-    at_slowest: tf.Tensor  # int64: how many of those present have that clock
-    latest: tf.Tensor  # int64: clock that anybody had
 
 
 class BoundedStalenessBarrier(Barrier):
@@ -35,7 +27,7 @@ class BoundedStalenessBarrier(Barrier):
     def __init__(
         self, store: ParameterStore, progress: LeaseProgress, members: int, max_staleness: int
     ):
-        """Creates the queues.
+        """Creates queues and variables.
 
         Args:
             store: Where the parameters are.
@@ -43,94 +35,100 @@ class BoundedStalenessBarrier(Barrier):
             members: Slots of leases.
             max_staleness: How many steps one may be ahead of the slowest.
         """
-        super().__init__(store, progress, members)
+        loop = _BoundedLoop(store.devices[0], progress, members, max_staleness)
+        super().__init__(store, progress, loop)
+
+    def _send(self, token: tf.Tensor, gradients: Gradients) -> list[tf.Operation]:
+        return self._store.push(*gradients)
+
+
+class _Counts(NamedTuple):
+    """What the loop counts; scalars, int64."""
+
+    slowest: tf.Tensor  # clock of those present; where nobody is, the latest of all
+    at_slowest: tf.Tensor  # how many of those present have that clock
+    latest: tf.Tensor  # clock that anybody had
+
+
+class _BoundedLoop(BarrierLoop):
+    """The barrier loop of clocks: members wait until the slowest has come further.
+
+    Who is present is not away. `LoopState.round` is the number of steps of all members together.
+    """
+
+    def __init__(self, device: str, progress: LeaseProgress, members: int, max_staleness: int):
+        super().__init__(members, device)
+        self._progress = progress
         self._max_staleness = max_staleness
         with tf.device(self._device):
             # By member: steps, as far as they count for who is ahead of whom.
             self._clocks = tf.Variable(tf.zeros([members], tf.int64), trainable=False)
 
-    def _send(self, token: tf.Tensor, gradients: Gradients) -> list[tf.Operation]:
-        return self._store.push(*gradients)
+    def _begin(self) -> LoopState:
+        return LoopState.at_first(counts=len(_Counts._fields))
 
-    def _keep(self) -> tf.Tensor:
-        """The keeper; returns the number of steps."""
-        with tf.device(self._device):
-            zero = tf.zeros([], tf.int64)
-            last = tf.while_loop(
-                lambda *state: ~_State(*state).is_stopped,
-                lambda *state: self._after_event(_State(*state)),
-                _State(zero, tf.constant(False), zero, zero, zero),
-            )
-            return last[0]
+    def _contribution(self, state: LoopState, message: Message, before: tf.Tensor) -> tf.Tensor:
+        slowest = _Counts(*state.counts).slowest
+        clock = self._clock(slowest, message, before) + 1
+        events = [tf.constant(each, tf.int64) for each in (Event.KEEPS_UP, Event.ARRIVES)]
+        return tf.where(clock - slowest <= self._max_staleness, *events)
 
-    def _after_event(self, state: _State) -> _State:
-        """Takes an event: the state before and after."""
-        with tf.device(self._device):
-            event = self._next_event(state.steps)
-            ticks = event.is_a(Happening.ARRIVES)
-            state, clock = self._with_clock(state, event, ticks)
-            written = self._recorded(event)
-            written += self._note(event, state.steps, tf.zeros([], tf.int64))
-            with tf.control_dependencies(written):
-                steps = tf.identity(state.steps)
-            self._answer(event, steps)
-            with tf.control_dependencies(written):
-                return self._granted(state, event, ticks, clock)
-
-    def _with_clock(
-        self, state: _State, event: Event, ticks: tf.Tensor
-    ) -> tuple[_State, tf.Tensor]:
-        """Sets a member's clock: the state after, and the clock."""
-        was_present = tf.not_equal(event.before, Standing.AWAY)
-        is_present = tf.not_equal(event.after, Standing.AWAY)
-        before, tick = self._clocks.sparse_read(event.member), tf.cast(ticks, tf.int64)
-        clock = tf.where(is_present & ~was_present, state.slowest, before) + tick
-        self._clocks.scatter_update(tf.IndexedSlices(clock, event.member))
-        was_slowest = was_present & tf.equal(before, state.slowest)
-        is_slowest = is_present & tf.equal(clock, state.slowest)
-        change = tf.cast(is_slowest, tf.int64) - tf.cast(was_slowest, tf.int64)
-        after = _State(
-            state.steps + tick,
-            event.is_a(Happening.STOPS),
-            state.slowest,
-            state.at_slowest + change,
-            tf.maximum(state.latest, clock),
+    def _count(
+        self, state: LoopState, transition: Transition
+    ) -> tuple[LoopState, list[tf.Operation]]:
+        message, counts = transition.message, _Counts(*state.counts)
+        ticks = transition.is_a(Event.ARRIVES) | transition.is_a(Event.KEEPS_UP)
+        tick = tf.cast(ticks, tf.int64)
+        before = self._clock(counts.slowest, message, transition.before)
+        clock = before + tick
+        self._clocks.scatter_update(tf.IndexedSlices(clock, message.member))
+        was_slowest, is_slowest = (
+            tf.cast(_is_present(each) & tf.equal(its, counts.slowest), tf.int64)
+            for each, its in ((transition.before, before), (transition.after, clock))
         )
-        return after, clock
-
-    def _recorded(self, event: Event) -> list[tf.Operation]:
-        """Records what was pushed: for the lease, or as trained by one that holds it no more."""
-        change, nothing = event.numbers[-CHANGE:], tf.zeros([CHANGE], tf.float64)
-        progress = self._progress
-        own = tf.where(event.is_a(Happening.ARRIVES), change, nothing)
-        strayed = tf.where(event.is_a(Happening.STRAYS), change, nothing)
-        return [progress.add_to(event.member, own), progress.add_orphaned(strayed[1])]
-
-    def _granted(self, state: _State, event: Event, ticks: tf.Tensor, clock: tf.Tensor) -> _State:
-        """Lets go on who is not too far ahead: the one of the event, or all for whom it waited."""
-
-        def this_one() -> tuple[tf.Tensor, ...]:
-            goes = ticks & (clock - state.slowest <= self._max_staleness)
-            return state.slowest, state.at_slowest, tf.boolean_mask([event.member], [goes])
-
-        slowest, at_slowest, ready = tf.cond(
-            state.at_slowest > 0, this_one, lambda: self._next_slowest(state)
+        at_slowest = counts.at_slowest + is_slowest - was_slowest
+        after = state._replace(
+            round=state.round + tick,
+            is_due=tf.equal(at_slowest, 0),
+            counts=(counts.slowest, at_slowest, tf.maximum(counts.latest, clock)),
         )
-        with tf.control_dependencies([self._note_standings(ready, Standing.AWAITED)]):
-            ready = tf.identity(ready)
-        self._give_all(ready, state.steps)
-        return state._replace(slowest=slowest, at_slowest=at_slowest)
+        return after, self._record(transition, ticks)
 
-    def _next_slowest(self, state: _State) -> tuple[tf.Tensor, ...]:
-        """Looks at all members: slowest clock, how many have it, and who may go on with it.
+    def _let_go(self, state: LoopState) -> LoopState:
+        """Looks for the slowest clock, and lets go who waits and is not too far ahead of it.
 
         Nobody has the one before any more, so that this comes once in a step of all.
         """
         with tf.device(self._device):
-            standings, clocks = self._standings(), self._clocks.read_value()
-            is_present = tf.not_equal(standings, Standing.AWAY)
-            slowest = tf.reduce_min(tf.where(is_present, clocks, state.latest))
-            at_slowest = tf.math.count_nonzero(is_present & tf.equal(clocks, slowest))
-            may_go = clocks - slowest <= self._max_staleness
-            goes = tf.equal(standings, Standing.ARRIVED) & may_go
-            return slowest, at_slowest, tf.where(goes)[:, 0]
+            states, clocks = self._states(), self._clocks.read_value()
+            latest = _Counts(*state.counts).latest
+            slowest = tf.reduce_min(tf.where(_is_present(states), clocks, latest))
+            at_slowest = tf.math.count_nonzero(_is_present(states) & tf.equal(clocks, slowest))
+            keep_up = clocks - slowest <= self._max_staleness
+            goes = tf.equal(states, MemberState.ARRIVED) & keep_up
+            states = tf.where(goes, self._after(Event.KEEPS_UP, states), states)
+            with tf.control_dependencies([self._write_states(state, states)]):
+                ready = tf.where(goes)[:, 0]
+            self._give_next(ready, state.round)
+            counts = slowest, at_slowest, latest
+            return state._replace(is_due=tf.constant(False), counts=counts)
+
+    def _clock(self, slowest: tf.Tensor, message: Message, state: tf.Tensor) -> tf.Tensor:
+        """The clock of a message's member: its own if the member is present, else the slowest."""
+        own = self._clocks.sparse_read(message.member)
+        return tf.where(_is_present(state), own, slowest)
+
+    def _record(self, transition: Transition, ticks: tf.Tensor) -> list[tf.Operation]:
+        """Records what was pushed: for the lease, or as trained by one that holds it no more."""
+        message, nothing = transition.message, tf.zeros([CHANGE], tf.float64)
+        change, progress = message.trained[-CHANGE:], self._progress
+        own = tf.where(ticks, change, nothing)
+        orphaned = tf.where(transition.is_a(Event.IS_DISPLACED), change, nothing)
+        return [
+            progress.add_to(message.member, own),
+            progress.add_orphaned_batches(orphaned[1]),
+        ]
+
+
+def _is_present(state: tf.Tensor) -> tf.Tensor:
+    return tf.not_equal(state, MemberState.AWAY)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfps.barrier.member_state import FIELDS, MEMBER, ROUND, TURN
+from tfps.barrier.messages import ATTEMPT, MEMBER, ROUND, TOKEN_FIELDS
 from tfps.store.lookups import sum_rows
 from tfps.store.messages import Gradients, SentRows
 from tfps.store.parameter_store import ParameterStore
@@ -15,12 +15,13 @@ class Decision(NamedTuple):
 
     Attributes:
         round: Its number, scalar int64.
-        turns: For each member, the turn whose contribution may be taken, `[members]` int64.
-        weights: For each member, its part in the mean, `[members]` float32; 0 for none.
+        attempts: For each member, the attempt whose contribution may be taken, `[members]` int64.
+        weights: For each member, the share of its contribution in the mean, `[members]` float32; 0
+            where it has none.
     """
 
     round: tf.Tensor
-    turns: tf.Tensor
+    attempts: tf.Tensor
     weights: tf.Tensor
 
 
@@ -28,7 +29,7 @@ class _Sent(NamedTuple):
     """A contribution, or sums of several, on one ps.
 
     Attributes:
-        token: The one that the batch's parameters were pulled with, `[FIELDS]` int64.
+        token: The one that the batch's parameters were pulled with, `[TOKEN_FIELDS]` int64.
         dense: Gradient of the ps's part of the dense parameters `[n]`, if there are any.
         groups: Gradients of its rows, by group of tables.
         state: Change of the state `[n]`, if the ps holds it.
@@ -146,9 +147,9 @@ class Contributions:
         return _Sent(specs.token, sums[:dense], groups, sums[dense:])
 
     def _weight(self, token: tf.Tensor, decision: Decision) -> tf.Tensor:
-        """A contribution's part in the mean, 0 where it is not taken."""
+        """A contribution's share in the mean, 0 where it is not taken."""
         member = token[MEMBER]
-        is_its = tf.equal(decision.turns[member], token[TURN])
+        is_its = tf.equal(decision.attempts[member], token[ATTEMPT])
         is_taken = is_its & tf.equal(token[ROUND], decision.round)
         return tf.where(is_taken, decision.weights[member], 0.0)
 
@@ -168,7 +169,7 @@ class Contributions:
             for group in layout.groups
         ]
         state = [tf.TensorSpec([layout.state.total])] if self._has_state(part) else []
-        return _Sent(tf.TensorSpec([FIELDS], tf.int64), dense, groups, state)
+        return _Sent(tf.TensorSpec([TOKEN_FIELDS], tf.int64), dense, groups, state)
 
 
 def _restored(specs: _Sent, values: list[tf.Tensor]) -> _Sent:

@@ -1,14 +1,17 @@
-"""What a member of a barrier is and holds, and what becomes of it by every happening.
+"""What a member of a barrier is, and what becomes of it by every event.
 
-A token is the leave to pull once: `[FIELDS]` int64 with the member, its turn (the number of the
-attempt for which its closure works), the round, and whether what it contributed before was taken.
+The table of transitions is that of docs/modes.md; `tfps/barrier/loop.py` looks it up.
 """
 
 import enum
 from typing import NamedTuple
 
+import numpy as np
 
-class Standing(enum.IntEnum):
+from tfps.barrier.messages import Answer, Kind
+
+
+class MemberState(enum.IntEnum):
     """How a member stands to the round."""
 
     AWAY = 0  # it is not waited for
@@ -21,77 +24,74 @@ class BarrierStatus(NamedTuple):
     """Where the rounds are.
 
     Attributes:
-        round: Number of the open round, from 0.
+        round: Number of the open round, from 0; without rounds, of the steps of all members.
         dropped: Contributions so far that came after their round had closed.
-        standings: By member.
+        states: By member.
     """
 
     round: int
     dropped: int
-    standings: list[Standing]
+    states: list[MemberState]
 
 
-# The fields of a token.
-MEMBER, TURN, ROUND, TAKEN = range(4)
-FIELDS = 4
+class Event(enum.IntEnum):
+    """What a message means for its member, which depends on whose place it is and on the round.
 
-# In the place of a round:
-DISPLACED = -1  # another closure has taken the member's place: this one ends
-MISSED = -2  # the round has closed without it: it goes on with what was recorded, or begins again
-
-STRAY = -1  # in the place of a turn: that of every closure that knows that it is displaced
-
-_AWAY, _AWAITED, _ARRIVED, _LATE = Standing
-
-
-class Happening(enum.IntEnum):
-    """What an event is to the keeper, which knows whose turn it is and which round is open.
-
-    The first five are what events say by themselves, see `Kind`.
+    The first five are what messages say by themselves, see `Kind`.
     """
 
-    EXPECTED = 0  # a closure will work for the member
-    LEAVES = 1  # none does any more, or its worker is lost
-    BEGINS = 2  # a closure has begun to, or does so again after it was late
-    ARRIVES = 3  # the contribution of the member's closure to the open round is on every ps
-    STOPS = 4  # the keeper is to end
-    IS_LATE = 5  # the contribution of the member's closure is to another round
-    STRAYS = 6  # a closure whose place another has taken has begun or contributed
+    EXPECTED = Kind.EXPECT
+    LEAVES = Kind.LEAVE
+    BEGINS = Kind.BEGIN
+    ARRIVES = Kind.CONTRIBUTE  # the closure that has the member's place, and it has to wait
+    STOPS = Kind.STOP
+    KEEPS_UP = 5  # it arrives, and is not too far ahead of the slowest: only without rounds
+    IS_LATE = 6  # it arrives, but for another round than the one that is open
+    IS_DISPLACED = 7  # a closure has begun or contributed, but another one has the member's place
+    ROUND_CLOSES = 8  # no message: it comes to all members at once
 
 
-# What a member is after a happening, by what it was. The table is that of docs/modes.md.
-_AFTER = {
-    #                     away      awaited   arrived   late
-    Happening.EXPECTED: (_AWAITED, _AWAITED, _ARRIVED, _LATE),
-    Happening.LEAVES: (_AWAY, _AWAY, _ARRIVED, _AWAY),
-    Happening.BEGINS: (_AWAITED, _AWAITED, _AWAITED, _AWAITED),
-    Happening.ARRIVES: (_ARRIVED, _ARRIVED, _ARRIVED, _ARRIVED),
-    Happening.STOPS: (_AWAY, _AWAITED, _ARRIVED, _LATE),
-    Happening.IS_LATE: (_AWAY, _AWAITED, _ARRIVED, _LATE),
-    Happening.STRAYS: (_AWAY, _AWAITED, _ARRIVED, _LATE),
+_AWAY, _AWAITED, _ARRIVED, _LATE = MemberState
+
+# What a member is after an event, by what it was, and what its closure is told. Besides, a closure
+# that has arrived is told to end when another begins in its place.
+_TRANSITIONS = {
+    #                      away      awaited   arrived   late      its closure is told
+    Event.EXPECTED: ((_AWAITED, _AWAITED, _ARRIVED, _LATE), Answer.NOTHING),
+    Event.LEAVES: ((_AWAY, _AWAY, _ARRIVED, _AWAY), Answer.NOTHING),
+    Event.BEGINS: ((_AWAITED, _AWAITED, _AWAITED, _AWAITED), Answer.PULL),
+    Event.ARRIVES: ((_ARRIVED, _ARRIVED, _ARRIVED, _ARRIVED), Answer.NOTHING),
+    Event.STOPS: ((_AWAY, _AWAITED, _ARRIVED, _LATE), Answer.NOTHING),
+    Event.KEEPS_UP: ((_AWAITED, _AWAITED, _AWAITED, _AWAITED), Answer.NEXT),
+    Event.IS_LATE: ((_AWAY, _AWAITED, _ARRIVED, _LATE), Answer.BEGIN_AGAIN),
+    Event.IS_DISPLACED: ((_AWAY, _AWAITED, _ARRIVED, _LATE), Answer.END),
+    Event.ROUND_CLOSES: ((_AWAY, _LATE, _AWAITED, _LATE), Answer.NEXT),
 }
-# Who repeats at once what came too late is waited for from then on.
-_LATE_WITH_BACKUPS = (_AWAITED, _AWAITED, _ARRIVED, _AWAITED)
-_CLOSED = (_AWAY, _AWAITED, _AWAITED, _LATE)
-_CLOSED_WITH_BACKUPS = (_AWAY, _LATE, _AWAITED, _LATE)
+# Where rounds close without waiting for everybody, a member that is late repeats its batch at once,
+# and is waited for again.
+_WITH_BACKUPS = {
+    Event.IS_LATE: ((_AWAITED, _AWAITED, _ARRIVED, _AWAITED), Answer.PULL),
+}
 
 
-def after_happening(has_backups: bool) -> list[list[int]]:
-    """What members are after what happens to them.
+class Transitions(NamedTuple):
+    """The table as arrays of int64.
 
-    Args:
-        has_backups: Whether rounds close without waiting for everybody.
-
-    Returns:
-        For each happening, the standing after it, by the one before.
+    Attributes:
+        states: By event and state before: the state after, `[events, states]`.
+        answers: By event: an `Answer`, `[events]`.
     """
-    rows = dict(_AFTER)
-    if has_backups:
-        rows[Happening.IS_LATE] = _LATE_WITH_BACKUPS
-    return [[int(standing) for standing in rows[each]] for each in Happening]
 
+    states: np.ndarray
+    answers: np.ndarray
 
-def after_closing(has_backups: bool) -> list[int]:
-    """What members are after a round has closed, by what they were before."""
-    row = _CLOSED_WITH_BACKUPS if has_backups else _CLOSED
-    return [int(standing) for standing in row]
+    @classmethod
+    def of(cls, has_backups: bool) -> "Transitions":
+        """Makes the table.
+
+        Args:
+            has_backups: Whether rounds close without waiting for everybody.
+        """
+        rows = {**_TRANSITIONS, **(_WITH_BACKUPS if has_backups else {})}
+        states, answers = zip(*(rows[event] for event in Event), strict=True)
+        return cls(np.array(states, np.int64), np.array(answers, np.int64))

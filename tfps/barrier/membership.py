@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Sequence
 
 from tfps.barrier.barrier import Barrier
-from tfps.barrier.member_state import BarrierStatus, Standing
+from tfps.barrier.member_state import BarrierStatus, MemberState
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.ps_calls import PsCalls
 from tfps.leases.progress import LaneProgress
@@ -15,9 +15,9 @@ _log = logging.getLogger(__name__)
 
 
 class BarrierMembers:
-    """Starts and ends the keeper of a barrier, and tells it who is to be waited for.
+    """Starts and ends a barrier loop, and tells it who is to be waited for.
 
-    A member, which is a slot of leases, is waited for while it has a lease, and from one lease to
+    A member, which is a lane of leases, is waited for while it has a lease, and from one lease to
     the next. The member of a lost worker is waited for until nobody has come further for
     `round_seconds`; it is back when its lease goes on with another worker.
     """
@@ -28,7 +28,7 @@ class BarrierMembers:
         """Starts nothing yet.
 
         Args:
-            barrier: What it keeps.
+            barrier: The barrier.
             monitor: Knows which workers are lost.
             ps_calls: Makes the chief's calls of the ps.
             round_seconds: How long others wait for a worker that is lost.
@@ -50,9 +50,9 @@ class BarrierMembers:
         status = self._barrier.status()
         return {"closed": status.round, "dropped": status.dropped}
 
-    def work_for(self, slots: Collection[int]) -> None:
-        """Has others wait for these slots and no more; before their closures are scheduled."""
-        now = frozenset(slots)
+    def work_for(self, lanes: Collection[int]) -> None:
+        """Has others wait for these lanes and no more; before their closures are scheduled."""
+        now = frozenset(lanes)
         before, self._working = self._working, now
         if now and not self._has_begun:
             self._has_begun = True
@@ -64,13 +64,13 @@ class BarrierMembers:
         """Gives up waiting for whom it makes no sense to.
 
         Args:
-            rows: Progress of the leases, by slot.
+            rows: Progress of the leases, by lane.
 
         Returns:
-            The slots that others still wait for.
+            The lanes that others still wait for.
 
         Raises:
-            Exception: What ended the keeper, if it has ended.
+            Exception: What ended the barrier loop, if it has ended.
         """
         if self._error:
             raise self._error
@@ -79,7 +79,7 @@ class BarrierMembers:
         if status.round != self._status.round:
             self._since = now
         self._status = status
-        awaited = [k for k in self._working if status.standings[k] == Standing.AWAITED]
+        awaited = [k for k in self._working if status.states[k] == MemberState.AWAITED]
         # With a worker down, a lease that none has begun waits for another one to end.
         down = self._monitor.down("worker")
         left = [k for k in awaited if down and rows[k].worker < 0]
@@ -89,26 +89,26 @@ class BarrierMembers:
             left += [k for k in awaited if rows[k].worker in lost]
         if left:
             self._ps_calls("telling whom to wait for", lambda: self._barrier.leave(left))
-        for slot in left:
-            if rows[slot].worker >= 0:
+        for lane in left:
+            if rows[lane].worker >= 0:
                 _log.warning(
                     "others go on without worker %d, which is lost, until its lease goes on",
-                    rows[slot].worker,
+                    rows[lane].worker,
                 )
-        return [slot for slot in awaited if slot not in left]
+        return [lane for lane in awaited if lane not in left]
 
     def stop(self) -> None:
-        """Ends the keeper, if its ps can be reached; does not wait for it."""
+        """Ends the barrier loop, if its ps can be reached; does not wait for that."""
         if self._has_begun:
             threading.Thread(target=self._stop, name="end-of-barrier", daemon=True).start()
 
     def _begin(self) -> None:
         # Traced now: while workers wait for each other, no function can be registered with them.
-        keep = self._barrier.keep.get_concrete_function()
+        loop = self._barrier.run.get_concrete_function()
 
         def run() -> None:
             try:
-                keep()
+                loop()
             except Exception as error:  # for the chief's thread to raise
                 self._error = error
 
@@ -121,5 +121,5 @@ class BarrierMembers:
     def _stop(self) -> None:
         try:
             self._barrier.stop()
-        except Exception as error:  # with its ps, the keeper is gone
-            _log.debug("the keeper cannot be reached: %s", error)
+        except Exception as error:  # with its ps, the loop is gone
+            _log.debug("the barrier loop cannot be reached: %s", error)

@@ -67,7 +67,7 @@ class LeaseProgress:
             self._workers = tf.Variable(tf.fill([lanes], _NO_WORKER), trainable=False)
             self._leases = tf.Variable(tf.zeros([lanes], tf.int64), trainable=False)
             self._numbers = tf.Variable(tf.zeros([lanes], tf.int64), trainable=False)
-            self._orphaned = tf.Variable(0.0, trainable=False, dtype=tf.float64)
+            self._orphaned_batches = tf.Variable(0.0, trainable=False, dtype=tf.float64)
         self._mutex = Mutex("lease-progress", device)
         self._clear = self._mutex.guard(self._cleared)
         self._advance = self._mutex.guard(self._advanced)
@@ -152,10 +152,10 @@ class LeaseProgress:
         with tf.device(self._device):
             return self._is_last(*tf.unstack(asked))
 
-    def add_orphaned(self, batches: tf.Tensor) -> tf.Operation:
+    def add_orphaned_batches(self, batches: tf.Tensor) -> tf.Operation:
         """Adds to `orphaned_batches`, on the ps: scalar float64."""
         with tf.device(self._device):
-            return self._orphaned.assign_add(batches, read_value=False)
+            return self._orphaned_batches.assign_add(batches, read_value=False)
 
     def result(self, lane: tf.Tensor, attempt: tf.Tensor) -> tf.Tensor:
         """In a closure: what came of a lease, when an attempt at it ends.
@@ -175,7 +175,7 @@ class LeaseProgress:
 
     def orphaned_batches(self) -> int:
         """On the chief: batches that were trained by attempts that held their lease no more."""
-        return int(self._orphaned.numpy())
+        return int(self._orphaned_batches.numpy())
 
     def add(self, changes: tf.Tensor) -> tf.Operation:
         """Adds to all lanes, on the ps: `[lanes, 4]` float64, as `advance` adds to one."""
@@ -215,7 +215,7 @@ class LeaseProgress:
         orphaned = tf.where(is_its, nothing, message[2:])[1]
         return change, [
             self._add(self._values, lane, change),
-            self._orphaned.assign_add(orphaned, read_value=False),
+            self._orphaned_batches.assign_add(orphaned, read_value=False),
         ]
 
     def _is_last(self, lane: tf.Tensor, attempt: tf.Tensor) -> tf.Tensor:

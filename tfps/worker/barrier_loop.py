@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.barrier import member_state as tokens
 from tfps.barrier.barrier import Barrier
+from tfps.barrier.messages import ATTEMPT, ROUND, TAKEN, Answer
 from tfps.leases.progress import Attempt
 from tfps.model.stateless_model import Features, Labels
 from tfps.worker.lease_batches import LeaseBatches
@@ -35,7 +35,7 @@ class BarrierLoop:
 
         Args:
             step: Computes a batch's gradients.
-            barrier: Takes them, and says when to go on.
+            barrier: Takes gradients, and says when to go on.
             may_repeat: Whether a batch is held until its contribution is taken.
             unroll: Steps in one iteration of the loop.
         """
@@ -47,7 +47,7 @@ class BarrierLoop:
     def train(self, batches: LeaseBatches, worker: tf.Tensor) -> Outcome:
         """See `Loop`."""
         token, steps = self._barrier.begin(batches.place, worker)
-        attempt = token[tokens.TURN]
+        attempt = token[ATTEMPT]
 
         def goes_on(step: tf.Tensor, token: tf.Tensor, bad_step: tf.Tensor) -> tf.Tensor:
             return _goes_on(step + 1, batches.end, token, bad_step)
@@ -59,8 +59,8 @@ class BarrierLoop:
                 again, steps = self._barrier.begin_again(token)
                 return batches.first + steps, again
 
-            has_missed = tf.equal(token[tokens.ROUND], tokens.MISSED)
-            step, token = tf.cond(has_missed, begin_again, lambda: (step, token))
+            begins_again = tf.equal(token[ROUND], Answer.BEGIN_AGAIN)
+            step, token = tf.cond(begins_again, begin_again, lambda: (step, token))
             return step, token, bad_step
 
         state = batches.begin_of(Attempt(attempt, steps)), token, tf.constant(-1, tf.int64)
@@ -103,9 +103,9 @@ class BarrierLoop:
         bad_step: tf.Tensor,
         held: Any,
     ) -> State:
-        """One step: the state of the loop, before and after."""
+        """Trains a batch: the state of the loop, before and after."""
         if self._may_repeat:
-            is_taken = token[tokens.TAKEN] > 0
+            is_taken = token[TAKEN] > 0
             held = tf.cond(is_taken, lambda: _records(read()), lambda: held)
         features, labels = held or _records(read())
         batch = self._step.pull(features, labels, [token])
@@ -113,12 +113,12 @@ class BarrierLoop:
         records, loss = batch_records(labels), tf.cast(loss, tf.float64)
         token = self._barrier.contribute(token, gradients, records, trained_batch(loss, records))
         bad_step = note_failure(bad_step, step, loss)
-        return step + (token[tokens.TAKEN] if self._may_repeat else 1), token, bad_step, held
+        return step + (token[TAKEN] if self._may_repeat else 1), token, bad_step, held
 
 
 def _goes_on(after: tf.Tensor, end: tf.Tensor, token: tf.Tensor, bad_step: tf.Tensor) -> tf.Tensor:
     """Whether a lease goes on to a batch; a token of no round ends its loop."""
-    return (after <= end) & (bad_step < 0) & (token[tokens.ROUND] >= 0)
+    return (after <= end) & (bad_step < 0) & (token[ROUND] >= 0)
 
 
 def _records(read: ReadBatch) -> tuple[Features, Labels]:

@@ -1,0 +1,247 @@
+"""The barrier loop, on the first ps: takes messages, moves members from state to state, answers."""
+
+import abc
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.barrier.member_state import BarrierStatus, Event, MemberState, Transitions
+from tfps.barrier.messages import Answer, Kind, Message, MessageQueue, TokenQueues, answer_token
+
+_STATES = 2  # where the members' begin in the status
+
+
+class LoopState(NamedTuple):
+    """What the barrier loop carries from message to message, beside its variables; scalars.
+
+    Attributes:
+        round: As in `BarrierStatus`, int64.
+        dropped: As in `BarrierStatus`, int64.
+        is_stopped: Whether it is to end, bool.
+        is_due: Whether members that wait may be let go, bool.
+        counts: What a barrier counts besides.
+    """
+
+    round: tf.Tensor
+    dropped: tf.Tensor
+    is_stopped: tf.Tensor
+    is_due: tf.Tensor
+    counts: tuple[tf.Tensor, ...]
+
+    @classmethod
+    def at_first(cls, counts: int) -> "LoopState":
+        """Makes the state in which a loop begins.
+
+        Args:
+            counts: How many numbers its barrier counts besides.
+        """
+        zero, no = tf.zeros([], tf.int64), tf.constant(False)
+        return cls(zero, zero, no, no, (zero,) * counts)
+
+
+class Transition(NamedTuple):
+    """What a message does to its member.
+
+    Attributes:
+        message: The message.
+        event: What it means, an `Event`, scalar int64.
+        held: Number of the attempt that has had the member's place so far, scalar int64.
+        before: The member's state before, scalar int64.
+        after: Its state after, scalar int64.
+        answer: What the closure is told, an `Answer`, scalar int64.
+    """
+
+    message: Message
+    event: tf.Tensor
+    held: tf.Tensor
+    before: tf.Tensor
+    after: tf.Tensor
+    answer: tf.Tensor
+
+    def is_a(self, event: Event) -> tf.Tensor:
+        """Whether it comes of an event, scalar bool."""
+        return tf.equal(self.event, event)
+
+    def change_of(self, state: MemberState) -> tf.Tensor:
+        """By how much it changes the number of members in a state, scalar int64."""
+        after, before = (
+            tf.cast(tf.equal(each, state), tf.int64) for each in (self.after, self.before)
+        )
+        return after - before
+
+
+class BarrierLoop(abc.ABC):
+    """What runs on the first ps as long as the training does, for members that wait.
+
+    For each message it looks up in the table of `member_state` what becomes of the member and what
+    its closure is told. A barrier fills in what its members wait for: which event a contribution
+    is, what is counted, and what is done once members that wait may be let go. What a message
+    costs does not grow with the number of members; what is done once for all of them does.
+
+    Attributes:
+        messages: What it is told.
+        tokens: What it answers.
+        members: How many there are.
+    """
+
+    def __init__(self, members: int, device: str, has_backups: bool = False):
+        """Creates queues and variables.
+
+        Args:
+            members: Slots of leases.
+            device: The first ps.
+            has_backups: Whether rounds close without waiting for everybody.
+        """
+        self.messages = MessageQueue(device)
+        self.tokens = TokenQueues(members, device)
+        self.members = members
+        self._device = device
+        self._transitions = Transitions.of(has_backups)
+        with tf.device(device):
+            self._attempts = tf.Variable(tf.zeros([members], tf.int64), trainable=False)
+            away = tf.fill([members], np.int64(MemberState.AWAY))
+            status = tf.concat([tf.zeros([_STATES], tf.int64), away], 0)
+            self._status = tf.Variable(status, trainable=False)
+
+    def run(self) -> tf.Tensor:
+        """The loop; the number of rounds, or of steps, that it returns is for people."""
+        with tf.device(self._device):
+            last = tf.while_loop(
+                lambda *values: ~LoopState(*values).is_stopped,
+                lambda *values: self._take_messages(self._let_go(LoopState(*values))),
+                self._begin(),
+            )
+            return last[0]
+
+    def status(self) -> BarrierStatus:
+        """On the chief: where the members are."""
+        round_, dropped, *states = self._status.numpy()
+        return BarrierStatus(int(round_), int(dropped), [MemberState(each) for each in states])
+
+    @abc.abstractmethod
+    def _begin(self) -> LoopState:
+        """The state before the first call of `_let_go`."""
+
+    @abc.abstractmethod
+    def _contribution(self, state: LoopState, message: Message, before: tf.Tensor) -> tf.Tensor:
+        """Which event the contribution of a member's own closure is, scalar int64.
+
+        Args:
+            state: The loop's.
+            message: The contribution.
+            before: The member's state, scalar int64.
+        """
+
+    @abc.abstractmethod
+    def _count(
+        self, state: LoopState, transition: Transition
+    ) -> tuple[LoopState, list[tf.Operation]]:
+        """Counts what has come: the loop's state after, and what was written of it."""
+
+    @abc.abstractmethod
+    def _let_go(self, state: LoopState) -> LoopState:
+        """Lets go who waits no longer, when that is due: the loop's state before and after."""
+
+    def _take_messages(self, state: LoopState) -> LoopState:
+        """Takes messages until it is due to let members go."""
+
+        def goes_on(*values: Any) -> tf.Tensor:
+            with tf.device(self._device):
+                state = LoopState(*values)
+                return ~(state.is_due | state.is_stopped)
+
+        return LoopState(
+            *tf.while_loop(goes_on, lambda *values: self._take(LoopState(*values)), state)
+        )
+
+    def _take(self, state: LoopState) -> LoopState:
+        """Takes a message: the loop's state before and after."""
+        with tf.device(self._device):
+            transition = self._transition(state, self.messages.take())
+            state, written = self._count(state, transition)
+            state = state._replace(is_stopped=transition.is_a(Event.STOPS))
+            written += self._write(state, transition)
+            with tf.control_dependencies(written):
+                round_ = tf.identity(state.round)
+            self._answer(transition, round_)
+            return state
+
+    def _transition(self, state: LoopState, message: Message) -> Transition:
+        """Looks up what a message does; does not yet change anything."""
+        held = self._attempts.sparse_read(message.member)
+        before = self._status.sparse_read(_STATES + message.member)
+        begins = tf.equal(message.kind, Kind.BEGIN)
+        contributes = tf.equal(message.kind, Kind.CONTRIBUTE)
+        is_displaced = (begins & (message.attempt < held)) | (
+            contributes & tf.not_equal(message.attempt, held)
+        )
+        event = tf.where(contributes, self._contribution(state, message, before), message.kind)
+        event = tf.where(is_displaced, _int64(Event.IS_DISPLACED), event)
+        after = tf.gather_nd(self._transitions.states, tf.stack([event, before]))
+        answer = tf.gather(self._transitions.answers, event)
+        return Transition(message, event, held, before, after, answer)
+
+    def _write(self, state: LoopState, transition: Transition) -> list[tf.Operation]:
+        """Writes what becomes of a member, for the loop and for the chief to see."""
+        message, held = transition.message, transition.held
+        attempt = tf.where(transition.is_a(Event.BEGINS), message.attempt, held)
+        where = tf.stack([_int64(0), _int64(1), _STATES + message.member])
+        numbers = tf.stack([state.round, state.dropped, transition.after])
+        return [
+            _put(self._attempts, message.member, attempt),
+            _put(self._status, where, numbers),
+        ]
+
+    def _answer(self, transition: Transition, round_: tf.Tensor) -> None:
+        """Gives a token to the closure that a message is about, unless it is told nothing.
+
+        Args:
+            transition: What the message does.
+            round_: What the token of a closure that may pull says of the round, scalar int64.
+        """
+        message, answer = transition.message, transition.answer
+        # A closure that has contributed, and waits, learns that another one begins in its place. It
+        # comes first: both may wait at the same queue.
+        ends = transition.is_a(Event.BEGINS) & tf.equal(transition.before, MemberState.ARRIVED)
+        last = answer_token(Answer.END, message.member, transition.held)
+        ended = tf.cond(ends, lambda: self.tokens.put(last), tf.no_op)
+        round_, taken = tf.where(answer < 0, answer, round_), tf.maximum(answer, 0)
+        token = tf.stack([message.member, message.attempt, round_, taken])
+        with tf.control_dependencies([ended]):
+            is_told = tf.not_equal(answer, Answer.NOTHING)
+            tf.cond(is_told, lambda: self.tokens.put(token), tf.no_op)
+
+    def _states(self) -> tf.Tensor:
+        """The states of all members, `[members]` int64."""
+        return self._status.read_value()[_STATES:]
+
+    def _after(self, event: Event, states: tf.Tensor) -> tf.Tensor:
+        """The states of members after an event that comes to all of them."""
+        return tf.gather(self._transitions.states[event], states)
+
+    def _write_states(self, state: LoopState, states: tf.Tensor) -> tf.Operation:
+        """Writes the states of all members."""
+        numbers = tf.concat([[state.round, state.dropped], states], 0)
+        return self._status.assign(numbers, read_value=False)
+
+    def _give_next(self, members: tf.Tensor, round_: tf.Tensor) -> None:
+        """Tells members, `[n]` int64, whose contributions are taken, to pull for the next batch."""
+        attempts = tf.gather(self._attempts, members)
+
+        def give(index: tf.Tensor) -> tuple[tf.Tensor]:
+            with tf.device(self._device):
+                token = tf.stack([members[index], attempts[index], round_, 1])
+                with tf.control_dependencies([self.tokens.put(token)]):
+                    return (index + 1,)
+
+        tf.while_loop(lambda index: index < tf.size(members), give, (0,))
+
+
+def _put(variable: tf.Variable, where: tf.Tensor, values: tf.Tensor) -> tf.Operation:
+    """Writes elements of a variable, and no copy of it."""
+    return tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=where, updates=values)
+
+
+def _int64(number: int) -> tf.Tensor:
+    return tf.constant(number, tf.int64)

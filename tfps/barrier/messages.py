@@ -1,0 +1,184 @@
+"""What the barrier loop is told, and what it answers: messages, tokens, and the queues of both.
+
+A message says what the chief or a closure does for a member. A token is the leave to pull once:
+`[TOKEN_FIELDS]` int64 with the member, the number of the attempt for which its closure works, the
+round, and whether what the attempt contributed before was taken.
+"""
+
+import enum
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+# The fields of a token. A round below 0 is an `Answer`.
+MEMBER, ATTEMPT, ROUND, TAKEN = range(4)
+TOKEN_FIELDS = 4
+
+# In the place of an attempt's number: that of every closure that knows that it is displaced, which
+# means that another one has its member's place.
+DISPLACED = -1
+
+CHANGE = 4  # numbers of a lease's progress
+_HEADER = 4  # numbers of a message: kind, member, attempt, round
+_WIDTH = _HEADER + 1 + CHANGE
+_CAPACITY = 1 << 16  # of a queue
+_QUEUES = 4  # of tokens for each member, used by its attempts in turn
+
+
+class Kind(enum.IntEnum):
+    """What a message says."""
+
+    EXPECT = 0  # the chief: a closure will work for the member
+    LEAVE = 1  # the chief: none does any more, or its worker is lost
+    BEGIN = 2  # a closure: it has begun to, or begins again after it was late
+    CONTRIBUTE = 3  # a closure: a batch's gradients are on every ps
+    STOP = 4  # the chief: the barrier loop is to end
+
+
+class Answer(enum.IntEnum):
+    """What a closure is told; those below 0 stand in the place of a token's round."""
+
+    NEXT = 1  # what it contributed is taken: to pull for the next batch
+    PULL = 0  # to pull for the batch at hand
+    END = -1  # to end: it is displaced
+    BEGIN_AGAIN = -2  # to read its lease again, from the first batch that is not recorded
+    NOTHING = -3  # no token: it waits for one, or nobody does
+
+
+class Message(NamedTuple):
+    """A message.
+
+    Attributes:
+        kind: A `Kind`, scalar int64.
+        member: Whom it is about, scalar int64.
+        attempt: Number of the attempt for which the closure works that says it, scalar int64.
+        round: The one that was contributed to, scalar int64.
+        trained: Records of the batch contributed, and the change of the lease's progress by it,
+            `[1 + CHANGE]` float64.
+    """
+
+    kind: tf.Tensor
+    member: tf.Tensor
+    attempt: tf.Tensor
+    round: tf.Tensor
+    trained: tf.Tensor
+
+
+def message(
+    kind: Kind, member: Any, attempt: Any = 0, round_: Any = 0, trained: tf.Tensor | None = None
+) -> tf.Tensor:
+    """Makes a message as it lies in a queue: one tensor, `[_WIDTH]` float64.
+
+    Args:
+        kind: What it says.
+        member: Whom it is about, scalar int64.
+        attempt: The closure's, scalar int64.
+        round_: The one that was contributed to, scalar int64.
+        trained: As in `Message`; zeros if None.
+    """
+    header = tf.cast(tf.stack([int(kind), member, attempt, round_]), tf.float64)
+    if trained is None:
+        trained = tf.zeros([1 + CHANGE], tf.float64)
+    return tf.concat([header, trained], 0)
+
+
+class MessageQueue:
+    """The queue of what is told to the barrier loop, on the first ps."""
+
+    def __init__(self, device: str):
+        self._device = device
+        with tf.device(device):
+            self._queue = tf.queue.FIFOQueue(_CAPACITY, [tf.float64], shapes=[[_WIDTH]])
+
+    def put(self, message: tf.Tensor) -> tf.Operation:
+        """Puts a message, as `message` makes it."""
+        with tf.device(self._device):
+            return self._queue.enqueue(message)
+
+    def put_all(self, messages: tf.Tensor) -> tf.Operation:
+        """Puts messages, `[n, _WIDTH]` float64, one after the other."""
+        with tf.device(self._device):
+            return self._queue.enqueue_many(messages)
+
+    def put_of(self, kind: Kind, members: Sequence[int]) -> None:
+        """On the chief: says the same of several members."""
+        messages = np.zeros([len(members), _WIDTH])
+        messages[:, 0], messages[:, 1] = kind, members
+        if len(members):
+            self.put_all(messages)
+
+    def take(self) -> Message:
+        """Waits for a message."""
+        taken = self._queue.dequeue()
+        kind, member, attempt, round_ = tf.unstack(tf.cast(taken[:_HEADER], tf.int64))
+        return Message(kind, member, attempt, round_, taken[_HEADER:])
+
+
+class TokenQueues:
+    """The queues in which closures find their tokens, on the first ps.
+
+    Attempts of a member use several in turn: a closure that was given up may still wait at its own.
+    One more is that of all closures that know that they are displaced: where their attempt's was,
+    another one may wait by now.
+    """
+
+    def __init__(self, members: int, device: str):
+        self._members = members
+        self._device = device
+        with tf.device(device):
+            self.queues = [
+                tf.queue.FIFOQueue(_CAPACITY, [tf.int64], shapes=[[TOKEN_FIELDS]])
+                for _ in range(members * _QUEUES + 1)
+            ]
+            # Stacked once: a function takes all of them as one argument.
+            self._handles = tf.stack([queue.queue_ref for queue in self.queues])
+
+    def put(self, token: tf.Tensor) -> tf.Operation:
+        """Gives a token to the attempt that it names."""
+        with tf.device(self._device):
+            handle = self._handle(token[MEMBER], token[ATTEMPT])
+            return tf.raw_ops.QueueEnqueueV2(handle=handle, components=[token])
+
+    def take(self, member: tf.Tensor, attempt: tf.Tensor) -> tf.Tensor:
+        """In a closure: waits for a token."""
+        with tf.device(self._device):
+            handle = self._handle(member, attempt)
+            (token,) = tf.raw_ops.QueueDequeueV2(handle=handle, component_types=[tf.int64])
+            return tf.ensure_shape(token, [TOKEN_FIELDS])
+
+    def take_first(self, member: tf.Tensor, attempt: tf.Tensor) -> tf.Tensor:
+        """In a closure that has said that it begins: waits for the token to pull with first."""
+
+        def is_of_another(token: tf.Tensor) -> tf.Tensor:
+            with tf.device(self._device):
+                return tf.not_equal(token[ATTEMPT], attempt)
+
+        def give_back(token: tf.Tensor) -> tf.Tensor:
+            with tf.device(self._device), tf.control_dependencies([self.put(token)]):
+                return answer_token(Answer.END, member, attempt)
+
+        def take_another(token: tf.Tensor) -> tuple[tf.Tensor]:
+            with tf.device(self._device):
+                # What an earlier closure has left is for nobody; a later one waits for its own.
+                is_left = token[ATTEMPT] < attempt
+                another = tf.cond(
+                    is_left, lambda: self.take(member, attempt), lambda: give_back(token)
+                )
+                return (another,)
+
+        with tf.device(self._device):
+            first = self.take(member, attempt)
+            (token,) = tf.while_loop(is_of_another, take_another, (first,))
+            return token
+
+    def _handle(self, member: tf.Tensor, attempt: tf.Tensor) -> tf.Tensor:
+        last = tf.constant(self._members * _QUEUES, tf.int64)
+        own = member * _QUEUES + attempt % _QUEUES
+        return tf.gather(self._handles, tf.where(tf.equal(attempt, DISPLACED), last, own))
+
+
+def answer_token(answer: Answer, member: tf.Tensor, attempt: tf.Tensor) -> tf.Tensor:
+    """The token that tells an attempt to end, or to begin again."""
+    return tf.stack([member, attempt, int(answer), 0])
