@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tfps.barrier.loop import BarrierLoop
+from tfps.barrier.loop import MessageLoop
 from tfps.barrier.member_state import BarrierStatus
 from tfps.barrier.messages import (
     ATTEMPT,
@@ -37,7 +37,7 @@ class Barrier(abc.ABC):
 
     has_rounds: bool
 
-    def __init__(self, store: ParameterStore, progress: LeaseProgress, loop: BarrierLoop):
+    def __init__(self, store: ParameterStore, progress: LeaseProgress, loop: MessageLoop):
         """Takes a loop to talk to.
 
         Args:

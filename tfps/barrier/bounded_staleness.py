@@ -5,7 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfps.barrier.barrier import Barrier
-from tfps.barrier.loop import BarrierLoop, LoopState, Transition
+from tfps.barrier.loop import LoopState, MessageLoop, Transition
 from tfps.barrier.member_state import Event, MemberState
 from tfps.barrier.messages import CHANGE, Message
 from tfps.leases.progress import LeaseProgress
@@ -50,7 +50,7 @@ class _Counts(NamedTuple):
     latest: tf.Tensor  # clock that anybody had
 
 
-class _BoundedLoop(BarrierLoop):
+class _BoundedLoop(MessageLoop):
     """The barrier loop of clocks: members wait until the slowest has come further.
 
     Who is present is not away. `LoopState.round` is the number of steps of all members together.

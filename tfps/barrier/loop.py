@@ -71,7 +71,7 @@ class Transition(NamedTuple):
         return after - before
 
 
-class BarrierLoop(abc.ABC):
+class MessageLoop(abc.ABC):
     """What runs on the first ps as long as the training does, for members that wait.
 
     For each message it looks up in the table of `member_state` what becomes of the member and what

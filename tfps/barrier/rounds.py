@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from tfps.barrier.barrier import Barrier
 from tfps.barrier.contributions import Contributions, Decision
-from tfps.barrier.loop import BarrierLoop, LoopState, Transition
+from tfps.barrier.loop import LoopState, MessageLoop, Transition
 from tfps.barrier.member_state import Event, MemberState
 from tfps.barrier.messages import CHANGE, Message
 from tfps.leases.progress import LeaseProgress
@@ -45,7 +45,7 @@ class SyncBarrier(Barrier):
         return self._contributions.send(token, gradients)
 
 
-class _SyncLoop(BarrierLoop):
+class _SyncLoop(MessageLoop):
     """The barrier loop of rounds: members wait until the round can be closed.
 
     It counts how many members have arrived, and how many are awaited.
