@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from configs.smoke import get_config
-from tests import visits
+from tests import counting_task
 from tests.training_fixtures import Trainer
 from tfps.barrier.messages import Kind, message
 from tfps.cluster.monitor import TaskMonitor
@@ -44,9 +44,9 @@ def barrier(tasks: Sequence[int]) -> list[dict]:
     The real loop of `--mode=bounded`, all of whose members contribute at once; the least of
     three steps.
     """
-    task, found = visits.Visits(records=40), {}
+    task, found = counting_task.CountingTask(records=40), {}
     with tempfile.TemporaryDirectory() as directory:
-        data = visits.write(pathlib.Path(directory), task, [40])
+        data = counting_task.write(pathlib.Path(directory), task, [40])
         for members in tasks:
             mode = Mode("bounded", max_staleness=4)
             trainer = Trainer(data, task, batch_size=8, members=members, mode=mode, parts=1)

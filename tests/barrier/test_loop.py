@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from tests import visits
+from tests import counting_task
 from tests.barrier.loop_reference import (
     BEGIN,
     CONTRIBUTE,
@@ -45,8 +45,8 @@ MESSAGES = st.lists(
 def looped(request, tmp_path_factory):
     """A barrier, and what makes its reference."""
     mode, reference = MODES[request.param]
-    task = visits.Visits(records=8)
-    manifest = visits.write(tmp_path_factory.mktemp("data"), task, [8])
+    task = counting_task.CountingTask(records=8)
+    manifest = counting_task.write(tmp_path_factory.mktemp("data"), task, [8])
     trainer = Trainer(manifest, task, parts=1, members=MEMBERS, mode=mode)
     return trainer, trainer.barrier.run.get_concrete_function(), reference
 

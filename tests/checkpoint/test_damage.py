@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.checkpoint.saved_state import DATA, values
-from tests.spoilt import flip_bit
+from tests.corruption import flip_bit
 from tests.training_fixtures import save
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.restore import restore, restore_newest

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests import visits
+from tests import counting_task
 from tests.polling import Polling
 from tests.training_fixtures import Trainer, dataset
 from tfps.cluster.liveness import Liveness
@@ -136,8 +136,8 @@ def test_bad_records_are_named(tmp_path):
 
 
 def test_a_lost_worker_and_a_stall_are_told_with_the_leases_held(tmp_path, caplog):
-    task = visits.Visits(step_seconds=3.0)
-    data = visits.write(tmp_path / "data", task, [10])
+    task = counting_task.CountingTask(step_seconds=3.0)
+    data = counting_task.write(tmp_path / "data", task, [10])
     lost = threading.Event()
     addresses = {TaskName("worker", 0): "host:1"}
 
@@ -190,8 +190,8 @@ def late_begins(tmp_path, begin_late, **settings):
     Args:
         begin_late: Called with the trainer and what was sent until it returns True.
     """
-    task = visits.Visits(records=400, step_seconds=0.1)
-    data = visits.write(tmp_path / "data", task, [200, 200])
+    task = counting_task.CountingTask(records=400, step_seconds=0.1)
+    data = counting_task.write(tmp_path / "data", task, [200, 200])
     trainer = Trainer(data, task, batch_size=10, shuffle_buffer=0, **settings)
     trainer.coordinator.meter.lease_length.measured(1, 0.5)  # five seconds are a lease
     sent, leases, is_done = Sent(trainer), trainer.queue(), []

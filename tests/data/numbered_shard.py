@@ -7,13 +7,13 @@ from tfps.data.record_source import RecordSource
 COUNT, BATCH, STRIDE = 330, 32, 50
 
 
-def write(path, compression="", spoil=None):
+def write(path, compression="", corrupt=None):
     """Records whose first number is their own; returns where they begin.
 
     Args:
         path: Of the file.
         compression: "", "GZIP" or "ZLIB".
-        spoil: By record, what changes its features.
+        corrupt: By record, what changes its features.
     """
     offsets = []
     with tf.io.TFRecordWriter(str(path), compression) as writer:
@@ -23,8 +23,8 @@ def write(path, compression="", spoil=None):
             features["numbers"].float_list.value.extend([number, 0, 0, 0])
             features["token"].int64_list.value.append(number % 20)
             features["label"].int64_list.value.append(number % 2)
-            if spoil and number in spoil:
-                spoil[number](features)
+            if corrupt and number in corrupt:
+                corrupt[number](features)
             writer.write(example.SerializeToString())
             writer.flush()
             offsets.append(path.stat().st_size)

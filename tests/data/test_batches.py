@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from configs.smoke import Smoke
-from tests import spoilt
+from tests import corruption
 from tests.data.numbered_shard import BATCH, COUNT, source_of, write
 from tfps.data import bad_records
 from tfps.data.batches import Batching, read_batches, read_good_batches
@@ -100,16 +100,16 @@ def with_a_label_outside(features):
 
 
 def checksum(path):
-    spoilt.flip(path, (40, 41, 170), spoilt.DATA)
+    corruption.flip(path, (40, 41, 170), corruption.DATA)
 
 
 def length(path):
     """Behind it reading goes on at the next record of which it is known where it begins."""
-    spoilt.flip(path, (40, 170), spoilt.LENGTH)
+    corruption.flip(path, (40, 170), corruption.LENGTH)
 
 
 def cut_off(path):
-    [offset] = spoilt.flip(path, (170,), spoilt.DATA)
+    [offset] = corruption.flip(path, (170,), corruption.DATA)
     os.truncate(path, offset + 20)
 
 
@@ -125,7 +125,7 @@ def with_bad_records(path, kind):
     """A shard with bad records of a kind, and which they are."""
     if kind in SPOILT:
         bad = {40, 41, 170}
-        return (path, write(path, spoil=dict.fromkeys(bad, kind))), bad
+        return (path, write(path, corrupt=dict.fromkeys(bad, kind))), bad
     offsets = write(path)
     kind(path)
     return (path, offsets), DAMAGED[kind]
@@ -135,8 +135,8 @@ def with_bad_records(path, kind):
 @pytest.mark.parametrize("kind", [*SPOILT, *DAMAGED])
 def test_bad_records_cost_no_other_and_move_no_other(shard, tmp_path, kind, block_batches):
     whole = in_order(shard, block_batches)
-    spoilt_shard, bad = with_bad_records(tmp_path / "spoilt", kind)
-    source = source_of(spoilt_shard)
+    corrupt_shard, bad = with_bad_records(tmp_path / "corrupt", kind)
+    source = source_of(corrupt_shard)
     halted = read(source, block_batches)
     stop = next(n for n, (number, _, _) in enumerate(halted) if number != n)
     assert halted[:stop] == less(whole, set())[:stop]
@@ -149,7 +149,7 @@ def test_bad_records_cost_no_other_and_move_no_other(shard, tmp_path, kind, bloc
     assert read(source, block_batches) == [*less(whole, bad), NONE]
     for first, end in ((1, 2), (3, 6), (6, BATCHES)):
         known = first // block * block * BATCH
-        part = source_of(spoilt_shard, known)._replace(bad_ranges=source.bad_ranges)
+        part = source_of(corrupt_shard, known)._replace(bad_ranges=source.bad_ranges)
         expected = less(whole, bad)[first:end]
         assert read(part, block_batches, (first, end)) == [*expected, NONE]
 
@@ -159,7 +159,7 @@ def test_a_compressed_shard_is_read_around_its_bad_records(shard, tmp_path, comp
     path, _ = shard
     damaged = tmp_path / "damaged"
     damaged.write_bytes(path.read_bytes())
-    spoilt.flip(damaged, (40, 170), spoilt.DATA)
+    corruption.flip(damaged, (40, 170), corruption.DATA)
     kind = compression.__module__.upper()
     (tmp_path / "compressed").write_bytes(compression(damaged.read_bytes()))
     source = around(RecordSource(str(tmp_path / "compressed"), kind, end=COUNT))
@@ -173,7 +173,7 @@ def test_values_of_varying_length_are_read_and_checked_as_well(tmp_path):
         return lambda features: features["tags"].int64_list.value.extend(lengths[number % 4])
 
     features = (*FEATURES, Feature("tags", "int64", (None,), 5))
-    shard = tmp_path / "shard", write(tmp_path / "shard", spoil={n: tagged(n) for n in range(8)})
+    shard = tmp_path / "shard", write(tmp_path / "shard", corrupt={n: tagged(n) for n in range(8)})
     found = bad_records.find(source_of(shard), features, 0, 8)
     assert [bad.number for bad in found] == [2, 6]
     ranges = tuple((bad.number, 1, bad.next_offset) for bad in found)

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 
-from tests import visits
+from tests import counting_task
 from tests.faults import shim
 from tests.loaded.client import Loaded
 from tfps.checkpoint import commit_marker, reader
@@ -85,7 +85,9 @@ class Exploration:
         """
         self._directory = directory
         self._data, self.template = directory / "data", directory / "template"
-        visits.write(self._data, visits.Visits(records=RECORDS), [RECORDS // 2] * 2)
+        counting_task.write(
+            self._data, counting_task.CountingTask(records=RECORDS), [RECORDS // 2] * 2
+        )
         self._loaded = Loaded({"LD_PRELOAD": str(shim.compile_shim(directory))})
         self.pool = concurrent.futures.ThreadPoolExecutor(jobs)
         code, said = self._run(self.template, EPOCHS - 1)
@@ -166,7 +168,7 @@ class Exploration:
         out = job_dir.with_name(f"{job_dir.name}.out")
         flags = {
             "mode": "local",
-            "config": "tests/visits.py",
+            "config": "tests/counting_task.py",
             "train_data": self._data,
             "eval_data": self._data,
             "job_dir": job_dir,

@@ -8,7 +8,7 @@ import socket
 import pytest
 import tensorflow as tf
 
-from tests.spoilt import flip_bit
+from tests.corruption import flip_bit
 from tfps.checkpoint.reader import _SHARD
 from tfps.cluster.failures import first_line
 from tfps.data import examples

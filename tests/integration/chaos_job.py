@@ -18,7 +18,7 @@ from tests.loaded import started
 from tfps.checkpoint.offline import dense_values
 
 RECORDS, EVAL_RECORDS, EPOCHS, BATCH = 6_400, 3_200, 2, 64
-CONFIG = "--config=tests/census_visits.py"
+CONFIG = "--config=tests/counting_census.py"
 CHECKPOINT_SECONDS = 2.0
 LATENESS = 10.0  # seconds that a checkpoint may come later than it is due, or take
 SYNC_EVERY = 4

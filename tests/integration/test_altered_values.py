@@ -6,7 +6,7 @@ import pytest
 from cluster_process import local_cluster, read_report, trainer_flags
 from datasets_on_disk import Datasets
 
-from tests.spoilt import flip_bit
+from tests.corruption import flip_bit
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -14,22 +14,22 @@ from cluster_process import (
     local_cluster,
     read_report,
 )
-from visits_of_a_job import flags, trained
+from counting_job import flags, trained
 
-from tests import spoilt, visits
+from tests import corruption, counting_task
 from tfps.data.manifest import Manifest
 
 SIZES, BATCH, EPOCHS = (3000, 2500, 2000, 20), 20, 2
 RECORDS = sum(SIZES)
-SPOIL = {
-    7: spoilt.of_another_type,
-    2999: spoilt.without_a_feature,
-    3000 + 1200: spoilt.with_an_id_outside,
-    5500 + 1999: spoilt.without_a_feature,
-    **dict.fromkeys(range(7500, 7520), spoilt.without_a_feature),  # a whole batch
+CORRUPT = {
+    7: corruption.of_another_type,
+    2999: corruption.without_a_feature,
+    3000 + 1200: corruption.with_an_id_outside,
+    5500 + 1999: corruption.without_a_feature,
+    **dict.fromkeys(range(7500, 7520), corruption.without_a_feature),  # a whole batch
 }
 DAMAGED = 5500 + 11
-BAD = {*SPOIL, DAMAGED}
+BAD = {*CORRUPT, DAMAGED}
 NO_PAYLOAD = "has no 'payload' (it has label, record)"
 LISTED = [
     (0, 7, "holds integers in 'payload', not float32"),
@@ -41,9 +41,9 @@ LISTED = [
 ]
 
 
-def spoilt_data(path: pathlib.Path, task: visits.Visits) -> Manifest:
-    data = visits.write(path, task, SIZES, SPOIL)
-    spoilt.flip(data.path_of(data.shards[2]), [11], spoilt.DATA)
+def corrupt_data(path: pathlib.Path, task: counting_task.CountingTask) -> Manifest:
+    data = counting_task.write(path, task, SIZES, CORRUPT)
+    corruption.flip(data.path_of(data.shards[2]), [11], corruption.DATA)
     return data
 
 
@@ -52,7 +52,7 @@ def assert_listed(report: dict[str, Any]) -> None:
         (entry["shard"], entry["record"], entry["records"], entry["reason"])
         for entry in report["bad_records"]
     ]
-    assert listed == [(f"visits-{n:05}-of-00004.tfrecord", at, 1, why) for n, at, why in LISTED]
+    assert listed == [(f"counted-{n:05}-of-00004.tfrecord", at, 1, why) for n, at, why in LISTED]
 
 
 def exact(repeated: int = 0) -> dict[str, int]:
@@ -63,8 +63,8 @@ def exact(repeated: int = 0) -> dict[str, int]:
 
 @pytest.mark.slow
 def test_a_cluster_passes_over_exactly_the_bad_records(tmp_path: pathlib.Path) -> None:
-    task = visits.Visits(records=RECORDS)
-    data, job_dir = spoilt_data(tmp_path / "data", task), tmp_path / "job"
+    task = counting_task.CountingTask(records=RECORDS)
+    data, job_dir = corrupt_data(tmp_path / "data", task), tmp_path / "job"
     settings = (f"--set=train.batch_size={BATCH}", f"--set=train.epochs={EPOCHS}")
     argv = flags(data, job_dir, task, f"--max_bad_records={len(BAD)}", *settings)
     with local_cluster(2, 2, argv) as program:
@@ -82,8 +82,8 @@ def test_a_cluster_passes_over_exactly_the_bad_records(tmp_path: pathlib.Path) -
 
 @pytest.mark.slow
 def test_a_killed_chief_goes_on_with_the_bad_records_it_knew(tmp_path: pathlib.Path) -> None:
-    task = visits.Visits(records=RECORDS, step_seconds=0.05)
-    data, job_dir = spoilt_data(tmp_path / "data", task), tmp_path / "job"
+    task = counting_task.CountingTask(records=RECORDS, step_seconds=0.05)
+    data, job_dir = corrupt_data(tmp_path / "data", task), tmp_path / "job"
     settings = {"batch_size": BATCH, "epochs": EPOCHS, "checkpoint_seconds": 2}
     settings["keep_checkpoints"] = 1000  # none is deleted while it is looked at
     own = (f"--set=train.{name}={value}" for name, value in settings.items())
@@ -107,8 +107,8 @@ def test_a_killed_chief_goes_on_with_the_bad_records_it_knew(tmp_path: pathlib.P
 
 
 def test_a_shard_that_is_cut_off_costs_only_what_is_missing(tmp_path: pathlib.Path) -> None:
-    task = visits.Visits(records=300)
-    data, job_dir = visits.write(tmp_path / "data", task, [200, 100]), tmp_path / "job"
+    task = counting_task.CountingTask(records=300)
+    data, job_dir = counting_task.write(tmp_path / "data", task, [200, 100]), tmp_path / "job"
     path = data.path_of(data.shards[0])
     os.truncate(path, data.shards[0].bytes - 100)
     settings = (f"--set=train.batch_size={BATCH}", f"--set=train.epochs={EPOCHS}")
@@ -117,7 +117,7 @@ def test_a_shard_that_is_cut_off_costs_only_what_is_missing(tmp_path: pathlib.Pa
         assert program.finish() == 0, program.text
     report = read_report(job_dir)
     [entry] = report["bad_records"]
-    place = ("visits-00000-of-00002.tfrecord", 198, 2)
+    place = ("counted-00000-of-00002.tfrecord", 198, 2)
     assert (entry["shard"], entry["record"], entry["records"]) == place
     assert entry["reason"].startswith("is cut off: the file ends after ")
     good, bad = EPOCHS * 298, EPOCHS * 2
@@ -126,4 +126,4 @@ def test_a_shard_that_is_cut_off_costs_only_what_is_missing(tmp_path: pathlib.Pa
     visited = trained(data, task, job_dir, EPOCHS)
     assert np.flatnonzero(visited == 0).tolist() == [198, 199]
     assert np.sum(visited == EPOCHS) == 298
-    program.see(r"shard visits-00000-of-00002.tfrecord is cut off: it has \d+ bytes, but")
+    program.see(r"shard counted-00000-of-00002.tfrecord is cut off: it has \d+ bytes, but")

@@ -6,9 +6,9 @@ import time
 
 import pytest
 from cluster_process import Program, local_cluster, read_report
-from visits_of_a_job import flags, trained
+from counting_job import flags, trained
 
-from tests import visits
+from tests import counting_task
 
 LONG = 300  # seconds that a run may take on a busy machine
 BATCH, STEP_SECONDS = 50, 0.3
@@ -35,8 +35,8 @@ def cluster(mode: str, argv: list[str]) -> Program:
 @pytest.mark.parametrize("mode", MODES)
 def test_a_killed_worker(mode: str, seed: int, tmp_path: pathlib.Path) -> None:
     draw = random.Random(seed)
-    task = visits.Visits(records=RECORDS, step_seconds=STEP_SECONDS)
-    data = visits.write(tmp_path / "data", task, SIZES)
+    task = counting_task.CountingTask(records=RECORDS, step_seconds=STEP_SECONDS)
+    data = counting_task.write(tmp_path / "data", task, SIZES)
     job_dir = tmp_path / "job"
     settings = (f"--mode={mode}", f"--set=train.batch_size={BATCH}", "--set=train.epochs=1")
     with cluster(mode, flags(data, job_dir, task, *settings, *MODES[mode])) as program:

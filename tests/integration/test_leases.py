@@ -7,9 +7,9 @@ import time
 import numpy as np
 import pytest
 from cluster_process import Program, local_cluster, read_report
-from visits_of_a_job import flags, trained
+from counting_job import flags, trained
 
-from tests import visits
+from tests import counting_task
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -22,8 +22,8 @@ KILLS_BEFORE, KILLS_AFTER = 3, 2  # the chief's own
 
 def test_every_record_is_trained_once_per_epoch_whoever_dies(tmp_path: pathlib.Path) -> None:
     """Proven by the model: a table's rows count how often each record was trained."""
-    task = visits.Visits(records=sum(SIZES), step_seconds=0.4)
-    data = visits.write(tmp_path / "data", task, SIZES)
+    task = counting_task.CountingTask(records=sum(SIZES), step_seconds=0.4)
+    data = counting_task.write(tmp_path / "data", task, SIZES)
     job_dir = tmp_path / "job"
     settings = {"epochs": EPOCHS, "checkpoint_seconds": 5, "keep_checkpoints": 1000}
     argv = flags(data, job_dir, task, *(f"--set=train.{n}={x}" for n, x in settings.items()))
@@ -65,8 +65,8 @@ def test_a_worker_that_was_stopped_and_goes_on_soon_leaves_the_lease_that_anothe
     tmp_path: pathlib.Path,
 ) -> None:
     """Its lease is of 5 seconds; what it trains of it after the other began is counted."""
-    task = visits.Visits(records=sum(SIZES), step_seconds=0.1)
-    data = visits.write(tmp_path / "data", task, SIZES)
+    task = counting_task.CountingTask(records=sum(SIZES), step_seconds=0.1)
+    data = counting_task.write(tmp_path / "data", task, SIZES)
     job_dir = tmp_path / "job"
     settings = {"epochs": EPOCHS, "checkpoint_seconds": 5, "keep_checkpoints": 1000}
     argv = flags(data, job_dir, task, *(f"--set=train.{n}={x}" for n, x in settings.items()))
@@ -91,8 +91,8 @@ def test_a_worker_that_was_stopped_and_goes_on_soon_leaves_the_lease_that_anothe
 
 def test_equal_workers_get_equal_shares(tmp_path: pathlib.Path) -> None:
     """10,000 batches over 10 workers."""
-    task = visits.Visits(records=100_000, step_seconds=0.1)
-    data = visits.write(tmp_path / "data", task, [25_000] * 4)
+    task = counting_task.CountingTask(records=100_000, step_seconds=0.1)
+    data = counting_task.write(tmp_path / "data", task, [25_000] * 4)
     job_dir = tmp_path / "job"
     argv = flags(data, job_dir, task, "--set=train.batch_size=10", "--set=train.epochs=1")
     with local_cluster(10, 1, argv) as program:
@@ -106,8 +106,8 @@ def test_equal_workers_get_equal_shares(tmp_path: pathlib.Path) -> None:
 
 def test_one_large_shard_keeps_all_workers_busy(tmp_path: pathlib.Path) -> None:
     """400 MB for 4 workers."""
-    task = visits.Visits(records=100_000, payload=1000, step_seconds=0.4)
-    data = visits.write(tmp_path / "data", task, [100_000])
+    task = counting_task.CountingTask(records=100_000, payload=1000, step_seconds=0.4)
+    data = counting_task.write(tmp_path / "data", task, [100_000])
     assert data.bytes > 400e6
     job_dir = tmp_path / "job"
     argv = flags(data, job_dir, task, "--set=train.epochs=1")

@@ -11,9 +11,9 @@ from cluster_process import (
     trainer_flags,
     wait_for_checkpoint,
 )
-from visits_of_a_job import flags, trained
+from counting_job import flags, trained
 
-from tests import visits
+from tests import counting_task
 
 LONG = 300  # seconds that a run may take on a busy machine
 BATCH = 50
@@ -23,8 +23,8 @@ RECORDS = sum(SIZES)
 
 def run_and_kill(tmp_path: pathlib.Path, mode: str, *more: str, workers: int = 2) -> dict[str, Any]:
     """Trains an epoch, during which a worker is killed; returns the report."""
-    task = visits.Visits(records=RECORDS, step_seconds=0.3)
-    data = visits.write(tmp_path / "data", task, SIZES)
+    task = counting_task.CountingTask(records=RECORDS, step_seconds=0.3)
+    data = counting_task.write(tmp_path / "data", task, SIZES)
     job_dir = tmp_path / "job"
     settings = (f"--mode={mode}", f"--set=train.batch_size={BATCH}", "--set=train.epochs=1")
     argv = flags(data, job_dir, task, *settings, "--progress_seconds=1", *more)
@@ -75,8 +75,8 @@ def test_rounds_go_on_from_the_checkpoint_when_a_ps_is_killed(
     tmp_path: pathlib.Path, ps: int
 ) -> None:
     """With the first ps the barrier loop is lost, with the other a part of the parameters."""
-    task = visits.Visits(records=RECORDS, step_seconds=0.2)
-    data = visits.write(tmp_path / "data", task, SIZES)
+    task = counting_task.CountingTask(records=RECORDS, step_seconds=0.2)
+    data = counting_task.write(tmp_path / "data", task, SIZES)
     job_dir = tmp_path / "job"
     settings = ("--mode=sync", f"--set=train.batch_size={BATCH}", "--set=train.epochs=1")
     argv = flags(data, job_dir, task, *settings, "--set=train.checkpoint_seconds=1")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.bags import (
+from tests.embedding_bags import (
     BAGS,
     COMBINERS,
     DIM,

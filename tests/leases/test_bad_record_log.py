@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests import spoilt, visits
+from tests import corruption, counting_task
 from tests.training_fixtures import Trainer
 from tfps.errors import RunError, UserError
 from tfps.leases.queue_state import QueueState
@@ -14,11 +14,11 @@ from tfps.leases.queue_state import QueueState
 SIZES, BATCH = (230, 150, 20), 10
 COUNT = sum(SIZES)
 # Of the first shard, and the first ten of the last one: a batch without a good record.
-SPOIL = {
-    5: spoilt.of_another_type,
-    17: spoilt.with_an_id_outside,
-    18: spoilt.without_a_feature,
-    **dict.fromkeys(range(380, 390), spoilt.without_a_feature),
+CORRUPT = {
+    5: corruption.of_another_type,
+    17: corruption.with_an_id_outside,
+    18: corruption.without_a_feature,
+    **dict.fromkeys(range(380, 390), corruption.without_a_feature),
 }
 CHECKSUM, LENGTH = (100, 104), 60  # of the first and the second shard
 # Behind the damaged length nobody knows where the next record begins.
@@ -28,15 +28,15 @@ BAD = {5, 17, 18, 100, 104, *range(230 + LENGTH, 380), *range(380, 390)}
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     path = tmp_path_factory.mktemp("data")
-    written = visits.write(path, visits.Visits(records=COUNT), SIZES, SPOIL)
-    spoilt.flip(written.path_of(written.shards[0]), CHECKSUM, spoilt.DATA)
-    spoilt.flip(written.path_of(written.shards[1]), [LENGTH], spoilt.LENGTH)
+    written = counting_task.write(path, counting_task.CountingTask(records=COUNT), SIZES, CORRUPT)
+    corruption.flip(written.path_of(written.shards[0]), CHECKSUM, corruption.DATA)
+    corruption.flip(written.path_of(written.shards[1]), [LENGTH], corruption.LENGTH)
     return written
 
 
 def trainer_of(data, **settings):
     settings = {"batch_size": BATCH, "max_bad_records": len(BAD), "unroll": 2, **settings}
-    return Trainer(data, visits.Visits(records=COUNT), **settings)
+    return Trainer(data, counting_task.CountingTask(records=COUNT), **settings)
 
 
 def train(trainer, leases):
@@ -123,7 +123,7 @@ def test_one_bad_record_more_than_allowed_ends_the_training(data):
     with pytest.raises(UserError) as ended:
         train(trainer, trainer.queue())
     message = str(ended.value)
-    assert message.startswith(f"training epoch 1: shard {data.directory}/visits-0000")
+    assert message.startswith(f"training epoch 1: shard {data.directory}/counted-0000")
     assert f"and --max_bad_records={limit} allows no more: correct the data" in message
     last = [(90, 15), (10, 95), (5, 100)]
     assert any(
@@ -139,7 +139,7 @@ def test_what_only_the_chief_can_read_is_no_bad_record(data):
 
 
 def test_a_shard_that_vanished_is_named(tmp_path):
-    data = visits.write(tmp_path / "data", visits.Visits(records=20), [20])
+    data = counting_task.write(tmp_path / "data", counting_task.CountingTask(records=20), [20])
     path = data.path_of(data.shards[0])
     tf.io.gfile.remove(path)
     trainer = trainer_of(data)

@@ -7,11 +7,11 @@ import pathlib
 import numpy as np
 import pytest
 
-from tests.towns import (
+from tests.prediction_model import (
     CONFIG,
     FEATURES,
     LABEL,
-    TownsTask,
+    PredictionTask,
     check,
     command,
     drawn,
@@ -64,7 +64,7 @@ def test_records_without_labels(model, tmp_path):
 def test_a_dataset(model, tmp_path):
     records = drawn(7)
     with dataset_writer.DatasetWriter(
-        str(tmp_path / "data"), "towns", 3, TownsTask().schema()
+        str(tmp_path / "data"), "towns", 3, PredictionTask().schema()
     ) as writer:
         for index, record in enumerate(records):
             writer.write(index // 4, examples.encode(record, FEATURES, [LABEL]))

@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.towns import FEATURES, LABEL, Score, TownsTask, check, drawn, export, run, write_records
+from tests.prediction_model import (
+    FEATURES,
+    LABEL,
+    PredictionTask,
+    Score,
+    check,
+    drawn,
+    export,
+    run,
+    write_records,
+)
 from tfps.data import dataset_writer, examples
 from tfps.data.feature import Feature
 from tfps.errors import RunError, UserError
@@ -121,7 +131,7 @@ def test_a_config_with_records(model, tmp_path):
 
 
 def test_a_dataset_of_another_schema(model, tmp_path):
-    class Other(TownsTask):
+    class Other(PredictionTask):
         def features(self):
             return (Feature("age", "float32"), Feature("ids", "int64", (3,), 10))
 

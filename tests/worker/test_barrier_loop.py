@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from configs.smoke import Smoke
-from tests import visits
+from tests import counting_task
 from tests.training_fixtures import Trainer, dataset, train_with
 from tfps.barrier.member_state import MemberState
 from tfps.data.batches import Batching, read_batches
@@ -196,8 +196,8 @@ def test_a_closure_of_a_lease_that_is_over_takes_nobodys_place(manifest, mode):
 @pytest.mark.slow
 def test_what_comes_too_late_is_dropped_and_trained_again(tmp_path):
     """With one backup of two members each round takes one contribution, which counts whole."""
-    task = visits.Visits(records=80 * BATCH, step_seconds=0.01)
-    manifest = visits.write(tmp_path, task, [40 * BATCH] * 2)
+    task = counting_task.CountingTask(records=80 * BATCH, step_seconds=0.01)
+    manifest = counting_task.write(tmp_path, task, [40 * BATCH] * 2)
     mode = Mode("sync", backup_workers=1)
     trainer = Trainer(manifest, task, batch_size=BATCH, members=2, mode=mode)
     with barrier_of(trainer) as begin:
@@ -213,8 +213,8 @@ def test_what_comes_too_late_is_dropped_and_trained_again(tmp_path):
 
 def test_a_member_that_was_given_up_trains_again_what_it_sends_too_late(tmp_path):
     """Stopped between sending and saying so: the rounds that close meanwhile throw it away."""
-    task = visits.Visits(records=80 * BATCH)
-    manifest = visits.write(tmp_path, task, [40 * BATCH] * 2)
+    task = counting_task.CountingTask(records=80 * BATCH)
+    manifest = counting_task.write(tmp_path, task, [40 * BATCH] * 2)
     trainer = Trainer(
         manifest, task, batch_size=BATCH, members=2, mode=Mode("sync"), shuffle_buffer=0
     )

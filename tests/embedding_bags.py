@@ -1,4 +1,4 @@
-"""Bags of ids with weights, and what they come to."""
+"""Bags of ids with weights, and how much each row of a table counts in them."""
 
 import numpy as np
 import tensorflow as tf

@@ -68,7 +68,7 @@ def get_config():
 """
 
 
-class TownsTask(Task):
+class PredictionTask(Task):
     def features(self):
         return FEATURES
 

@@ -1,4 +1,4 @@
-"""The census data with a record's number, a small model with BatchNorm, and a count of visits.
+"""The census data with a record's number, a small model with BatchNorm, and a count per record.
 
 What the chaos runs train. The model is small and its tokens share one table, since a run of few
 seconds spends most of its time on making graphs.
@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from configs.census import Census
 from tests import turns
-from tests.visits import late_zero
+from tests.counting_task import late_zero
 from tfps.data.converters import integer
 from tfps.data.feature import Feature
 from tfps.data.row_format import Field, RowFormat
@@ -20,13 +20,13 @@ from tfps.experiment.experiment import Data, Experiment, Train
 
 turns.shorten(2)
 
-_COUNT = "visits"
+_COUNT = "counted"
 _NUMBERS = ("age", "education_num", "hours_per_week", "capital_gain", "capital_loss")
 _TOKENS = ("education", "marital_status", "occupation", "relationship")
 
 
 @dataclasses.dataclass(frozen=True)
-class CensusVisits(Census):
+class CountingCensus(Census):
     """An MLP with BatchNorm over numbers and embeddings, beside a table that counts.
 
     Training a record once adds exactly 1 to the row of its number. Its gradient is -1 and the
@@ -102,5 +102,8 @@ class CensusVisits(Census):
 def get_config() -> Experiment:
     """The experiment."""
     return Experiment(
-        "census_visits", CensusVisits(), Data(shuffle_buffer=256), Train(batch_size=64, epochs=2)
+        "counting_census",
+        CountingCensus(),
+        Data(shuffle_buffer=256),
+        Train(batch_size=64, epochs=2),
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests import visits
+from tests import counting_task
 from tests.training_fixtures import Trainer
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.restore import restore
@@ -15,10 +15,12 @@ from tfps.data.manifest import Manifest
 from trainer.chief.inputs import identity
 
 
-def flags(data: Manifest, job_dir: pathlib.Path, task: visits.Visits, *more: str) -> list[str]:
+def flags(
+    data: Manifest, job_dir: pathlib.Path, task: counting_task.CountingTask, *more: str
+) -> list[str]:
     """The trainer's."""
     return [
-        "--config=tests/visits.py",
+        "--config=tests/counting_task.py",
         f"--train_data={data.directory}",
         f"--job_dir={job_dir}",
         f"--set=task.records={task.records}",
@@ -29,7 +31,7 @@ def flags(data: Manifest, job_dir: pathlib.Path, task: visits.Visits, *more: str
 
 
 def trained(
-    data: Manifest, task: visits.Visits, job_dir: pathlib.Path, epoch: int
+    data: Manifest, task: counting_task.CountingTask, job_dir: pathlib.Path, epoch: int
 ) -> np.ndarray[Any, Any]:
     """How often each record was trained, from the checkpoint at an epoch's end."""
     paths = (job_dir / "checkpoints").iterdir()

@@ -1,4 +1,4 @@
-"""Ways to make good records, and other files, bad."""
+"""Ways to corrupt records, and other files."""
 
 import pathlib
 

@@ -14,7 +14,7 @@ from tfps.experiment.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
-class Visits(Task):
+class CountingTask(Task):
     """A table with a row per record, to which training the record once adds exactly 1.
 
     Its gradient is -1 and the optimizer SGD with learning rate 1: float32 counts exactly.
@@ -42,7 +42,7 @@ class Visits(Task):
     def build_model(self):
         record = keras.Input((), name="record", dtype="int64")
         payload = keras.Input((self.payload,), name="payload")
-        rows = keras.layers.Embedding(self.records, 1, "zeros", name="visits")
+        rows = keras.layers.Embedding(self.records, 1, "zeros", name="counted")
         nothing = 0.0 * keras.ops.sum(payload, axis=-1, keepdims=True)
         return keras.Model([record, payload], rows(record) + nothing)
 
@@ -79,21 +79,21 @@ def late_zero(pulled, seconds):
 
 
 def get_config():
-    return Experiment("visits", Visits(), Data(shuffle_buffer=1000), Train(batch_size=100))
+    return Experiment("counting", CountingTask(), Data(shuffle_buffer=1000), Train(batch_size=100))
 
 
-def write(directory, task, sizes, spoil=None):
+def write(directory, task, sizes, corrupt=None):
     """Writes records 0, 1, … in shards of the given sizes; returns the manifest.
 
     Args:
         directory: Of the dataset.
         task: The task.
         sizes: Records of each shard.
-        spoil: By record, what changes its features.
+        corrupt: By record, what changes its features.
     """
-    numbers, spoil = iter(range(sum(sizes))), spoil or {}
+    numbers, corrupt = iter(range(sum(sizes))), corrupt or {}
     payload = np.zeros(task.payload, np.float32)
-    with DatasetWriter(str(directory), "visits", len(sizes), task.schema()) as writer:
+    with DatasetWriter(str(directory), "counted", len(sizes), task.schema()) as writer:
         for shard, size in enumerate(sizes):
             for number in itertools.islice(numbers, size):
                 example = tf.train.Example()
@@ -101,7 +101,7 @@ def write(directory, task, sizes, spoil=None):
                 feature["record"].int64_list.value.append(number)
                 feature["payload"].float_list.value.extend(payload)
                 feature["label"].int64_list.value.append(0)
-                if number in spoil:
-                    spoil[number](feature)
+                if number in corrupt:
+                    corrupt[number](feature)
                 writer.write(shard, example.SerializeToString())
         return writer.finish()
