@@ -1,0 +1,59 @@
+"""Jobs that Kubernetes cannot run."""
+
+import pytest
+
+from cloud.kubernetes.volume import Volume
+from cloud.role import Role
+from tests.cloud.kubernetes.jobs import ARGUMENTS, TARGETS, cluster_roles, job, large, render
+from tfps.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("target", "spec", "message"),
+    [
+        ("jobset", large(9990, 500), "10491 tasks: their addresses are .* a ConfigMap"),
+        ("tfjob", large(1900, 100), "2001 tasks: the training operator gives each a TF_CONFIG"),
+        (
+            "jobset",
+            job(arguments=(*ARGUMENTS, *("--set=" + "x" * 100_000 for _ in range(4)))),
+            "the JobSet has .* put them into the config",
+        ),
+    ],
+)
+def test_what_is_too_large_is_refused(target, spec, message):
+    with pytest.raises(UserError, match=message):
+        render(target, spec)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"image": ""}, "needs --image"),
+        ({"package": "."}, "takes no --package"),
+        ({"network": "n"}, "takes no --network"),
+        ({"queue_seconds": 1}, "takes no --queue_seconds"),
+        ({"roles": cluster_roles(disk_type="pd-ssd")}, r"takes no --disk_type \(worker: pd-ssd\)"),
+        (
+            {"roles": (Role("chief"), Role("worker"), Role("ps", 1, "", 0, 0, "nvidia-l4", 1))},
+            "the ps of a cluster computes nothing on a GPU",
+        ),
+        ({"arguments": (*ARGUMENTS, "--grace_seconds=soon")}, "--grace_seconds=soon is no number"),
+    ],
+)
+def test_what_kubernetes_cannot_run_is_refused(target, fields, message):
+    with pytest.raises(UserError, match=message):
+        render(target, job(**fields))
+
+
+def test_a_tfjob_must_restart_something():
+    with pytest.raises(UserError, match="--restarts=0"):
+        render("tfjob", job(restarts=0))
+
+
+@pytest.mark.parametrize(
+    "text", ["data", "data:relative", "data:/", "data:/tmp", ":/x", "A:/x", ""]
+)
+def test_bad_volumes(text):
+    with pytest.raises(UserError, match="write CLAIM:/PATH"):
+        Volume.parse(text)
