@@ -30,7 +30,7 @@ def scontrol(arguments: list[str]) -> int:
         print("\n".join(NODES))
         return 0
     if arguments == ["show", "job", "4711"]:
-        state = pathlib.Path("state").read_text()
+        state = _look()
         print(f"JobId=4711 JobName=criteo\n   JobState={state} ExitCode=0:0")
         print(f"   SubmitTime=2026-11-21T10:00:00\n   WorkDir={pathlib.Path.cwd()}")
         return 0
@@ -39,6 +39,22 @@ def scontrol(arguments: list[str]) -> int:
         return 0
     print("slurm_load_jobs error: Invalid job id specified", file=sys.stderr)
     return 1
+
+
+def _look() -> str:
+    """The state of job 4711: that of each look is a line of `state`, the last one stays.
+
+    Before the last one its log grows by what is in `written-in-between`.
+    """
+    states, more = pathlib.Path("state"), pathlib.Path("written-in-between")
+    now, *later = states.read_text().splitlines()
+    if later:
+        states.write_text("\n".join(later))
+    elif more.exists():
+        with pathlib.Path("criteo-4711.log").open("a") as log:
+            log.write(more.read_text())
+        more.unlink()
+    return now
 
 
 def srun(arguments: list[str]) -> int:
@@ -69,7 +85,7 @@ def srun(arguments: list[str]) -> int:
                 os.killpg(task.pid, number)
 
     signal.signal(signal.SIGTERM, pass_on)
-    while any(task.poll() is None for task in tasks):
+    while any([task.poll() is None for task in tasks]):  # each of them is asked
         time.sleep(0.02)
     return max(task.returncode if task.returncode >= 0 else 128 - task.returncode for task in tasks)
 

@@ -1,7 +1,5 @@
 """The commands of Slurm that the target runs."""
 
-import threading
-
 import pytest
 
 from cloud import submit
@@ -35,20 +33,12 @@ def test_the_script_that_is_printed_is_the_script_that_is_sent(slurm, capfd):
 
 
 def test_a_job_is_followed_to_its_end(slurm, capfd):
-    (slurm / "state").write_text("RUNNING")
+    (slurm / "state").write_text("RUNNING\nRUNNING\nCOMPLETED")  # it looks twice a time
     (slurm / "criteo-4711.log").write_text("one\ntwo\nhalf a li")
+    (slurm / "written-in-between").write_text("ne\n")
     (slurm / "criteo-4711-worker-1.log").write_text("serves\n")
     (slurm / "criteo-47112.log").write_text("of another job\n")
-
-    def end():
-        with (slurm / "criteo-4711.log").open("a") as log:
-            log.write("ne\n")
-        (slurm / "state").write_text("COMPLETED")
-
-    timer = threading.Timer(0.6, end)
-    timer.start()
-    assert run("follow", "4711", "--target=slurm", "--poll_seconds=0.1") == 0
-    timer.join()
+    assert run("follow", "4711", "--target=slurm", "--poll_seconds=0.02") == 0
     lines = capfd.readouterr().out.splitlines()
     assert [line for line in lines if line.startswith("[submit]")] == [
         "[submit] job 4711 (criteo): RUNNING",
