@@ -11,14 +11,14 @@ import keras
 import tensorflow as tf
 
 from configs.census import Census
-from tests import turns
+from tests import unrolling
 from tests.counting_task import late_zero
 from tfps.data.converters import integer
 from tfps.data.feature import Feature
 from tfps.data.row_format import Field, RowFormat
 from tfps.experiment.experiment import Data, Experiment, Train
 
-turns.shorten(2)
+unrolling.shorten(2)
 
 _COUNT = "counted"
 _NUMBERS = ("age", "education_num", "hours_per_week", "capital_gain", "capital_loss")

@@ -11,7 +11,6 @@ import sys
 
 import tensorflow as tf
 
-from tests import turns
 from tests.faults import shim
 from tfps.storage import failures
 from trainer import entry, task
@@ -22,7 +21,6 @@ def main() -> None:
     """Misbehaves as it was told from here on, and trains."""
     order = json.loads(sys.argv.pop(1))
     failures.PATIENCE_SECONDS = order.pop("patience")
-    turns.shorten(1)
     # Better graphs would cost more than they save.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     shim.misbehave(fault=shim.FAULTS.get(order.pop("fault"), shim.NOTHING), **order)
