@@ -11,9 +11,9 @@ from tfps.optimizers.rules import Rules
 from tfps.store.dense_parameters import DenseParameters
 from tfps.store.gradient_clipping import GradientClipping
 from tfps.store.layout import StoreLayout
-from tfps.store.lookups import ids_of_group
+from tfps.store.lookups import ids_of_group, rows_by_group, rows_by_lookup
 from tfps.store.loss_scale import LossScale
-from tfps.store.messages import Pulled, SentRows
+from tfps.store.messages import Gradients, Pulled, SentRows
 from tfps.store.model_state import ModelState
 from tfps.store.partitioned_variable import TensorSlice
 from tfps.store.staleness import rate_scale
@@ -114,6 +114,20 @@ class ParameterStore:
         version = self._counts.pull_for_staleness()
         dense = self.dense.pull_with_slots() if self.layout.dense.total else []
         return dense, self.state.pull(), version
+
+    def rows_by_lookup(self, pulled: Pulled) -> list[tf.Tensor]:
+        """One row per id asked for, by lookup, as `lookups.rows_by_lookup` gives them."""
+        return rows_by_lookup(self.layout, pulled)
+
+    def gradients(
+        self,
+        pulled: Pulled,
+        dense: Sequence[tf.Tensor],
+        rows: Sequence[tf.Tensor],
+        state: Sequence[tf.Tensor],
+    ) -> Gradients:
+        """What a batch gave, of one gradient per id asked for, by lookup."""
+        return Gradients(pulled, dense, rows_by_group(self.layout, pulled, rows), state)
 
     def push(
         self,

@@ -10,7 +10,6 @@ from tfps.experiment.task import Task
 from tfps.model import draws
 from tfps.model.predictions import predict_by_name
 from tfps.model.stateless_model import Features, Labels, Lookup, StatelessModel
-from tfps.store.lookups import rows_by_group, rows_by_lookup
 from tfps.store.messages import Gradients, Pulled
 from tfps.store.parameter_store import ParameterStore
 
@@ -121,7 +120,7 @@ class Step:
             The loss, as `train` does, and the gradients.
         """
         pulled = batch.pulled
-        rows = rows_by_lookup(self.store.layout, pulled)
+        rows = self.store.rows_by_lookup(pulled)
         parts = self._parts(batch.features, batch.labels)
         each = len(rows) // len(parts)
         results = []
@@ -135,7 +134,7 @@ class Step:
                     )
                 )
         loss, dense, rows, state = _mean(results, [batch_records(labels) for _, labels in parts])
-        return loss, Gradients(pulled, dense, rows_by_group(self.store.layout, pulled, rows), state)
+        return loss, self.store.gradients(pulled, dense, rows, state)
 
     def predict(self, features: Features, labels: Labels) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Evaluates one batch without changing anything.
@@ -148,7 +147,7 @@ class Step:
         forward = self._model.forward(
             pulled.dense,
             pulled.state,
-            rows_by_lookup(self.store.layout, pulled),
+            self.store.rows_by_lookup(pulled),
             tf.zeros([2], tf.int64),
             features,
             labels,
