@@ -118,6 +118,7 @@ def upload(data: pathlib.Path) -> str:
 def stage(there: str, cache_dir: pathlib.Path) -> None:
     """Copies all shards to a cache_dir, as workers do that have read them once."""
     cache = ShardCache(str(cache_dir), limit_bytes=1 << 50)
+    cache.make_directories()
     dataset = manifest.read(there)
     for shard in dataset.shards:
         asked = dataset.path_of(shard), shard.generation

@@ -93,7 +93,7 @@ def write(directory, task, sizes, corrupt=None):
     """
     numbers, corrupt = iter(range(sum(sizes))), corrupt or {}
     payload = np.zeros(task.payload, np.float32)
-    with DatasetWriter(str(directory), "counted", len(sizes), task.schema()) as writer:
+    with DatasetWriter.open(str(directory), "counted", len(sizes), task.schema()) as writer:
         for shard, size in enumerate(sizes):
             for number in itertools.islice(numbers, size):
                 example = tf.train.Example()

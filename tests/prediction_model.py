@@ -160,8 +160,8 @@ def run(
     batch_size: int = 4,
     overwrite: bool = False,
 ) -> Predictions:
-    loaded = ExportedModel(str(model))
-    source = PredictionInput(str(data), data_format, loaded, row_format, max_bad_rows)
+    loaded = ExportedModel.load(str(model))
+    source = PredictionInput.find(str(data), data_format, loaded, row_format, max_bad_rows)
     return predict.predict(loaded, source, str(output), batch_size, overwrite)
 
 

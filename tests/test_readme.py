@@ -75,7 +75,7 @@ def test_many_ids_per_record_from_the_pages_to_predictions_for_rows_of_text(tmp_
     trainer = Trainer(data, experiment.task)
     trainer.coordinator.train(trainer.queue(), lambda: False, print)
     export(trainer.task, trainer.model, trainer.store, str(tmp_path / "export"))
-    model = ExportedModel(str(tmp_path / "export"))
+    model = ExportedModel.load(str(tmp_path / "export"))
 
     rows = tmp_path / "rows.csv"
     movies, context = (
@@ -84,7 +84,7 @@ def test_many_ids_per_record_from_the_pages_to_predictions_for_rows_of_text(tmp_
     head = ",".join(["user", *movies, *context, "tags", "tag_weights"])
     start = "7,1,2,3,4,5" + 8 * ",0.5"
     rows.write_text(f"{head}\n{start},3|17,0.5|2\n{start},,\n{start},29,1\n{start},30,1\n")
-    (batch,) = PredictionInput(str(rows), "auto", model, max_bad_rows=1).batches(10)
+    (batch,) = PredictionInput.find(str(rows), "auto", model, max_bad_rows=1).batches(10)
     assert batch.numbers == [2, 3, 4]  # tag 30 is outside the vocabulary
     inputs, _ = batch.parse(model.features)
     assert inputs["tags"].to_list() == [[3, 17], [], [29]]
@@ -92,7 +92,7 @@ def test_many_ids_per_record_from_the_pages_to_predictions_for_rows_of_text(tmp_
     assert len(set(predictions.tolist())) == 3
 
     rows.write_text(f"{head}\n{start},3|17,0.5\n")
-    (batch,) = PredictionInput(str(rows), "auto", model).batches(10)
+    (batch,) = PredictionInput.find(str(rows), "auto", model).batches(10)
     with pytest.raises(RunError, match="a record has not as many weights as ids"):
         model.predict(batch.parse(model.features)[0])
 

@@ -69,7 +69,9 @@ def generate(
     ]
     all_logits, all_truth = [], []
     with (
-        DatasetWriter(output, name or experiment.name, shards, task.schema(), overwrite) as writer,
+        DatasetWriter.open(
+            output, name or experiment.name, shards, task.schema(), overwrite
+        ) as writer,
         tqdm(total=records, unit=" records", disable=None, leave=False) as progress,
     ):
         for shard in range(shards):

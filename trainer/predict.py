@@ -66,13 +66,16 @@ class _Output:
         self._partial = f"{path}.partial"
         self._overwrite = overwrite
         self._has_header = False
+        self._file = tf.io.gfile.GFile(self._partial, "w")
+
+    def open(self) -> None:
+        """Makes the file, under the name that it has until it is whole."""
         try:
-            if files.is_directory(path):
-                raise UserError(f"--output={path} is a directory; name a file")
-            if files.exists(path) and not overwrite:
-                raise UserError(f"--output={path} exists; name another, or say --overwrite")
-            self._file = tf.io.gfile.GFile(self._partial, "w")
-            self._file.write("")  # the file is opened by the first write
+            if files.is_directory(self._path):
+                raise UserError(f"--output={self._path} is a directory; name a file")
+            if files.exists(self._path) and not self._overwrite:
+                raise UserError(f"--output={self._path} exists; name another, or say --overwrite")
+            self._file.write("")  # which opens it
         except tf.errors.OpError as error:
             raise self._unwritable(error) from None
 
@@ -142,6 +145,7 @@ def predict(
         UserError: If a record is bad, there is none, or the output exists or cannot be written.
     """
     sink = _Output(output, overwrite)
+    sink.open()
     all_labels: list[dict[str, npt.NDArray[Any]]] = []
     all_predictions: list[dict[str, npt.NDArray[np.float32]]] = []
     records = 0
@@ -182,9 +186,11 @@ def main() -> None:
             Use("--output", values.output, writes=True),
         ]
     )
-    model = ExportedModel(values.model)
+    model = ExportedModel.load(values.model)
     row_format = _row_format(values.config, values.set, model)
-    source = PredictionInput(values.data, values.format, model, row_format, values.max_bad_rows)
+    source = PredictionInput.find(
+        values.data, values.format, model, row_format, values.max_bad_rows
+    )
     result = predict(model, source, values.output, values.batch_size, values.overwrite)
     left_out = f", {result.bad_rows} bad rows left out" if result.bad_rows else ""
     auc = result.without_auc if result.auc is None else f"{result.auc:.7f}"

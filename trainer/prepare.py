@@ -91,7 +91,9 @@ def prepare(
     bad_rows = _BadRows(max_bad_rows)
     written = 0
     with (
-        DatasetWriter(output, name or experiment.name, shards, task.schema(), overwrite) as writer,
+        DatasetWriter.open(
+            output, name or experiment.name, shards, task.schema(), overwrite
+        ) as writer,
         Processes(processes, row_encoding.__name__, "keras") as pool,
         tqdm(total=_size(inputs), unit="B", unit_scale=True, disable=None, leave=False) as progress,
     ):

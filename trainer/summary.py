@@ -1,14 +1,14 @@
 """Tells in a few lines what a job did: `python -m trainer.summary --job_dir=…`."""
 
-from typing import Any
+from collections.abc import Sequence
 
 from absl import flags
 
 from tfps.errors import UserError
+from tfps.job_dir.report_fields import BestEvaluation, Report, WorkerShare
 from trainer import entry
 
 _FLAGS = flags.FLAGS
-_PATHS = {"checkpoint": "checkpoint", "export": "export", "export_best": "best model"}
 flags.DEFINE_string("job_dir", None, "The job's directory, local or gs://.")
 
 
@@ -21,61 +21,63 @@ def main() -> None:
     from tfps.storage import preflight
 
     preflight.check([preflight.Use("--job_dir", _FLAGS.job_dir)])
-    fields = report.read(_FLAGS.job_dir)
-    if fields is None:
+    found = report.load(_FLAGS.job_dir)
+    if found is None:
         raise UserError(f"--job_dir={_FLAGS.job_dir} holds no report.json: no job ran there")
-    print("\n".join(lines(_FLAGS.job_dir, fields)))  # noqa: T201 (what this command is for)
+    print("\n".join(lines(_FLAGS.job_dir, found)))  # noqa: T201 (what this command is for)
 
 
-def lines(job_dir: str, fields: dict[str, Any]) -> list[str]:
-    """The summary of a report's fields."""
-    examples, cluster = fields["examples"], fields["cluster"]
-    tasks = f"{cluster['workers']} workers, {cluster['ps']} ps" if cluster["ps"] else "one process"
+def lines(job_dir: str, report: Report) -> list[str]:
+    """The summary of a report."""
+    examples, cluster = report.examples, report.cluster
+    tasks = f"{cluster.workers} workers, {cluster.ps} ps" if cluster.ps else "one process"
     rows = [
-        ("job", f"{fields['config']}, {fields['status']} ({fields['mode']} mode, {tasks})"),
+        ("job", f"{report.config}, {report.status} ({report.mode} mode, {tasks})"),
         (
             "trained",
-            f"{examples['trained']:,} records in {fields['epochs']} epochs and {fields['steps']:,} "
-            f"steps; {examples['skipped']} skipped, {examples['repeated']} repeated, "
-            f"{examples['bad']} bad",
+            f"{examples.trained:,} records in {report.epochs} epochs and {report.steps:,} steps; "
+            f"{examples.skipped} skipped, {examples.repeated} repeated, {examples.bad} bad",
         ),
-        (
-            "speed",
-            f"{fields['examples_per_second']:,.0f} examples/s, {fields['seconds']:.0f} s in all",
-        ),
+        ("speed", f"{report.examples_per_second:,.0f} examples/s, {report.seconds:.0f} s in all"),
     ]
-    if len(fields["workers"]) > 1:
-        rows.append(("workers", _shares(fields["workers"])))
-    metrics = dict(fields["metrics"])
+    if len(report.workers) > 1:
+        rows.append(("workers", _shares(report.workers)))
+    metrics = dict(report.metrics)
     if "auc" in metrics:
-        best = fields["best_auc"]
+        best = report.best_auc
         limit = f" (the planted signal allows {best:.4f})" if best is not None else ""
         rows.append(("AUC", f"{metrics.pop('auc'):.4f}{limit}"))
     rows += [(name, f"{value:.4f}") for name, value in metrics.items()]
-    # A report of an earlier version lacks what is asked for by `get`.
-    if len(fields["evaluations"]) > 1 and (best := fields.get("best_evaluation")):
-        rows.append(("best", _best(best, len(fields["evaluations"]))))
-    if fields.get("stopped_early"):
-        rows.append(("stopped", f"early: {fields['stopped_early']}"))
-    rows += [("lost", f"{failure['task']}: {failure['what']}") for failure in fields["failures"]]
-    rows += [(name, fields[field]) for field, name in _PATHS.items() if fields.get(field)]
+    if len(report.evaluations) > 1 and report.best_evaluation:
+        rows.append(("best", _best(report.best_evaluation, len(report.evaluations))))
+    if report.stopped_early:
+        rows.append(("stopped", f"early: {report.stopped_early}"))
+    rows += [("lost", f"{failure.task}: {failure.what}") for failure in report.failures]
+    paths = {
+        "checkpoint": report.checkpoint,
+        "export": report.export,
+        "best model": report.export_best,
+    }
+    rows += [(name, path) for name, path in paths.items() if path]
     rows.append(("report", f"{job_dir}/report.json"))
     return [f"{name:<11}{text}" for name, text in rows]
 
 
-def _best(evaluation: dict[str, Any], count: int) -> str:
+def _best(best: BestEvaluation, count: int) -> str:
     """What the best evaluation measured, and when it was."""
-    metrics = dict(evaluation)
-    by, epoch, steps = (metrics.pop(name) for name in ("metric", "epoch", "steps"))
-    values = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-    return f"of {count} evaluations by {by}: {values} (epoch {epoch}, {steps:,} steps)"
+    found = best.evaluation
+    values = ", ".join(f"{name} {value:.4f}" for name, value in found.metrics.items())
+    return (
+        f"of {count} evaluations by {best.metric}: {values} (epoch {found.epoch}, "
+        f"{found.steps:,} steps)"
+    )
 
 
-def _shares(workers: list[dict[str, Any]]) -> str:
+def _shares(workers: Sequence[WorkerShare]) -> str:
     """How evenly the workers trained what this run did."""
-    records = [worker["records"] for worker in workers]
-    idle = sum(worker["idle_seconds"] for worker in workers)
-    busy = sum(worker["seconds"] for worker in workers)
+    records = [worker.records for worker in workers]
+    idle = sum(worker.idle_seconds for worker in workers)
+    busy = sum(worker.seconds for worker in workers)
     total, time = max(1, sum(records)), max(1e-9, idle + busy)
     return (
         f"{min(records) / total:.1%} to {max(records) / total:.1%} of the records each, "

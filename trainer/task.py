@@ -134,7 +134,7 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, export: str) -> int:
     from trainer.chief.run_inputs import RunInputs
 
     experiment = experiment_flags.experiment()
-    options = limit_flags.run_options()
+    limits = limit_flags.wait_limits()
     memory = byte_size.parse(_FLAGS.ps_memory, "--ps_memory") if _FLAGS.ps_memory else None
     if _FLAGS.dry_run:
         inputs = RunInputs.check(experiment, cluster, _FLAGS.job_dir, memory)
@@ -143,7 +143,7 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, export: str) -> int:
     if _FLAGS.preflight:
         inputs = RunInputs.check(experiment, cluster, _FLAGS.job_dir, memory)
         preflight.check_machine(inputs)
-        is_ready = preflight.show_tasks(inputs, _FLAGS.connect_seconds)
+        is_ready = preflight.show_tasks(inputs, limits.connect_seconds)
         return EXIT_OK if is_ready else EXIT_RUN
     interruption = Interruption(_FLAGS.grace_seconds)
     try:
@@ -151,14 +151,14 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, export: str) -> int:
         replica = None
         if cluster.is_replicated:
             _check_replica(experiment, cluster)
-            replica = join(cluster, _FLAGS.job_dir, options)
+            replica = join(cluster, _FLAGS.job_dir, limits)
         inputs = RunInputs.check(
             experiment, cluster, _FLAGS.job_dir, memory, _FLAGS.cache_dir, export
         )
         preflight.check_machine(inputs, is_serving=replica is not None)
         if not cluster.ps:
             _start_staging()
-        run(inputs, options, interruption, display, replica)
+        run(inputs, limits, interruption, display, replica)
     except Interrupted as interrupted:
         name = signal.Signals(interrupted.signal).name
         _log.warning("stopped by %s; the same command goes on from the last checkpoint", name)
@@ -213,8 +213,8 @@ def _run_replica(cluster: Cluster) -> int:
 
     experiment, asked_to_end = experiment_flags.experiment(), _asked_to_end()
     _check_replica(experiment, cluster)
-    limits = limit_flags.server_options(), _FLAGS.stall_seconds
-    worker = ReplicaWorker(cluster, _FLAGS.job_dir, *limits, asked_to_end)
+    options = limit_flags.server_options()
+    worker = ReplicaWorker(cluster, _FLAGS.job_dir, options, _FLAGS.stall_seconds, asked_to_end)
     _start_staging()
     worker.run(lambda: RunInputs.check(experiment, cluster, _FLAGS.job_dir, None, _FLAGS.cache_dir))
     return 128 + signal.SIGTERM if asked_to_end.is_set() else EXIT_OK

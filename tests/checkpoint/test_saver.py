@@ -37,8 +37,8 @@ def test_a_save_in_the_background_holds_what_was_there_when_it_began(trainer, tm
     for was, now in zip(before, values(trainer.store), strict=True):
         np.testing.assert_array_equal(was, now)
     report = saver.report()
-    assert (report["saved"], report["bytes"]) == (1, committed[0].size)
-    assert 0 < report["stopped_seconds"] < report["write_seconds"]
+    assert (report.saved, report.bytes) == (1, committed[0].size)
+    assert 0 < report.stopped_seconds < report.write_seconds
 
 
 def test_a_save_that_training_waits_for_is_over_when_it_has_begun(trainer, tmp_path):
@@ -50,7 +50,7 @@ def test_a_save_that_training_waits_for_is_over_when_it_has_begun(trainer, tmp_p
         saver.poll()
     assert committed == [directory.latest()]
     report = saver.report()
-    assert report["stopped_seconds"] >= report["write_seconds"] > 0
+    assert report.stopped_seconds >= report.write_seconds > 0
 
 
 def refuse():

@@ -23,7 +23,7 @@ def job_dir_fixture(request, tmp_path):
 
 def begin(job_dir):
     """What a chief does before it restores a checkpoint."""
-    fence, directory = ChiefFence(job_dir), CheckpointDirectory(job_dir)
+    fence, directory = ChiefFence.take_over(job_dir), CheckpointDirectory(job_dir)
     directory.delete_uncommitted()
     return fence, directory
 

@@ -22,7 +22,7 @@ def test_frames_are_read_one_by_one_however_they_arrive():
     ping = bytes((0, 0, 8, 6, 1, 0, 0, 0, 0)) + b"tfpsping"
     window = bytes((0, 0, 4, 8, 0, 0x80, 0, 0, 3)) + b"abcd"
     act = sending(SETTINGS + ping + window)
-    with Peer(act) as peer, Http2Connection(peer.address, 5) as connection:
+    with Peer(act) as peer, Http2Connection.connect(peer.address, 5) as connection:
         connection.ask()
         assert connection.receive() == Frame(http2.PING, http2.ACK, 0, b"tfpsping")
         assert connection.receive() == Frame(8, 0, 3, b"abcd")  # the stream's first bit is none
@@ -30,7 +30,7 @@ def test_frames_are_read_one_by_one_however_they_arrive():
 
 def test_what_has_arrived_is_read_though_the_time_is_up():
     """It may be this process that was stopped, not the one that was asked."""
-    with Peer(sending(SETTINGS)) as peer, Http2Connection(peer.address, 0.2) as connection:
+    with Peer(sending(SETTINGS)) as peer, Http2Connection.connect(peer.address, 0.2) as connection:
         time.sleep(0.5)
         connection.ask()
         with pytest.raises(TimeoutError):
@@ -51,7 +51,7 @@ def test_what_is_no_http2_server_is_refused(data):
 
     with (
         Peer(act) as peer,
-        Http2Connection(peer.address, 5) as connection,
+        Http2Connection.connect(peer.address, 5) as connection,
         pytest.raises(NotHttp2Error),
     ):
         connection.ask()
@@ -60,14 +60,14 @@ def test_what_is_no_http2_server_is_refused(data):
 def test_a_server_that_says_good_bye_is_refused():
     goodbye = bytes((0, 0, 8, 7, 0, 0, 0, 0, 0)) + bytes(8)
     act = sending(SETTINGS + goodbye)
-    with Peer(act) as peer, Http2Connection(peer.address, 5) as connection:
+    with Peer(act) as peer, Http2Connection.connect(peer.address, 5) as connection:
         connection.ask()
         with pytest.raises(NotHttp2Error):
             connection.receive()
 
 
 def test_a_silent_peer_costs_no_more_than_the_limit():
-    with Peer(peers.stay_silent) as peer, Http2Connection(peer.address, 0.2) as connection:
+    with Peer(peers.stay_silent) as peer, Http2Connection.connect(peer.address, 0.2) as connection:
         began = time.monotonic()
         with pytest.raises(TimeoutError):
             connection.ask()

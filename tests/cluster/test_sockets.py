@@ -42,7 +42,7 @@ def test_connections_are_found_by_their_peer(pair):
 
 def test_those_that_ask_for_a_sign_of_life_are_left_out():
     with Peer(peers.stay_silent) as peer:
-        with Http2Connection(peer.address, 5):
+        with Http2Connection.connect(peer.address, 5):
             assert list(Connections([peer.address]).open_now()) == []
         assert Http2Connection.open_descriptors == set()
 

@@ -2,6 +2,7 @@ import pytest
 
 from tfps.coordinator.recoveries import Recoveries
 from tfps.errors import RunError
+from tfps.job_dir.report_fields import ReportedRecovery
 
 
 class Clock:
@@ -21,11 +22,11 @@ def test_a_recovery_lasts_from_the_loss_to_the_next_trained_batch():
     recoveries.restored(500)
     clock.now = 117.0
     assert recoveries.trained(500) is None  # where it was restored
-    assert recoveries.report()[0]["seconds"] is None
+    assert recoveries.report()[0].seconds is None
     assert recoveries.trained(516) == 7.0
     assert recoveries.trained(532) is None
     assert recoveries.report() == [
-        {"what": "ps 0 was lost", "when": 110.0, "records": 300, "seconds": 7.0}
+        ReportedRecovery(what="ps 0 was lost", when=110.0, records=300, seconds=7.0)
     ]
 
 

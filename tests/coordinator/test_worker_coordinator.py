@@ -34,9 +34,9 @@ def test_an_epoch_is_trained_exactly_and_reported_on_the_way(manifest):
     weighted = [p.loss for p in seen if p.loss is not None]
     assert all(0.3 < loss < 2 for loss in weighted)
     [share] = trainer.coordinator.meter.worker_shares.report()
-    assert (share["leases"], share["records"]) == (4, 331)
-    assert share["seconds"] > 0
-    assert 0 <= share["idle_seconds"] < 60
+    assert (share.leases, share.records) == (4, 331)
+    assert share.seconds > 0
+    assert 0 <= share.idle_seconds < 60
 
 
 def test_a_pause_lets_the_leases_in_flight_finish(manifest):
@@ -82,7 +82,7 @@ def test_a_compressed_shard_is_trained_in_one_closure(manifest, tmp_path):
     leases = trainer.queue()
     trainer.coordinator.train(leases, lambda: False, lambda progress: None)
     assert leases.trained == plain.records
-    assert trainer.coordinator.meter.worker_shares.report()[0]["leases"] == 1
+    assert trainer.coordinator.meter.worker_shares.report()[0].leases == 1
     evaluated = trainer.coordinator.evaluate(trainer.shards())
     assert len(evaluated.labels["label"]) == plain.records
 

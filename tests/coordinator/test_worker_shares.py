@@ -1,4 +1,5 @@
 from tfps.coordinator.progress import WorkerShares
+from tfps.job_dir.report_fields import WorkerShare
 
 
 def test_leases_count_for_the_worker_that_ended_them():
@@ -8,9 +9,9 @@ def test_leases_count_for_the_worker_that_ended_them():
     shares.trained(0, records=30, began=10.0, seconds=1.0)
     shares.trained(2, records=100, began=15.25, seconds=4.0)
     assert shares.report() == [
-        {"leases": 1, "records": 30, "seconds": 1.0, "idle_seconds": 0.0},
-        {"leases": 0, "records": 0, "seconds": 0.0, "idle_seconds": 0.0},
-        {"leases": 2, "records": 200, "seconds": 9.0, "idle_seconds": 0.25},
+        WorkerShare(leases=1, records=30, seconds=1.0, idle_seconds=0.0),
+        WorkerShare(leases=0, records=0, seconds=0.0, idle_seconds=0.0),
+        WorkerShare(leases=2, records=200, seconds=9.0, idle_seconds=0.25),
     ]
 
 
@@ -21,4 +22,4 @@ def test_nobody_is_idle_while_training_pauses():
     shares.begin()
     shares.trained(0, records=1, began=9.0, seconds=1.0)
     shares.trained(0, records=1, began=10.5, seconds=1.0)
-    assert shares.report()[0]["idle_seconds"] == 0.5
+    assert shares.report()[0].idle_seconds == 0.5

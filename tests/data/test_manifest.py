@@ -21,7 +21,7 @@ RECORD = encode(
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Manifest:
-    with DatasetWriter(str(tmp_path / "data"), "few", 3, TASK.schema()) as writer:
+    with DatasetWriter.open(str(tmp_path / "data"), "few", 3, TASK.schema()) as writer:
         for index in range(5):
             writer.write(index % 2, RECORD)
         return writer.finish(rejected_rows=2, best_auc=0.75)
@@ -126,13 +126,13 @@ def test_no_file_outside_a_dataset_is_read_or_deleted(dataset: Manifest, name: s
         with pytest.raises(UserError, match="is not the name of a file"):
             manifest.read(dataset.directory)
         with pytest.raises(UserError, match="is not the name of a file"):
-            DatasetWriter(dataset.directory, "new", 1, TASK.schema(), overwrite=True)
+            DatasetWriter.open(dataset.directory, "new", 1, TASK.schema(), overwrite=True)
         where["file"] = kept
     manifest_path(dataset).write_text(json.dumps(content))
     list_file = Path(dataset.directory) / replacement.FILE
     list_file.write_text(json.dumps({"files": [name]}))
     with pytest.raises(UserError, match="is no list of files in its directory"):
-        DatasetWriter(dataset.directory, "new", 1, TASK.schema(), overwrite=True)
+        DatasetWriter.open(dataset.directory, "new", 1, TASK.schema(), overwrite=True)
     list_file.unlink()
     assert manifest.read(dataset.directory) == dataset
     assert precious.read_text() == "precious"
@@ -158,7 +158,7 @@ def test_an_index_that_is_wrong(dataset: Manifest) -> None:
 
 def test_a_dataset_whose_index_is_lost_can_be_replaced(dataset: Manifest) -> None:
     (Path(dataset.directory) / "few.index").unlink()
-    with DatasetWriter(dataset.directory, "few", 1, TASK.schema(), overwrite=True) as writer:
+    with DatasetWriter.open(dataset.directory, "few", 1, TASK.schema(), overwrite=True) as writer:
         written = writer.finish()
     assert manifest.read(dataset.directory) == written
 
@@ -191,9 +191,9 @@ def test_where_shards_may_be_cut_none_may_be_longer(
 
 def test_a_dataset_is_not_overwritten_unasked(dataset: Manifest) -> None:
     with pytest.raises(UserError, match=r"already holds a dataset.*--overwrite"):
-        DatasetWriter(dataset.directory, "new", 1, TASK.schema())
+        DatasetWriter.open(dataset.directory, "new", 1, TASK.schema())
     assert manifest.read(dataset.directory) == dataset
-    with DatasetWriter(dataset.directory, "new", 1, TASK.schema(), overwrite=True) as writer:
+    with DatasetWriter.open(dataset.directory, "new", 1, TASK.schema(), overwrite=True) as writer:
         assert manifest.read(dataset.directory) == dataset
         writer.finish()
     assert sorted(path.name for path in Path(dataset.directory).iterdir()) == [
@@ -205,7 +205,7 @@ def test_a_dataset_is_not_overwritten_unasked(dataset: Manifest) -> None:
 
 def test_a_dataset_that_fails_leaves_nothing(tmp_path: Path) -> None:
     def fail() -> None:
-        with DatasetWriter(str(tmp_path), "few", 2, TASK.schema()) as writer:
+        with DatasetWriter.open(str(tmp_path), "few", 2, TASK.schema()) as writer:
             writer.write(0, RECORD)
             raise KeyError
 
@@ -217,6 +217,6 @@ def test_a_dataset_that_fails_leaves_nothing(tmp_path: Path) -> None:
 def test_outputs_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(UserError, match="cannot be written"):
-        DatasetWriter(str(tmp_path / "file" / "data"), "few", 1, TASK.schema())
+        DatasetWriter.open(str(tmp_path / "file" / "data"), "few", 1, TASK.schema())
     with pytest.raises(UserError, match="--name=a/b"):
-        DatasetWriter(str(tmp_path), "a/b", 1, TASK.schema())
+        DatasetWriter.open(str(tmp_path), "a/b", 1, TASK.schema())

@@ -25,7 +25,7 @@ def test_other_numbers_of_entries_are_refused() -> None:
 
 def test_a_writer_finds_where_records_begin(tmp_path) -> None:
     counts = (2 * STRIDE + 3, 0, STRIDE, STRIDE + 1)
-    with DatasetWriter(str(tmp_path), "sizes", len(counts), Smoke().schema()) as writer:
+    with DatasetWriter.open(str(tmp_path), "sizes", len(counts), Smoke().schema()) as writer:
         for shard, count in enumerate(counts):
             for record in range(count):
                 writer.write(shard, b"%d %d" % (shard, record) + b"." * (record % 7))

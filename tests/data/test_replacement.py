@@ -28,7 +28,7 @@ import os, signal, sys
 from configs.smoke import Smoke
 from tfps.data import manifest
 from tfps.data.dataset_writer import DatasetWriter
-writer = DatasetWriter(sys.argv[1], "smoke", 1, Smoke().schema(), overwrite=True)
+writer = DatasetWriter.open(sys.argv[1], "smoke", 1, Smoke().schema(), overwrite=True)
 writer.write(0, b"record")
 
 if sys.argv[2] == "before":
@@ -44,7 +44,9 @@ def names(directory: object) -> list[str]:
 
 
 def replace(directory: object, shards: int = 1) -> manifest.Manifest:
-    with DatasetWriter(str(directory), "smoke", shards, Smoke().schema(), overwrite=True) as writer:
+    with DatasetWriter.open(
+        str(directory), "smoke", shards, Smoke().schema(), overwrite=True
+    ) as writer:
         return writer.finish()
 
 
@@ -115,7 +117,7 @@ def test_an_index_is_replaced_when_the_new_one_is_whole(
 def test_on_gs_the_manifest_is_the_switch(cloud) -> None:
     directory = "gs://bucket/replaced"
     old = dataset(directory, records=20, shards=2)
-    writer = DatasetWriter(directory, "smoke", 2, Smoke().schema(), overwrite=True)
+    writer = DatasetWriter.open(directory, "smoke", 2, Smoke().schema(), overwrite=True)
     with writer:
         writer.write(0, b"record")
         held = manifest.read(directory).shards

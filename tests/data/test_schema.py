@@ -15,7 +15,7 @@ TASK = Smoke()
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Manifest:
-    with DatasetWriter(str(tmp_path), "none", 1, TASK.schema()) as writer:
+    with DatasetWriter.open(str(tmp_path), "none", 1, TASK.schema()) as writer:
         return writer.finish()
 
 

@@ -121,20 +121,20 @@ def test_a_wiped_directory_is_made_again_and_remains_are_overwritten(cloud, ask,
 def test_a_directory_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
-        ShardCache(str(tmp_path / "file"), SIZE)
+        ShardCache(str(tmp_path / "file"), SIZE).make_directories()
 
 
 def test_a_directory_that_others_can_write_is_refused(tmp_path):
     cache = tmp_path / "cache"
-    ShardCache(str(cache), SIZE)
+    ShardCache(str(cache), SIZE).make_directories()
     for made in (cache, cache / ASKED, cache / SHARDS):
         assert stat.S_IMODE(made.stat().st_mode) == 0o700
         for mode in (0o777, 0o770, 0o1777):
             made.chmod(mode)
             with pytest.raises(PermissionError, match=f"others can write to {made} .mode {mode:o}"):
-                ShardCache(str(cache), SIZE)
+                ShardCache(str(cache), SIZE).make_directories()
         made.chmod(0o755)  # which others can only read
-        ShardCache(str(cache), SIZE)
+        ShardCache(str(cache), SIZE).make_directories()
         assert stat.S_IMODE(made.stat().st_mode) == 0o700
 
 
@@ -142,7 +142,7 @@ def test_a_directory_that_others_can_write_is_refused(tmp_path):
 def test_a_directory_of_another_user_is_refused(tmp_path):
     os.chown(tmp_path, 12345, -1)
     with pytest.raises(PermissionError, match="belongs to user 12345"):
-        ShardCache(str(tmp_path), SIZE)
+        ShardCache(str(tmp_path), SIZE).make_directories()
 
 
 @pytest.mark.parametrize("link", ["lock", "evict.lock", "partial", "note"])
@@ -157,6 +157,7 @@ def test_no_link_is_followed(cloud, ask, tmp_path, link, caplog):
         "note": tmp_path / "cache" / ASKED / copy.name,
     }[link]
     cache = ShardCache(str(tmp_path / "cache"), SIZE)
+    cache.make_directories()
     place.unlink(missing_ok=True)
     place.symlink_to(precious)
     cache.fetch_asked()

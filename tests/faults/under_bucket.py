@@ -38,7 +38,7 @@ def each_request(cloud, what, work):
 
 def begin(job_dir):
     """What a chief does before it restores a checkpoint."""
-    fence, directory = ChiefFence(job_dir), CheckpointDirectory(job_dir)
+    fence, directory = ChiefFence.take_over(job_dir), CheckpointDirectory(job_dir)
     directory.delete_uncommitted()
     return fence, directory
 

@@ -91,7 +91,7 @@ def test_a_full_disk_is_not_waited_for(tmp_path, faults, monkeypatch):
 
 
 def test_a_chief_holds_its_job_while_the_storage_is_silent(tmp_path, faults, monkeypatch):
-    fence = ChiefFence(str(tmp_path))
+    fence = ChiefFence.take_over(str(tmp_path))
     faults("EIO")
     fence.check()
     with pytest.raises(StorageError):  # what counts is not done on an old answer
@@ -102,7 +102,7 @@ def test_a_chief_holds_its_job_while_the_storage_is_silent(tmp_path, faults, mon
         fence.check()
     assert silent.value.exit_code == 3
     faults("EIO", 2, 1)  # no call
-    ChiefFence(str(tmp_path))
+    ChiefFence.take_over(str(tmp_path))
     with pytest.raises(SupersededError):
         fence.check()
 

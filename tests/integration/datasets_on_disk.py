@@ -61,7 +61,7 @@ def _reshard(source: pathlib.Path, target: pathlib.Path, sizes: Sequence[int]) -
     records = tf.data.TFRecordDataset([held.path_of(shard) for shard in held.shards])
     stream = records.as_numpy_iterator()
     task = smoke.get_config().task
-    with DatasetWriter(str(target), "smoke", len(sizes), task.schema()) as writer:
+    with DatasetWriter.open(str(target), "smoke", len(sizes), task.schema()) as writer:
         for shard, size in enumerate(sizes):
             for _ in range(size):
                 writer.write(shard, next(stream))

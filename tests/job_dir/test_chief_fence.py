@@ -7,9 +7,9 @@ from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 
 
 def test_the_last_chief_counts(tmp_path: pathlib.Path) -> None:
-    first = ChiefFence(str(tmp_path))
+    first = ChiefFence.take_over(str(tmp_path))
     first.check()
-    second = ChiefFence(str(tmp_path))
+    second = ChiefFence.take_over(str(tmp_path))
     second.check()
     with pytest.raises(SupersededError, match=rf"another chief \(process {os.getpid()} at "):
         first.check()
@@ -19,7 +19,7 @@ def test_the_last_chief_counts(tmp_path: pathlib.Path) -> None:
 def test_a_file_that_tells_of_nobody_is_no_permission(
     tmp_path: pathlib.Path, content: str | None
 ) -> None:
-    fence = ChiefFence(str(tmp_path))
+    fence = ChiefFence.take_over(str(tmp_path))
     (tmp_path / "chief.json").unlink()
     if content is not None:
         (tmp_path / "chief.json").write_text(content)

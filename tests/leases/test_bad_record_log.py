@@ -65,7 +65,7 @@ def test_every_good_record_is_trained_once_per_epoch(data, shuffle_buffer, pipel
     assert counted(leases) == (2 * (COUNT - len(BAD)), 2 * len(BAD), 0, 0)
     assert seen[-1].examples == leases.trained
     [share] = trainer.coordinator.meter.worker_shares.report()
-    assert share["records"] == leases.trained
+    assert share.records == leases.trained
     if not shuffle_buffer:  # batches without a good record change nothing
         assert trainer.steps() == 2 * (23 + 6 + 1)
 
@@ -76,13 +76,13 @@ def test_the_report_lists_each_once_with_place_and_reason(data):
     train(trainer, leases)
     listed = leases.bad_records.report()
     first, second, third = (shard.file for shard in data.shards)
-    places = [(entry["shard"], entry["record"], entry["records"]) for entry in listed]
+    places = [(entry.shard, entry.record, entry.records) for entry in listed]
     assert places == [
         *((first, number, 1) for number in (5, 17, 18, 100, 104)),
         (second, LENGTH, 90),
         *((third, number, 1) for number in range(10)),
     ]
-    assert [entry["reason"] for entry in listed[:6]] == [
+    assert [entry.reason for entry in listed[:6]] == [
         "holds integers in 'payload', not float32",
         f"holds the id {1 << 40} in 'record', outside [0, {COUNT})",
         "has no 'payload' (it has label, record)",
@@ -91,7 +91,7 @@ def test_the_report_lists_each_once_with_place_and_reason(data):
         "has a length that does not fit the length's checksum",
     ]
     content = tf.io.gfile.GFile(data.path_of(data.shards[0]), "rb").read()
-    begins = [entry["byte"] for entry in listed[:5]]
+    begins = [entry.byte for entry in listed[:5]]
     assert all(int.from_bytes(content[at : at + 8], "little") < 100 for at in begins)
 
 

@@ -177,7 +177,7 @@ def test_training_every_form_on_the_ps_equals_numpy_and_so_does_the_export(parts
 
     if parts == 2:
         export(run.task, run.model, run.store, str(tmp_path / "export"))
-        exported = ExportedModel(str(tmp_path / "export"))
+        exported = ExportedModel.load(str(tmp_path / "export"))
         for batch in BATCHES:
             inputs, _ = examples.parse(run.encoded(batch), run.task.features())
             predictions = exported.predict(inputs)["predictions"]
@@ -234,7 +234,7 @@ def test_a_subclassed_model_with_ragged_tensors_of_its_own(options, tmp_path):
     for batch in BATCHES:
         run.train(run.encoded(batch))
     export(run.task, run.model, run.store, str(tmp_path / "export"))
-    exported = ExportedModel(str(tmp_path / "export"))
+    exported = ExportedModel.load(str(tmp_path / "export"))
     inputs, _ = examples.parse(run.encoded(BATCHES[0]), run.task.features())
     expected = run.predict(run.encoded(BATCHES[0]))
     assert np.ptp(expected) > 0.01

@@ -9,6 +9,7 @@ from configs.smoke import Smoke
 from tests.training_fixtures import Trainer, dataset
 from tfps.data.batches import Batching, read_batches
 from tfps.experiment.mode import Mode
+from tfps.job_dir.report_fields import StalenessCounts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +51,7 @@ def parameters(trainer):
 def test_the_learning_rate_shrinks_with_staleness(manifest, optimizer, power):
     plain, staleness = changes(manifest, optimizer, 0.0)
     scaled, same = changes(manifest, optimizer, power)
-    assert staleness == same == {"mean": 1.0, "histogram": [1, 1, 1]}
+    assert staleness == same == StalenessCounts(mean=1.0, histogram=[1, 1, 1])
     for k in range(3):
         assert np.abs(plain[k]).max() > 1e-3
         np.testing.assert_allclose(scaled[k], plain[k] * (1 + k) ** -power, atol=1e-6)

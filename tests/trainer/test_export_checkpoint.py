@@ -52,7 +52,7 @@ def test_the_newest_checkpoint_of_a_job_becomes_a_model(job, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     path = named_checkpoint(job_dir).path
     assert done.stdout == f"checkpoint: {path}, 200 records trained\nexport: {output}\n"
-    found = ExportedModel(str(output)).predict(BATCH)["predictions"]
+    found = ExportedModel.load(str(output)).predict(BATCH)["predictions"]
     np.testing.assert_allclose(found, own_predictions(trainer), rtol=0, atol=1e-6)
     again = client.run("trainer.export", *flags, environ=environ)
     assert again.returncode == 2
@@ -65,7 +65,7 @@ def test_an_older_checkpoint_can_be_named(job, tmp_path):
     first = named_checkpoint(f"{job_dir}/checkpoints/{name}/")
     assert first.steps == 0
     export_checkpoint(get_config(), first, str(tmp_path / "model"))
-    assert ExportedModel(str(tmp_path / "model")).predict(BATCH)["predictions"].shape == (20,)
+    assert ExportedModel.load(str(tmp_path / "model")).predict(BATCH)["predictions"].shape == (20,)
 
 
 def test_a_path_without_a_checkpoint_is_refused(job, tmp_path):

@@ -23,7 +23,7 @@ def record(number: int) -> bytes:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    with DatasetWriter(str(tmp_path / "data"), "few", 3, TASK.schema()) as writer:
+    with DatasetWriter.open(str(tmp_path / "data"), "few", 3, TASK.schema()) as writer:
         for number in range(40):
             writer.write(number % 2, record(number))
         writer.finish(rejected_rows=2, best_auc=0.75)

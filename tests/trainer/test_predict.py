@@ -63,7 +63,7 @@ def test_records_without_labels(model, tmp_path):
 
 def test_a_dataset(model, tmp_path):
     records = drawn(7)
-    with dataset_writer.DatasetWriter(
+    with dataset_writer.DatasetWriter.open(
         str(tmp_path / "data"), "towns", 3, PredictionTask().schema()
     ) as writer:
         for index, record in enumerate(records):

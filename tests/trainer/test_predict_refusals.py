@@ -43,21 +43,21 @@ def remade(model: pathlib.Path, directory: pathlib.Path, **changes) -> pathlib.P
 
 def test_a_directory_that_is_no_saved_model(tmp_path):
     with pytest.raises(UserError, match="is not a SavedModel"):
-        ExportedModel(str(tmp_path))
+        ExportedModel.load(str(tmp_path))
 
 
 def test_a_damaged_saved_model(model, tmp_path):
     damaged = remade(model, tmp_path / "export")
     (damaged / "saved_model.pb").write_bytes(b"\xff\xff")
     with pytest.raises(UserError, match=f"--model={damaged} cannot be read"):
-        ExportedModel(str(damaged))
+        ExportedModel.load(str(damaged))
 
 
 def test_a_model_without_a_schema(model, tmp_path):
     bare = remade(model, tmp_path / "export")
     (bare / "schema.json").unlink()
     with pytest.raises(UserError, match=r"has no schema\.json"):
-        ExportedModel(str(bare))
+        ExportedModel.load(str(bare))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_model_without_a_schema(model, tmp_path):
 )
 def test_a_model_with_another_schema(model, tmp_path, changes, message):
     with pytest.raises(UserError, match=message):
-        ExportedModel(str(remade(model, tmp_path / "export", **changes)))
+        ExportedModel.load(str(remade(model, tmp_path / "export", **changes)))
 
 
 def test_a_model_without_the_signature(tmp_path):
@@ -82,12 +82,12 @@ def test_a_model_without_the_signature(tmp_path):
         json.dumps({"format": 2, "features": [FEATURES[0].schema()], "labels": [LABEL.schema()]})
     )
     with pytest.raises(UserError, match=r"no signature 'serving_default' \(found: other\)"):
-        ExportedModel(str(tmp_path))
+        ExportedModel.load(str(tmp_path))
 
 
 def test_a_model_that_fails(model):
     with pytest.raises(RunError, match="fails on the records"):
-        ExportedModel(str(model)).predict(
+        ExportedModel.load(str(model)).predict(
             {
                 "age": tf.zeros([2]),
                 "ids": tf.zeros([3, 2], tf.int64),
@@ -135,7 +135,7 @@ def test_a_dataset_of_another_schema(model, tmp_path):
         def features(self):
             return (Feature("age", "float32"), Feature("ids", "int64", (3,), 10))
 
-    with dataset_writer.DatasetWriter(
+    with dataset_writer.DatasetWriter.open(
         str(tmp_path / "data"), "other", 1, Other().schema()
     ) as writer:
         writer.finish()

@@ -1,34 +1,8 @@
+from tests.job_dir.reports import full_report
 from tests.loaded import client
 from tfps.job_dir import report
-from tfps.job_dir.chief_fence import ChiefFence
+from tfps.job_dir.report_fields import RUNNING
 from trainer.summary import lines
-
-FIELDS = {
-    "config": "criteo",
-    "mode": "async",
-    "cluster": {"workers": 2, "ps": 3},
-    "workers": [
-        {"leases": 3, "records": 420, "seconds": 9.0, "idle_seconds": 0.5},
-        {"leases": 5, "records": 580, "seconds": 10.0, "idle_seconds": 0.5},
-    ],
-    "examples": {"per_epoch": 1000, "trained": 2000, "skipped": 0, "repeated": 5, "bad": 7},
-    "epochs": 2,
-    "steps": 40,
-    "seconds": 12.4,
-    "examples_per_second": 54321.0,
-    "metrics": {"auc": 0.81, "loss": 0.4},
-    "evaluations": [
-        {"epoch": 1, "steps": 20, "auc": 0.82, "loss": 0.3},
-        {"epoch": 2, "steps": 40, "auc": 0.81, "loss": 0.4},
-    ],
-    "best_evaluation": {"metric": "auc", "epoch": 1, "steps": 20, "auc": 0.82, "loss": 0.3},
-    "stopped_early": "auc has not become better",
-    "best_auc": 0.84,
-    "failures": [{"task": "worker 1", "what": "its port refused connections"}],
-    "checkpoint": "job/checkpoints/1",
-    "export": "job/export",
-    "export_best": "job/export_best",
-}
 
 
 def run(job_dir):
@@ -36,7 +10,7 @@ def run(job_dir):
 
 
 def test_the_summary_says_what_was_trained_how_fast_and_how_well():
-    text = "\n".join(lines("job", {**FIELDS, "status": "finished"}))
+    text = "\n".join(lines("job", full_report()))
     for part in ("2 workers, 3 ps", "2,000 records", "5 repeated, 7 bad", "54,321 examples/s"):
         assert part in text
     assert "AUC        0.8100 (the planted signal allows 0.8400)" in text
@@ -48,16 +22,16 @@ def test_the_summary_says_what_was_trained_how_fast_and_how_well():
     assert "best model job/export_best" in text
 
 
-def test_a_report_of_an_earlier_version_has_no_best():
-    earlier = {name: value for name, value in FIELDS.items() if "best" not in name}
-    del earlier["stopped_early"]
-    text = "\n".join(lines("job", {**earlier, "best_auc": None, "status": "finished"}))
+def test_what_a_run_does_not_have_is_left_out():
+    without = full_report(best_evaluation=None, stopped_early=None, best_auc=None, export_best=None)
+    text = "\n".join(lines("job", without))
     assert "best" not in text
+    assert "stopped" not in text
     assert "AUC        0.8100" in text
 
 
 def test_the_command_reads_a_report_and_refuses_a_directory_without_one(tmp_path):
-    report.Report(str(tmp_path), ChiefFence(str(tmp_path)), **FIELDS).write()
+    report.write(str(tmp_path), full_report(status=RUNNING))
     printed = run(tmp_path)
     assert printed.returncode == 0, printed.stderr
     assert printed.stdout.startswith("job        criteo, running")

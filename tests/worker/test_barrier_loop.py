@@ -19,6 +19,7 @@ from tests.training_fixtures import Trainer, dataset, train_with
 from tfps.barrier.member_state import MemberState
 from tfps.data.batches import Batching, read_batches
 from tfps.experiment.mode import Mode
+from tfps.job_dir.report_fields import StalenessCounts
 from tfps.leases.epoch_order import EpochOrder
 
 BATCH, SEED = 8, 3
@@ -118,7 +119,7 @@ def test_rounds_of_three_are_batches_of_three_times_the_size(manifest, optimizer
         assert [steps_of(closure) for closure in closures] == [(1, 100)] * 3
         assert trainer.barrier.status()[:2] == (100, 0)
     assert trainer.steps() == 100
-    assert trainer.store.staleness.report() == {"mean": 0.0, "histogram": [100]}
+    assert trainer.store.staleness.report() == StalenessCounts(mean=0.0, histogram=[100])
     rounds = [[(shard, number) for shard in range(3)] for number in range(100)]
     assert_same(trainer, train_rounds(manifest, task, rounds))
 

@@ -11,6 +11,7 @@ from configs.smoke import Smoke
 from tests.training_fixtures import Trainer, dataset
 from tfps.data.batches import Batching, read_batches
 from tfps.data.record_source import RecordSource
+from tfps.job_dir.report_fields import StalenessCounts
 from tfps.leases.epoch_order import EpochOrder
 from tfps.model.draws import draw_of
 
@@ -109,7 +110,7 @@ def test_batches_pulled_ahead_lack_the_last_updates_and_no_others(manifest):
     _, steps, loss_sum, _ = train(ahead)
     assert steps == 10
     assert ahead.store.steps() == 10
-    assert ahead.store.staleness.report() == {"mean": 1.7, "histogram": [1, 1, 8]}
+    assert ahead.store.staleness.report() == StalenessCounts(mean=1.7, histogram=[1, 1, 8])
 
     by_hand = Trainer(manifest, batch_size=20)
     source, _ = by_hand.shards()[0]

@@ -97,7 +97,7 @@ def _compare(directory: str) -> None:
     elsewhere = _trained(data, Towers(("/device:GPU:0", "/device:GPU:1")))
     export(elsewhere.task, elsewhere.model, elsewhere.store, f"{directory}/export")
     ids = {name: tf.constant([1, 2], tf.int64) for name in ("user", "item")}
-    assert ExportedModel(f"{directory}/export").predict(ids)["predictions"].shape == (2,)
+    assert ExportedModel.load(f"{directory}/export").predict(ids)["predictions"].shape == (2,)
     print(PLACED, file=sys.stderr)
     placed = _trained(data, Towers(("/device:CPU:1", "/device:CPU:2")))
     for one, other in zip(placed.store.read_dense(), free.store.read_dense(), strict=True):

@@ -9,6 +9,7 @@ from tfps.barrier.barrier import Barrier
 from tfps.barrier.member_state import BarrierStatus, MemberState
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.ps_calls import PsCalls
+from tfps.job_dir.report_fields import RoundCounts
 from tfps.leases.progress import LaneProgress
 
 _log = logging.getLogger(__name__)
@@ -43,12 +44,12 @@ class BarrierMembers:
         self._has_begun = False
         self._error: Exception | None = None
 
-    def report(self) -> dict[str, int] | None:
+    def report(self) -> RoundCounts | None:
         """Rounds that have closed, and contributions that came too late; None without rounds."""
         if not self._barrier.has_rounds:
             return None
         status = self._barrier.status()
-        return {"closed": status.round, "dropped": status.dropped}
+        return RoundCounts(closed=status.round, dropped=status.dropped)
 
     def work_for(self, lanes: Collection[int]) -> None:
         """Has others wait for these lanes and no more; before their closures are scheduled."""

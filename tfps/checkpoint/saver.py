@@ -19,6 +19,7 @@ from tfps.checkpoint.snapshot import Snapshot
 from tfps.checkpoint.writer import CheckpointWriter
 from tfps.cluster.ps_calls import PsCalls
 from tfps.errors import RunError
+from tfps.job_dir.report_fields import SaveCounts
 from tfps.leases.queue_state import QueueState
 from tfps.storage import files
 from tfps.store.parameter_store import ParameterStore
@@ -201,15 +202,15 @@ class Saver:
         self._saved_increments += checkpoint.increment is not None
         self._after_commit(checkpoint)
 
-    def report(self) -> dict[str, Any]:
-        """What the saves of this run took, as JSON-ready data."""
-        return {
-            "saved": self._saved,
-            "increments": self._saved_increments,
-            "bytes": self._size,
-            "stopped_seconds": round(self._stopped_seconds, 3),
-            "write_seconds": round(self._write_seconds, 3),
-        }
+    def report(self) -> SaveCounts:
+        """What the saves of this run took."""
+        return SaveCounts(
+            saved=self._saved,
+            increments=self._saved_increments,
+            bytes=self._size,
+            stopped_seconds=round(self._stopped_seconds, 3),
+            write_seconds=round(self._write_seconds, 3),
+        )
 
     def __enter__(self) -> Self:
         return self

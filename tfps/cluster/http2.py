@@ -76,8 +76,21 @@ class Http2Connection:
 
     open_descriptors: ClassVar[set[int]] = set()
 
-    def __init__(self, address: str, limit_seconds: float):
-        """Connects, nothing more.
+    def __init__(self, connected: socket.socket, deadline: float):
+        """Sends nothing yet.
+
+        Args:
+            connected: The connection; it is closed with this object.
+            deadline: For everything that is received, on the monotonic clock.
+        """
+        self._socket = connected
+        self._deadline = deadline
+        self._frames = Frames()
+        self.open_descriptors.add(connected.fileno())
+
+    @classmethod
+    def connect(cls, address: str, limit_seconds: float) -> Self:
+        """Connects to a server, nothing more.
 
         Args:
             address: `host:port`.
@@ -86,10 +99,8 @@ class Http2Connection:
         Raises:
             OSError: If it cannot connect; a `socket.gaierror` if the host's name does not resolve.
         """
-        self._deadline = time.monotonic() + limit_seconds
-        self._socket = self._connected(address, limit_seconds)
-        self.open_descriptors.add(self._socket.fileno())
-        self._frames = Frames()
+        deadline = time.monotonic() + limit_seconds
+        return cls(_connected(address, limit_seconds, deadline), deadline)
 
     def ask(self, *frames: Frame) -> None:
         """Sends the preface and the first frames, then takes the server's own preface.
@@ -127,31 +138,32 @@ class Http2Connection:
             self._frames.feed(data)
         return frame
 
-    def _connected(self, address: str, limit_seconds: float) -> socket.socket:
-        """A connection to the first endpoint of the host that takes one."""
-        endpoints = names.find(address, limit_seconds)
-        for index, (family, place) in enumerate(endpoints):
-            connection = socket.socket(family, socket.SOCK_STREAM)
-            try:
-                left = max(0.0, self._deadline - time.monotonic())
-                # What is left is shared: one endpoint that drops packets leaves time for the next.
-                connection.settimeout(max(0.001, left / (len(endpoints) - index)))
-                connection.connect(place)
-                connection.settimeout(limit_seconds)
-            except OSError:
-                connection.close()
-                if index + 1 == len(endpoints):
-                    raise
-                continue
-            return connection
-        raise AssertionError("a name that resolves has an endpoint")
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.open_descriptors.discard(self._socket.fileno())
         self._socket.close()
+
+
+def _connected(address: str, limit_seconds: float, deadline: float) -> socket.socket:
+    """A connection to the first endpoint of the host that takes one."""
+    endpoints = names.find(address, limit_seconds)
+    for index, (family, place) in enumerate(endpoints):
+        connection = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            left = max(0.0, deadline - time.monotonic())
+            # What is left is shared: one endpoint that drops packets leaves time for the next.
+            connection.settimeout(max(0.001, left / (len(endpoints) - index)))
+            connection.connect(place)
+            connection.settimeout(limit_seconds)
+        except OSError:
+            connection.close()
+            if index + 1 == len(endpoints):
+                raise
+            continue
+        return connection
+    raise AssertionError("a name that resolves has an endpoint")
 
 
 def encoded(*frames: Frame) -> bytes:

@@ -40,7 +40,7 @@ class ServerIdentity:
             None when no TensorFlow server answers in time.
         """
         try:
-            with Http2Connection(address, limit_seconds) as connection:
+            with Http2Connection.connect(address, limit_seconds) as connection:
                 connection.ask(*_request(address))
                 return _identity(_message(connection))
         except (OSError, NotHttp2Error):

@@ -52,7 +52,7 @@ def probe(address: str, limit_seconds: float = ANSWER_SECONDS) -> Liveness:
 def _ping(address: str, limit_seconds: float) -> Liveness:
     """What a PING to an address ends in."""
     try:
-        connection = Http2Connection(address, limit_seconds)
+        connection = Http2Connection.connect(address, limit_seconds)
     except ConnectionRefusedError:
         return Liveness.REFUSES
     except socket.gaierror:

@@ -3,8 +3,8 @@
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from tfps.job_dir.report_fields import WorkerShare
 from tfps.leases.lease_length import LeaseLength
 from tfps.leases.queue import LeaseQueue
 
@@ -113,15 +113,15 @@ class WorkerShares:
             share.idle_seconds += max(0.0, began - share.ended)
         share.ended = began + seconds
 
-    def report(self) -> list[dict[str, Any]]:
-        """The shares, by index of the worker, as JSON-ready data."""
+    def report(self) -> list[WorkerShare]:
+        """The shares, by index of the worker."""
         return [
-            {
-                "leases": share.leases,
-                "records": share.records,
-                "seconds": round(share.seconds, 3),
-                "idle_seconds": round(share.idle_seconds, 3),
-            }
+            WorkerShare(
+                leases=share.leases,
+                records=share.records,
+                seconds=round(share.seconds, 3),
+                idle_seconds=round(share.idle_seconds, 3),
+            )
             for share in self._shares
         ]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tfps.errors import RunError
+from tfps.job_dir.report_fields import ReportedRecovery
 
 _MOST_WITHOUT_PROGRESS = 5
 
@@ -47,7 +48,7 @@ class Recoveries:
     def to_json(self) -> dict[str, Any]:
         """As JSON-ready data, for a process that begins again."""
         return {
-            "recoveries": self.report(),
+            "recoveries": [dataclasses.asdict(each) for each in self._recoveries],
             "trained": self._trained,
             "in_vain": self._in_vain,
         }
@@ -87,6 +88,9 @@ class Recoveries:
             self._recoveries[-1].records += self._trained - examples
         self._trained = examples
 
-    def report(self) -> list[dict[str, Any]]:
-        """All of them, as JSON-ready data."""
-        return [dataclasses.asdict(each) for each in self._recoveries]
+    def report(self) -> list[ReportedRecovery]:
+        """All of them, as they are now."""
+        return [
+            ReportedRecovery(each.what, each.when, each.records, each.seconds)
+            for each in self._recoveries
+        ]

@@ -1,6 +1,7 @@
 """Writes a dataset: TFRecord shards, then the index and manifest that make them one."""
 
 import posixpath
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
@@ -30,9 +31,35 @@ class DatasetWriter:
     """
 
     def __init__(
-        self, directory: str, name: str, shards: int, schema: Schema, overwrite: bool = False
+        self,
+        directory: str,
+        name: str,
+        schema: Schema,
+        shards: Mapping[str, tf.io.gfile.GFile],
     ) -> None:
-        """Opens all shards.
+        """Has no records yet.
+
+        Args:
+            directory: Of the dataset.
+            name: Prefix of the files' names.
+            schema: What a record holds.
+            shards: The open files by name, in order.
+        """
+        self.files = list(shards)
+        self._directory = directory
+        self._name = name
+        self._schema = schema
+        self._files = list(shards.values())
+        self._records = [0] * len(shards)
+        self._bytes = [0] * len(shards)
+        self._offsets: list[list[int]] = [[] for _ in shards]
+        self._done = False
+
+    @classmethod
+    def open(
+        cls, directory: str, name: str, shards: int, schema: Schema, overwrite: bool = False
+    ) -> Self:
+        """Makes the directory and opens all shards.
 
         Args:
             directory: Made when it does not exist; local or `gs://`.
@@ -46,25 +73,21 @@ class DatasetWriter:
                 written.
         """
         manifest.check_name(name)
-        self._directory = directory
-        self._schema = schema
-        self._records = [0] * shards
-        self._bytes = [0] * shards
-        self._offsets: list[list[int]] = [[] for _ in range(shards)]
-        self._files: list[tf.io.gfile.GFile] = []
-        self._done = False
         try:
-            replaced = self._replaced(overwrite)
+            replaced = _replaced(directory, overwrite)
             tf.io.gfile.makedirs(directory)
             replacement.settle(directory)
-            self._name = replacement.free_prefix(directory, name, lambda x: _names(x, shards))
-            *self.files, index = _names(self._name, shards)
-            replacement.begin(directory, [*replaced, *self.files, index])
-            self._files = [tf.io.gfile.GFile(self._path(file), "wb") for file in self.files]
-            for opened in self._files:
-                opened.write(b"")  # a file is made by the first write
+            prefix = replacement.free_prefix(directory, name, lambda x: _names(x, shards))
+            *names, index = _names(prefix, shards)
+            replacement.begin(directory, [*replaced, *names, index])
+            opened = {
+                file: tf.io.gfile.GFile(posixpath.join(directory, file), "wb") for file in names
+            }
+            for each in opened.values():
+                each.write(b"")  # a file is made by the first write
         except (tf.errors.OpError, StorageError) as error:
-            raise self._unwritable(error) from None
+            raise _unwritable(directory, error) from None
+        return cls(directory, prefix, schema, opened)
 
     def write(self, shard: int, record: bytes) -> None:
         """Adds a serialized record to a shard.
@@ -89,7 +112,7 @@ class DatasetWriter:
         try:
             self._files[shard].write(frames)
         except (tf.errors.OpError, StorageError) as error:
-            raise self._unwritable(error) from None
+            raise _unwritable(self._directory, error) from None
         first = -self._records[shard] % STRIDE  # of these records, the first one with an entry
         if first < len(sizes):
             offsets = self._bytes[shard] + np.cumsum(sizes) - sizes
@@ -127,7 +150,7 @@ class DatasetWriter:
             self._done = True
             replacement.settle(self._directory)
         except (tf.errors.OpError, StorageError) as error:
-            raise self._unwritable(error) from None
+            raise _unwritable(self._directory, error) from None
         return written
 
     def __enter__(self) -> Self:
@@ -146,7 +169,7 @@ class DatasetWriter:
                 opened.close()
             replacement.settle(self._directory)
         except (tf.errors.OpError, StorageError) as failure:
-            raise self._unwritable(failure) from error
+            raise _unwritable(self._directory, failure) from error
 
     def _path(self, file: str) -> str:
         return posixpath.join(self._directory, file)
@@ -156,18 +179,20 @@ class DatasetWriter:
         size = tf.io.gfile.stat(path).length
         return Shard(file, records, size, checksum.of_file(path))
 
-    def _replaced(self, overwrite: bool) -> tuple[str, ...]:
-        """Files of the dataset that is in the directory."""
-        if not overwrite and files.exists(self._path(manifest.FILE)):
-            raise UserError(
-                f"--output={self._directory} already holds a dataset; name another directory, or "
-                "replace it with --overwrite"
-            )
-        return manifest.files_to_replace(self._directory)
 
-    def _unwritable(self, error: tf.errors.OpError | StorageError) -> UserError:
-        why = str(error) if isinstance(error, StorageError) else error.message
-        return UserError(f"--output={self._directory} cannot be written: {why}")
+def _replaced(directory: str, overwrite: bool) -> tuple[str, ...]:
+    """Files of the dataset that is in the directory."""
+    if not overwrite and files.exists(posixpath.join(directory, manifest.FILE)):
+        raise UserError(
+            f"--output={directory} already holds a dataset; name another directory, or replace it "
+            "with --overwrite"
+        )
+    return manifest.files_to_replace(directory)
+
+
+def _unwritable(directory: str, error: tf.errors.OpError | StorageError) -> UserError:
+    why = str(error) if isinstance(error, StorageError) else error.message
+    return UserError(f"--output={directory} cannot be written: {why}")
 
 
 def _names(prefix: str, shards: int) -> list[str]:

@@ -40,14 +40,11 @@ class ShardCache:
     """
 
     def __init__(self, cache_dir: str, limit_bytes: int) -> None:
-        """Makes the directory.
+        """Copies nothing yet.
 
         Args:
             cache_dir: Where copies are kept, for later epochs and runs too.
             limit_bytes: How many bytes they may have together.
-
-        Raises:
-            OSError: If the directory cannot be made, or others can write to it.
         """
         self._directory = pathlib.Path(cache_dir)
         self._asked = pathlib.Path(cache_dir, ASKED)
@@ -55,15 +52,30 @@ class ShardCache:
         self._limit_bytes = limit_bytes
         self._not_before: dict[str, float] = {}
         self._pool = concurrent.futures.ThreadPoolExecutor(_CONNECTIONS, "fetch")
-        self._make_directories()
+
+    def make_directories(self) -> None:
+        """Makes the directory and those in it that are not there.
+
+        Raises:
+            OSError: If one cannot be made, or others can write to it.
+        """
+        self._directory.parent.mkdir(parents=True, exist_ok=True)
+        for directory in (self._directory, self._asked, self._shards):
+            directory.mkdir(mode=0o700, exist_ok=True)
+            _make_private(directory)
 
     def start(self) -> None:
-        """Works in the background until the process ends."""
+        """Makes the directory, then works in the background until the process ends.
+
+        Raises:
+            OSError: If the directory cannot be made, or others can write to it.
+        """
+        self.make_directories()
         threading.Thread(target=self._work, name="shard cache", daemon=True).start()
 
     def fetch_asked(self) -> None:
         """Copies what was asked for lately and is not there, the latest first."""
-        self._make_directories()
+        self.make_directories()
         for name, asked_at in sorted(self._last_asked().items(), key=lambda item: -item[1]):
             if time.time() - asked_at > IN_USE_SECONDS:
                 return
@@ -161,12 +173,6 @@ class ShardCache:
 
     def _copy(self, name: str) -> pathlib.Path:
         return self._shards / name
-
-    def _make_directories(self) -> None:
-        self._directory.parent.mkdir(parents=True, exist_ok=True)
-        for directory in (self._directory, self._asked, self._shards):
-            directory.mkdir(mode=0o700, exist_ok=True)
-            _make_private(directory)
 
 
 def _make_private(directory: pathlib.Path) -> None:

@@ -3,7 +3,7 @@
 import json
 import posixpath
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -29,23 +29,19 @@ class ExportedModel:
         labels: What the model has learnt.
     """
 
-    def __init__(self, directory: str):
-        """Loads a model.
+    def __init__(self, directory: str, loaded: Any, schema: Mapping[str, Any]):
+        """Checks that a SavedModel and a schema belong together.
 
         Args:
-            directory: `JOB_DIR/export` of a training run, local or `gs://`.
+            directory: Where both were loaded from.
+            loaded: What `tf.saved_model.load` returned.
+            schema: Content of the schema's file.
 
         Raises:
-            UserError: If there is no such model, or it is not one of tfps.
+            UserError: If they are not what an export of tfps has.
         """
         self.directory = directory
-        try:
-            schema = _schema(directory)
-            self._loaded = tf.saved_model.load(directory)
-        except tf.errors.OpError as error:
-            raise UserError(f"--model={directory} cannot be read: {error.message}") from None
-        except OSError as error:
-            raise UserError(f"--model={directory} cannot be read: {error}") from None
+        self._loaded = loaded
         where = f"--model={directory}: {SCHEMA_FILE}"
         features = schema.get("features")
         if not isinstance(features, list) or not features:
@@ -58,6 +54,25 @@ class ExportedModel:
         self._schemas = {item["name"]: item for item in features}
         self._label_schemas = {item["name"]: item for item in labels}
         self._signature = self._checked_signature()
+
+    @classmethod
+    def load(cls, directory: str) -> Self:
+        """Loads a model and its schema.
+
+        Args:
+            directory: `JOB_DIR/export` of a training run, local or `gs://`.
+
+        Raises:
+            UserError: If there is no such model, or it is not one of tfps.
+        """
+        try:
+            schema = _schema(directory)
+            loaded = tf.saved_model.load(directory)
+        except tf.errors.OpError as error:
+            raise UserError(f"--model={directory} cannot be read: {error.message}") from None
+        except OSError as error:
+            raise UserError(f"--model={directory} cannot be read: {error}") from None
+        return cls(directory, loaded, schema)
 
     def predict(self, inputs: Mapping[str, Any]) -> dict[str, npt.NDArray[np.float32]]:
         """Predicts one batch.

@@ -6,7 +6,7 @@ import posixpath
 import socket
 import time
 import uuid
-from typing import Any
+from typing import Any, Self
 
 from tfps.errors import RunError
 from tfps.storage import atomic_file, files
@@ -28,18 +28,33 @@ class ChiefFence:
     `commit_marker`.
     """
 
-    def __init__(self, job_dir: str):
-        """Takes the job_dir over from whichever chief had it."""
-        self._path = posixpath.join(job_dir, FILE)
-        self._token = str(uuid.uuid4())
+    def __init__(self, path: str, token: str):
+        """Makes the fence of a chief that has written the file.
+
+        Args:
+            path: Of the file.
+            token: What the file says while no other chief has come.
+        """
+        self._path = path
+        self._token = token
         self._patience = Patience()
+
+    @classmethod
+    def take_over(cls, job_dir: str) -> Self:
+        """Takes a job_dir over, for this process, from whichever chief had it.
+
+        Raises:
+            StorageError: If the file cannot be written.
+        """
+        path, token = posixpath.join(job_dir, FILE), str(uuid.uuid4())
         holder = {
-            "token": self._token,
+            "token": token,
             "host": socket.gethostname(),
             "process": os.getpid(),
             "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
-        atomic_file.write(self._path, json.dumps(holder, indent=1) + "\n", self._token)
+        atomic_file.write(path, json.dumps(holder, indent=1) + "\n", token)
+        return cls(path, token)
 
     def check(self) -> None:
         """Does nothing while the job_dir is this chief's.

@@ -1,38 +1,17 @@
-"""`JOB_DIR/report.json`: what a run did. `docs/report.md` documents every field."""
+"""`JOB_DIR/report.json`: what a run did, for whoever follows it."""
 
 import json
 import logging
 import posixpath
+from collections.abc import Mapping
 from typing import Any
 
 from tfps.errors import UserError
-from tfps.job_dir.chief_fence import ChiefFence
+from tfps.job_dir.report_fields import FORMAT, RUNNING, Report
 from tfps.storage import atomic_file, files
 
 FILE = "report.json"
-FORMAT = 2
-RUNNING, FINISHED, FAILED, INTERRUPTED = "running", "finished", "failed", "interrupted"
 _log = logging.getLogger(__name__)
-
-
-class Report:
-    """The report of one run, rewritten whenever it changes, so that others can follow the run."""
-
-    def __init__(self, job_dir: str, fence: ChiefFence, **fields: Any):
-        self._job_dir = job_dir
-        self._fence = fence
-        self._fields = {"format": FORMAT, "status": RUNNING, **fields}
-
-    def write(self, **fields: Any) -> None:
-        """Updates fields and writes the file in one piece.
-
-        Raises:
-            SupersededError: If the job_dir is another chief's by now.
-            StorageError: If it cannot be written.
-        """
-        self._fence.check()
-        self._fields.update(fields)
-        _write(self._job_dir, self._fields)
 
 
 def reopen(job_dir: str) -> None:
@@ -50,7 +29,7 @@ def reopen(job_dir: str) -> None:
 
 
 def read(job_dir: str, patience: float | None = None) -> dict[str, Any] | None:
-    """The report of a job, None when it has none yet.
+    """The fields of a job's report, None when it has none yet.
 
     A file that is empty or cut off, as a power cut can leave it, is none: the next run writes it
     anew, and nothing depends on the old one.
@@ -76,5 +55,29 @@ def read(job_dir: str, patience: float | None = None) -> dict[str, Any] | None:
     return fields
 
 
-def _write(job_dir: str, fields: dict[str, Any]) -> None:
+def load(job_dir: str) -> Report | None:
+    """The whole report of a job, None where `read` finds none.
+
+    Raises:
+        UserError: If another version of tfps wrote it.
+        StorageError: If the storage does not answer.
+    """
+    fields = read(job_dir)
+    try:
+        return None if fields is None else Report.from_json(fields)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        path = posixpath.join(job_dir, FILE)
+        raise UserError(f"{path} is not a report of this version ({error}); delete it") from None
+
+
+def write(job_dir: str, report: Report) -> None:
+    """Writes the report of a job in one piece, in place of the one that is there.
+
+    Raises:
+        StorageError: If it cannot be written.
+    """
+    _write(job_dir, report.to_json())
+
+
+def _write(job_dir: str, fields: Mapping[str, Any]) -> None:
     atomic_file.write(posixpath.join(job_dir, FILE), json.dumps(fields, indent=1) + "\n")

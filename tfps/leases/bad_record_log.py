@@ -15,6 +15,7 @@ from tfps.data.manifest import Manifest
 from tfps.data.record_source import RecordSource
 from tfps.errors import RunError, UserError
 from tfps.experiment.experiment import Experiment
+from tfps.job_dir.report_fields import ReportedBadRecord
 
 _log = logging.getLogger(__name__)
 
@@ -127,16 +128,16 @@ class BadRecords:
         """All of them by shard and number, as JSON-ready data to start from."""
         return tuple((shard, *dataclasses.astuple(bad)) for shard, bad in self._all())
 
-    def report(self) -> list[dict[str, Any]]:
-        """All of them by shard and number, as JSON-ready data for people."""
+    def report(self) -> list[ReportedBadRecord]:
+        """All of them by shard and number, for people."""
         return [
-            {
-                "shard": self._data.shards[shard].file,
-                "record": bad.number,
-                "byte": bad.offset,
-                "records": bad.records,
-                "reason": bad.reason,
-            }
+            ReportedBadRecord(
+                shard=self._data.shards[shard].file,
+                record=bad.number,
+                byte=bad.offset,
+                records=bad.records,
+                reason=bad.reason,
+            )
             for shard, bad in self._all()
         ]
 

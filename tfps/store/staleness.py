@@ -1,8 +1,8 @@
 """How many updates came between a batch's pull and its push."""
 
-from typing import Any
-
 import tensorflow as tf
+
+from tfps.job_dir.report_fields import StalenessCounts
 
 BINS = 64
 
@@ -42,8 +42,8 @@ class Staleness:
             one = tf.ones([], tf.int64)
             self._counts.scatter_add(tf.IndexedSlices(one, staleness))
 
-    def report(self) -> dict[str, Any]:
-        """Mean and histogram on the chief, as JSON-ready data.
+    def report(self) -> StalenessCounts:
+        """Mean and histogram, on the chief.
 
         `histogram[k]` updates had the staleness k; the last bin that there can be, number 63, also
         holds all greater ones.
@@ -52,7 +52,7 @@ class Staleness:
         updates = sum(counts)
         mean = sum(k * count for k, count in enumerate(counts)) / updates if updates else 0.0
         used = max((k for k, count in enumerate(counts) if count), default=-1) + 1
-        return {"mean": round(mean, 3), "histogram": counts[:used]}
+        return StalenessCounts(round(mean, 3), counts[:used])
 
 
 def rate_scale(staleness: tf.Tensor, power: float) -> tf.Tensor:

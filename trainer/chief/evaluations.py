@@ -9,10 +9,10 @@ from tfps.errors import UserError
 from tfps.evaluation.best import EarlyStopping
 from tfps.evaluation.history import Evaluation, Evaluations
 from tfps.export.saved_model import EXPORT_BEST
-from tfps.job_dir.report import Report
 from tfps.storage import files
 from trainer.chief.engine import Engine
 from trainer.chief.inputs import identity
+from trainer.chief.run_report import RunReport
 from trainer.chief.trial import Trial
 
 _POLL_SECONDS = 0.5
@@ -31,23 +31,17 @@ class JobEvaluations:
     def __init__(
         self,
         engine: Engine,
-        report: Report,
+        report: RunReport,
         wait_seconds: float,
-        resumed: Checkpoint | None,
         trial: Trial | None = None,
     ):
-        """Takes up the evaluations that the job has; those that are not of this training go.
+        """Knows of no evaluation yet.
 
         Args:
             engine: Evaluates, where there is no evaluator.
             report: Where evaluations are told.
             wait_seconds: How long the evaluator may take for the last checkpoint.
-            resumed: The checkpoint that the run goes on from, None if it begins anew.
             trial: Whose metrics these are, if the job is one of tuning.
-
-        Raises:
-            UserError: If another version of tfps wrote an evaluation.
-            StorageError: If the storage does not answer.
         """
         inputs = engine.inputs
         self.reason_to_stop: str | None = None
@@ -60,8 +54,19 @@ class JobEvaluations:
         self._files = Evaluations(inputs.job_dir)
         self._told: list[Evaluation] = []
         self._dataset = identity(inputs.eval_data) if inputs.eval_data else None
+
+    def take_up(self, resumed: Checkpoint | None) -> None:
+        """Reads the evaluations that the job has, and deletes those that are not of this training.
+
+        Args:
+            resumed: The checkpoint that the run goes on from, None if it begins anew.
+
+        Raises:
+            UserError: If another version of tfps wrote an evaluation.
+            StorageError: If the storage does not answer.
+        """
         if self._dataset:
-            self._forget_stale(resumed)
+            self._delete_stale(resumed)
             self._take()
 
     def has(self, checkpoint: Checkpoint) -> bool:
@@ -106,9 +111,9 @@ class JobEvaluations:
             self._evaluate(checkpoint)
         path = posixpath.join(self._engine.inputs.job_dir, EXPORT_BEST)
         if files.exists(path):
-            self._report.write(export_best=path)
+            self._report.exported_best(path)
 
-    def _forget_stale(self, resumed: Checkpoint | None) -> None:
+    def _delete_stale(self, resumed: Checkpoint | None) -> None:
         newest = resumed.name if resumed else ""
         gone = self._files.forget(lambda x: x.checkpoint > newest or x.dataset != self._dataset)
         if gone:
@@ -147,12 +152,5 @@ class JobEvaluations:
         if self._trial:
             self._trial.report(new)
         self.reason_to_stop = self._rule.reason(found)
-        rows = [{"epoch": x.epoch, "steps": x.steps, **x.metrics} for x in found]
-        metric = self._engine.inputs.best_metric
-        best = metric.best([x.metrics for x in found])
-        self._report.write(
-            metrics=found[-1].metrics,
-            evaluations=rows,
-            best_evaluation=None if best is None else {"metric": metric.name, **rows[best]},
-        )
+        self._report.evaluated(found, self._engine.inputs.best_metric)
         return new

@@ -29,7 +29,7 @@ class Interruption:
     """
 
     def __init__(self, grace_seconds: float):
-        """Prepares it.
+        """Takes over no signal yet.
 
         Args:
             grace_seconds: Time for a block that defers a signal to end by itself.

@@ -1,10 +1,9 @@
 """The chief's work, from checked inputs to a report: the trainer's composition root."""
 
-import dataclasses
 import gc
 import logging
 import os
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import tensorflow as tf
 
@@ -17,47 +16,26 @@ from tfps.cluster.monitor import Failures, TaskMonitor
 from tfps.cluster.peers import wait_for_ps
 from tfps.cluster.spec import Cluster
 from tfps.coordinator.connector import Connector
-from tfps.errors import LostPsError, UserError, WorkersChangedError
+from tfps.errors import LostPsError, WorkersChangedError
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.job_dir.preemption import PreemptionNotices
-from tfps.job_dir.report import FAILED, INTERRUPTED, Report, read, reopen
-from tfps.storage.failures import StorageError
+from tfps.job_dir.report import reopen
+from tfps.job_dir.report_fields import FAILED, INTERRUPTED
 from trainer.chief.handover import RestartState
 from trainer.chief.interruption import Interrupted, Interruption
-from trainer.chief.restart import restart_process
+from trainer.chief.restart import has_restarted, restart_process
 from trainer.chief.run_inputs import RunInputs
+from trainer.chief.run_report import RunReport
 from trainer.chief.state import ChiefState
 from trainer.chief.training import Training
 from trainer.chief.trial import Trial
+from trainer.chief.wait_limits import WaitLimits
 from trainer.console.progress_display import ProgressDisplay
 
 _log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True)
-class RunOptions:
-    """Limits of the chief's waits.
-
-    Attributes:
-        connect_seconds: For workers and ps to be reachable.
-        min_workers: So many must be, 0 for all; the others join later.
-        worker_wait_seconds: For a lost worker to be back before it is left out.
-        again: Whether this process has started anew, to go on with other workers.
-        ps_wait_seconds: For a lost ps to be back.
-        stall_seconds: For the next batch, anywhere in the cluster.
-        evaluator_wait_seconds: For the evaluator, if there is one, to evaluate the last checkpoint.
-    """
-
-    connect_seconds: float = 120.0
-    min_workers: int = 0
-    worker_wait_seconds: float = 600.0
-    ps_wait_seconds: float = 600.0
-    stall_seconds: float = 600.0
-    evaluator_wait_seconds: float = 600.0
-    again: bool = False
-
-
-def join(cluster: Cluster, job_dir: str, options: RunOptions) -> ReplicaExecutor:
+def join(cluster: Cluster, job_dir: str, limits: WaitLimits) -> ReplicaExecutor:
     """Meets all other replicas of a cluster without ps; before TensorFlow is used for anything.
 
     A replica that is lost meanwhile makes this process begin anew.
@@ -65,7 +43,7 @@ def join(cluster: Cluster, job_dir: str, options: RunOptions) -> ReplicaExecutor
     Args:
         cluster: The cluster, as its chief sees it.
         job_dir: Where the other replicas look whether this chief is done.
-        options: Limits.
+        limits: Of the waits.
 
     Raises:
         UserError: If a replica does not answer in time, or the chief's own port is taken.
@@ -75,7 +53,7 @@ def join(cluster: Cluster, job_dir: str, options: RunOptions) -> ReplicaExecutor
     reopen(job_dir)
     restart_state = RestartState.found()
     is_recovering = bool(restart_state.recoveries.report())
-    limit = options.ps_wait_seconds if is_recovering else options.connect_seconds
+    limit = limits.ps_wait_seconds if is_recovering else limits.connect_seconds
     _log.info("waiting for %d other replicas", len(cluster.workers))
     try:
         executor = ReplicaExecutor.join(cluster, limit)
@@ -88,7 +66,7 @@ def join(cluster: Cluster, job_dir: str, options: RunOptions) -> ReplicaExecutor
 
 def run(
     inputs: RunInputs,
-    options: RunOptions,
+    limits: WaitLimits,
     interruption: Interruption,
     display: ProgressDisplay,
     replica: ReplicaExecutor | None = None,
@@ -102,7 +80,7 @@ def run(
 
     Args:
         inputs: What to train, on what.
-        options: Limits.
+        limits: Of the chief's waits.
         interruption: Signals that ask to stop.
         display: Where progress is shown.
         replica: What `join` returned, in a cluster without ps.
@@ -112,68 +90,53 @@ def run(
         RunError: If the run cannot go on.
         Interrupted: When a signal asks to stop.
     """
-    cluster = inputs.cluster
-    fence = ChiefFence(inputs.job_dir)
-    report = Report(inputs.job_dir, fence, **inputs.report_fields(_last_report(inputs.job_dir)))
-    report.write()
-    peers = {} if cluster.is_local else cluster.peers()
-    restart_state = RestartState.found()
-    failures = Failures(restart_state.failures, restart_state.failures_by_job)
-    # Replicas need no guard: TensorFlow notices a silent one, and ends what waits for it.
-    guard = None if cluster.is_replicated else ConnectionGuard(peers)
-    monitor = TaskMonitor(peers, guard, failures=failures)
-    connector = Connector(
-        cluster, inputs.job_dir, options.connect_seconds, options.min_workers, options.again
-    )
-    state = ChiefState(
-        connector,
-        options.worker_wait_seconds,
-        monitor,
-        report,
-        fence,
-        interruption,
-        PreemptionNotices(inputs.job_dir),
-        Trial.of(os.environ),
-        restart_state.recoveries,
-        restart_state.began,
-        restart_state.changes,
-    )
+    state = _begin(inputs, limits, interruption)
     try:
-        while lost := _train(inputs, options, state, display, replica):
+        while lost := _train(inputs, state, display, replica):
             display.hide()
-            _prepare_to_go_on(lost, cluster, options, state)
+            _prepare_to_go_on(lost, inputs.cluster, state)
     except Interrupted:
-        _tell_of_end(report, status=INTERRUPTED, **state.fields())
+        state.report.ended(INTERRUPTED, state.history())
         raise
     except SupersededError:
         raise
     except Exception as error:
-        _tell_of_end(report, status=FAILED, error=str(error), **state.fields())
+        state.report.ended(FAILED, state.history(), str(error))
         raise
     finally:
-        monitor.stop()
+        state.monitor.stop()
 
 
-def _tell_of_end(report: Report, **fields: Any) -> None:
-    """Writes the report of a run that ends for a reason of its own, which is the one to show."""
-    try:
-        report.write(**fields)
-    except StorageError as error:
-        _log.warning("the report does not tell of the end: %s", error)
-
-
-def _last_report(job_dir: str) -> dict[str, Any] | None:
-    """The report of the job's last run; None where there is none that can be used."""
-    try:
-        return read(job_dir)
-    except UserError as error:
-        _log.warning("the report is written anew: %s", error)
-        return None
+def _begin(inputs: RunInputs, limits: WaitLimits, interruption: Interruption) -> ChiefState:
+    """Takes the job_dir over, writes the first report, and makes what the run keeps."""
+    cluster, job_dir = inputs.cluster, inputs.job_dir
+    fence = ChiefFence.take_over(job_dir)
+    report = RunReport.begin(inputs, fence)
+    peers = {} if cluster.is_local else cluster.peers()
+    before = RestartState.found()
+    # Replicas need no guard: TensorFlow notices a silent one, and ends what waits for it.
+    guard = None if cluster.is_replicated else ConnectionGuard(peers)
+    return ChiefState(
+        limits=limits,
+        connector=Connector(
+            cluster, job_dir, limits.connect_seconds, limits.min_workers, has_restarted()
+        ),
+        monitor=TaskMonitor(
+            peers, guard, failures=Failures(before.failures, before.failures_by_job)
+        ),
+        report=report,
+        fence=fence,
+        interruption=interruption,
+        notices=PreemptionNotices(job_dir),
+        trial=Trial.of(os.environ),
+        recoveries=before.recoveries,
+        began=before.began,
+        changes=before.changes,
+    )
 
 
 def _train(
     inputs: RunInputs,
-    options: RunOptions,
     state: ChiefState,
     display: ProgressDisplay,
     replica: ReplicaExecutor | None,
@@ -184,10 +147,9 @@ def _train(
     """
     try:
         executor = replica or state.connector.connect()
-        state.report.write(**state.fields())
+        state.report.tasks_changed(state.history())
         state.monitor.start(without=state.connector.left_out)
-        limits = options.stall_seconds, options.evaluator_wait_seconds
-        Training(inputs, executor, state, *limits).run(display)
+        Training.prepare(inputs, executor, state).run(display)
     except LostPsError as lost:
         # Without its traceback, which holds the variables.
         return LostPsError(str(lost), lost.leaving)
@@ -203,12 +165,10 @@ def _train(
     return None
 
 
-def _prepare_to_go_on(
-    lost: Exception, cluster: Cluster, options: RunOptions, state: ChiefState
-) -> None:
+def _prepare_to_go_on(lost: Exception, cluster: Cluster, state: ChiefState) -> None:
     """Gets this process ready for another connection, or begins it anew if it can have no more."""
     if isinstance(lost, LostPsError) and not cluster.is_replicated:
-        _recover(lost, cluster, options, state)
+        _recover(lost, cluster, state)
         if not state.connector.is_used_up:
             return
     else:
@@ -217,13 +177,11 @@ def _prepare_to_go_on(
             state.changes.begin()
         else:
             state.recoveries.begin(str(lost))
-        state.report.write(**state.fields())
-    failures = state.monitor.failures
-    found = RestartState(state.recoveries, failures, state.began, failures.by_job, state.changes)
-    _begin_again(lost, found)
+        state.report.tasks_changed(state.history())
+    _begin_again(lost, state.restart_state())
 
 
-def _recover(lost: LostPsError, cluster: Cluster, options: RunOptions, state: ChiefState) -> None:
+def _recover(lost: LostPsError, cluster: Cluster, state: ChiefState) -> None:
     """Waits until every ps can be reached again, and frees what was held of them.
 
     TensorFlow tells every task of each function that is freed, with Python's lock held until all
@@ -236,9 +194,10 @@ def _recover(lost: LostPsError, cluster: Cluster, options: RunOptions, state: Ch
     gc.disable()
     try:
         state.recoveries.begin(str(lost))
-        _log.warning("%s; waiting up to %.0f s for it", lost, options.ps_wait_seconds)
-        state.report.write(**state.fields())
-        wait_for_ps(cluster, lost.leaving, state.monitor, options.ps_wait_seconds)
+        limit = state.limits.ps_wait_seconds
+        _log.warning("%s; waiting up to %.0f s for it", lost, limit)
+        state.report.tasks_changed(state.history())
+        wait_for_ps(cluster, lost.leaving, state.monitor, limit)
     finally:
         gc.enable()
     if not are_gone:

@@ -1,15 +1,8 @@
 """Everything a run is made from, checked."""
 
 import dataclasses
-import platform
 import posixpath
-from collections.abc import Mapping
-from typing import Any
 
-import keras
-import tensorflow as tf
-
-import tfps
 from tfps.cluster.spec import Cluster
 from tfps.data.cached_paths import CachedPaths
 from tfps.data.manifest import Manifest
@@ -27,8 +20,6 @@ from tfps.storage import preflight
 from tfps.storage.preflight import Use
 from tfps.store.layout import StoreLayout
 from trainer.chief.inputs import check_writable, read_data
-
-_OF_LAST_CHECKPOINT = ("examples", "bad_records", "epochs", "steps", "checkpoint")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,114 +78,61 @@ class RunInputs:
             UserError: If the mode, the data, the model, an optimizer or the job_dir cannot be used,
                 or the parameters do not fit the ps.
         """
-        task, mode = experiment.task, experiment.mode.on(cluster)
+        mode = experiment.mode.on(cluster)
         if cluster.is_replicated:
             _refuse_unshared(experiment)
-        preflight.check(
-            [
-                Use("--train_data", experiment.data.train),
-                Use("--eval_data", experiment.data.eval),
-                Use("--job_dir", job_dir, writes=True),
-            ]
-        )
-        may_be_cut = experiment.data.max_bad_records > 0
-        data = read_data(task, experiment.data.train, "--train_data", may_be_cut)
-        eval_data = None
-        if experiment.data.eval:
-            eval_data = read_data(task, experiment.data.eval, "--eval_data")
+        data, eval_data = _read_datasets(experiment, job_dir)
         _check_evaluation(experiment, cluster)
         check_writable(job_dir, f"{cluster.job}-{cluster.index}")
         staged = CachedPaths(cache_dir, [data, eval_data] if eval_data else [data])
+        model = _build_model(experiment, cluster)
         train = experiment.train
-        model = StatelessModel(task, train.seed, train.dense_table_bytes)
-        _refuse_unreachable(model, cluster)
-        try_export(task, model)
-        check_metrics(task, model.prediction_names)
-        best_metric = BestMetric.of(train.best_metric, metric_names(task))
-        rules = Rules.of(task, model)
+        best_metric = BestMetric.of(train.best_metric, metric_names(experiment.task))
+        rules = Rules.of(experiment.task, model)
         refuse_unsuitable(mode, experiment, model, rules)
         layout = StoreLayout.of(model, rules, max(1, len(cluster.ps)))
         if ps_memory is not None:
             workers = max(1, len(cluster.workers))
             check_memory(layout, workers, ps_memory, train.checkpoint_in_background)
         return cls(
-            experiment,
-            cluster,
-            mode,
-            job_dir,
-            export or posixpath.join(job_dir, "export"),
-            data,
-            eval_data,
-            model,
-            rules,
-            layout,
-            staged,
-            best_metric,
+            experiment=experiment,
+            cluster=cluster,
+            mode=mode,
+            job_dir=job_dir,
+            export=export or posixpath.join(job_dir, "export"),
+            data=data,
+            eval_data=eval_data,
+            model=model,
+            rules=rules,
+            layout=layout,
+            staged=staged,
+            best_metric=best_metric,
         )
 
-    def report_fields(self, before: Mapping[str, Any] | None) -> dict[str, Any]:
-        """The report's fields at the beginning of a run.
 
-        Args:
-            before: Those of the job's last run; None for its first. What they say of the last
-                checkpoint holds until this run has looked for one.
-        """
-        fields = {
-            "mode": self.mode.name,
-            "config": self.experiment.name,
-            "cluster": {"workers": len(self.cluster.workers), "ps": len(self.cluster.ps)},
-            "versions": {
-                "tfps": tfps.__version__,
-                "tensorflow": tf.__version__,
-                "keras": keras.__version__,
-                "python": platform.python_version(),
-            },
-            "batch_size": self.experiment.train.batch_size,
-            "examples": {
-                "per_epoch": self.data.records,
-                "trained": 0,
-                "skipped": 0,
-                "repeated": 0,
-                "bad": 0,
-            },
-            "bad_records": [],
-            "workers": [],
-            "epochs": 0,
-            "steps": 0,
-            "staleness": {"mean": 0.0, "histogram": []},
-            "rounds": None,
-            "steps_per_lease": 0,
-            "pipeline_depth": self.experiment.train.pipeline_depth,
-            "loss_scale": None,
-            "seconds": 0.0,
-            "examples_per_second": 0.0,
-            "metrics": {},
-            "evaluations": [],
-            "best_evaluation": None,
-            "stopped_early": None,
-            "best_auc": self.eval_data.best_auc if self.eval_data else None,
-            "failures": [],
-            "failures_by_job": {},
-            "recoveries": [],
-            "left_out": [],
-            "storage_retries": 0,
-            "resumed_from": None,
-            "passed_over": {},
-            "restore_seconds": None,
-            "checkpoint": None,
-            "checkpoints": {
-                "saved": 0,
-                "increments": 0,
-                "bytes": 0,
-                "stopped_seconds": 0.0,
-                "write_seconds": 0.0,
-            },
-            "export": None,
-            "export_best": None,
-        }
-        if before:
-            fields |= {name: before[name] for name in _OF_LAST_CHECKPOINT}
-        return fields
+def _read_datasets(experiment: Experiment, job_dir: str) -> tuple[Manifest, Manifest | None]:
+    """Reads the manifests of the training and the evaluation data, if their buckets can be used."""
+    task, data = experiment.task, experiment.data
+    preflight.check(
+        [
+            Use("--train_data", data.train),
+            Use("--eval_data", data.eval),
+            Use("--job_dir", job_dir, writes=True),
+        ]
+    )
+    may_be_cut = data.max_bad_records > 0
+    trained = read_data(task, data.train, "--train_data", may_be_cut)
+    return trained, read_data(task, data.eval, "--eval_data") if data.eval else None
+
+
+def _build_model(experiment: Experiment, cluster: Cluster) -> StatelessModel:
+    """Builds the model, and tries what is done with it on the cluster and at the end."""
+    task, train = experiment.task, experiment.train
+    model = StatelessModel(task, train.seed, train.dense_table_bytes)
+    _refuse_unreachable(model, cluster)
+    try_export(task, model)
+    check_metrics(task, model.prediction_names)
+    return model
 
 
 def _refuse_unshared(experiment: Experiment) -> None:

@@ -3,18 +3,20 @@
 import dataclasses
 import logging
 import time
-from typing import Any
 
 from tfps.cluster.monitor import TaskMonitor
 from tfps.coordinator.connector import Connector
 from tfps.coordinator.recoveries import Recoveries
 from tfps.job_dir.chief_fence import ChiefFence
 from tfps.job_dir.preemption import PreemptionNotices
-from tfps.job_dir.report import Report
+from tfps.job_dir.report_fields import ReportedFailure
 from tfps.job_dir.task_name import TaskName
 from tfps.storage.patience import Patience
+from trainer.chief.handover import RestartState
 from trainer.chief.interruption import Interruption
+from trainer.chief.run_report import RunReport, TaskHistory
 from trainer.chief.trial import Trial
+from trainer.chief.wait_limits import WaitLimits
 from trainer.chief.worker_changes import WorkerChanges
 
 _LOOK_SECONDS = 2.0
@@ -26,8 +28,8 @@ class ChiefState:
     """The part of a run that no lost ps takes away.
 
     Attributes:
+        limits: Of the chief's waits.
         connector: Connects the chief to its tasks.
-        worker_wait_seconds: Time for a lost worker to be back.
         monitor: Knows which tasks can be reached.
         report: Of the run.
         fence: Whether this chief is still the one that counts.
@@ -37,14 +39,12 @@ class ChiefState:
         recoveries: From lost ps.
         began: When the run did, on the monotonic clock.
         changes: Keeps changes of workers apart.
-        leaving: Ps that were about to go when the files were last looked at.
-        change_of_workers: Why the run should go on with other workers, if it should.
     """
 
+    limits: WaitLimits
     connector: Connector
-    worker_wait_seconds: float
     monitor: TaskMonitor
-    report: Report
+    report: RunReport
     fence: ChiefFence
     interruption: Interruption
     notices: PreemptionNotices
@@ -52,14 +52,14 @@ class ChiefState:
     recoveries: Recoveries = dataclasses.field(default_factory=Recoveries)
     began: float = dataclasses.field(default_factory=time.monotonic)
     changes: WorkerChanges = dataclasses.field(default_factory=WorkerChanges)
-    leaving: list[TaskName] = dataclasses.field(default_factory=list)
-    change_of_workers: str = ""
-    _looked: float = 0.0
-    _patience: Patience = dataclasses.field(default_factory=Patience)
-    _told: str = ""
+    _leaving: list[TaskName] = dataclasses.field(default_factory=list, init=False)
+    _reason_to_change: str = dataclasses.field(default="", init=False)
+    _looked: float = dataclasses.field(default=0.0, init=False)
+    _patience: Patience = dataclasses.field(default_factory=Patience, init=False)
+    _told: str = dataclasses.field(default="", init=False)
 
-    def is_asked_to_save(self) -> bool:
-        """Whether a signal has arrived, a ps is about to go, or a worker comes or is given up.
+    def poll(self) -> None:
+        """Looks every few seconds whether a ps is about to go, a worker comes or is given up.
 
         Raises:
             SupersededError: If the job_dir is another chief's by now.
@@ -69,9 +69,28 @@ class ChiefState:
         if now - self._looked > _LOOK_SECONDS:
             self._looked = now
             self.fence.check()
-            self.leaving = self._patience.ask(self.notices.posted, self.leaving)
-            self.change_of_workers = self._change_of_workers()
-        return self.interruption.is_requested or bool(self.leaving or self.change_of_workers)
+            self._leaving = self._patience.ask(self.notices.posted, self._leaving)
+            self._reason_to_change = self._change_of_workers()
+
+    @property
+    def is_asked_to_save(self) -> bool:
+        """Whether a signal has arrived, or `poll` has seen something that asks for a checkpoint."""
+        return self.interruption.is_requested or bool(self._leaving or self._reason_to_change)
+
+    def release_ps(self) -> list[TaskName]:
+        """Tells the ps that are about to go that all they hold is saved, and returns which.
+
+        With them their parameters go.
+        """
+        released, self._leaving = self._leaving, []
+        for ps in released:
+            self.notices.clear(ps)
+        return released
+
+    def take_reason_to_change(self) -> str:
+        """Returns once why the run should go on with other workers; nothing if it need not."""
+        reason, self._reason_to_change = self._reason_to_change, ""
+        return reason
 
     def trained(self, examples: int) -> None:
         """Notes how many records are trained by now."""
@@ -80,15 +99,30 @@ class ChiefState:
         if seconds is not None:
             _log.info("training goes on, %.1f s after the loss was noticed", seconds)
 
-    def fields(self) -> dict[str, Any]:
-        """Fields of the report."""
-        return {
-            "seconds": round(time.monotonic() - self.began, 3),
-            "failures": [failure.to_json() for failure in self.monitor.failures],
-            "failures_by_job": dict(self.monitor.failures.by_job),
-            "recoveries": self.recoveries.report(),
-            "left_out": list(map(str, self.connector.left_out)),
-        }
+    def history(self) -> TaskHistory:
+        """What became of the tasks up to now, for the report."""
+        failures = self.monitor.failures
+        return TaskHistory(
+            seconds=round(time.monotonic() - self.began, 3),
+            failures=[
+                ReportedFailure(str(each.task), each.what, each.when, each.back_after)
+                for each in failures
+            ],
+            failures_by_job=dict(failures.by_job),
+            recoveries=self.recoveries.report(),
+            left_out=list(map(str, self.connector.left_out)),
+        )
+
+    def restart_state(self) -> RestartState:
+        """What this program leaves to itself when it begins again."""
+        failures = self.monitor.failures
+        return RestartState(
+            recoveries=self.recoveries,
+            failures=failures,
+            began=self.began,
+            failures_by_job=failures.by_job,
+            changes=self.changes,
+        )
 
     def _change_of_workers(self) -> str:
         """Why the run should go on with other workers now, if it should."""
@@ -115,11 +149,11 @@ class ChiefState:
         overdue = [
             outage
             for outage in self.monitor.outages()
-            if outage.seconds > self.worker_wait_seconds
+            if outage.seconds > self.limits.worker_wait_seconds
             and outage.task.job == "worker"
             and outage.task not in self.connector.left_out
         ]
         if not overdue or not self.connector.can_do_without([each.task for each in overdue]):
             return ""
         names = ", ".join(map(str, overdue))
-        return f"{names} did not come back within {self.worker_wait_seconds:.0f} s"
+        return f"{names} did not come back within {self.limits.worker_wait_seconds:.0f} s"

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from typing import Any
+from typing import Self
 
 from tfps import byte_size
 from tfps.checkpoint.checkpoint import Checkpoint
@@ -17,17 +17,17 @@ from tfps.data import shards
 from tfps.errors import LostPsError, WorkersChangedError
 from tfps.evaluation.history import Evaluations
 from tfps.export.saved_model import export
-from tfps.job_dir.report import FINISHED
 from tfps.leases.bad_record_log import BadRecords
 from tfps.leases.epoch_order import EpochOrder
 from tfps.leases.queue import LeaseQueue
 from tfps.leases.queue_state import QueueState
-from tfps.storage import retries
 from trainer.chief.engine import Engine
 from trainer.chief.evaluations import JobEvaluations
 from trainer.chief.inputs import identity
 from trainer.chief.run_inputs import RunInputs
+from trainer.chief.run_report import RunReport
 from trainer.chief.state import ChiefState
+from trainer.chief.training_counts import TrainingCounts
 from trainer.console.progress_display import ProgressDisplay
 
 _log = logging.getLogger(__name__)
@@ -38,46 +38,88 @@ class Training:
 
     def __init__(
         self,
-        inputs: RunInputs,
-        executor: Executor,
+        engine: Engine,
         state: ChiefState,
-        stall_seconds: float,
-        evaluator_wait_seconds: float,
+        ps_calls: PsCalls,
+        saver: Saver,
+        checkpoint: Checkpoint | None,
     ):
-        """Creates the parameters and restores the newest checkpoint, if there is one.
+        """Takes the leases from where the checkpoint left off.
+
+        Args:
+            engine: Whose parameters are those of the checkpoint.
+            state: What outlives this connection.
+            ps_calls: Makes the chief's calls of the ps.
+            saver: Saves the engine's parameters.
+            checkpoint: That the run goes on from; None if it begins.
+
+        Raises:
+            UserError: If the checkpoint is one in the middle of an epoch of another order, or knows
+                more bad records than there may be.
+        """
+        self._engine = engine
+        self._state = state
+        self._ps_calls = ps_calls
+        self._saver = saver
+        self._checkpoint = checkpoint
+        self._inputs = inputs = engine.inputs
+        self._train = train = inputs.experiment.train
+        self._store, self._coordinator = engine.store, engine.coordinator
+        self._report = state.report
+        self._evaluations = JobEvaluations(
+            engine, state.report, state.limits.evaluator_wait_seconds, state.trial
+        )
+        queue_state = checkpoint.queue if checkpoint else QueueState()
+        order = EpochOrder.of(inputs.experiment)
+        bad_records = BadRecords.of(inputs.experiment, inputs.data, queue_state.bad_records)
+        self._queue = LeaseQueue(inputs.data, order, train.epochs, queue_state, bad_records)
+
+    @classmethod
+    def prepare(cls, inputs: RunInputs, executor: Executor, state: ChiefState) -> Self:
+        """Creates the parameters, restores the newest checkpoint and reports where the run begins.
+
+        Args:
+            inputs: What to train, on what.
+            executor: Where closures run and parameters lie.
+            state: What outlives this connection.
 
         Raises:
             UserError: If the checkpoint does not fit, or every one is damaged.
             LostPsError: If a ps is lost meanwhile.
         """
-        train = inputs.experiment.train
-        self._inputs = inputs
-        self._train = train
-        self._state = state
-        self._report = state.report
-        self._ps_calls = PsCalls(state.monitor, stall_seconds)
-        engine = self._ps_calls(
+        train, stall_seconds = inputs.experiment.train, state.limits.stall_seconds
+        ps_calls = PsCalls(state.monitor, stall_seconds)
+        engine = ps_calls(
             "creating the parameters",
             lambda: Engine.build(inputs, executor, state.monitor, stall_seconds),
         )
-        self._store, self._coordinator = engine.store, engine.coordinator
-        self._members, self._stop = engine.members, engine.stop
         keep, hours = train.keep_checkpoints, train.keep_checkpoint_hours
+        directory = CheckpointDirectory(inputs.job_dir)
         retention = Retention(keep, hours, inputs.best_metric)
-        self._checkpoints = CheckpointDirectory(inputs.job_dir)
-        self._old = OldCheckpoints(self._checkpoints, retention, Evaluations(inputs.job_dir))
-        self._saver = self._ps_calls("preparing to save", self._prepare_saver)
-        self._checkpoint = self._ps_calls("restoring a checkpoint", self._restore)
-        self._evaluations = JobEvaluations(
-            engine, state.report, evaluator_wait_seconds, self._checkpoint, state.trial
+        saver = ps_calls(
+            "preparing to save",
+            lambda: Saver(
+                directory,
+                OldCheckpoints(directory, retention, Evaluations(inputs.job_dir)),
+                engine.store,
+                ps_calls,
+                train.checkpoint_in_background,
+                train.largest_increment,
+            ),
         )
-        queue_state = self._checkpoint.queue if self._checkpoint else QueueState()
-        order = EpochOrder.of(inputs.experiment)
-        bad_records = BadRecords.of(inputs.experiment, inputs.data, queue_state.bad_records)
-        self._queue = LeaseQueue(inputs.data, order, train.epochs, queue_state, bad_records)
-        state.recoveries.restored(queue_state.trained)
+        checkpoint = ps_calls(
+            "restoring a checkpoint", lambda: _restore(engine, directory, saver, state.report)
+        )
+        training = cls(engine, state, ps_calls, saver, checkpoint)
+        training._begin()
+        return training
+
+    def _begin(self) -> None:
+        """Takes up what the job has beside its checkpoint, and reports where the run begins."""
+        self._evaluations.take_up(self._checkpoint)
+        self._state.recoveries.restored(self._queue.trained)
         path = self._checkpoint.path if self._checkpoint else None
-        self._report.write(checkpoint=path, **self._counts())
+        self._report.ready(path, self._counts(), self._state.history())
 
     def run(self, display: ProgressDisplay) -> None:
         """Trains what is left, evaluates after each epoch and exports.
@@ -92,7 +134,7 @@ class Training:
         try:
             self._run(display)
         finally:
-            self._stop()
+            self._engine.stop()
 
     def _run(self, display: ProgressDisplay) -> None:
         if self._queue.finished:
@@ -106,14 +148,14 @@ class Training:
             self._saver.finish()
         if reason and not self._queue.finished:
             _log.info("stopping early: %s", reason)
-            self._report.write(stopped_early=reason)
+            self._report.stopped_early(reason)
         path = self._inputs.export
         task, model = self._inputs.experiment.task, self._inputs.model
         self._ps_calls("exporting the model", lambda: export(task, model, self._store, path))
         _log.info("exported the model to %s", path)
-        self._report.write(export=path)
+        self._report.exported(path)
         self._evaluations.finish(self._last())
-        self._report.write(status=FINISHED, **self._counts())
+        self._report.finished(self._counts(), self._state.history())
 
     def _last(self) -> Checkpoint:
         """The last checkpoint, which holds what the parameters are now."""
@@ -128,34 +170,6 @@ class Training:
         if self._queue.finished or not self._evaluations.has(resumed):
             self._evaluations.update(resumed, has_ended_epoch=True)
 
-    def _prepare_saver(self) -> Saver:
-        return Saver(
-            self._checkpoints,
-            self._old,
-            self._store,
-            self._ps_calls,
-            self._train.checkpoint_in_background,
-            self._train.largest_increment,
-        )
-
-    def _restore(self) -> Checkpoint | None:
-        self._checkpoints.delete_uncommitted()
-        began = time.monotonic()
-        checkpoint, passed_over = restore_newest(
-            self._checkpoints, self._store, identity(self._inputs.data)
-        )
-        if checkpoint is None:
-            return None
-        self._saver.go_on_from(checkpoint)
-        trained = f"{checkpoint.queue.trained:,}"
-        _log.info("resuming from %s: %s records trained", checkpoint.path, trained)
-        self._report.write(
-            resumed_from=checkpoint.path,
-            passed_over=passed_over,
-            restore_seconds=round(time.monotonic() - began, 3),
-        )
-        return checkpoint
-
     def _train_to_checkpoint(self, display: ProgressDisplay) -> None:
         """Trains until a checkpoint is due or the epoch ends, saves it and has it evaluated."""
         epoch, epochs = self._queue.epoch, self._train.epochs
@@ -169,18 +183,17 @@ class Training:
         due = time.monotonic() + self._train.checkpoint_seconds
 
         def pause() -> bool:
-            return self._state.is_asked_to_save() or time.monotonic() > due
+            self._state.poll()
+            return self._state.is_asked_to_save or time.monotonic() > due
 
         with self._state.interruption.deferred():
             self._coordinator.train(self._queue, pause, report, due)
             if self._queue.epoch_finished:
                 self._queue.next_epoch()
             self._save()
-            state = self._state
-            if state.interruption.is_requested or state.leaving or state.change_of_workers:
+            if self._state.is_asked_to_save:
                 self._saver.finish()
-        self._let_ps_go()
-        self._let_workers_change()
+        self._go_on_unless_tasks_change()
         has_ended_epoch = self._queue.epoch > epoch
         if has_ended_epoch:
             display.hide()
@@ -199,7 +212,7 @@ class Training:
     def _save(self) -> None:
         """Begins a checkpoint, once the one before it is there."""
         self._saver.finish()
-        data, counts = self._inputs.data, self._counts()
+        data, counts, history = self._inputs.data, self._counts(), self._state.history()
 
         def may_commit() -> None:
             self._state.fence.confirm()
@@ -207,8 +220,7 @@ class Training:
 
         def tell(checkpoint: Checkpoint) -> None:
             self._checkpoint = checkpoint
-            saves = self._saver.report()
-            self._report.write(checkpoint=checkpoint.path, checkpoints=saves, **counts)
+            self._report.saved(checkpoint.path, self._saver.report(), counts, history)
             of = f", what was touched since {checkpoint.base.name}" if checkpoint.increment else ""
             _log.info("saved %s: %s%s", checkpoint.path, byte_size.show(checkpoint.size), of)
 
@@ -217,62 +229,40 @@ class Training:
         self._saver.begin(self._queue.state(), identity(data), may_commit, tell, is_last)
         self._saver.poll()
 
-    def _let_ps_go(self) -> None:
-        """Tells the ps that are about to go that all is saved.
+    def _go_on_unless_tasks_change(self) -> None:
+        """Ends this connection if ps are about to go, or there are other workers to go on with.
 
         Raises:
-            LostPsError: If there are any: with them their parameters go.
+            LostPsError: If there are such ps, which hear that all is saved.
+            WorkersChangedError: If there are such workers, and there is something left to train.
         """
-        leaving = self._state.leaving
-        for ps in leaving:
-            self._state.notices.clear(ps)
-        if leaving:
-            self._state.leaving = []
-            names = ", ".join(map(str, leaving))
-            raise LostPsError(
-                f"{names} left, after a checkpoint", tuple(ps.index for ps in leaving)
-            )
-
-    def _let_workers_change(self) -> None:
-        """Ends this connection if there are other workers to go on with.
-
-        Raises:
-            WorkersChangedError: If there are.
-        """
-        reason, self._state.change_of_workers = self._state.change_of_workers, ""
+        if released := self._state.release_ps():
+            names = ", ".join(map(str, released))
+            indices = tuple(ps.index for ps in released)
+            raise LostPsError(f"{names} left, after a checkpoint", indices)
+        reason = self._state.take_reason_to_change()
         if reason and not self._queue.finished:
             raise WorkersChangedError(reason)
 
-    def _counts(self) -> dict[str, Any]:
-        """Fields of the report that change as the run goes on."""
-        return {
-            "examples": {
-                "per_epoch": self._inputs.data.records,
-                "trained": self._queue.trained,
-                "skipped": self._queue.skipped,
-                "repeated": self._queue.repeated,
-                "bad": self._queue.bad,
-            },
-            "bad_records": self._queue.bad_records.report(),
-            "workers": self._coordinator.meter.worker_shares.report(),
-            "epochs": self._queue.epoch,
-            "steps_per_lease": self._coordinator.meter.lease_length.steps,
-            "examples_per_second": round(self._coordinator.meter.throughput.examples_per_second, 1),
-            "storage_retries": retries.count(),
-            **self._ps_calls("reading counters", self._counts_on_ps),
-            **self._state.fields(),
-        }
+    def _counts(self) -> TrainingCounts:
+        """What changes in the report as the run goes on."""
+        return self._ps_calls(
+            "reading counters", lambda: TrainingCounts.read(self._engine, self._queue)
+        )
 
-    def _counts_on_ps(self) -> dict[str, Any]:
-        return {
-            "steps": self._store.steps(),
-            "staleness": self._store.staleness.report(),
-            "loss_scale": self._loss_scale(),
-            "rounds": self._members.report() if self._members else None,
-        }
 
-    def _loss_scale(self) -> dict[str, Any] | None:
-        if self._store.loss_scale is None:
-            return None
-        scale, skipped = self._store.loss_scale.read()
-        return {"scale": scale, "skipped_steps": skipped}
+def _restore(
+    engine: Engine, directory: CheckpointDirectory, saver: Saver, report: RunReport
+) -> Checkpoint | None:
+    """Restores the newest checkpoint, after which the saver goes on; None if there is none."""
+    directory.delete_uncommitted()
+    began = time.monotonic()
+    dataset = identity(engine.inputs.data)
+    checkpoint, passed_over = restore_newest(directory, engine.store, dataset)
+    if checkpoint is None:
+        return None
+    saver.go_on_from(checkpoint)
+    trained = f"{checkpoint.queue.trained:,}"
+    _log.info("resuming from %s: %s records trained", checkpoint.path, trained)
+    report.restored(checkpoint.path, passed_over, time.monotonic() - began)
+    return checkpoint

@@ -1,7 +1,8 @@
 """The records to predict, whatever they come in: a dataset, TFRecord files, or files of rows."""
 
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Self
 
 import tensorflow as tf
 
@@ -27,13 +28,30 @@ class PredictionInput:
     """
 
     def __init__(
-        self,
+        self, data: str, paths: Sequence[str], rows: PredictionRows | None, total: int | None
+    ):
+        """Reads nothing yet.
+
+        Args:
+            data: What was named.
+            paths: The files, in order.
+            rows: Reads files of rows; None for files of records.
+            total: Number of records, where it is known.
+        """
+        self.data = data
+        self.total = total
+        self._paths = paths
+        self._rows = rows
+
+    @classmethod
+    def find(
+        cls,
         data: str,
         data_format: str,
         model: ExportedModel,
         row_format: RowFormat | None = None,
         max_bad_rows: int = 0,
-    ):
+    ) -> Self:
         """Finds the files and what they are.
 
         Args:
@@ -47,31 +65,32 @@ class PredictionInput:
             UserError: If there are no such files, or they are not of the format, or the dataset
                 holds other records.
         """
-        self.data = data
-        self.total: int | None = None
+        total = None
         try:
-            self._format = _format(data) if data_format == "auto" else data_format
-            if self._format == "dataset":
+            found = _format(data) if data_format == "auto" else data_format
+            if found == "dataset":
                 dataset = manifest.read(data, "--data")
                 model.check_schema(dataset.features, dataset.labels, f"--data={data}")
-                self.total = dataset.records
-                self._paths = [dataset.path_of(shard) for shard in dataset.shards if shard.records]
+                total = dataset.records
+                paths = [dataset.path_of(shard) for shard in dataset.shards if shard.records]
             else:
-                self._paths = data_files.find(data, "--data")
+                paths = data_files.find(data, "--data")
         except tf.errors.OpError as error:
             raise UserError(f"--data={data} cannot be read: {error.message}") from None
-        if self._format == "csv":
-            self._rows = PredictionRows(model.features, model.labels, row_format, max_bad_rows)
-        elif row_format is not None:
+        if found == "csv":
+            rows = PredictionRows(model.features, model.labels, row_format, max_bad_rows)
+            return cls(data, paths, rows, total)
+        if row_format is not None:
             raise UserError(
                 f"--data={data} holds records already, which --config does not apply to; leave "
                 "--config out, or say --format=csv"
             )
+        return cls(data, paths, None, total)
 
     @property
     def bad_rows(self) -> int:
         """How many rows were left out so far."""
-        return self._rows.bad_rows if self._format == "csv" else 0
+        return self._rows.bad_rows if self._rows else 0
 
     def batches(self, batch_size: int) -> Iterator[RecordBatch]:
         """All records.
@@ -86,7 +105,7 @@ class PredictionInput:
             UserError: If a file cannot be read, or a row is bad.
         """
         for path in self._paths:
-            if self._format == "csv":
+            if self._rows:
                 yield from self._rows.batches(path, batch_size)
             else:
                 yield from _record_batches(path, batch_size)

@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-if TYPE_CHECKING:  # they load TensorFlow, which must wait for the role's environment
+from trainer.chief.wait_limits import WaitLimits
+
+if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
     from tfps.cluster.server import ServerOptions
-    from trainer.chief.run import RunOptions
 
 _FLAGS = flags.FLAGS
 
@@ -46,30 +47,26 @@ flags.DEFINE_float(
 )
 
 
-def run_options() -> "RunOptions":
-    """The chief's."""
-    from trainer.chief import restart
-    from trainer.chief.run import RunOptions
-
-    return RunOptions(
-        _FLAGS.connect_seconds,
-        _FLAGS.min_workers,
-        _FLAGS.worker_wait_seconds,
-        _FLAGS.ps_wait_seconds,
-        _FLAGS.stall_seconds,
-        _FLAGS.evaluator_wait_seconds,
-        again=restart.has_restarted(),
+def wait_limits() -> WaitLimits:
+    """The limits of the chief's waits."""
+    return WaitLimits(
+        connect_seconds=_FLAGS.connect_seconds,
+        min_workers=_FLAGS.min_workers,
+        worker_wait_seconds=_FLAGS.worker_wait_seconds,
+        ps_wait_seconds=_FLAGS.ps_wait_seconds,
+        stall_seconds=_FLAGS.stall_seconds,
+        evaluator_wait_seconds=_FLAGS.evaluator_wait_seconds,
     )
 
 
 def server_options() -> "ServerOptions":
-    """Those of every task but the chief."""
+    """How every task but the chief runs its server, and waits for the chief."""
     from tfps.cluster.server import ServerOptions
 
     return ServerOptions(
-        _FLAGS.intra_op_threads,
-        _FLAGS.inter_op_threads,
-        _FLAGS.chief_wait_seconds,
-        _FLAGS.chief_lost_seconds,
-        _FLAGS.grace_seconds,
+        intra_op_threads=_FLAGS.intra_op_threads,
+        inter_op_threads=_FLAGS.inter_op_threads,
+        chief_wait_seconds=_FLAGS.chief_wait_seconds,
+        chief_lost_seconds=_FLAGS.chief_lost_seconds,
+        grace_seconds=_FLAGS.grace_seconds,
     )

@@ -13,8 +13,9 @@ from tfps.evaluation.history import Evaluations
 from tfps.experiment.experiment import Data
 from tfps.job_dir import report
 from trainer.chief.interruption import Interruption
-from trainer.chief.run import RunOptions, run
+from trainer.chief.run import run
 from trainer.chief.run_inputs import RunInputs
+from trainer.chief.wait_limits import WaitLimits
 from trainer.console.progress_display import ProgressDisplay
 
 WITH_EVALUATOR = Cluster(evaluators=("nowhere:1",))
@@ -39,8 +40,8 @@ def train(data, job_dir, cluster=None, eval_data="train", **settings):
     )
     inputs = RunInputs.check(experiment, cluster or Cluster(), str(job_dir), None)
     display = ProgressDisplay(io.StringIO(), False)
-    options = RunOptions(evaluator_wait_seconds=0.2)
-    run(inputs, options, Interruption(grace_seconds=0.0), display)
+    limits = WaitLimits(evaluator_wait_seconds=0.2)
+    run(inputs, limits, Interruption(grace_seconds=0.0), display)
     return report.read(str(job_dir))
 
 

@@ -6,10 +6,11 @@ import pytest
 from tests.polling import Polling
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.monitor import TaskMonitor
-from tfps.job_dir.chief_fence import ChiefFence
+from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.job_dir.preemption import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
 from trainer.chief.state import ChiefState
+from trainer.chief.wait_limits import WaitLimits
 from trainer.chief.worker_changes import WorkerChanges
 
 LIMIT_SECONDS = 60
@@ -48,9 +49,14 @@ def state_fixture(tmp_path, clock):
     addresses = {TaskName("worker", 0): "host:1"}
     monitor = TaskMonitor(addresses, Polling(addresses, lambda address: Liveness.REFUSES))
     job_dir = str(tmp_path)
-    asked = types.SimpleNamespace(is_requested=False)
     state = ChiefState(
-        Connection(), 600.0, monitor, None, ChiefFence(job_dir), asked, PreemptionNotices(job_dir)
+        limits=WaitLimits(),
+        connector=Connection(),
+        monitor=monitor,
+        report=None,
+        fence=ChiefFence.take_over(job_dir),
+        interruption=types.SimpleNamespace(is_requested=False),
+        notices=PreemptionNotices(job_dir),
     )
     state.changes = WorkerChanges(clock)
     state.changes.begin()
@@ -63,7 +69,8 @@ def state_fixture(tmp_path, clock):
 
 def look(state):
     state._looked = 0.0
-    return state.is_asked_to_save()
+    state.poll()
+    return state.is_asked_to_save
 
 
 def test_who_comes_soon_after_a_change_is_part_of_the_next_one(state, clock, caplog):
@@ -76,7 +83,8 @@ def test_who_comes_soon_after_a_change_is_part_of_the_next_one(state, clock, cap
     assert not look(state)
     clock.now += 1
     assert look(state)
-    assert state.change_of_workers == "worker 1, worker 2 can join"
+    assert state.take_reason_to_change() == "worker 1, worker 2 can join"
+    assert (state.is_asked_to_save, state.take_reason_to_change()) == (False, "")
 
 
 def test_a_change_is_made_at_once_where_nobody_trains(state):
@@ -88,3 +96,28 @@ def test_a_change_is_made_at_once_where_nobody_trains(state):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert look(state)
+
+
+def test_a_ps_that_will_go_is_told_once_that_all_is_saved(state):
+    assert not look(state)
+    state.notices.post("ps 0")
+    assert look(state)
+    assert state.notices.is_posted("ps 0")
+    assert state.release_ps() == ["ps 0"]
+    assert not state.notices.is_posted("ps 0")
+    assert not state.is_asked_to_save
+    assert not look(state)
+
+
+def test_whoever_was_told_looks_again_after_a_while_only(state):
+    assert not look(state)
+    state.notices.post("ps 0")
+    state.poll()
+    assert not state.is_asked_to_save
+
+
+def test_a_chief_that_was_superseded_learns_it_when_it_looks(state, tmp_path):
+    ChiefFence.take_over(str(tmp_path))
+    assert not state.is_asked_to_save
+    with pytest.raises(SupersededError):
+        look(state)

@@ -1,0 +1,259 @@
+"""The fields of `JOB_DIR/report.json`. `docs/report.md` says what each of them means."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+FORMAT = 2
+RUNNING, FINISHED, FAILED, INTERRUPTED = "running", "finished", "failed", "interrupted"
+_Part = TypeVar("_Part")
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskCounts:
+    """How many tasks there are; none in local mode."""
+
+    workers: int = 0
+    ps: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Versions:
+    """What the chief runs with."""
+
+    tfps: str
+    tensorflow: str
+    keras: str
+    python: str
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleCounts:
+    """Records of the training data, by what became of them."""
+
+    per_epoch: int
+    trained: int = 0
+    skipped: int = 0
+    repeated: int = 0
+    bad: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportedBadRecord:
+    """A bad record: where it begins, and what is lost with it."""
+
+    shard: str
+    record: int
+    byte: int
+    records: int
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerShare:
+    """What one worker did."""
+
+    leases: int
+    records: int
+    seconds: float
+    idle_seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class StalenessCounts:
+    """How stale the updates were."""
+
+    mean: float = 0.0
+    histogram: list[int] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundCounts:
+    """What became of the rounds of mode `sync`."""
+
+    closed: int
+    dropped: int
+
+
+@dataclasses.dataclass(frozen=True)
+class LossScaleState:
+    """How the loss is scaled, and how often that was too much."""
+
+    scale: float
+    skipped_steps: int
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationRow:
+    """One evaluation; in the file the metrics stand beside the other fields.
+
+    Attributes:
+        epoch: Number of epochs trained.
+        steps: Updates of the parameters.
+        metrics: `loss` and the task's metrics by name.
+    """
+
+    epoch: int
+    steps: int
+    metrics: Mapping[str, float]
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "EvaluationRow":
+        """The evaluation that `to_json` gave."""
+        metrics = dict(data)
+        return cls(metrics.pop("epoch"), metrics.pop("steps"), metrics)
+
+    def to_json(self) -> dict[str, Any]:
+        """The evaluation as JSON-ready data."""
+        return {"epoch": self.epoch, "steps": self.steps, **self.metrics}
+
+
+@dataclasses.dataclass(frozen=True)
+class BestEvaluation:
+    """The best of some evaluations, and the name of the metric by which it is the best."""
+
+    metric: str
+    evaluation: EvaluationRow
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "BestEvaluation":
+        """The evaluation that `to_json` gave."""
+        rest = dict(data)
+        return cls(rest.pop("metric"), EvaluationRow.from_json(rest))
+
+    def to_json(self) -> dict[str, Any]:
+        """The evaluation as JSON-ready data."""
+        return {"metric": self.metric, **self.evaluation.to_json()}
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportedFailure:
+    """One loss of a task."""
+
+    task: str
+    what: str
+    when: float
+    back_after: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportedRecovery:
+    """One recovery from lost ps or replicas, and what it cost."""
+
+    what: str
+    when: float
+    records: int = 0
+    seconds: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class SaveCounts:
+    """The saves of a run, and what they took."""
+
+    saved: int = 0
+    increments: int = 0
+    bytes: int = 0
+    stopped_seconds: float = 0.0
+    write_seconds: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """What a run did so far; the file has the same fields in the same order.
+
+    Attributes:
+        error: Why the run failed; a report of another status has no such field in the file.
+    """
+
+    format: int = FORMAT
+    status: str = RUNNING
+    mode: str
+    config: str
+    cluster: TaskCounts
+    versions: Versions
+    batch_size: int
+    examples: ExampleCounts
+    bad_records: list[ReportedBadRecord] = dataclasses.field(default_factory=list)
+    workers: list[WorkerShare] = dataclasses.field(default_factory=list)
+    epochs: int = 0
+    steps: int = 0
+    staleness: StalenessCounts = dataclasses.field(default_factory=StalenessCounts)
+    rounds: RoundCounts | None = None
+    steps_per_lease: int = 0
+    pipeline_depth: int = 0
+    loss_scale: LossScaleState | None = None
+    seconds: float = 0.0
+    examples_per_second: float = 0.0
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    evaluations: list[EvaluationRow] = dataclasses.field(default_factory=list)
+    best_evaluation: BestEvaluation | None = None
+    stopped_early: str | None = None
+    best_auc: float | None = None
+    failures: list[ReportedFailure] = dataclasses.field(default_factory=list)
+    failures_by_job: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    recoveries: list[ReportedRecovery] = dataclasses.field(default_factory=list)
+    left_out: list[str] = dataclasses.field(default_factory=list)
+    storage_retries: int = 0
+    resumed_from: str | None = None
+    passed_over: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    restore_seconds: float | None = None
+    checkpoint: str | None = None
+    checkpoints: SaveCounts = dataclasses.field(default_factory=SaveCounts)
+    export: str | None = None
+    export_best: str | None = None
+    error: str | None = None
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Report":
+        """The report that `to_json` gave; of an earlier version fields may be missing.
+
+        Raises:
+            TypeError: If a field that every version writes is missing, or is something else.
+            KeyError: If an evaluation lacks one.
+            ValueError: If a part is no object.
+        """
+        fields = dict(data)
+        for name, part in _PARTS.items():
+            if fields.get(name) is not None:
+                fields[name] = _part(part, fields[name])
+        for name, part in _LISTS.items():
+            if name in fields:
+                fields[name] = [_part(part, each) for each in fields[name]]
+        if "evaluations" in fields:
+            fields["evaluations"] = list(map(EvaluationRow.from_json, fields["evaluations"]))
+        if fields.get("best_evaluation") is not None:
+            fields["best_evaluation"] = BestEvaluation.from_json(fields["best_evaluation"])
+        return _part(cls, fields)
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as JSON-ready data."""
+        fields = dataclasses.asdict(self)
+        fields["evaluations"] = [each.to_json() for each in self.evaluations]
+        if self.best_evaluation is not None:
+            fields["best_evaluation"] = self.best_evaluation.to_json()
+        if self.error is None:
+            del fields["error"]
+        return fields
+
+
+_PARTS: dict[str, type] = {
+    "cluster": TaskCounts,
+    "versions": Versions,
+    "examples": ExampleCounts,
+    "staleness": StalenessCounts,
+    "rounds": RoundCounts,
+    "loss_scale": LossScaleState,
+    "checkpoints": SaveCounts,
+}
+_LISTS: dict[str, type] = {
+    "bad_records": ReportedBadRecord,
+    "workers": WorkerShare,
+    "failures": ReportedFailure,
+    "recoveries": ReportedRecovery,
+}
+
+
+def _part(kind: type[_Part], data: Mapping[str, Any]) -> _Part:
+    """A dataclass of JSON data, without what a later version has added."""
+    known = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in data.items() if name in known})

@@ -1,0 +1,229 @@
+"""The report of a run, filled in as the run goes on."""
+
+import dataclasses
+import logging
+import platform
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+import tfps
+from tfps.errors import UserError
+from tfps.evaluation.best import BestMetric
+from tfps.evaluation.history import Evaluation
+from tfps.job_dir import report as report_file
+from tfps.job_dir.chief_fence import ChiefFence
+from tfps.job_dir.report_fields import (
+    FINISHED,
+    BestEvaluation,
+    EvaluationRow,
+    ExampleCounts,
+    Report,
+    ReportedFailure,
+    ReportedRecovery,
+    SaveCounts,
+    TaskCounts,
+    Versions,
+)
+from tfps.storage.files import StorageError
+from trainer.chief.run_inputs import RunInputs
+from trainer.chief.training_counts import TrainingCounts
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskHistory:
+    """What became of the tasks since the run began; the fields are the report's.
+
+    Attributes:
+        seconds: Since the run began.
+        failures: The last lost tasks.
+        failures_by_job: How often a task was lost.
+        recoveries: From lost ps or replicas.
+        left_out: Workers that the run is without.
+    """
+
+    seconds: float
+    failures: list[ReportedFailure]
+    failures_by_job: Mapping[str, int]
+    recoveries: list[ReportedRecovery]
+    left_out: list[str]
+
+
+class RunReport:
+    """What there is to report of a run; each method adds something and writes the file.
+
+    A method raises `SupersededError` if the job_dir is another chief's by now, and `StorageError`
+    if the file cannot be written.
+    """
+
+    def __init__(self, job_dir: str, fence: ChiefFence, report: Report):
+        """Writes nothing yet.
+
+        Args:
+            job_dir: Where the file is.
+            fence: Tells whether the job_dir is this chief's.
+            report: What there is to report so far.
+        """
+        self._job_dir = job_dir
+        self._fence = fence
+        self._report = report
+
+    @classmethod
+    def begin(cls, inputs: RunInputs, fence: ChiefFence) -> "RunReport":
+        """Writes that a run has begun, in place of the report of the run before.
+
+        Args:
+            inputs: The run's.
+            fence: Tells whether the job_dir is this chief's.
+        """
+        begun = cls(inputs.job_dir, fence, first_report(inputs, _last_report(inputs.job_dir)))
+        begun._write()
+        return begun
+
+    def restored(self, checkpoint: str, passed_over: Mapping[str, str], seconds: float) -> None:
+        """Says that the run goes on from a checkpoint.
+
+        Args:
+            checkpoint: Its path.
+            passed_over: What is wrong with newer ones, by path.
+            seconds: How long looking for it and reading it took.
+        """
+        self._write(
+            resumed_from=checkpoint, passed_over=passed_over, restore_seconds=round(seconds, 3)
+        )
+
+    def ready(self, checkpoint: str | None, counts: TrainingCounts, history: TaskHistory) -> None:
+        """Says that the parameters exist and training may begin.
+
+        Args:
+            checkpoint: Path of the one that the parameters are of; None for initial ones.
+            counts: Up to it.
+            history: Of the tasks up to now.
+        """
+        self._write(checkpoint=checkpoint, **_fields(counts), **_fields(history))
+
+    def saved(
+        self, checkpoint: str, saves: SaveCounts, counts: TrainingCounts, history: TaskHistory
+    ) -> None:
+        """Says that a checkpoint is committed.
+
+        Args:
+            checkpoint: Its path.
+            saves: Those of this run.
+            counts: What was trained when it was begun.
+            history: Of the tasks up to then.
+        """
+        parts = {**_fields(counts), **_fields(history)}
+        self._write(checkpoint=checkpoint, checkpoints=saves, **parts)
+
+    def evaluated(self, evaluations: Sequence[Evaluation], metric: BestMetric) -> None:
+        """Says what all evaluations measured, and which is the best.
+
+        Args:
+            evaluations: All of the job, in the order of the training.
+            metric: By which one of them is the best.
+        """
+        rows = [EvaluationRow(x.epoch, x.steps, x.metrics) for x in evaluations]
+        best = metric.best([x.metrics for x in evaluations])
+        self._write(
+            metrics=rows[-1].metrics,
+            evaluations=rows,
+            best_evaluation=None if best is None else BestEvaluation(metric.name, rows[best]),
+        )
+
+    def tasks_changed(self, history: TaskHistory) -> None:
+        """Says which tasks were lost, or are there again."""
+        self._write(**_fields(history))
+
+    def stopped_early(self, reason: str) -> None:
+        """Says why the training ends before its last epoch."""
+        self._write(stopped_early=reason)
+
+    def exported(self, path: str) -> None:
+        """Says where the model of the last checkpoint is exported to."""
+        self._write(export=path)
+
+    def exported_best(self, path: str) -> None:
+        """Says where the evaluator has exported the model of the best evaluation to."""
+        self._write(export_best=path)
+
+    def finished(self, counts: TrainingCounts, history: TaskHistory) -> None:
+        """Says that the run has done all there was to do."""
+        self._write(status=FINISHED, **_fields(counts), **_fields(history))
+
+    def ended(self, status: str, history: TaskHistory, error: str | None = None) -> None:
+        """Says that the run has ended otherwise; only logs it if the report cannot be written.
+
+        The reason for that end is the error to show.
+
+        Args:
+            status: How the run ended.
+            history: Of the tasks.
+            error: Why the run failed, if it did.
+
+        Raises:
+            SupersededError: If the job_dir is another chief's by now.
+        """
+        try:
+            self._write(status=status, error=error, **_fields(history))
+        except StorageError as failure:
+            _log.warning("the report does not tell of the end: %s", failure)
+
+    def _write(self, **changes: Any) -> None:
+        self._fence.check()
+        self._report = dataclasses.replace(self._report, **changes)
+        report_file.write(self._job_dir, self._report)
+
+
+def first_report(inputs: RunInputs, before: Report | None) -> Report:
+    """The report at the beginning of a run.
+
+    Args:
+        inputs: The run's.
+        before: That of the job's last run; None for its first. What it says of the last checkpoint
+            holds until this run has looked for one.
+    """
+    train, cluster = inputs.experiment.train, inputs.cluster
+    begun = Report(
+        mode=inputs.mode.name,
+        config=inputs.experiment.name,
+        cluster=TaskCounts(len(cluster.workers), len(cluster.ps)),
+        versions=Versions(
+            tfps=tfps.__version__,
+            tensorflow=tf.__version__,
+            keras=keras.__version__,
+            python=platform.python_version(),
+        ),
+        batch_size=train.batch_size,
+        examples=ExampleCounts(per_epoch=inputs.data.records),
+        pipeline_depth=train.pipeline_depth,
+        best_auc=inputs.eval_data.best_auc if inputs.eval_data else None,
+    )
+    if before is None:
+        return begun
+    return dataclasses.replace(
+        begun,
+        examples=before.examples,
+        bad_records=before.bad_records,
+        epochs=before.epochs,
+        steps=before.steps,
+        checkpoint=before.checkpoint,
+    )
+
+
+def _last_report(job_dir: str) -> Report | None:
+    """The report of the job's last run; None where there is none that can be used."""
+    try:
+        return report_file.load(job_dir)
+    except UserError as error:
+        _log.warning("the report is written anew: %s", error)
+        return None
+
+
+def _fields(part: TaskHistory | TrainingCounts) -> dict[str, Any]:
+    """A part's fields by name."""
+    return {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
