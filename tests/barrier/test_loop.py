@@ -42,7 +42,7 @@ MESSAGES = st.lists(
 
 
 @pytest.fixture(scope="module", params=MODES)
-def looped(request, tmp_path_factory):
+def loop_of_mode(request, tmp_path_factory):
     """A barrier, and what makes its reference."""
     mode, reference = MODES[request.param]
     task = counting_task.CountingTask(records=8)
@@ -51,9 +51,9 @@ def looped(request, tmp_path_factory):
     return trainer, trainer.barrier.run.get_concrete_function(), reference
 
 
-def check(looped, drawn):
+def check(loop_of_mode, drawn):
     """Gives a loop messages, then holds against the reference what it has answered."""
-    trainer, run, make_reference = looped
+    trainer, run, make_reference = loop_of_mode
     barrier, reference = trainer.barrier, make_reference()
     reset(trainer)
     with concurrent.futures.ThreadPoolExecutor(1) as threads:
@@ -116,12 +116,12 @@ def expected_tokens(reference):
 
 @hypothesis.settings(max_examples=40, derandomize=True, deadline=None, database=None)
 @hypothesis.given(drawn=MESSAGES)
-def test_a_loop_answers_as_its_reference(looped, drawn):
-    check(looped, drawn)
+def test_a_loop_answers_as_its_reference(loop_of_mode, drawn):
+    check(loop_of_mode, drawn)
 
 
 @pytest.mark.slow
 @hypothesis.settings(max_examples=2000, deadline=None)
 @hypothesis.given(drawn=MESSAGES)
-def test_a_loop_answers_as_its_reference_whatever_comes(looped, drawn):
-    check(looped, drawn)
+def test_a_loop_answers_as_its_reference_whatever_comes(loop_of_mode, drawn):
+    check(loop_of_mode, drawn)

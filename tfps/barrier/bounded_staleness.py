@@ -1,4 +1,4 @@
-"""Bounded staleness: nobody is more than so many steps ahead of the slowest."""
+"""Bounded staleness: no member is more than so many steps ahead of the slowest."""
 
 from typing import NamedTuple
 
@@ -33,7 +33,7 @@ class BoundedStalenessBarrier(Barrier):
             store: Where the parameters are.
             progress: How far the members' leases have come.
             members: Slots of leases.
-            max_staleness: How many steps one may be ahead of the slowest.
+            max_staleness: How many steps a member may be ahead of the slowest.
         """
         loop = _BoundedLoop(store.devices[0], progress, members, max_staleness)
         super().__init__(store, progress, loop)
@@ -45,15 +45,15 @@ class BoundedStalenessBarrier(Barrier):
 class _Counts(NamedTuple):
     """What the loop counts; scalars, int64."""
 
-    slowest: tf.Tensor  # clock of those present; where nobody is, the latest of all
-    at_slowest: tf.Tensor  # how many of those present have that clock
-    latest: tf.Tensor  # clock that anybody had
+    slowest: tf.Tensor  # least clock of the members present; the latest where nobody is
+    at_slowest: tf.Tensor  # how many of the members present have that clock
+    latest: tf.Tensor  # greatest clock that any member has had
 
 
 class _BoundedLoop(MessageLoop):
     """The barrier loop of clocks: members wait until the slowest has come further.
 
-    Who is present is not away. `LoopState.round` is the number of steps of all members together.
+    A member is present unless it is away. `LoopState.round` is the number of steps of all members.
     """
 
     def __init__(self, device: str, progress: LeaseProgress, members: int, max_staleness: int):
@@ -64,10 +64,10 @@ class _BoundedLoop(MessageLoop):
             # By member: steps, as far as they count for who is ahead of whom.
             self._clocks = tf.Variable(tf.zeros([members], tf.int64), trainable=False)
 
-    def _begin(self) -> LoopState:
+    def _first_state(self) -> LoopState:
         return LoopState.at_first(counts=len(_Counts._fields))
 
-    def _contribution(self, state: LoopState, message: Message, before: tf.Tensor) -> tf.Tensor:
+    def _classify(self, state: LoopState, message: Message, before: tf.Tensor) -> tf.Tensor:
         slowest = _Counts(*state.counts).slowest
         clock = self._clock(slowest, message, before) + 1
         events = [tf.constant(each, tf.int64) for each in (Event.KEEPS_UP, Event.ARRIVES)]
@@ -95,9 +95,9 @@ class _BoundedLoop(MessageLoop):
         return after, self._record(transition, ticks)
 
     def _let_go(self, state: LoopState) -> LoopState:
-        """Looks for the slowest clock, and lets go who waits and is not too far ahead of it.
+        """Finds the slowest clock, and lets members go that wait and are not too far ahead of it.
 
-        Nobody has the one before any more, so that this comes once in a step of all.
+        Nobody has the slowest clock of before any more: this comes once in a step of all.
         """
         with tf.device(self._device):
             states, clocks = self._states(), self._clocks.read_value()

@@ -44,10 +44,10 @@ class _Sent(NamedTuple):
 class Contributions:
     """A queue on each ps, of what the members of a round sent it.
 
-    A round takes what it takes whatever the order of arrival; what is in a queue when a round
-    closes and is not taken by it is thrown away. That may be on some ps only, of what a worker is
-    still sending. It is of no round that will ever be open again, so that the rest of it is thrown
-    away as well.
+    What a round takes does not depend on the order of arrival. Contributions that lie in a queue
+    when a round closes, and that the round does not take, are thrown away. A worker that is still
+    sending may have reached some ps only: the rest of its contribution is for a round that never
+    opens again, and is thrown away when the next one closes.
     """
 
     def __init__(self, store: ParameterStore, capacity: int):
@@ -55,7 +55,7 @@ class Contributions:
 
         Args:
             store: Where the parameters are.
-            capacity: Of each queue.
+            capacity: How many contributions fit into each queue.
         """
         self._store = store
         self._queues = []
@@ -69,10 +69,10 @@ class Contributions:
 
         Args:
             token: The one that the batch's parameters were pulled with, on the first ps.
-            gradients: The batch's.
+            gradients: The batch's gradients.
 
         Returns:
-            For each ps, the operation after which they are in its queue.
+            For each ps, the operation after which the gradients are in its queue.
         """
         store, pulled = self._store, gradients.pulled
         dense = store.dense.send(gradients.dense) if gradients.dense else []
@@ -101,13 +101,13 @@ class Contributions:
 
         Args:
             part: Index of the ps.
-            decision: What is taken.
+            decision: What the round takes.
             step: Number of updates before this one, scalar int64 on that ps.
 
         Returns:
-            What is there once it is written.
+            Tensors and operations that are there once the mean is applied.
         """
-        mean, groups = self._mean(part, decision), []
+        mean, groups = self._take_mean(part, decision), []
         for sent in mean.groups:
             distinct, row = tf.unique(sent.rows)
             groups.append(SentRows(distinct, sum_rows(sent.gradient, row, tf.size(distinct))))
@@ -115,19 +115,19 @@ class Contributions:
         writes += [self._store.add_to_state(change) for change in mean.state]
         return writes
 
-    def _mean(self, part: int, decision: Decision) -> _Sent:
-        """Empties a queue: the weighted sum of what is taken; rows of several stay apart."""
+    def _take_mean(self, part: int, decision: Decision) -> _Sent:
+        """Empties a queue: the weighted sum of what is taken; rows are joined, not yet added up."""
         queue, specs = self._queues[part], self._specs(part)
         device = self._store.devices[part]
         sums = [tf.zeros(spec.shape) for spec in [*specs.dense, *specs.state]]
         arrays = [
-            (_array(rows.rows, rows.rows.dtype), _array(rows.gradient, tf.float32))
+            (_new_array(rows.rows, rows.rows.dtype), _new_array(rows.gradient, tf.float32))
             for rows in specs.groups
         ]
 
         def add(left: tf.Tensor, sums: list, arrays: list) -> tuple:
             with tf.device(device):
-                sent = _restored(specs, queue.dequeue())
+                sent = _with_shapes(specs, queue.dequeue())
                 weight = self._weight(sent.token, decision)
                 values = [*sent.dense, *sent.state]
                 sums = [
@@ -135,7 +135,7 @@ class Contributions:
                     for total, value in zip(sums, values, strict=True)
                 ]
                 arrays = [
-                    _written(pair, rows, weight)
+                    _append_rows(pair, rows, weight)
                     for pair, rows in zip(arrays, sent.groups, strict=True)
                 ]
                 return left - 1, sums, arrays
@@ -172,8 +172,8 @@ class Contributions:
         return _Sent(tf.TensorSpec([TOKEN_FIELDS], tf.int64), dense, groups, state)
 
 
-def _restored(specs: _Sent, values: list[tf.Tensor]) -> _Sent:
-    """A contribution as it came out of a queue, which forgets shapes."""
+def _with_shapes(specs: _Sent, values: list[tf.Tensor]) -> _Sent:
+    """A contribution with the shapes that a queue has forgotten."""
     flat = [
         tf.ensure_shape(value, spec.shape)
         for value, spec in zip(values, tf.nest.flatten(specs), strict=True)
@@ -181,14 +181,14 @@ def _restored(specs: _Sent, values: list[tf.Tensor]) -> _Sent:
     return tf.nest.pack_sequence_as(specs, flat)
 
 
-def _array(spec: tf.TensorSpec, dtype: tf.DType) -> tf.TensorArray:
+def _new_array(spec: tf.TensorSpec, dtype: tf.DType) -> tf.TensorArray:
     return tf.TensorArray(dtype, 0, dynamic_size=True, infer_shape=False, element_shape=spec.shape)
 
 
-def _written(
+def _append_rows(
     pair: tuple[tf.TensorArray, tf.TensorArray], rows: SentRows, weight: tf.Tensor
 ) -> tuple[tf.TensorArray, tf.TensorArray]:
-    """Arrays with one more contribution's rows; without any of them where it has no weight."""
+    """Appends a contribution's rows to arrays; none where the contribution has no weight."""
     ids, gradients = pair
     kept = tf.where(weight > 0, tf.size(rows.rows), 0)
     weighted = tf.cast(rows.gradient[:kept], tf.float32) * weight

@@ -18,7 +18,7 @@ class LoopState(NamedTuple):
     Attributes:
         round: As in `BarrierStatus`, int64.
         dropped: As in `BarrierStatus`, int64.
-        is_stopped: Whether it is to end, bool.
+        is_stopped: Whether the loop is to end, bool.
         is_due: Whether members that wait may be let go, bool.
         counts: What a barrier counts besides.
     """
@@ -60,11 +60,11 @@ class Transition(NamedTuple):
     answer: tf.Tensor
 
     def is_a(self, event: Event) -> tf.Tensor:
-        """Whether it comes of an event, scalar bool."""
+        """Whether the message means an event, scalar bool."""
         return tf.equal(self.event, event)
 
     def change_of(self, state: MemberState) -> tf.Tensor:
-        """By how much it changes the number of members in a state, scalar int64."""
+        """By how much the number of members in a state changes, scalar int64."""
         after, before = (
             tf.cast(tf.equal(each, state), tf.int64) for each in (self.after, self.before)
         )
@@ -75,14 +75,14 @@ class MessageLoop(abc.ABC):
     """What runs on the first ps as long as the training does, for members that wait.
 
     For each message it looks up in the table of `member_state` what becomes of the member and what
-    its closure is told. A barrier fills in what its members wait for: which event a contribution
-    is, what is counted, and what is done once members that wait may be let go. What a message
-    costs does not grow with the number of members; what is done once for all of them does.
+    its closure is told. A kind of barrier fills in what members wait for: which event a
+    contribution is, what is counted, and what is done once members that wait may be let go. What a
+    message costs does not grow with the number of members; what is done once for all of them does.
 
     Attributes:
-        messages: What it is told.
-        tokens: What it answers.
-        members: How many there are.
+        messages: What the loop is told.
+        tokens: What the loop answers.
+        members: How many members there are.
     """
 
     def __init__(self, members: int, device: str, has_backups: bool = False):
@@ -105,12 +105,12 @@ class MessageLoop(abc.ABC):
             self._status = tf.Variable(status, trainable=False)
 
     def run(self) -> tf.Tensor:
-        """The loop; the number of rounds, or of steps, that it returns is for people."""
+        """Runs until a message stops it; returns the number of rounds, or of steps, for people."""
         with tf.device(self._device):
             last = tf.while_loop(
                 lambda *values: ~LoopState(*values).is_stopped,
                 lambda *values: self._take_messages(self._let_go(LoopState(*values))),
-                self._begin(),
+                self._first_state(),
             )
             return last[0]
 
@@ -120,15 +120,15 @@ class MessageLoop(abc.ABC):
         return BarrierStatus(int(round_), int(dropped), [MemberState(each) for each in states])
 
     @abc.abstractmethod
-    def _begin(self) -> LoopState:
-        """The state before the first call of `_let_go`."""
+    def _first_state(self) -> LoopState:
+        """The loop's state before the first call of `_let_go`."""
 
     @abc.abstractmethod
-    def _contribution(self, state: LoopState, message: Message, before: tf.Tensor) -> tf.Tensor:
-        """Which event the contribution of a member's own closure is, scalar int64.
+    def _classify(self, state: LoopState, message: Message, before: tf.Tensor) -> tf.Tensor:
+        """Says which event a contribution is of the closure that has its member's place, int64.
 
         Args:
-            state: The loop's.
+            state: The loop's state.
             message: The contribution.
             before: The member's state, scalar int64.
         """
@@ -137,11 +137,16 @@ class MessageLoop(abc.ABC):
     def _count(
         self, state: LoopState, transition: Transition
     ) -> tuple[LoopState, list[tf.Operation]]:
-        """Counts what has come: the loop's state after, and what was written of it."""
+        """Counts what a message does.
+
+        Returns:
+            The loop's state after the message, and what must be over before the message is
+            answered.
+        """
 
     @abc.abstractmethod
     def _let_go(self, state: LoopState) -> LoopState:
-        """Lets go who waits no longer, when that is due: the loop's state before and after."""
+        """Lets members go that need not wait any longer: the loop's state before and after."""
 
     def _take_messages(self, state: LoopState) -> LoopState:
         """Takes messages until it is due to let members go."""
@@ -152,10 +157,10 @@ class MessageLoop(abc.ABC):
                 return ~(state.is_due | state.is_stopped)
 
         return LoopState(
-            *tf.while_loop(goes_on, lambda *values: self._take(LoopState(*values)), state)
+            *tf.while_loop(goes_on, lambda *values: self._take_message(LoopState(*values)), state)
         )
 
-    def _take(self, state: LoopState) -> LoopState:
+    def _take_message(self, state: LoopState) -> LoopState:
         """Takes a message: the loop's state before and after."""
         with tf.device(self._device):
             transition = self._transition(state, self.messages.take())
@@ -173,10 +178,9 @@ class MessageLoop(abc.ABC):
         before = self._status.sparse_read(_STATES + message.member)
         begins = tf.equal(message.kind, Kind.BEGIN)
         contributes = tf.equal(message.kind, Kind.CONTRIBUTE)
-        is_displaced = (begins & (message.attempt < held)) | (
-            contributes & tf.not_equal(message.attempt, held)
-        )
-        event = tf.where(contributes, self._contribution(state, message, before), message.kind)
+        is_old, is_other = message.attempt < held, tf.not_equal(message.attempt, held)
+        is_displaced = begins & is_old | contributes & is_other
+        event = tf.where(contributes, self._classify(state, message, before), message.kind)
         event = tf.where(is_displaced, _int64(Event.IS_DISPLACED), event)
         after = tf.gather_nd(self._transitions.states, tf.stack([event, before]))
         answer = tf.gather(self._transitions.answers, event)

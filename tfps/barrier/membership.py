@@ -52,7 +52,7 @@ class BarrierMembers:
         return RoundCounts(closed=status.round, dropped=status.dropped)
 
     def work_for(self, lanes: Collection[int]) -> None:
-        """Has others wait for these lanes and no more; before their closures are scheduled."""
+        """Has others wait for these lanes alone; called before their closures are scheduled."""
         now = frozenset(lanes)
         before, self._working = self._working, now
         if now and not self._has_begun:
@@ -62,7 +62,7 @@ class BarrierMembers:
             self._ps_calls("telling whom to wait for", lambda: self._tell(before, now))
 
     def poll(self, rows: Sequence[LaneProgress]) -> list[int]:
-        """Gives up waiting for whom it makes no sense to.
+        """Has others wait no more for members that nobody works for, or whose worker is lost.
 
         Args:
             rows: Progress of the leases, by lane.
@@ -76,18 +76,11 @@ class BarrierMembers:
         if self._error:
             raise self._error
         status = self._ps_calls("reading who waits for whom", self._barrier.status)
-        now = time.monotonic()
         if status.round != self._status.round:
-            self._since = now
+            self._since = time.monotonic()
         self._status = status
         awaited = [k for k in self._working if status.states[k] == MemberState.AWAITED]
-        # With a worker down, a lease that none has begun waits for another one to end.
-        down = self._monitor.down("worker")
-        left = [k for k in awaited if down and rows[k].worker < 0]
-        if now - self._since >= self._round_seconds:
-            # One probe without an answer says nothing of a worker whose rounds take long.
-            lost = {outage.task.index for outage in self._monitor.lost("worker")}
-            left += [k for k in awaited if rows[k].worker in lost]
+        left = self._given_up(awaited, rows)
         if left:
             self._ps_calls("telling whom to wait for", lambda: self._barrier.leave(left))
         for lane in left:
@@ -102,6 +95,17 @@ class BarrierMembers:
         """Ends the barrier loop, if its ps can be reached; does not wait for that."""
         if self._has_begun:
             threading.Thread(target=self._stop, name="end-of-barrier", daemon=True).start()
+
+    def _given_up(self, awaited: Sequence[int], rows: Sequence[LaneProgress]) -> list[int]:
+        """Those of the lanes awaited that make others wait for nothing."""
+        # While a worker is down, a lease that nobody has begun waits until another lease ends.
+        down = self._monitor.down("worker")
+        left = [k for k in awaited if down and rows[k].worker < 0]
+        if time.monotonic() - self._since >= self._round_seconds:
+            # One probe without an answer says nothing of a worker whose rounds take long.
+            lost = {outage.task.index for outage in self._monitor.lost("worker")}
+            left += [k for k in awaited if rows[k].worker in lost]
+        return left
 
     def _begin(self) -> None:
         # Traced now: while workers wait for each other, no function can be registered with them.

@@ -32,19 +32,19 @@ class Kind(enum.IntEnum):
 
     EXPECT = 0  # the chief: a closure will work for the member
     LEAVE = 1  # the chief: none does any more, or its worker is lost
-    BEGIN = 2  # a closure: it has begun to, or begins again after it was late
-    CONTRIBUTE = 3  # a closure: a batch's gradients are on every ps
+    BEGIN = 2  # a closure: it has begun, or begins again after it was late
+    CONTRIBUTE = 3  # a closure: its batch's gradients are on every ps
     STOP = 4  # the chief: the barrier loop is to end
 
 
 class Answer(enum.IntEnum):
     """What a closure is told; those below 0 stand in the place of a token's round."""
 
-    NEXT = 1  # what it contributed is taken: to pull for the next batch
-    PULL = 0  # to pull for the batch at hand
-    END = -1  # to end: it is displaced
-    BEGIN_AGAIN = -2  # to read its lease again, from the first batch that is not recorded
-    NOTHING = -3  # no token: it waits for one, or nobody does
+    NEXT = 1  # its contribution is taken: it pulls for the next batch
+    PULL = 0  # it pulls for the batch at hand
+    END = -1  # it is displaced, and ends
+    BEGIN_AGAIN = -2  # it reads its lease again, from the first batch that is not recorded
+    NOTHING = -3  # it gets no token
 
 
 class Message(NamedTuple):
@@ -102,8 +102,8 @@ class MessageQueue:
         with tf.device(self._device):
             return self._queue.enqueue_many(messages)
 
-    def put_of(self, kind: Kind, members: Sequence[int]) -> None:
-        """On the chief: says the same of several members."""
+    def tell(self, kind: Kind, members: Sequence[int]) -> None:
+        """On the chief: puts a message of the same kind for each of several members."""
         messages = np.zeros([len(members), _WIDTH])
         messages[:, 0], messages[:, 1] = kind, members
         if len(members):
@@ -122,6 +122,9 @@ class TokenQueues:
     Attempts of a member use several in turn: a closure that was given up may still wait at its own.
     One more is that of all closures that know that they are displaced: where their attempt's was,
     another one may wait by now.
+
+    Attributes:
+        queues: The queues: of each member in turn its own, then the one of displaced closures.
     """
 
     def __init__(self, members: int, device: str):

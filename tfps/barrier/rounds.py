@@ -48,7 +48,7 @@ class SyncBarrier(Barrier):
 class _SyncLoop(MessageLoop):
     """The barrier loop of rounds: members wait until the round can be closed.
 
-    It counts how many members have arrived, and how many are awaited.
+    The loop counts how many members have arrived, and how many are awaited.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class _SyncLoop(MessageLoop):
             zeros = tf.zeros([members, 1 + CHANGE], tf.float64)
             self._arrived = tf.Variable(zeros, trainable=False)
 
-    def _begin(self) -> LoopState:
+    def _first_state(self) -> LoopState:
         # To let members go is to update the parameters: somebody must have arrived.
         return self._take_messages(LoopState.at_first(counts=2))
 
-    def _contribution(self, state: LoopState, message: Message, before: tf.Tensor) -> tf.Tensor:
+    def _classify(self, state: LoopState, message: Message, before: tf.Tensor) -> tf.Tensor:
         is_in_time = tf.equal(message.round, state.round)
         events = [tf.constant(each, tf.int64) for each in (Event.ARRIVES, Event.IS_LATE)]
         return tf.where(is_in_time, *events)
@@ -89,7 +89,7 @@ class _SyncLoop(MessageLoop):
             )
         )
         is_enough = arrived >= tf.minimum(tf.constant(self._needed, tf.int64), arrived + awaited)
-        # What a closure sends after it was told that it has missed a round is of none.
+        # A closure that was told to begin again contributes to no round until it has.
         is_dropped = transition.is_a(Event.IS_LATE) & (message.round >= 0)
         after = state._replace(
             dropped=state.dropped + tf.cast(is_dropped, tf.int64),

@@ -22,10 +22,10 @@ State = tuple[tf.Tensor, tf.Tensor, tf.Tensor, Any]
 class BarrierLoop:
     """Trains a lease batch by batch: pull, compute, contribute, wait for leave to go on.
 
-    Where a round does not wait for everybody, a batch whose contribution came too late is trained
-    again with the parameters of the next round. Elsewhere only a member that was given up comes too
-    late. So that nobody else has to ask after each step, its loop ends, and the lease is read again
-    from the first batch on that is not recorded.
+    Where rounds do not wait for everybody, a batch whose contribution came too late is held, and
+    trained again with the parameters of the next round. Elsewhere only a member that was given up
+    comes too late. No batch is held for that: the loop over batches ends, and the lease is read
+    again from the first batch that is not recorded.
     """
 
     def __init__(

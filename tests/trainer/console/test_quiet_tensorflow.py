@@ -6,7 +6,7 @@ import sys
 
 from tests.project import ROOT
 from tfps.job_dir import report
-from tfps.job_dir.chief_fence import ChiefFence
+from tests.job_dir.reports import short_report
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"  # which a process that has loaded it quietly hands on
 
@@ -25,13 +25,7 @@ def python(*arguments, **variables):
 
 
 def test_a_summary_is_all_that_is_said(tmp_path):
-    fields = {
-        **{"config": "census", "mode": "local", "cluster": {"workers": 0, "ps": 0}, "workers": []},
-        **{"examples": {"trained": 9, "skipped": 0, "repeated": 0, "bad": 0}, "epochs": 1},
-        **{"steps": 3, "seconds": 1.0, "examples_per_second": 9.0, "metrics": {}},
-        **{"evaluations": [], "failures": []},
-    }
-    report.Report(str(tmp_path), ChiefFence(str(tmp_path)), **fields).write()
+    report.write(str(tmp_path), short_report(epochs=1, steps=3, seconds=1.0))
     printed = python("-m", "trainer.summary", f"--job_dir={tmp_path}")
     assert (printed.returncode, printed.stderr) == (0, "")
     assert [line.split()[0] for line in printed.stdout.splitlines()] == [
