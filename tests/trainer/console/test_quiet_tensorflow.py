@@ -4,9 +4,9 @@ import os
 import subprocess
 import sys
 
+from tests.job_dir.reports import short_report
 from tests.project import ROOT
 from tfps.job_dir import report
-from tests.job_dir.reports import short_report
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"  # which a process that has loaded it quietly hands on
 
