@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := runs/demo
 
-.PHONY: help install demo test census slow chaos faults golden image image-packages lint types format clean
+.PHONY: help install demo test census slow chaos kills faults golden image image-packages lint types format clean
 
 help:
 	@echo "make demo       install, then train a DLRM on a local cluster, from data to predictions"
@@ -12,6 +12,7 @@ help:
 	@echo "make census     the census job on the real data, faults included: CENSUS=DIR"
 	@echo "make slow       the tests that take longer: killed tasks, gs://, how leases spread"
 	@echo "make chaos      random faults to RUNS=100 jobs from FIRST=0 on, each must complete: CENSUS=DIR"
+	@echo "make kills      jobs killed KILLS=50 times around their saves, workers in every mode"
 	@echo "make faults     storage that misbehaves at every call of a run: POINTS=0 (all) of each kind"
 	@echo "make golden     render the kept requests to platforms anew, show what has changed"
 	@echo "make image      build the container image, or print how: IMAGE=tfps KIND=cpu or gpu"
@@ -48,15 +49,17 @@ types: install
 	$(BIN)/mypy
 
 test: lint types
-	$(BIN)/pytest -m 'not slow' -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -m 'not slow' -n 2 --dist loadfile --no-loadscope-reorder --durations=20
 
 # The census job on the real data (UCI Adult): make census CENSUS=DIR with adult.data and adult.test.
 census: install
 	TFPS_CENSUS=$(abspath $(CENSUS)) $(BIN)/pytest -m slow tests/integration/test_census.py
 
 # What `make test` leaves out, on clusters of up to 12 processes; nothing else should be running.
+# Last come the tests that measure how evenly workers are busy.
 slow: install
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m 'slow and not alone' -n 2 --dist loadfile --no-loadscope-reorder --durations=20
+	$(BIN)/pytest -m 'slow and alone' --durations=20
 
 # Of a small census job, on drawn data where CENSUS is not given; KEPT has an outcome per seed and
 # the output of those that failed.
@@ -70,11 +73,18 @@ chaos: install
 	  $(BIN)/pytest -v -n 3 --dist load tests/integration/test_chaos.py; status=$$?; \
 	  $(BIN)/python -m tests.integration.chaos_table $(KEPT); exit $$status
 
+# The tests of `make slow` that kill at random moments, with fewer of them there.
+KILLS := 50
+kills: install
+	TFPS_KILLS=$(KILLS) $(BIN)/pytest -v tests/integration/test_killed_saves.py \
+	  tests/integration/test_killed_workers.py
+
 # Each call of a short run meets each kind of fault: some 2,500 runs of 4 CPU-seconds. POINTS=20 for
 # that many of each kind.
 POINTS := 0
 faults: install
 	$(BIN)/python -m tests.faults.exploration --points=$(POINTS)
+	TFPS_EVERY_REQUEST=1 $(BIN)/pytest -m slow tests/faults/test_parts.py
 
 golden: install
 	$(BIN)/python -m tests.golden

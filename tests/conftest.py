@@ -1,8 +1,29 @@
-"""Signals as every test finds them, however pytest was started."""
+"""Signals as every test finds them, however pytest was started; files with long tests first."""
 
 import os
 import signal
 
+import pytest
+
+# So that none of them is begun last, when only one process still has work.
+_LONGEST = (
+    "test_killed_saves.py",
+    "test_hangs.py",
+    "test_killed_workers.py",
+    "test_training.py",
+    "test_recovery.py",
+    "test_bad_input.py",
+    "test_closures.py",
+    "test_barrier_loop.py",
+    "test_chaos.py",
+    "test_evaluations.py",
+    "test_evaluator.py",
+    "test_faults.py",
+    "test_parameter_store.py",
+    "test_embedding_training.py",
+    "test_directory.py",
+    "test_readme.py",
+)
 _IGNORED = "TFPS_TESTS_IGNORED_SIGNALS"  # tells pytest's own processes what the first one found
 
 
@@ -17,3 +38,9 @@ def pytest_configure() -> None:
         if signal.getsignal(number) is signal.SIG_IGN or number.name in known:
             os.environ[_IGNORED] = " ".join({*known, number.name})
             signal.signal(number, lambda *_: None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the tests of some files before all others."""
+    places = {name: place for place, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(_LONGEST)))

@@ -13,6 +13,7 @@ from benchmarks.cases import SWEEPS, SYSTEMS, Case
 from benchmarks.measurement import Failed, Window, measure
 from benchmarks.results import Results, Spread
 from benchmarks.systems import System
+from tests.loaded import client
 from tests.project import ROOT
 from tfps.experiment import loader
 
@@ -46,14 +47,7 @@ def path(tmp_path):
 
 
 def run(module, *args):
-    return subprocess.run(
-        [sys.executable, "-m", f"benchmarks.{module}", *args],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return client.run(f"benchmarks.{module}", *args)
 
 
 @pytest.mark.parametrize("module", ["suite", "input", "storage", "checkpoint", "peers.start"])

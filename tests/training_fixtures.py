@@ -1,11 +1,14 @@
 """A dataset and an experiment, small enough to train within a test."""
 
+import copy
 import dataclasses
+import functools
 import posixpath
 
+import keras
 import tensorflow as tf
 
-from configs.smoke import get_config
+from configs.smoke import Smoke, get_config
 from tfps.barrier.bounded_staleness import BoundedStalenessBarrier
 from tfps.barrier.rounds import SyncBarrier
 from tfps.checkpoint import saver
@@ -58,6 +61,55 @@ def train_with(step):
     return train
 
 
+@dataclasses.dataclass(frozen=True)
+class WithOptimizer(Smoke):
+    """The smoke model, trained by another optimizer."""
+
+    rule: keras.optimizers.Optimizer | None = None
+
+    def optimizer(self):
+        return self.rule
+
+
+def reused(manifest, parts=2, **settings):
+    """A trainer as it is when it is made, which does not trace again what it has traced before.
+
+    Making one and tracing its closures is most of what a test costs. Of each settings there is one
+    in a process: whoever asks for it again takes it away from whoever had it before.
+
+    Args:
+        manifest: The data.
+        parts: Over how many the parameters are.
+        settings: The other ones of `Trainer`, hashable.
+    """
+    return _kept(parts, frozenset(settings.items())).begin_again(manifest)
+
+
+@functools.lru_cache(maxsize=32)
+def _kept(parts, settings):
+    return _Kept(parts=parts, **dict(settings))
+
+
+class _Kept:
+    """A trainer, and what its variables held when it was made."""
+
+    def __init__(self, **settings):
+        self._trainer = Trainer(None, **settings)
+        self._values = [variable.numpy() for variable in self._trainer.variables]
+
+    def begin_again(self, manifest):
+        """The trainer on some data, with the values of before all training."""
+        for variable, value in zip(self._trainer.variables, self._values, strict=True):
+            variable.assign(value)
+        for queue in self._trainer.queues():
+            for _ in range(int(queue.size())):
+                queue.dequeue()
+        again = copy.copy(self._trainer)
+        again.manifest = manifest
+        again.coordinate()
+        return again
+
+
 class Trainer:
     """A run's parts, in one process, with parameters over several parts as over several ps."""
 
@@ -94,16 +146,18 @@ class Trainer:
         devices = ["/device:CPU:0"] * parts
         rules = Rules.of(self.task, self.model)
         settings = self.experiment.train
-        self.store = ParameterStore(
-            self.model,
-            rules,
-            devices,
-            seed,
-            settings.wire_dtype,
-            self.experiment.mode.staleness_power,
-        )
-        self.progress = LeaseProgress(members or lanes_of(executor), devices[0])
-        self.barrier = self._barrier(members) if members else None
+        self.variables = []
+        with tf.variable_creator_scope(self._make_variable):
+            self.store = ParameterStore(
+                self.model,
+                rules,
+                devices,
+                seed,
+                settings.wire_dtype,
+                self.experiment.mode.staleness_power,
+            )
+            self.progress = LeaseProgress(members or lanes_of(executor), devices[0])
+            self.barrier = self._barrier(members) if members else None
         self.step = Step(self.task, self.model, self.store, settings.jit_compile)
         self.closures = Closures(
             self.experiment,
@@ -113,15 +167,32 @@ class Trainer:
             executor.worker_index,
             locate or (lambda path: path),
         )
+        self.coordinate(monitor, stall_seconds)
+
+    def coordinate(self, monitor=None, stall_seconds=60):
+        """Makes a coordinator that has given out no lease."""
         self.monitor = monitor or TaskMonitor({})
+        settings, mode = self.experiment.train, self.experiment.mode
         self.coordinator = WorkerCoordinator(
-            executor,
+            LocalExecutor(),
             self.closures,
             self.progress,
             self.monitor,
             stall_seconds,
-            self.experiment.mode.unrecorded_batches(settings.pipeline_depth),
+            mode.unrecorded_batches(settings.pipeline_depth),
         )
+
+    def queues(self):
+        """What may hold messages of the barrier."""
+        if not self.barrier:
+            return []
+        loop = self.barrier._loop
+        contributions = self.barrier._contributions._queues if self.barrier.has_rounds else ()
+        return [loop.messages._queue, *loop.tokens.queues, *contributions]
+
+    def _make_variable(self, make, **options):
+        self.variables.append(make(**options))
+        return self.variables[-1]
 
     def _loop(self, unroll):
         """The loop of the mode; not unrolled unless asked for, for tracing costs most."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.training_fixtures import Trainer, dataset
+from tests.training_fixtures import dataset, reused
 
 
 @pytest.fixture(name="manifest", scope="module")
@@ -13,4 +13,4 @@ def manifest_fixture(tmp_path_factory):
 @pytest.fixture(name="trainer", scope="module")
 def trainer_fixture(manifest):
     """One run's parts for all tests of a module, which leave it with any values."""
-    return Trainer(manifest)
+    return reused(manifest)

@@ -5,7 +5,7 @@ import pytest
 
 from configs.smoke import Smoke
 from tests.checkpoint.saved_state import whole
-from tests.training_fixtures import Trainer, save
+from tests.training_fixtures import Trainer, reused, save
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.restore import restore, restore_newest
 from tfps.checkpoint.retention import Retention
@@ -18,8 +18,8 @@ from tfps.leases.queue_state import QueueState
 DATA = {"records": 100, "shards": 2, "checksums": 1}
 
 
-def trained(manifest, parts=2, **options):
-    trainer = Trainer(manifest, parts=parts, **options)
+def trained(manifest, parts=2):
+    trainer = reused(manifest, parts=parts)
     leases = trainer.queue()
     trainer.coordinator.train(leases, lambda: False, lambda progress: None)
     return trainer
@@ -56,7 +56,7 @@ def test_training_goes_on_the_same_after_a_restore(manifest, tmp_path):
     first = trained(manifest)
     directory = CheckpointDirectory(str(tmp_path))
     save(directory, first.store, QueueState(), DATA)
-    second = Trainer(manifest, parts=3)
+    second = reused(manifest, parts=3)
     restore(directory.latest(), second.store, DATA)
     for trainer in (first, second):
         leases = trainer.queue(epochs=2, state=QueueState(epoch=1))
@@ -94,7 +94,7 @@ def test_a_save_that_is_refused_before_its_commit_is_no_checkpoint(manifest, tmp
 
 
 def test_old_checkpoints_go(manifest, tmp_path):
-    trainer = Trainer(manifest)
+    trainer = reused(manifest)
     directory = CheckpointDirectory(str(tmp_path))
     for epoch in range(4):
         state = QueueState(epoch=epoch)
@@ -123,7 +123,7 @@ def test_a_job_without_checkpoints_has_no_latest(tmp_path):
 )
 def test_a_checkpoint_of_something_else_is_refused(manifest, tmp_path, options, data, named):
     directory = CheckpointDirectory(str(tmp_path))
-    save(directory, Trainer(manifest).store, QueueState(), DATA)
+    save(directory, reused(manifest).store, QueueState(), DATA)
     with pytest.raises(UserError, match="does not fit this run") as raised:
         restore(directory.latest(), Trainer(manifest, **options).store, data)
     assert named in str(raised.value)
@@ -147,7 +147,7 @@ def test_parameters_move_from_2_ps_to_3_to_1_and_training_goes_on(manifest, tmp_
     for epoch, parts in enumerate((3, 1), start=1):
         state = QueueState(epoch=epoch)
         save(directory, trainer.store, state, DATA)
-        before, trainer = whole(trainer.store), Trainer(manifest, parts=parts, seed=epoch)
+        before, trainer = whole(trainer.store), reused(manifest, parts=parts)
         restored, passed_over = restore_newest(directory, trainer.store, DATA)
         assert (restored.queue, passed_over) == (state, {})
         after = whole(trainer.store)
@@ -162,7 +162,7 @@ def test_parameters_move_from_2_ps_to_3_to_1_and_training_goes_on(manifest, tmp_
 
 
 def test_the_checkpoint_with_the_best_evaluation_stays_beside_the_last(manifest, tmp_path):
-    trainer = Trainer(manifest)
+    trainer = reused(manifest)
     directory = CheckpointDirectory(str(tmp_path))
     retention = Retention(1, best=BestMetric("auc", True))
     for epoch, auc in enumerate((0.6, 0.8, 0.7, float("nan"))):
@@ -174,7 +174,7 @@ def test_the_checkpoint_with_the_best_evaluation_stays_beside_the_last(manifest,
 
 
 def test_a_damaged_marker_among_the_old_ones_is_not_deleted(manifest, tmp_path, caplog):
-    directory, store = CheckpointDirectory(str(tmp_path)), Trainer(manifest).store
+    directory, store = CheckpointDirectory(str(tmp_path)), reused(manifest).store
     for epoch in range(2):
         save(directory, store, QueueState(epoch), DATA)
     pathlib.Path(str(tmp_path), "checkpoints", name_of(0), "commit.json").write_text("{")

@@ -42,10 +42,16 @@ def trainer_fixture(manifest):
     return Trainer(manifest, task=TASK)
 
 
+@pytest.fixture(name="second", scope="module")
+def second_fixture(manifest):
+    """Another run on 3 ps, which each test restores first."""
+    return Trainer(manifest, task=TASK, parts=3, seed=9)
+
+
 @pytest.fixture(name="others", scope="module")
-def others_fixture(manifest):
+def others_fixture(manifest, second):
     """Stores to restore to, by number of ps; each test overwrites all that they hold."""
-    return {parts: Trainer(manifest, task=TASK, parts=parts, seed=9).store for parts in (1, 3)}
+    return {1: Trainer(manifest, task=TASK, parts=1, seed=9).store, 3: second.store}
 
 
 @pytest.fixture(name="directory")
@@ -100,12 +106,11 @@ def test_it_is_restored_with_its_base_onto_any_number_of_ps(
         assert other.steps() == trainer.store.steps() > 0
 
 
-def test_after_a_restore_increments_go_on_from_the_same_base(manifest, trainer, others, directory):
+def test_after_a_restore_increments_go_on_from_the_same_base(trainer, second, others, directory):
     with saver_of(directory, trainer.store) as saver:
         full = save(saver, 0)
         train(trainer, 0)
         saved = save(saver, 1)
-    second = Trainer(manifest, task=TASK, parts=3)
     restore(saved, second.store, DATA)
     with saver_of(directory, second.store) as saver:
         saver.go_on_from(saved)
@@ -176,14 +181,25 @@ def test_small_tables_are_always_written_whole(tmp_path, trainer):
             assert save(saver, epoch).increment is None
 
 
-@pytest.fixture(name="saved")
-def saved_fixture(trainer, directory):
-    """A full checkpoint with an increment, and another with two; what each held."""
+@pytest.fixture(name="written", scope="module")
+def written_fixture(trainer, tmp_path_factory):
+    """A full checkpoint with an increment, and another with two: where they are, what each held."""
+    path, held = tmp_path_factory.mktemp("written"), {}
+    directory = CheckpointDirectory(str(path))
     with saver_of(directory, trainer.store) as saver:
-        found = []
         for epoch, is_full in enumerate((True, False, True, False, False)):
             train(trainer, epoch)
-            found.append((save(saver, epoch, is_full), whole(trainer.store)))
+            held[save(saver, epoch, is_full).name] = whole(trainer.store)
+    return path / "checkpoints", held
+
+
+@pytest.fixture(name="saved")
+def saved_fixture(written, trainer, directory, tmp_path):
+    """Copies of them, and what each held; the trainer holds what the last one does."""
+    path, held = written
+    shutil.copytree(path, tmp_path / "checkpoints", dirs_exist_ok=True)
+    found = [(directory.find(name), values) for name, values in held.items()]
+    directory.restore(found[-1][0], trainer.store, DATA)
     return found
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from configs.smoke import Smoke
 from tests.checkpoint.saved_state import DATA, train
-from tests.training_fixtures import Trainer, save
+from tests.training_fixtures import reused, save
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.offline import dense_values
 from tfps.leases.queue_state import QueueState
@@ -18,7 +18,7 @@ from tfps.model.stateless_model import StatelessModel
 @pytest.fixture(name="job", scope="module")
 def job_fixture(manifest, tmp_path_factory):
     """A job's directory with a checkpoint from 3 ps, and what trained it."""
-    trainer, job_dir = Trainer(manifest, parts=3), str(tmp_path_factory.mktemp("job"))
+    trainer, job_dir = reused(manifest, parts=3), str(tmp_path_factory.mktemp("job"))
     train(trainer, 0)
     save(CheckpointDirectory(job_dir), trainer.store, QueueState(1), DATA)
     return job_dir, trainer

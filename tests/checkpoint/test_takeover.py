@@ -4,7 +4,7 @@ import pytest
 
 from tests.checkpoint.saved_state import DATA
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
-from tests.training_fixtures import Trainer, save
+from tests.training_fixtures import reused, save
 from tfps.checkpoint import commit_marker
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.errors import RunError
@@ -32,7 +32,7 @@ def begin(job_dir):
 def test_a_chief_that_was_stopped_before_its_commit_cannot_commit(
     manifest, job_dir, monkeypatch, stopped_before
 ):
-    trainer = Trainer(manifest)
+    trainer = reused(manifest)
     fence, directory = begin(job_dir)
     saved = save(directory, trainer.store, QueueState(epoch=1), DATA, fence.confirm)
     real = getattr(commit_marker, stopped_before)
@@ -56,6 +56,6 @@ def test_a_chief_that_was_stopped_before_its_commit_cannot_commit(
 
 def test_a_commit_that_comes_before_the_next_chief_looks_counts(manifest, job_dir):
     fence, directory = begin(job_dir)
-    saved = save(directory, Trainer(manifest).store, QueueState(epoch=1), DATA, fence.check)
+    saved = save(directory, reused(manifest).store, QueueState(epoch=1), DATA, fence.check)
     _, later = begin(job_dir)
     assert later.latest() == saved

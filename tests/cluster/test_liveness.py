@@ -27,7 +27,7 @@ def test_what_listens_is_told_apart(act, seen):
     with Peer(act) as peer:
         began = time.monotonic()
         assert probe(peer.address, limit_seconds=0.5) is seen
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
 
 
 def test_what_does_not_listen_is_told_apart():

@@ -4,7 +4,7 @@ import logging
 import pytest
 import tensorflow as tf
 
-from tests.training_fixtures import Trainer, dataset
+from tests.training_fixtures import dataset, reused
 from tfps.coordinator.lease_prefetch import LeasePrefetcher
 from tfps.data.record_source import RecordSource
 from tfps.leases.lease import Lease
@@ -42,7 +42,7 @@ WAITING = LaneProgress(attempts=0, worker=-1, steps=0, bad=0, loss_sum=0.0)
 @pytest.fixture(scope="module")
 def closures(tmp_path_factory):
     data = dataset(tmp_path_factory.mktemp("data"), records=50, shards=1)
-    trainer = Trainer(data)
+    trainer = reused(data)
     return trainer.closures, trainer.shards()[0][0]
 
 

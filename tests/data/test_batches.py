@@ -113,7 +113,7 @@ def cut_off(path):
     os.truncate(path, offset + 20)
 
 
-SPOILT = [of_another_type, without_a_feature, with_an_id_outside, with_a_label_outside]
+OF_CONTENT = [of_another_type, without_a_feature, with_an_id_outside, with_a_label_outside]
 DAMAGED = {
     checksum: {40, 41, 170},
     length: {*range(40, 50), *range(170, 200)},
@@ -123,7 +123,7 @@ DAMAGED = {
 
 def with_bad_records(path, kind):
     """A shard with bad records of a kind, and which they are."""
-    if kind in SPOILT:
+    if kind in OF_CONTENT:
         bad = {40, 41, 170}
         return (path, write(path, corrupt=dict.fromkeys(bad, kind))), bad
     offsets = write(path)
@@ -131,8 +131,14 @@ def with_bad_records(path, kind):
     return (path, offsets), DAMAGED[kind]
 
 
-@pytest.mark.parametrize("block_batches", [0, 3])
-@pytest.mark.parametrize("kind", [*SPOILT, *DAMAGED])
+@pytest.mark.parametrize(
+    ("kind", "block_batches"),
+    [
+        *((kind, 3) for kind in (*OF_CONTENT, *DAMAGED)),
+        (checksum, 0),
+        *(pytest.param(kind, 0, marks=pytest.mark.slow) for kind in (*OF_CONTENT, length, cut_off)),
+    ],
+)
 def test_bad_records_cost_no_other_and_move_no_other(shard, tmp_path, kind, block_batches):
     whole = in_order(shard, block_batches)
     corrupt_shard, bad = with_bad_records(tmp_path / "corrupt", kind)

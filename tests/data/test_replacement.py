@@ -1,17 +1,15 @@
 """A dataset in place of another: whatever happens, one of the two is there, and whole."""
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
 from configs.smoke import Smoke, get_config
+from tests.loaded import client
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
 from tests.local_cloud.settings import Fault
-from tests.project import ROOT
 from tests.training_fixtures import dataset
 from tfps.data import manifest, replacement
 from tfps.data.dataset_writer import DatasetWriter
@@ -22,21 +20,6 @@ from trainer.prepare import prepare
 ROWS = "0.1,0.2,0.3,0.4,3,1\n"
 FIRST = "smoke-00000-of-00001.tfrecord"
 SECOND = "smoke.2-00000-of-00001.tfrecord"
-# Writes a new dataset in place of the one in a directory, and is killed before the last act.
-KILLED = """
-import os, signal, sys
-from configs.smoke import Smoke
-from tfps.data import manifest
-from tfps.data.dataset_writer import DatasetWriter
-writer = DatasetWriter.open(sys.argv[1], "smoke", 1, Smoke().schema(), overwrite=True)
-writer.write(0, b"record")
-
-if sys.argv[2] == "before":
-    manifest.write = lambda written: os.kill(os.getpid(), signal.SIGKILL)
-else:
-    manifest.tf.io.gfile.remove = lambda path: os.kill(os.getpid(), signal.SIGKILL)
-writer.finish()
-"""
 
 
 def names(directory: object) -> list[str]:
@@ -69,8 +52,7 @@ def test_a_conversion_that_fails_leaves_the_old_dataset(tmp_path: Path) -> None:
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_what_a_killed_writer_leaves_is_cleaned_by_the_next(tmp_path: Path, moment: str) -> None:
     old = dataset(tmp_path, records=10, shards=1)
-    command = [sys.executable, "-c", KILLED, str(tmp_path), moment]
-    done = subprocess.run(command, cwd=ROOT, check=False)
+    done = client.run("tests.data.killed_writer", str(tmp_path), moment)
     assert done.returncode == -signal.SIGKILL
     assert replacement.FILE in names(tmp_path)
     found = manifest.read(str(tmp_path))

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.training_fixtures import Trainer, dataset
+from tests.training_fixtures import dataset, reused
 from tfps.export.saved_model import SCHEMA_FILE, export
 
 # Run without tfps, configs and Keras: what serves the model has none of them.
@@ -38,7 +38,7 @@ def manifest(tmp_path_factory):
 def test_the_exported_model_predicts_what_the_evaluation_did_with_tensorflow_alone(
     manifest, tmp_path
 ):
-    trainer = Trainer(manifest, parts=3)
+    trainer = reused(manifest, parts=3)
     leases = trainer.queue()
     trainer.coordinator.train(leases, lambda: False, lambda progress: None)
     path = tmp_path / "export"
@@ -56,7 +56,7 @@ def test_the_exported_model_predicts_what_the_evaluation_did_with_tensorflow_alo
 
 
 def test_the_schema_stands_beside_the_model(manifest, tmp_path):
-    trainer = Trainer(manifest)
+    trainer = reused(manifest)
     export(trainer.task, trainer.model, trainer.store, str(tmp_path / "export"))
     schema = json.loads((tmp_path / "export" / SCHEMA_FILE).read_text())
     assert schema["features"] == [feature.schema() for feature in trainer.task.features()]

@@ -180,5 +180,5 @@ def wait_for_checkpoint(job_dir: pathlib.Path) -> dict[str, Any]:
 
 def assert_gone(processes: Sequence[psutil.Process]) -> None:
     """Asserts that processes end, or have ended."""
-    _, alive = psutil.wait_procs(processes, timeout=10)
+    _, alive = psutil.wait_procs(processes, timeout=PATIENCE)
     assert not alive

@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 from collections.abc import Callable
 
 from black_hole import BlackHole
@@ -29,11 +28,10 @@ def connecting(tasks: SeparateTasks, **sees: str) -> Program:
 
 def training(tasks: SeparateTasks, *flags: str, sees: dict[str, str] | None = None) -> Program:
     """A chief in the middle of its second epoch, with all the other tasks there."""
-    chief = tasks.start(
-        "chief 0", STALL_LIMIT, PS_LIMIT, "--set=train.epochs=20", *flags, sees=sees
-    )
+    own = (STALL_LIMIT, PS_LIMIT, "--set=train.epochs=20", "--progress_seconds=0.5")
+    chief = tasks.start("chief 0", *own, *flags, sees=sees)
     chief.see(r"epoch 1 of \d+ trained")
-    time.sleep(1)
+    chief.see(r" epoch 2/\d+: [1-9][\d,]* of ", len(chief.lines))
     return chief
 
 

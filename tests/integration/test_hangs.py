@@ -37,7 +37,7 @@ from tests import peers
 
 SLOW_TRAINING = ("--set=train.batch_size=8", "--set=task.dim=2")  # an epoch lasts seconds
 RECORDS, EPOCHS = 12_000, 4
-LATE_SECONDS = 10  # after the limit, at most
+LATE_SECONDS = 30  # after the limit, at most, on a busy machine
 SILENCE = "it accepted connections but did not answer"
 
 

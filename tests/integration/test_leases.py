@@ -61,6 +61,16 @@ def kill_worker(program: Program, worker: int, draw: random.Random) -> None:
     program.see(rf"\[chief\] .*worker {worker} is back after", seen)
 
 
+def see_trained(program: Program, records: int) -> int:
+    """Waits until more records than these are trained; returns how many are."""
+    total = sum(SIZES)
+    while True:
+        found = program.see(r"\[chief\] .* epoch (\d)/\d: ([\d,]+) of ", len(program.lines))
+        trained = (int(found[1]) - 1) * total + int(found[2].replace(",", ""))
+        if trained > records:
+            return trained
+
+
 def test_a_worker_that_was_stopped_and_goes_on_soon_leaves_the_lease_that_another_has(
     tmp_path: pathlib.Path,
 ) -> None:
@@ -69,15 +79,15 @@ def test_a_worker_that_was_stopped_and_goes_on_soon_leaves_the_lease_that_anothe
     data = counting_task.write(tmp_path / "data", task, SIZES)
     job_dir = tmp_path / "job"
     settings = {"epochs": EPOCHS, "checkpoint_seconds": 5, "keep_checkpoints": 1000}
-    argv = flags(data, job_dir, task, *(f"--set=train.{n}={x}" for n, x in settings.items()))
+    own = (f"--set=train.{n}={x}" for n, x in settings.items())
+    argv = flags(data, job_dir, task, *own, "--progress_seconds=1")
     with local_cluster(2, 1, argv) as program:
-        program.see(r"\[chief\] .*connected to")
-        time.sleep(8)
+        see_trained(program, 5000)
         seen = len(program.lines)
         worker = program.tasks()["worker 1"]
         worker.suspend()
         program.see(r"\[chief\] .*worker 1 at .* held .*: it goes on after", seen)
-        time.sleep(15)
+        see_trained(program, see_trained(program, 0) + 10_000)  # the other one has gone far on
         worker.resume()
         program.see(r"\[chief\] .*worker 1 is back after", seen)
         assert program.finish(LONG) == 0, program.text
@@ -89,6 +99,7 @@ def test_a_worker_that_was_stopped_and_goes_on_soon_leaves_the_lease_that_anothe
     assert 0 <= more <= examples["repeated"] <= BATCH * (loop + 3)
 
 
+@pytest.mark.alone
 def test_equal_workers_get_equal_shares(tmp_path: pathlib.Path) -> None:
     """10,000 batches over 10 workers."""
     task = counting_task.CountingTask(records=100_000, step_seconds=0.1)
@@ -104,6 +115,7 @@ def test_equal_workers_get_equal_shares(tmp_path: pathlib.Path) -> None:
     assert all(950 <= share <= 1050 for share in shares)
 
 
+@pytest.mark.alone
 def test_one_large_shard_keeps_all_workers_busy(tmp_path: pathlib.Path) -> None:
     """400 MB for 4 workers."""
     task = counting_task.CountingTask(records=100_000, payload=1000, step_seconds=0.4)

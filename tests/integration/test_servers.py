@@ -65,6 +65,6 @@ def test_a_chief_that_goes_away(
         assert program.lines[-1].endswith("worker 0 of 1 ends: the chief is done")
         return
     assert code == 3, program.text
-    assert time.monotonic() - lost < 2 + 10
+    assert time.monotonic() - lost < 2 + 60
     [error] = program.errors
     assert error.startswith(f"error: the chief at 127.0.0.1:{address[1]} has been away for 2 s ")

@@ -1,5 +1,6 @@
 """Training around bad records: a table's rows count how often each record was trained."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests import corruption, counting_task
-from tests.training_fixtures import Trainer
+from tests.training_fixtures import reused
 from tfps.errors import RunError, UserError
 from tfps.leases.queue_state import QueueState
 
@@ -25,6 +26,9 @@ CHECKSUM, LENGTH = (100, 104), 60  # of the first and the second shard
 BAD = {5, 17, 18, 100, 104, *range(230 + LENGTH, 380), *range(380, 390)}
 
 
+MOST = len(BAD)
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     path = tmp_path_factory.mktemp("data")
@@ -34,9 +38,12 @@ def data(tmp_path_factory):
     return written
 
 
-def trainer_of(data, **settings):
-    settings = {"batch_size": BATCH, "max_bad_records": len(BAD), "unroll": 2, **settings}
-    return Trainer(data, counting_task.CountingTask(records=COUNT), **settings)
+def trainer_of(data, limit=MOST, **settings):
+    task = counting_task.CountingTask(records=COUNT)
+    trainer = reused(data, task=task, batch_size=BATCH, max_bad_records=1, unroll=2, **settings)
+    limited = dataclasses.replace(trainer.experiment.data, max_bad_records=limit)
+    trainer.experiment = dataclasses.replace(trainer.experiment, data=limited)
+    return trainer
 
 
 def train(trainer, leases):
@@ -71,7 +78,7 @@ def test_every_good_record_is_trained_once_per_epoch(data, shuffle_buffer, pipel
 
 
 def test_the_report_lists_each_once_with_place_and_reason(data):
-    trainer = trainer_of(data, shuffle_buffer=70)
+    trainer = trainer_of(data, shuffle_buffer=70, pipeline_depth=2)
     leases = trainer.queue(epochs=2)
     train(trainer, leases)
     listed = leases.bad_records.report()
@@ -97,7 +104,7 @@ def test_the_report_lists_each_once_with_place_and_reason(data):
 
 def test_a_run_goes_on_with_what_it_knew(data):
     """Another process, from the state in a checkpoint, in the middle of an epoch."""
-    trainer = trainer_of(data, shuffle_buffer=70)
+    trainer = trainer_of(data, shuffle_buffer=70, pipeline_depth=2)
     trainer.coordinator.meter.lease_length.measured(1, 1.0)
     leases = trainer.queue(epochs=2)
     while not leases.bad:
@@ -114,12 +121,12 @@ def test_a_run_goes_on_with_what_it_knew(data):
     assert set(np.flatnonzero(visited == 0)) == BAD
     assert np.sum(visited == 2) == COUNT - len(BAD)
     with pytest.raises(UserError, match=rf"--max_bad_records=3, .* knows {len(BAD)} bad"):
-        trainer_of(data, max_bad_records=3).queue(state=again.state())
+        trainer_of(data, limit=3).queue(state=again.state())
 
 
 def test_one_bad_record_more_than_allowed_ends_the_training(data):
     limit = len(BAD) - 1
-    trainer = trainer_of(data, max_bad_records=limit)
+    trainer = trainer_of(data, limit)
     with pytest.raises(UserError) as ended:
         train(trainer, trainer.queue())
     message = str(ended.value)

@@ -1,5 +1,6 @@
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tests.models import TaskOf
@@ -9,7 +10,7 @@ from tfps.model.draws import draw_of
 from tfps.model.stateless_model import StatelessModel
 
 SEED = tf.constant(2**62 + 12345, tf.int64)
-STEPS, DEVICES, LAYERS, DRAWS = 20, 64, 3, 8
+STEPS, LAYERS, DRAWS = 20, 3, 8
 KERAS_MODULUS = 2**31 - 2
 
 
@@ -17,16 +18,17 @@ def step(number):
     return tf.constant(number, tf.int64)
 
 
-def test_no_two_of_steps_devices_and_layers_draw_the_same():
+@pytest.mark.parametrize("devices", [8, pytest.param(64, marks=pytest.mark.slow)])
+def test_no_two_of_steps_devices_and_layers_draw_the_same(devices):
     """As Keras sees it: both numbers modulo its own, the second counted up with each draw."""
 
     @tf.function(autograph=False)
     def begin(number):
-        on_devices = [draws.on_device(draw_of(SEED, number), k) for k in range(DEVICES)]
+        on_devices = [draws.on_device(draw_of(SEED, number), k) for k in range(devices)]
         return tf.stack([draws.of_layer(draw, k) for draw in on_devices for k in range(LAYERS)])
 
     first = np.concatenate([begin(step(number)).numpy() for number in range(STEPS)])
-    assert first.shape == (STEPS * DEVICES * LAYERS, 2)
+    assert first.shape == (STEPS * devices * LAYERS, 2)
     drawn = (first[:, None] + [[0, count] for count in range(DRAWS)]) % KERAS_MODULUS
     assert len({tuple(pair) for pair in drawn.reshape(-1, 2).tolist()}) == drawn.size // 2
 

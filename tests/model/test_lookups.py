@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tests import lookups
 from tests.lookups import Lookups, get_config, write_rows
-from tests.training_fixtures import Trainer
+from tests.training_fixtures import reused
 from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
 from tfps.export.saved_model import export
@@ -95,11 +95,16 @@ def manifest_fixture(tmp_path_factory):
     return prepare(get_config, [str(rows)], str(directory / "data"), 1)
 
 
-@pytest.mark.parametrize("task", [Lookups, WithLists])
-def test_what_is_exported_has_its_vocabularies_with_it(manifest, tmp_path, task):
-    towns = tmp_path / "towns.txt"
+@pytest.fixture(name="towns", scope="module")
+def towns_fixture(tmp_path_factory):
+    """A file that the task names."""
+    return tmp_path_factory.mktemp("vocabulary") / "towns.txt"
+
+
+@pytest.mark.parametrize("task", [Lookups, pytest.param(WithLists, marks=pytest.mark.slow)])
+def test_what_is_exported_has_its_vocabularies_with_it(manifest, towns, tmp_path, task):
     towns.write_text("\n".join(lookups.TOWNS), "utf-8")
-    trainer = Trainer(manifest, task(str(towns)))
+    trainer = reused(manifest, task=task(str(towns)))
     trainer.coordinator.train(trainer.queue(), lambda: False, lambda progress: None)
     expected = trainer.coordinator.evaluate(trainer.shards()).predictions["predictions"]
     assert len(set(np.round(expected, 4))) >= 2
@@ -115,8 +120,9 @@ def test_what_is_exported_has_its_vocabularies_with_it(manifest, tmp_path, task)
     np.testing.assert_allclose(json.loads(printed.stdout), expected, rtol=0, atol=1e-6)
 
 
-def test_a_closure_brings_its_tables_along(manifest):
-    trainer = Trainer(manifest, Lookups())
+def test_a_closure_brings_its_tables_along(manifest, towns):
+    towns.write_text("\n".join(lookups.TOWNS), "utf-8")
+    trainer = reused(manifest, task=Lookups(str(towns)))
     assert trainer.model.has_resources
     assert trainer.model.unreachable == ()
     for closure in (trainer.closures.train, trainer.closures.evaluate):

@@ -1,3 +1,5 @@
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -42,8 +44,17 @@ def dense_gradients():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("combination", COMBINATIONS)
-@pytest.mark.parametrize("name", OPTIMIZERS)
+# Each optimizer with one combination, each combination with four of them; the others are slow.
+FEW = [(name, list(COMBINATIONS)[k % len(COMBINATIONS)]) for k, name in enumerate(OPTIMIZERS)]
+
+
+@pytest.mark.parametrize(
+    ("name", "combination"),
+    [
+        pytest.param(*pair, marks=() if pair in FEW else pytest.mark.slow)
+        for pair in itertools.product(OPTIMIZERS, COMBINATIONS)
+    ],
+)
 def test_dense_updates_follow_keras(name, combination):
     optimizer = make(name, combination)
     initial = np.linspace(-1, 1, 50).astype("f4")
@@ -107,8 +118,7 @@ def held(group):
 
 @pytest.mark.parametrize(
     ("name", "combination"),
-    [(n, list(COMBINATIONS)[k % len(COMBINATIONS)]) for k, n in enumerate(OPTIMIZERS)]
-    + [("adamw", "alone"), ("ftrl_options", "clipvalue"), ("lion", "alone")],
+    [*FEW, ("adamw", "alone"), ("ftrl_options", "clipvalue"), ("lion", "alone")],
 )
 def test_sparse_updates_follow_the_lazy_rule(name, combination):
     optimizer = make(name, combination)

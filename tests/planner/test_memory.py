@@ -105,11 +105,20 @@ def test_the_plan_is_what_the_store_holds(tmp_path, parts):
     assert sum(placement.held_bytes(ps) for ps in range(parts)) == held
 
 
-@pytest.mark.parametrize("parts", [2, 3, 5, 8])
+_TABLES = {"small": [20_000] * 26, "large": [200_000] * 26, "giant": [2_000_000]}
+_FEW = {("small", 8), ("large", 3), ("giant", 5)}
+
+
 @pytest.mark.parametrize(
-    "rows", [[20_000] * 26, [200_000] * 26, [2_000_000]], ids=("small", "large", "giant")
+    ("name", "parts"),
+    [
+        pytest.param(name, parts, marks=() if (name, parts) in _FEW else pytest.mark.slow)
+        for name in _TABLES
+        for parts in (2, 3, 5, 8)
+    ],
 )
-def test_a_pull_of_skewed_ids_asks_every_ps_for_as_many_rows(rows, parts):
+def test_a_pull_of_skewed_ids_asks_every_ps_for_as_many_rows(name, parts):
+    rows = _TABLES[name]
     [group] = layout({1: rows}, parts, optimizer=keras.optimizers.SGD()).groups
     tables = TableGroup(
         group.layout, ["/device:CPU:0"] * parts, group.rule, False, 0, Wire("float32")

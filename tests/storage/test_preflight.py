@@ -20,7 +20,7 @@ def refusal(uses=USES):
     began = time.monotonic()
     with pytest.raises(UserError) as refused:
         check(uses)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     return str(refused.value)
 
 

@@ -1,23 +1,12 @@
-import dataclasses
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from configs.smoke import Smoke
-from tests.training_fixtures import Trainer, dataset
+from tests.training_fixtures import Trainer, WithOptimizer, dataset
 from tfps.data.batches import Batching, read_batches
 from tfps.experiment.mode import Mode
 from tfps.job_dir.report_fields import StalenessCounts
-
-
-@dataclasses.dataclass(frozen=True)
-class With(Smoke):
-    rule: keras.optimizers.Optimizer | None = None
-
-    def optimizer(self):
-        return self.rule
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +16,7 @@ def manifest(tmp_path_factory):
 
 def changes(manifest, optimizer, power):
     """What three batches change that were pulled together, `[3, values]`; staleness."""
-    trainer = Trainer(manifest, With(rule=optimizer), mode=Mode(staleness_power=power))
+    trainer = Trainer(manifest, WithOptimizer(rule=optimizer), mode=Mode(staleness_power=power))
     [(source, _)] = trainer.shards()
     read = iter(read_batches(source, Batching(trainer.task.schema(), 20)))
     values = [parameters(trainer)]
@@ -42,11 +31,18 @@ def parameters(trainer):
     return np.concatenate([value.reshape(-1) for value in values])
 
 
-@pytest.mark.parametrize("power", [1.0, 0.5])
+SGD, ADAM = keras.optimizers.SGD(0.5), keras.optimizers.Adam(0.01)
+
+
 @pytest.mark.parametrize(
-    "optimizer",
-    [keras.optimizers.SGD(0.5), keras.optimizers.Adam(0.01)],
-    ids=["sgd", "adam"],
+    ("optimizer", "power"),
+    [
+        (SGD, 1.0),
+        (ADAM, 0.5),
+        pytest.param(SGD, 0.5, marks=pytest.mark.slow),
+        pytest.param(ADAM, 1.0, marks=pytest.mark.slow),
+    ],
+    ids=["sgd-1.0", "adam-0.5", "sgd-0.5", "adam-1.0"],
 )
 def test_the_learning_rate_shrinks_with_staleness(manifest, optimizer, power):
     plain, staleness = changes(manifest, optimizer, 0.0)

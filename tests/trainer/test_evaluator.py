@@ -5,11 +5,10 @@ import dataclasses
 import logging
 import pathlib
 import shutil
-import threading
 
 import pytest
 
-from tests.training_fixtures import Trainer, dataset, save
+from tests.training_fixtures import dataset, reused, save
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.cluster.spec import Cluster
 from tfps.errors import RunError, UserError
@@ -32,7 +31,7 @@ class Job:
     def __init__(self, directory):
         self.data_dir = str(directory / "data")
         manifest = dataset(self.data_dir, records=RECORDS)
-        self.trainer = Trainer(manifest)
+        self.trainer = reused(manifest)
         self.dir = str(directory / "job")
         self.export_best = pathlib.Path(self.dir, "export_best", "saved_model.pb")
         self.checkpoints = CheckpointDirectory(self.dir)
@@ -178,17 +177,19 @@ def test_without_a_chief_what_there_is_is_evaluated_before_the_end(job):
 
 def test_it_waits_for_a_checkpoint(job, tmp_path):
     shutil.move(f"{job.dir}/checkpoints", tmp_path / "later")
-    end_of_chief = concurrent.futures.Future()
+    asked = []
 
-    def come():
-        shutil.copytree(tmp_path / "later", f"{job.dir}/checkpoints")
-        end_of_chief.set_result(None)
+    class EndOfChief(concurrent.futures.Future):
+        """Its last checkpoint comes, and it ends, when the evaluator has found none once."""
 
-    timer = threading.Timer(0.5, come)
-    evaluator = job.evaluator(end_of_chief)
-    timer.start()
-    evaluator.run()
-    timer.join()
+        def done(self):
+            asked.append(1)
+            if len(asked) == 2:
+                shutil.copytree(tmp_path / "later", f"{job.dir}/checkpoints")
+                self.set_result(None)
+            return super().done()
+
+    job.evaluator(EndOfChief()).run()
     assert [x.checkpoint for x in job.evaluated()] == [job.saved[2]]
 
 

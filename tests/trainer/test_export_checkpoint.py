@@ -10,7 +10,7 @@ import pytest
 
 from configs.smoke import Smoke, get_config
 from tests.loaded import client
-from tests.training_fixtures import Trainer, dataset, save
+from tests.training_fixtures import dataset, reused, save
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.offline import dense_values, named_checkpoint
 from tfps.errors import UserError
@@ -28,7 +28,7 @@ BATCH = {
 def job_fixture(tmp_path_factory):
     """A job with a checkpoint from 3 ps before training and one after; what trained it."""
     manifest = dataset(tmp_path_factory.mktemp("data"), records=200, shards=1)
-    trainer = Trainer(manifest, parts=3)
+    trainer = reused(manifest, parts=3)
     job_dir = str(tmp_path_factory.mktemp("job"))
     directory = CheckpointDirectory(job_dir)
     save(directory, trainer.store, QueueState(), {"records": 1})

@@ -6,6 +6,7 @@ What a worker does is done by a thread here; queues, barrier loop and updates ar
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import time
 
 import keras
@@ -15,7 +16,7 @@ import tensorflow as tf
 
 from configs.smoke import Smoke
 from tests import counting_task
-from tests.training_fixtures import Trainer, dataset, train_with
+from tests.training_fixtures import Trainer, dataset, reused, train_with
 from tfps.barrier.member_state import MemberState
 from tfps.data.batches import Batching, read_batches
 from tfps.experiment.mode import Mode
@@ -75,12 +76,15 @@ def steps_of(closure):
     return attempts, steps
 
 
+step_of = functools.lru_cache(maxsize=4)(train_with)
+
+
 def train_rounds(manifest, task, rounds):
     """What one process makes of rounds: of each, (shard, number of the batch) of every member."""
-    alone = Trainer(manifest, task, batch_size=BATCH)
+    alone = reused(manifest, task=task, batch_size=BATCH)
     block = EpochOrder.of(alone.experiment).block_batches
     batching = Batching(alone.task.schema(), BATCH, block)
-    step, read = train_with(alone.step), []
+    step, read = step_of(alone.step), []
     for source, _ in alone.shards():
         found = read_batches(source, batching, tf.constant(SEED, tf.int64))
         read.append(list(found))
@@ -127,7 +131,7 @@ def test_rounds_of_three_are_batches_of_three_times_the_size(manifest, optimizer
 def test_uneven_leases_and_batches_are_means_over_all_records(tmp_path):
     manifest = dataset(tmp_path, records=43, shards=2)
     assert [shard.records for shard in manifest.shards] == [22, 21]
-    trainer = Trainer(manifest, Plain(), batch_size=BATCH, members=2)
+    trainer = reused(manifest, task=Plain(), batch_size=BATCH, members=2, mode=Mode("sync"))
     with barrier_of(trainer) as begin:
         trainer.barrier.expect([0, 1])
         whole, short = begin(0, count=22), begin(1, count=BATCH)
@@ -143,7 +147,7 @@ def test_uneven_leases_and_batches_are_means_over_all_records(tmp_path):
 
 def test_a_lost_member_is_waited_for_until_it_is_given_up_and_its_place_is_taken(manifest):
     """A closure that is given up stays where it is, waiting for a token that never comes."""
-    trainer = Trainer(manifest, Plain(), batch_size=BATCH, members=2)
+    trainer = reused(manifest, task=Plain(), batch_size=BATCH, members=2, mode=Mode("sync"))
     with barrier_of(trainer) as begin:
         trainer.barrier.expect([0, 1])
         other = begin(0, count=3 * BATCH)
@@ -160,7 +164,7 @@ def test_a_lost_member_is_waited_for_until_it_is_given_up_and_its_place_is_taken
 
 
 def test_a_closure_that_is_begun_again_trains_no_batch_twice(manifest):
-    trainer = Trainer(manifest, Plain(), batch_size=BATCH, members=2)
+    trainer = reused(manifest, task=Plain(), batch_size=BATCH, members=2, mode=Mode("sync"))
     with barrier_of(trainer) as begin:
         trainer.barrier.expect([0, 1])
         first = begin(0, count=3 * BATCH)
@@ -177,7 +181,7 @@ def test_a_closure_that_is_begun_again_trains_no_batch_twice(manifest):
 
 @pytest.mark.parametrize("mode", [Mode("sync"), Mode("bounded", max_staleness=2)], ids=str)
 def test_a_closure_of_a_lease_that_is_over_takes_nobodys_place(manifest, mode):
-    trainer = Trainer(manifest, Plain(), batch_size=BATCH, members=2, mode=mode)
+    trainer = reused(manifest, task=Plain(), batch_size=BATCH, members=2, mode=mode)
     with barrier_of(trainer) as begin:
         trainer.barrier.expect([0, 1])
         trainer.progress.clear(0, lease=7)
@@ -251,7 +255,7 @@ def queues_of(barrier):
 
 def test_nobody_is_further_ahead_of_the_slowest_than_allowed(manifest):
     mode = Mode("bounded", max_staleness=2)
-    trainer = Trainer(manifest, Plain(), batch_size=BATCH, members=2, mode=mode)
+    trainer = reused(manifest, task=Plain(), batch_size=BATCH, members=2, mode=mode)
     with barrier_of(trainer) as begin:
         trainer.barrier.expect([0, 1])
         fast = begin(0, count=10 * BATCH)
@@ -268,8 +272,8 @@ def test_nobody_is_further_ahead_of_the_slowest_than_allowed(manifest):
 
 
 def test_a_lost_member_is_not_waited_for_and_joins_where_the_slowest_is(manifest):
-    mode = Mode("bounded", max_staleness=1)
-    trainer = Trainer(manifest, Plain(), batch_size=BATCH, members=2, mode=mode)
+    mode = Mode("bounded", max_staleness=2)
+    trainer = reused(manifest, task=Plain(), batch_size=BATCH, members=2, mode=mode)
     with barrier_of(trainer) as begin:
         trainer.barrier.expect([0, 1])
         other = begin(0, count=20 * BATCH)

@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from configs.smoke import Smoke
-from tests.training_fixtures import Trainer, dataset
+from tests import counting_task
+from tests.training_fixtures import Trainer, dataset, reused
 from tfps.data.batches import Batching, read_batches
 from tfps.data.record_source import RecordSource
 from tfps.job_dir.report_fields import StalenessCounts
@@ -32,33 +33,44 @@ def train(trainer, lane=0, seed=3, first=0, count=None):
     return attempts, steps, loss_sum, bad_step
 
 
-@pytest.mark.parametrize("unroll", [1, 2, 4])
-def test_a_lease_is_trained_to_its_last_partial_batch(manifest, unroll):
-    trainer = Trainer(manifest, batch_size=32, unroll=unroll)
+def test_a_lease_is_trained_to_its_last_partial_batch(manifest):
+    trainer = reused(manifest)
     attempts, steps, loss_sum, bad_step = train(trainer)
     assert (attempts, steps, bad_step) == (1, 7, -1)
     assert 0.3 < loss_sum / 200 < 1.5
     assert trainer.store.steps() == 7
 
 
+def test_ten_steps_in_a_turn_and_three_behind_train_every_record_once(tmp_path):
+    """As on a cluster, of whose loop this is one turn."""
+    task = counting_task.CountingTask(records=130)
+    data = counting_task.write(tmp_path, task, [130])
+    trainer = Trainer(data, task, batch_size=10, unroll=10)
+    attempts, steps, _, bad_step = train(trainer)
+    assert (attempts, steps, bad_step) == (1, 13, -1)
+    assert trainer.steps() == 13
+    assert set(trainer.store.read_table(0)[:, 0]) == {1.0}
+
+
 def test_a_lease_begun_again_goes_on_after_its_last_recorded_batch(manifest):
     """A worker that is lost leaves its progress; the whole must be what one worker does alone."""
-    whole = Trainer(manifest, batch_size=32)
+    whole = reused(manifest)
     train(whole)
+    expected = whole.store.read_table(0)
 
-    parts = Trainer(manifest, batch_size=32)
+    parts = reused(manifest)
     train(parts, count=96)
     progress = parts.progress.read()[0]
     assert (progress.worker, progress.steps) == (0, 3)
     attempts, steps, _, _ = train(parts)
     assert (attempts, steps) == (2, 7)
     assert parts.store.steps() == 7
-    np.testing.assert_allclose(parts.store.read_table(0), whole.store.read_table(0), atol=1e-6)
+    np.testing.assert_allclose(parts.store.read_table(0), expected, atol=1e-6)
 
 
 def test_a_lease_begun_again_reads_nothing_of_what_is_done(tmp_path):
     data = dataset(tmp_path, records=200, shards=1)
-    trainer = Trainer(data, batch_size=16, shuffle_buffer=32)
+    trainer = reused(data, shuffle_buffer=70)  # blocks of 96 records
     path = trainer.shards()[0][0].path
     content, offsets = bytearray(pathlib.Path(path).read_bytes()), [0]
     while offsets[-1] < len(content):  # a record's length, 16 bytes around it
@@ -66,37 +78,45 @@ def test_a_lease_begun_again_reads_nothing_of_what_is_done(tmp_path):
         offsets.append(offsets[-1] + length + 16)
     source = RecordSource(path, "", tuple(offsets[:-1:20]), 0, 20)
     trainer.shards = lambda: [(source, 200)]
-    train(trainer, count=144)  # in the middle of the block that begins at record 128
-    content[: offsets[120]] = b"\xff" * offsets[120]
+    train(trainer, count=160)  # in the middle of the block that begins at record 96
+    content[: offsets[80]] = b"\xff" * offsets[80]
     pathlib.Path(path).write_bytes(content)
     attempts, steps, _, _ = train(trainer)
-    assert (attempts, steps) == (2, 13)
-    assert trainer.store.steps() == 13
+    assert (attempts, steps) == (2, 7)
+    assert trainer.store.steps() == 7
 
 
-@pytest.mark.parametrize("shuffle_buffer", [0, 70, 8192])
-def test_a_shard_in_several_leases_is_trained_the_same_as_in_one(manifest, shuffle_buffer):
-    whole, parts = (
-        Trainer(manifest, batch_size=16, shuffle_buffer=shuffle_buffer) for _ in range(2)
-    )
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"shuffle_buffer": 0}, marks=pytest.mark.slow),
+        {"shuffle_buffer": 70},
+        {},  # a buffer for more than the shard
+    ],
+)
+def test_a_shard_in_several_leases_is_trained_the_same_as_in_one(manifest, settings):
+    whole = reused(manifest, **settings)
     _, _, loss_sum, _ = train(whole)
-    loss_sum_of_parts = 0.0
-    for lane, (first, count) in enumerate(((0, 48), (48, 96))):
+    expected = whole.store.read_table(0)
+    parts, loss_sum_of_parts = reused(manifest, **settings), 0.0
+    for lane, (first, count) in enumerate(((0, 96), (96, 64))):
         _, steps, loss, _ = train(parts, lane, first=first, count=count)
-        assert steps == count // 16
+        assert steps == count // 32
         loss_sum_of_parts += loss
     parts.progress.clear(0)
-    _, steps, loss, _ = train(parts, first=144)
-    assert steps == 4
+    _, steps, loss, _ = train(parts, first=160)
+    assert steps == 2
     assert loss_sum_of_parts + loss == pytest.approx(loss_sum, rel=1e-6)
-    np.testing.assert_allclose(parts.store.read_table(0), whole.store.read_table(0), atol=1e-6)
+    np.testing.assert_allclose(parts.store.read_table(0), expected, atol=1e-6)
+
+
+AHEAD = {"batch_size": 20, "shuffle_buffer": 70, "pipeline_depth": 2, "unroll": 2}
 
 
 def test_where_records_may_be_bad_good_ones_are_trained_the_same(manifest):
-    settings = {"batch_size": 16, "shuffle_buffer": 70, "pipeline_depth": 2, "unroll": 2}
-    plain, tolerant = (Trainer(manifest, max_bad_records=n, **settings) for n in (0, 1))
+    plain, tolerant = reused(manifest, **AHEAD), reused(manifest, max_bad_records=1, **AHEAD)
     assert train(tolerant) == pytest.approx(train(plain), rel=1e-6)
-    assert tolerant.steps() == plain.steps() == 13
+    assert tolerant.steps() == plain.steps() == 10
     assert tolerant.store.staleness.report() == plain.store.staleness.report()
     np.testing.assert_allclose(tolerant.store.read_table(0), plain.store.read_table(0), atol=1e-6)
     for ours, theirs in zip(tolerant.store.read_dense(), plain.store.read_dense(), strict=True):
@@ -105,14 +125,14 @@ def test_where_records_may_be_bad_good_ones_are_trained_the_same(manifest):
 
 def test_batches_pulled_ahead_lack_the_last_updates_and_no_others(manifest):
     """Against the same updates by hand: batch k has the parameters of after batch k - 1 - depth."""
-    depth = 2
-    ahead = Trainer(manifest, batch_size=20, pipeline_depth=depth, unroll=2)
+    depth = AHEAD["pipeline_depth"]
+    ahead = reused(manifest, **AHEAD)
     _, steps, loss_sum, _ = train(ahead)
     assert steps == 10
     assert ahead.store.steps() == 10
     assert ahead.store.staleness.report() == StalenessCounts(mean=1.7, histogram=[1, 1, 8])
 
-    by_hand = Trainer(manifest, batch_size=20)
+    by_hand = Trainer(manifest, batch_size=20, shuffle_buffer=70)
     source, _ = by_hand.shards()[0]
     block = EpochOrder.of(by_hand.experiment).block_batches
     batching = Batching(by_hand.task.schema(), 20, block)
@@ -143,7 +163,7 @@ def test_compiled_by_xla_a_step_computes_the_same(manifest):
 
 
 def test_a_finished_lease_begun_again_trains_nothing(manifest):
-    trainer = Trainer(manifest)
+    trainer = reused(manifest)
     train(trainer)
     before = trainer.store.read_table(0)
     attempts, steps, _, _ = train(trainer)
@@ -152,7 +172,7 @@ def test_a_finished_lease_begun_again_trains_nothing(manifest):
 
 
 def test_a_cleared_slot_forgets(manifest):
-    trainer = Trainer(manifest)
+    trainer = reused(manifest)
     train(trainer)
     trainer.progress.clear(0)
     assert trainer.progress.read()[0].attempts == 0
@@ -171,10 +191,10 @@ def test_the_first_step_without_a_finite_loss_is_named_and_ends_the_lease(manife
     assert steps < 20
 
 
-@pytest.mark.parametrize("depth", [0, 1])
-def test_each_closure_is_traced_once(manifest, depth):
-    trainer = Trainer(manifest, pipeline_depth=depth)
-    for lane, seed, first, count in ((0, 1, 0, 200), (1, 2, 0, 150), (1, 2, 64, 32)):
+@pytest.mark.parametrize("settings", [{}, AHEAD], ids=["plain", "ahead"])
+def test_each_closure_is_traced_once(manifest, settings):
+    trainer = reused(manifest, **settings)
+    for lane, seed, first, count in ((0, 1, 0, 200), (1, 2, 0, 150), (1, 2, 160, 40)):
         train(trainer, lane, seed, first, count)
     assert trainer.closures.train.experimental_get_tracing_count() == 1
 
@@ -198,7 +218,7 @@ def test_a_model_is_not_traced_again_for_every_step_of_a_closure(manifest):
 
 def test_nothing_orders_what_happens_on_a_worker_by_what_happens_on_a_ps(manifest):
     """TensorFlow runs a function's operations with state but without a resource in turn."""
-    trainer = Trainer(manifest, unroll=2)
+    trainer = reused(manifest)
     library = trainer.closures.train.get_concrete_function().graph.as_graph_def().library
     used = {node.op for function in library.function for node in function.node_def}
     assert "MutexLock" in used
@@ -206,7 +226,7 @@ def test_nothing_orders_what_happens_on_a_worker_by_what_happens_on_a_ps(manifes
 
 
 def test_every_record_is_evaluated_once_in_order(manifest):
-    trainer = Trainer(manifest, batch_size=32)
+    trainer = reused(manifest)
     source, count = trainer.shards()[0]
     arguments = source.tensors(), tf.constant(count, tf.int64)
     loss_sum, all_labels, all_predictions = trainer.closures.evaluate(*arguments)

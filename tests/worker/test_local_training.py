@@ -5,21 +5,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from configs.smoke import Smoke
 from tests.checkpoint.saved_state import whole
 from tests.store.optimizers import OPTIMIZERS
-from tests.training_fixtures import Trainer, dataset
+from tests.training_fixtures import Trainer, WithOptimizer, dataset
 from tfps.experiment.mode import Mode
 from tfps.worker.local_sgd import LocalCopy
 from tfps.worker.step import Batch
-
-
-@dataclasses.dataclass(frozen=True)
-class With(Smoke):
-    rule: keras.optimizers.Optimizer | None = None
-
-    def optimizer(self):
-        return self.rule
 
 
 @pytest.fixture(scope="module")
@@ -44,20 +35,24 @@ def held(trainer):
 @pytest.mark.parametrize(
     "optimizer",
     [
-        keras.optimizers.SGD(0.05, momentum=0.9, clipnorm=0.5),
-        keras.optimizers.Adagrad(0.05),
-        keras.optimizers.AdamW(0.01, weight_decay=0.1),
-        pytest.param(keras.optimizers.Adam(0.01, amsgrad=True), marks=pytest.mark.slow),
-        pytest.param(keras.optimizers.Lion(0.01), marks=pytest.mark.slow),
-        pytest.param(
-            keras.optimizers.RMSprop(0.01, momentum=0.5, centered=True), marks=pytest.mark.slow
+        keras.optimizers.AdamW(0.01, weight_decay=0.1, clipnorm=0.5),
+        *(
+            pytest.param(optimizer, marks=pytest.mark.slow)
+            for optimizer in (
+                keras.optimizers.SGD(0.05, momentum=0.9, clipnorm=0.5),
+                keras.optimizers.Adagrad(0.05),
+                keras.optimizers.AdamW(0.01, weight_decay=0.1),
+                keras.optimizers.Adam(0.01, amsgrad=True),
+                keras.optimizers.Lion(0.01),
+                keras.optimizers.RMSprop(0.01, momentum=0.5, centered=True),
+            )
         ),
     ],
-    ids=["momentum", "adagrad", "adamw", "amsgrad", "lion", "rmsprop"],
+    ids=["adamw_clipped", "momentum", "adagrad", "adamw", "amsgrad", "lion", "rmsprop"],
 )
 def test_one_worker_alone_trains_as_with_a_push_for_every_step(manifest, optimizer):
     """Thirteen batches, the last one short, four at a time and one by itself."""
-    task = With(rule=optimizer)
+    task = WithOptimizer(rule=optimizer)
     plain = Trainer(manifest, task, batch_size=16)
     local = Trainer(manifest, task, batch_size=16, mode=Mode("local_sgd", sync_every=4))
     theirs, ours = train(plain), train(local)
@@ -69,7 +64,7 @@ def test_one_worker_alone_trains_as_with_a_push_for_every_step(manifest, optimiz
 
 
 @dataclasses.dataclass(frozen=True)
-class Scaled(With):
+class Scaled(WithOptimizer):
     """Gradients are as large as the numbers of the records, whatever the parameters are."""
 
     def build_model(self):

@@ -109,7 +109,8 @@ def test_late_lines_are_shown_once(cloud, vertex, vertex_submit):
     vertex.write("workerpool0-0", "first", 100)
 
     def write():
-        time.sleep(0.3)
+        while len(vertex.queries) < 3:  # what was there at first is shown
+            time.sleep(0.01)
         with vertex.lock:
             vertex.write("workerpool1-0", "late", 50)
             vertex.write("workerpool0-0", "second", 101)
