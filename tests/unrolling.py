@@ -12,4 +12,4 @@ def shorten(steps: int) -> None:
     Args:
         steps: How many.
     """
-    engine.UNROLL = steps
+    engine.UNROLL = engine.UNROLL_IN_ONE_PROCESS = steps

@@ -6,9 +6,11 @@ import tensorflow as tf
 
 from tfps.worker.lease_batches import LeaseBatches
 
-# Steps in one iteration of a loop on a cluster, where each iteration costs messages to every ps. So
-# many copies of a step are traced; in one process, where no message is sent, one is enough.
+# Steps in one iteration of a loop: so many copies of a step are traced, and one more. On a cluster
+# each iteration costs messages to every ps. In one process it costs none: three steps trained a
+# DLRM with as little CPU as ten and 4 s less of tracing, one with 15 % more.
 UNROLL = 10
+UNROLL_IN_ONE_PROCESS = 3
 
 
 class Outcome(NamedTuple):

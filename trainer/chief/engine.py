@@ -35,7 +35,7 @@ from tfps.worker.async_loop import AsyncLoop
 from tfps.worker.barrier_loop import BarrierLoop
 from tfps.worker.closures import Closures
 from tfps.worker.local_sgd import LocalSgdLoop
-from tfps.worker.loop import UNROLL, Loop
+from tfps.worker.loop import UNROLL, UNROLL_IN_ONE_PROCESS, Loop
 from tfps.worker.step import Step
 from trainer.chief.inputs import identity
 from trainer.chief.run_inputs import RunInputs
@@ -152,7 +152,7 @@ def _loop(
 ) -> Loop:
     """How a worker trains a lease in an experiment's mode."""
     mode = experiment.mode
-    unroll = UNROLL if executor.is_remote else 1
+    unroll = UNROLL if executor.is_remote else UNROLL_IN_ONE_PROCESS
     if barrier:
         return BarrierLoop(step, barrier, mode.backup_workers > 0, unroll)
     if mode.name == LOCAL_SGD:
