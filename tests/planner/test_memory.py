@@ -243,9 +243,9 @@ def test_neither_a_start_nor_a_save_nor_a_restore_holds_a_table_twice(tmp_path):
     leases = trainer.queue()
     trainer.coordinator.train(leases, lambda: False, lambda progress: None)
     directory = CheckpointDirectory(str(tmp_path))
-    with Peak() as save:
+    with Peak() as saving:
         checkpoint = save(directory, trainer.store, QueueState(), {})
-    assert save.bytes < spare
+    assert saving.bytes < spare
     with Peak() as restoring:
         restore(checkpoint, trainer.store, {})
     assert restoring.bytes < spare

@@ -18,7 +18,7 @@ def changes(manifest, optimizer, power):
     """What three batches change that were pulled together, `[3, values]`; staleness."""
     trainer = Trainer(manifest, WithOptimizer(rule=optimizer), mode=Mode(staleness_power=power))
     [(source, _)] = trainer.shards()
-    read = iter(read_batches(source, Batching(trainer.task.schema(), 20)))
+    read = iter(read_batches(source.tensors(), Batching(trainer.task.schema(), 20)))
     values = [parameters(trainer)]
     for batch in [trainer.step.pull(*next(read)) for _ in range(3)]:
         trainer.step.train(batch, tf.zeros([2], tf.int64))

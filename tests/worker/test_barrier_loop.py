@@ -86,7 +86,7 @@ def train_rounds(manifest, task, rounds):
     batching = Batching(alone.task.schema(), BATCH, block)
     step, read = step_of(alone.step), []
     for source, _ in alone.shards():
-        found = read_batches(source, batching, tf.constant(SEED, tf.int64))
+        found = read_batches(source.tensors(), batching, tf.constant(SEED, tf.int64))
         read.append(list(found))
     for taken in rounds:
         parts = [read[shard][number] for shard, number in taken]

@@ -137,7 +137,7 @@ def test_batches_pulled_ahead_lack_the_last_updates_and_no_others(manifest):
     block = EpochOrder.of(by_hand.experiment).block_batches
     batching = Batching(by_hand.task.schema(), 20, block)
     seed = tf.constant(3, tf.int64)
-    batches = list(read_batches(source, batching, seed))
+    batches = list(read_batches(source.tensors(), batching, seed))
     waiting, losses = [by_hand.step.pull(*batch) for batch in batches[:depth]], []
     for number in range(len(batches)):
         if number + depth < len(batches):

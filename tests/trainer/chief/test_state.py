@@ -13,6 +13,7 @@ from trainer.chief.state import ChiefState
 from trainer.chief.wait_limits import WaitLimits
 from trainer.chief.worker_changes import WorkerChanges
 
+PS = TaskName("ps", 0)
 LIMIT_SECONDS = 60
 
 
@@ -100,18 +101,18 @@ def test_a_change_is_made_at_once_where_nobody_trains(state):
 
 def test_a_ps_that_will_go_is_told_once_that_all_is_saved(state):
     assert not look(state)
-    state.notices.post("ps 0")
+    state.notices.post(PS)
     assert look(state)
-    assert state.notices.is_posted("ps 0")
-    assert state.release_ps() == ["ps 0"]
-    assert not state.notices.is_posted("ps 0")
+    assert state.notices.is_posted(PS)
+    assert state.release_ps() == [PS]
+    assert not state.notices.is_posted(PS)
     assert not state.is_asked_to_save
     assert not look(state)
 
 
 def test_whoever_was_told_looks_again_after_a_while_only(state):
     assert not look(state)
-    state.notices.post("ps 0")
+    state.notices.post(PS)
     state.poll()
     assert not state.is_asked_to_save
 
