@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from configs.smoke import Smoke, get_config
-from tests.training_fixtures import Trainer
+from tests.training_fixtures import Trainer, save
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.restore import restore
 from tfps.coordinator.executor import LocalExecutor
