@@ -199,7 +199,7 @@ def saved_fixture(written, trainer, directory, tmp_path):
     path, held = written
     shutil.copytree(path, tmp_path / "checkpoints", dirs_exist_ok=True)
     found = [(directory.find(name), values) for name, values in held.items()]
-    directory.restore(found[-1][0], trainer.store, DATA)
+    restore(found[-1][0], trainer.store, DATA)
     return found
 
 
