@@ -83,7 +83,7 @@ class ReplicaWorker:
             if (self._has_joined or has_restarted()) and is_done(self._job_dir):
                 _log.info("%s ends: the chief is done", self._name)
             elif not self._asked_to_end.is_set():
-                _log.warning("%s; beginning anew, from the last checkpoint", lost)
+                _log.warning("%s; beginning again, from the last checkpoint", lost)
                 restart_process()
 
     def _follow(self, check: Callable[[], RunInputs]) -> None:

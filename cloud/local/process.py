@@ -90,7 +90,7 @@ class Process:
         """The last so many lines that the process has written to its log file."""
         with self.command.log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            start = self.log_start if size >= self.log_start else 0  # begun anew
+            start = self.log_start if size >= self.log_start else 0  # begun again
             file.seek(max(start, size - _TAIL_BYTES))
             text = file.read().decode("utf-8", "backslashreplace")
         return text.splitlines()[-count:]

@@ -231,7 +231,7 @@ def test_a_lease_that_a_late_closure_takes_is_sent_again(tmp_path):
     ],
     ids=["async", "bad-records", "local_sgd"],
 )
-def test_a_closure_that_begins_when_its_slot_has_another_lease_trains_nothing(tmp_path, settings):
+def test_a_closure_that_begins_when_its_lane_has_another_lease_trains_nothing(tmp_path, settings):
     results = []
 
     def begin_late(trainer, sent):

@@ -40,7 +40,7 @@ def test_what_ten_recoveries_leave_behind_is_bounded(tmp_path: pathlib.Path) -> 
             lines = len(program.lines)
             program.see(r"epoch \d+ of 1000 trained", seen=lines)
             seen.append(resident(program, *ALLOWED_GROWTH))
-            if any("beginning anew" in line for line in program.lines[first:]):
+            if any("beginning again" in line for line in program.lines[first:]):
                 time.sleep(EXPIRY_SECONDS)
         assert all(task.is_running() for task in servers.values())
     for task in ALLOWED_GROWTH:

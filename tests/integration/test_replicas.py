@@ -75,7 +75,7 @@ def test_a_killed_replica(flags: list[str], job_dir: pathlib.Path, seed: int) ->
         tasks = program.tasks()
         tasks[victim].kill()
         program.see(r"was killed by SIGKILL; restart 1 of 3")
-        program.see(r"\[(chief|worker \d)\] .*beginning anew, from the last checkpoint")
+        program.see(r"\[(chief|worker \d)\] .*beginning again, from the last checkpoint")
         resumed = program.see(r"resuming from .*: (\S+) records trained")[1]
         kept = program.tasks()
         assert program.finish() == 0, program.text
@@ -96,7 +96,7 @@ def test_a_worker_that_is_asked_to_end(flags: list[str], job_dir: pathlib.Path) 
     with local_cluster(2, 0, flags) as program:
         wait_for_checkpoint(job_dir)
         os.kill(program.tasks()["worker 1"].pid, signal.SIGTERM)
-        program.see(r"\[chief\] .*worker 1 left, after a checkpoint; beginning anew")
+        program.see(r"\[chief\] .*worker 1 left, after a checkpoint; beginning again")
         program.see(r"\[launcher\] worker 1 ended with exit code 143; restart 1 of 3")
         assert program.finish() == 0, program.text
     report = read_report(job_dir)
@@ -111,9 +111,9 @@ def test_a_stopped_worker(flags: list[str], job_dir: pathlib.Path) -> None:
         wait_for_checkpoint(job_dir)
         worker = program.tasks()["worker 0"]
         worker.suspend()
-        program.see(r"\[chief\] .*lost.*; beginning anew, from the last checkpoint")
+        program.see(r"\[chief\] .*lost.*; beginning again, from the last checkpoint")
         worker.resume()
-        program.see(r"\[worker 0\] .*lost.*; beginning anew, from the last checkpoint")
+        program.see(r"\[worker 0\] .*lost.*; beginning again, from the last checkpoint")
         assert program.finish() == 0, program.text
     assert read_report(job_dir)["examples"] == EXACT
 

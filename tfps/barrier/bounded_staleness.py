@@ -32,7 +32,7 @@ class BoundedStalenessBarrier(Barrier):
         Args:
             store: Where the parameters are.
             progress: How far the members' leases have come.
-            members: Slots of leases.
+            members: How many lanes of leases there are.
             max_staleness: How many steps a member may be ahead of the slowest.
         """
         loop = _BoundedLoop(store.devices[0], progress, members, max_staleness)

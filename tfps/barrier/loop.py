@@ -89,7 +89,7 @@ class MessageLoop(abc.ABC):
         """Creates queues and variables.
 
         Args:
-            members: Slots of leases.
+            members: How many lanes of leases there are.
             device: The first ps.
             has_backups: Whether rounds close without waiting for everybody.
         """

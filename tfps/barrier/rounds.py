@@ -34,7 +34,7 @@ class SyncBarrier(Barrier):
         Args:
             store: Where the parameters are.
             progress: How far the members' leases have come.
-            members: Slots of leases.
+            members: How many lanes of leases there are.
             backups: So many of the members are not waited for.
         """
         self._contributions = Contributions(store, 4 * members + 16)

@@ -56,7 +56,7 @@ class Diagnosis:
         told = {TaskName("worker", row.worker) for _, row, _ in self._held.values()}
         for outage in self._monitor.outages():
             if outage.task not in told:
-                clauses.append(f"{outage}: {_told(outage.liveness, outage.seconds)}")
+                clauses.append(f"{outage}: {_describe(outage.liveness, outage.seconds)}")
         if not self._held:
             clauses.insert(0, "no worker has begun what it was given")
         if len(clauses) == 1 and not self._held:
@@ -68,12 +68,12 @@ class Diagnosis:
     def _holder(self, lease: Lease, row: LaneProgress, since: float) -> str:
         task = TaskName("worker", row.worker)
         outage = self._monitor.outage(task)
-        state = _told(outage.liveness, outage.seconds) if outage else f"it answers ({_STUCK})"
+        state = _describe(outage.liveness, outage.seconds) if outage else f"it answers ({_STUCK})"
         return (
             f"{self._monitor.place(task)} has held {lease} for {time.monotonic() - since:.0f} s, "
             f"{row.steps} batches trained: {state}"
         )
 
 
-def _told(liveness: Liveness, seconds: float) -> str:
+def _describe(liveness: Liveness, seconds: float) -> str:
     return f"{liveness.value} for {seconds:.0f} s ({liveness.what_to_do})"

@@ -32,7 +32,7 @@ def read(job_dir: str, patience: float | None = None) -> dict[str, Any] | None:
     """The fields of a job's report, None when it has none yet.
 
     A file that is empty or cut off, as a power cut can leave it, is none: the next run writes it
-    anew, and nothing depends on the old one.
+    again, and nothing depends on the old one.
 
     Args:
         job_dir: The job's.

@@ -50,7 +50,7 @@ class BadRecords:
         if limit and self.count > limit:
             raise UserError(
                 f"--max_bad_records={limit}, but the last checkpoint knows {self.count:,} bad "
-                "records already: allow as many, or start anew with another --job_dir"
+                "records already: allow as many, or start again with another --job_dir"
             )
 
     @classmethod

@@ -59,7 +59,7 @@ class JobEvaluations:
         """Reads the evaluations that the job has, and deletes those that are not of this training.
 
         Args:
-            resumed: The checkpoint that the run goes on from, None if it begins anew.
+            resumed: The checkpoint that the run goes on from, None if it begins again.
 
         Raises:
             UserError: If another version of tfps wrote an evaluation.

@@ -1,4 +1,4 @@
-"""What a program leaves to itself when it begins anew."""
+"""What a program leaves to itself when it begins again."""
 
 import dataclasses
 import json

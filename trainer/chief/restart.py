@@ -1,4 +1,4 @@
-"""Lets this process start anew: the same program, with nothing of what TensorFlow holds."""
+"""Lets this process start again: the same program, with nothing of what TensorFlow holds."""
 
 import contextlib
 import os

@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 def join(cluster: Cluster, job_dir: str, limits: WaitLimits) -> ReplicaExecutor:
     """Meets all other replicas of a cluster without ps; before TensorFlow is used for anything.
 
-    A replica that is lost meanwhile makes this process begin anew.
+    A replica that is lost meanwhile makes this process begin again.
 
     Args:
         cluster: The cluster, as its chief sees it.
@@ -73,8 +73,8 @@ def run(
 ) -> None:
     """Trains, evaluates, saves, exports and reports.
 
-    A lost ps takes its share of the parameters with it: the run waits for it, connects anew and
-    goes on from the last checkpoint. Some other losses have this process begin anew, and it does
+    A lost ps takes its share of the parameters with it: the run waits for it, connects again and
+    goes on from the last checkpoint. Some other losses have this process begin again, and it does
     not return from here: that of a replica where there are no ps, that of a worker for good and the
     arrival of one that was left out, and a loss of ps after several others.
 
@@ -166,7 +166,7 @@ def _train(
 
 
 def _prepare_to_go_on(lost: Exception, cluster: Cluster, state: ChiefState) -> None:
-    """Gets this process ready for another connection, or begins it anew if it can have no more."""
+    """Gets this process ready for another connection, or begins it again if it can have no more."""
     if isinstance(lost, LostPsError) and not cluster.is_replicated:
         _recover(lost, cluster, state)
         if not state.connector.is_used_up:
@@ -205,7 +205,7 @@ def _recover(lost: LostPsError, cluster: Cluster, state: ChiefState) -> None:
 
 
 def _begin_again(lost: Exception, restart_state: RestartState) -> NoReturn:
-    """Begins this process anew, with what is known of the run."""
-    _log.warning("%s; beginning anew, from the last checkpoint", lost)
+    """Begins this process again, with what is known of the run."""
+    _log.warning("%s; beginning again, from the last checkpoint", lost)
     restart_state.leave()
     restart_process()

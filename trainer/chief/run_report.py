@@ -220,7 +220,7 @@ def _last_report(job_dir: str) -> Report | None:
     try:
         return report_file.load(job_dir)
     except UserError as error:
-        _log.warning("the report is written anew: %s", error)
+        _log.warning("the report is written again: %s", error)
         return None
 
 

@@ -34,7 +34,7 @@ class WorkerChanges:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON-ready data, for a program that begins anew."""
+        """As JSON-ready data, for a program that begins again."""
         return {"began": self._began, "went_on": self._went_on}
 
     def begin(self) -> None:
