@@ -146,18 +146,7 @@ class Trainer:
         devices = ["/device:CPU:0"] * parts
         rules = Rules.of(self.task, self.model)
         settings = self.experiment.train
-        self.variables = []
-        with tf.variable_creator_scope(self._make_variable):
-            self.store = ParameterStore(
-                self.model,
-                rules,
-                devices,
-                seed,
-                settings.wire_dtype,
-                self.experiment.mode.staleness_power,
-            )
-            self.progress = LeaseProgress(members or lanes_of(executor), devices[0])
-            self.barrier = self._barrier(members) if members else None
+        self._make_parameters(devices, rules, members or lanes_of(executor), bool(members))
         self.step = Step(self.task, self.model, self.store, settings.jit_compile)
         self.closures = Closures(
             self.experiment,
@@ -189,6 +178,16 @@ class Trainer:
         loop = self.barrier._loop
         contributions = self.barrier._contributions._queues if self.barrier.has_rounds else ()
         return [loop.messages._queue, *loop.tokens.queues, *contributions]
+
+    def _make_parameters(self, devices, rules, lanes, waits):
+        """Makes all variables: the parameters, the progress of leases, and a barrier if need be."""
+        self.variables = []
+        train, mode = self.experiment.train, self.experiment.mode
+        options = train.seed, train.wire_dtype, mode.staleness_power
+        with tf.variable_creator_scope(self._make_variable):
+            self.store = ParameterStore(self.model, rules, devices, *options)
+            self.progress = LeaseProgress(lanes, devices[0])
+            self.barrier = self._barrier(lanes) if waits else None
 
     def _make_variable(self, make, **options):
         self.variables.append(make(**options))
