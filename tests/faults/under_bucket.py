@@ -85,7 +85,7 @@ def test_a_save_whose_requests_fail_loses_no_commit(cloud, manifest, first):
         cloud.set(faults=(Fault("503", KINDS, next=1, skip=request - 1),))
         before = newest
         with contextlib.suppress(RunError):
-            save(epoch + request)
+            save_epoch(epoch + request)
         met += cloud.counted()["faults"].get("503", 0)
         cloud.set(faults=())
         found = begin(job_dir)[1].latest()
