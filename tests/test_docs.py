@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import tfps
+from tests.make_commands import would_run
 from tests.project import ROOT
 
 DOCS = sorted((ROOT / "docs").glob("*.md"))
@@ -140,10 +141,7 @@ def test_every_field_of_an_experiment_is_explained_with_its_default():
 
 
 def test_the_picture_of_the_demo_shows_its_commands():
-    done = subprocess.run(
-        ["make", "--dry-run", "demo"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    commands = re.search(r"^rm -rf runs/demo\n(.*)", done.stdout, re.DOTALL | re.MULTILINE)[0]
+    commands = re.search(r"^rm -rf runs/demo\n(.*)", would_run("demo"), re.DOTALL | re.MULTILINE)[0]
     picture = re.sub(r"&#160;|\s+", " ", (ROOT / "docs/demo.svg").read_text())
     for line in commands.splitlines():
         assert re.sub(r"\s+", " ", line) in picture, line

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import dataclasses
+import functools
 import logging
 import threading
 import time
@@ -17,10 +18,7 @@ from tfps.cluster.server import ServerOptions, is_done, watch_for_end_of_chief
 from tfps.cluster.spec import Cluster
 from tfps.job_dir.preemption import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
-from tfps.leases.bad_record_log import BadRecords
-from tfps.leases.epoch_order import EpochOrder
 from tfps.leases.queue import LeaseQueue
-from tfps.leases.queue_state import QueueState
 from trainer.chief.engine import Engine, eval_shards, replica_fingerprint
 from trainer.chief.restart import has_restarted, restart_process
 from trainer.chief.run_inputs import RunInputs
@@ -99,13 +97,7 @@ class ReplicaWorker:
         assert isinstance(engine.coordinator, ReplicaCoordinator)
         replica, mine = engine.coordinator.replica, replica_fingerprint(inputs, engine.store)
         shards = eval_shards(inputs.eval_data) if inputs.eval_data else []
-
-        def queue(state: QueueState) -> LeaseQueue:
-            experiment, data = inputs.experiment, inputs.data
-            bad_records = BadRecords.of(experiment, data, state.bad_records)
-            order = EpochOrder.of(experiment)
-            return LeaseQueue(data, order, experiment.train.epochs, state, bad_records)
-
+        queue = functools.partial(LeaseQueue.of, inputs.experiment, inputs.data)
         ReplicaFollower(replica, mine, queue, shards).run(self._poll)
 
     def _watch_chief(self) -> concurrent.futures.Future:

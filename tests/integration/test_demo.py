@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from tests.make_commands import would_run
 from tests.project import ROOT
 
 # Lines of TensorFlow's native code, in either of the forms that it has.
@@ -20,10 +21,7 @@ LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 def commands(directory):
     """What make would run, after it has installed."""
     here = (f"DEMO={directory}", f"BIN={pathlib.Path(sys.executable).parent}")
-    done = subprocess.run(
-        ["make", "--dry-run", "demo", *here], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    lines = done.stdout.replace("\\\n", " ").splitlines()
+    lines = would_run("demo", *here).replace("\\\n", " ").splitlines()
     begin = next(n for n, line in enumerate(lines) if line.startswith("rm -rf"))
     text = re.sub(
         r"--records=(\d+)", lambda m: f"--records={RECORDS[m[1]]}", "\n".join(lines[begin:])

@@ -135,6 +135,6 @@ class _SyncLoop(MessageLoop):
                     tf.cast(attempts, tf.int64),
                     tf.cast(weights, tf.float32),
                 )
-                step = store.count_update(part, [here], pulled_at={})
+                step = store.update_counts.add(part, [here], pulled_at={})
                 writes += self._contributions.apply(part, decision, step)
         return writes

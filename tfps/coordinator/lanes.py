@@ -3,7 +3,7 @@
 import concurrent.futures
 import functools
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from tfps.cluster.ps_calls import PsCalls
 from tfps.coordinator.executor import Executor
@@ -41,7 +41,7 @@ class Lanes:
         return len(self._free)
 
     @property
-    def futures(self) -> Iterable[concurrent.futures.Future]:
+    def futures(self) -> Collection[concurrent.futures.Future]:
         """What the leases in flight are waited for with."""
         return self._in_flight.keys()
 

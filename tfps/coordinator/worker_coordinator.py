@@ -98,7 +98,7 @@ class WorkerCoordinator:
                 leases.append(lease)
                 has_begun = True
             self.give_out(leases)
-            if not self.lanes.leases:
+            if not self.lanes.futures:
                 break
             done, _ = concurrent.futures.wait(
                 self.lanes.futures, POLL_SECONDS, concurrent.futures.FIRST_COMPLETED

@@ -6,6 +6,7 @@ import math
 
 from tfps.data.manifest import Manifest
 from tfps.data.record_source import RecordSource
+from tfps.experiment.experiment import Experiment
 from tfps.leases.bad_record_log import BadRecords
 from tfps.leases.epoch_order import Chunk, EpochOrder
 from tfps.leases.lease import Lease
@@ -56,6 +57,23 @@ class LeaseQueue:
         self._todo: collections.deque[Chunk] = collections.deque()
         self._cursor = 0
         self._begin_epoch(state.cursor)
+
+    @classmethod
+    def of(cls, experiment: Experiment, data: Manifest, state: QueueState) -> "LeaseQueue":
+        """The queue of an experiment's training, which goes on from a state.
+
+        Args:
+            experiment: The experiment.
+            data: Its training data.
+            state: Where to start.
+
+        Raises:
+            UserError: If the state is one in the middle of an epoch of another order, or knows more
+                bad records than there may be.
+        """
+        bad_records = BadRecords.of(experiment, data, state.bad_records)
+        order, epochs = EpochOrder.of(experiment), experiment.train.epochs
+        return cls(data, order, epochs, state, bad_records)
 
     @property
     def epoch(self) -> int:

@@ -1,6 +1,6 @@
 """All parameters of a model, on the ps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ class ParameterStore:
         state: The state, on the last ps.
         wire: How values travel.
         clipping: Clips gradients, before they are pushed.
+        update_counts: How many updates each ps has made.
         staleness: How stale the updates were, since this process began.
         loss_scale: The loss scale, None when the loss is not scaled.
     """
@@ -82,12 +83,12 @@ class ParameterStore:
         versioned = {layout.staleness_part}
         if not self.state.is_recurrent:
             versioned.add(len(devices) - 1)
-        self._counts = UpdateCounts(
+        self.update_counts = UpdateCounts(
             devices,
             layout.staleness_part,
             range(len(devices)) if staleness_power else sorted(versioned),
         )
-        self.staleness = self._counts.staleness
+        self.staleness = self.update_counts.staleness
         self.loss_scale = LossScale(scaling, devices[layout.loss_scale_part]) if scaling else None
 
     def pull(self, lookups: list[Lookup], after: Sequence[tf.Tensor] = ()) -> Pulled:
@@ -102,7 +103,7 @@ class ParameterStore:
             group.pull(ids_of_group(self.layout, index, lookups), after)
             for index, group in enumerate(self.groups)
         ]
-        versions = self._counts.pull(after)
+        versions = self.update_counts.pull(after)
         scale = self.loss_scale.pull() if self.loss_scale else None
         return Pulled(dense, state, pulled, lookups, versions, scale)
 
@@ -111,7 +112,7 @@ class ParameterStore:
 
         The version is that of the one ps where staleness is counted, by its index.
         """
-        version = self._counts.pull_for_staleness()
+        version = self.update_counts.pull_for_staleness()
         dense = self.dense.pull_with_slots() if self.layout.dense.total else []
         return dense, self.state.pull(), version
 
@@ -167,16 +168,6 @@ class ParameterStore:
             applied += self._apply(pulled, dense_gradients, embedded_gradients)
         return applied
 
-    def count_update(
-        self,
-        part: int,
-        after: Sequence[tf.Tensor],
-        pulled_at: Mapping[int, tf.Tensor],
-        updates: int = 1,
-    ) -> tf.Tensor:
-        """Counts updates on a ps, as `UpdateCounts.add` does; under its device."""
-        return self._counts.add(part, after, pulled_at, updates)
-
     def apply(
         self,
         part: int,
@@ -191,7 +182,7 @@ class ParameterStore:
             part: Index of the ps.
             dense: What `DenseParameters.send` gave for it; empty for a model without any.
             groups: What `TableGroup.send` gave for it, by group.
-            step: What `count_update` returned.
+            step: What `UpdateCounts.add` returned.
             scale: Of the learning rate, scalar float32; None for 1.
 
         Returns:
@@ -217,11 +208,11 @@ class ParameterStore:
 
     def steps(self) -> int:
         """Number of updates so far, over all workers; on the chief."""
-        return self._counts.steps()
+        return self.update_counts.steps()
 
     def set_steps(self, steps: int) -> None:
         """Sets the number of updates on every ps, after a restore."""
-        self._counts.set_steps(steps)
+        self.update_counts.set_steps(steps)
 
     def slices(self) -> list[TensorSlice]:
         """What a checkpoint holds, lease progress left out."""
@@ -263,7 +254,7 @@ class ParameterStore:
             return 1.0
         with tf.device(self.devices[-1]):
             # Read before the update of this very batch, in program order.
-            staleness = self._counts.since(len(self.devices) - 1, pulled.versions)
+            staleness = self.update_counts.since(len(self.devices) - 1, pulled.versions)
             return 1.0 / (1.0 + tf.cast(staleness, tf.float32))
 
     def _apply(
@@ -291,7 +282,7 @@ class ParameterStore:
                 sent = dense[part : part + 1], [rows[part] for rows in groups]
                 mine, rows_of = tf.nest.map_structure(tf.identity, sent)
                 arrived = tf.nest.flatten((mine, rows_of))
-                step = self.count_update(part, arrived, pulled.versions)
+                step = self.update_counts.add(part, arrived, pulled.versions)
                 scale = None
                 if self._staleness_power:
                     scale = rate_scale(step - pulled.versions[part], self._staleness_power)

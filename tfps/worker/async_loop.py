@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfps.leases.progress import LeaseProgress
 from tfps.worker.lease_batches import LeaseBatches
-from tfps.worker.loop import UNROLL, Outcome, note_failure, trained_batch
+from tfps.worker.loop import UNROLL, Outcome, iterate, note_failure, trained_batch
 from tfps.worker.prefetch import BatchPrefetcher
 from tfps.worker.step import Step, batch_records
 
@@ -65,10 +65,7 @@ class AsyncLoop:
 
         nothing = tf.zeros([4], tf.float64)
         state: State = tf.constant(True), begin, nothing, tf.constant(-1, tf.int64), *ahead.tensors
-        for steps in dict.fromkeys([self._unroll, 1]):
-            condition, body = (functools.partial(each, steps) for each in (goes_on, train))
-            state = tf.while_loop(condition, body, state)
-        _, _, unrecorded, bad_step, *_ = state
+        _, _, unrecorded, bad_step, *_ = iterate(self._unroll, goes_on, train, state)
         record(unrecorded)
         return Outcome(attempt.number, bad_step)
 

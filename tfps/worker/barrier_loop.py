@@ -1,6 +1,5 @@
 """How a worker trains a lease where workers wait for each other."""
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ from tfps.barrier.messages import ATTEMPT, ROUND, TAKEN, Answer
 from tfps.leases.progress import Attempt
 from tfps.model.stateless_model import Features, Labels
 from tfps.worker.lease_batches import LeaseBatches
-from tfps.worker.loop import UNROLL, Outcome, note_failure, trained_batch
+from tfps.worker.loop import UNROLL, Outcome, iterate, note_failure, trained_batch
 from tfps.worker.prefetch import ReadBatch
 from tfps.worker.step import Step, batch_records
 
@@ -88,10 +87,7 @@ class BarrierLoop:
             return _goes_on(step + steps, batches.end, token, state[0])
 
         state: State = step, token, tf.constant(-1, tf.int64), held
-        for steps in dict.fromkeys([self._unroll, 1]):
-            condition, body = (functools.partial(each, steps) for each in (goes_on, train))
-            state = tf.while_loop(condition, body, state)
-        step, token, bad_step, _ = state
+        step, token, bad_step, _ = iterate(self._unroll, goes_on, train, state)
         return step, token, bad_step
 
     def _train_next(

@@ -1,6 +1,5 @@
 """A worker's copy of what a few batches need, which is trained in its own memory."""
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -12,7 +11,7 @@ from tfps.store.lookups import ids_of_group, sum_rows
 from tfps.store.messages import Gradients, Pulled, PulledRows
 from tfps.store.parameter_store import ParameterStore
 from tfps.worker.lease_batches import LeaseBatches
-from tfps.worker.loop import Outcome, note_failure
+from tfps.worker.loop import Outcome, iterate, note_failure
 from tfps.worker.prefetch import ReadBatch
 from tfps.worker.step import Batch, Step, batch_records
 
@@ -127,7 +126,7 @@ class LocalCopy:
                 sent = dense[part] if dense else [], [rows[part] for rows in groups]
                 values, rows_of = tf.nest.map_structure(tf.identity, sent)
                 arrived = tf.nest.flatten((values, rows_of))
-                store.count_update(part, arrived, self._versions, steps)
+                store.update_counts.add(part, arrived, self._versions, steps)
                 if values:
                     writes += store.dense.merge(part, values, steps)
                 for group, rows in zip(store.groups, rows_of, strict=True):
@@ -183,10 +182,8 @@ class LocalSgdLoop:
             return number + steps, bad_step, holds
 
         state: State = begin, tf.constant(-1, tf.int64), tf.constant(True)
-        for steps in dict.fromkeys([self._steps, 1]):
-            condition, body = (functools.partial(each, steps) for each in (goes_on, train))
-            state = tf.while_loop(condition, body, state)
-        return Outcome(attempt.number, state[1])
+        _, bad_step, _ = iterate(self._steps, goes_on, train, state)
+        return Outcome(attempt.number, bad_step)
 
     def _train_copy(
         self,

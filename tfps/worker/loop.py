@@ -1,6 +1,8 @@
 """What a worker's loop over the batches of a lease is."""
 
-from typing import NamedTuple, Protocol
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
@@ -36,6 +38,30 @@ class Loop(Protocol):
             batches: The lease's.
             worker: Index of the worker, scalar int64.
         """
+
+
+def iterate(
+    unroll: int,
+    goes_on: Callable[..., tf.Tensor],
+    train: Callable[..., tuple[Any, ...]],
+    state: tuple[Any, ...],
+) -> tuple[Any, ...]:
+    """Runs a loop with several steps in an iteration, then one with a single step for the rest.
+
+    Args:
+        unroll: How many steps an iteration of the first loop has.
+        goes_on: Given a number of steps and the state, says whether so many more are made, scalar
+            bool.
+        train: Given the same, makes these steps; the state behind them.
+        state: That of the beginning.
+
+    Returns:
+        The state of the end.
+    """
+    for steps in dict.fromkeys([unroll, 1]):
+        condition, body = (functools.partial(each, steps) for each in (goes_on, train))
+        state = tf.while_loop(condition, body, state)
+    return state
 
 
 def note_failure(bad_step: tf.Tensor, number: tf.Tensor, loss: tf.Tensor) -> tf.Tensor:

@@ -104,10 +104,7 @@ class ChiefState:
         failures = self.monitor.failures
         return TaskHistory(
             seconds=round(time.monotonic() - self.began, 3),
-            failures=[
-                ReportedFailure(str(each.task), each.what, each.when, each.back_after)
-                for each in failures
-            ],
+            failures=[ReportedFailure(**each.to_json()) for each in failures],
             failures_by_job=dict(failures.by_job),
             recoveries=self.recoveries.report(),
             left_out=list(map(str, self.connector.left_out)),

@@ -17,8 +17,6 @@ from tfps.data import shards
 from tfps.errors import LostPsError, WorkersChangedError
 from tfps.evaluation.history import Evaluations
 from tfps.export.saved_model import export
-from tfps.leases.bad_record_log import BadRecords
-from tfps.leases.epoch_order import EpochOrder
 from tfps.leases.queue import LeaseQueue
 from tfps.leases.queue_state import QueueState
 from trainer.chief.engine import Engine
@@ -63,16 +61,14 @@ class Training:
         self._saver = saver
         self._checkpoint = checkpoint
         self._inputs = inputs = engine.inputs
-        self._train = train = inputs.experiment.train
+        self._train = inputs.experiment.train
         self._store, self._coordinator = engine.store, engine.coordinator
         self._report = state.report
         self._evaluations = JobEvaluations(
             engine, state.report, state.limits.evaluator_wait_seconds, state.trial
         )
         queue_state = checkpoint.queue if checkpoint else QueueState()
-        order = EpochOrder.of(inputs.experiment)
-        bad_records = BadRecords.of(inputs.experiment, inputs.data, queue_state.bad_records)
-        self._queue = LeaseQueue(inputs.data, order, train.epochs, queue_state, bad_records)
+        self._queue = LeaseQueue.of(inputs.experiment, inputs.data, queue_state)
 
     @classmethod
     def prepare(cls, inputs: RunInputs, executor: Executor, state: ChiefState) -> Self:
