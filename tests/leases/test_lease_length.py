@@ -65,7 +65,7 @@ def test_workers_that_take_what_they_are_given_end_together():
 
 
 def rounds_of(chunks, members, length):
-    """Rounds that an epoch of chunks takes, of which no lease has parts of two.
+    """Rounds that an epoch of chunks takes, of which no lease has shares of two.
 
     Every member makes a step in each round, and takes the next lease when it is done with the last.
     """

@@ -1,4 +1,4 @@
-"""What a replica runs at a stretch: its part of a lease."""
+"""What a replica runs at a stretch: its share of a lease."""
 
 import functools
 from collections.abc import Callable
@@ -64,7 +64,7 @@ class TrainedRounds(NamedTuple):
 
 
 class ReplicaClosures:
-    """The function that trains a part of a lease, traced once.
+    """The function that trains a share of a lease, traced once.
 
     Attributes:
         train: (source, [begin, end, rounds, seed] int64) -> [5] float64, of which
@@ -98,9 +98,9 @@ class ReplicaClosures:
             autograph=False,
         )
 
-    def _train(self, source: SourceTensors, part: tf.Tensor) -> tf.Tensor:
+    def _train(self, source: SourceTensors, share: tf.Tensor) -> tf.Tensor:
         began = tf.timestamp()
-        begin, end, rounds, seed = tf.unstack(part)
+        begin, end, rounds, seed = tf.unstack(share)
         source = source._replace(path=self._locate(source.path))
         batches = iter(read_batches(source, self._batching, seed, (begin, end), _ENDLESS))
         lane, worker = tf.constant(LANE, tf.int64), tf.constant(0, tf.int64)

@@ -16,7 +16,7 @@ from tfps.leases.queue import LeaseQueue
 
 
 class ReplicaCoordinator:
-    """Gives out one lease at a time, to all replicas; does the chief's own part of it.
+    """Gives out one lease at a time, to all replicas; does the chief's own share of it.
 
     Attributes:
         meter: What is measured meanwhile; a lease's length is in rounds.
@@ -91,10 +91,10 @@ class ReplicaCoordinator:
         queue.finish(lease, lease.records)
         self.meter.finished(trained.loss_sum)
         self.meter.lease_length.measured(trained.rounds, trained.seconds)
-        for index, part in enumerate(self.replica.parts(lease)):
-            self.meter.worker_shares.trained(index, part.records, trained.began, trained.seconds)
+        for index, share in enumerate(self.replica.shares(lease)):
+            self.meter.worker_shares.trained(index, share.records, trained.began, trained.seconds)
 
     def _trained(self, lease: Lease, rounds: int) -> int:
         """Records of a lease that so many rounds have trained."""
-        parts = self.replica.parts(lease)
-        return sum(min(rounds * lease.batch_size, part.records) for part in parts)
+        shares = self.replica.shares(lease)
+        return sum(min(rounds * lease.batch_size, share.records) for share in shares)

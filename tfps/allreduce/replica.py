@@ -1,4 +1,4 @@
-"""What every replica does alike: trains its part of a lease, evaluates its share of the shards."""
+"""What every replica does alike: trains its share of a lease, evaluates its share of the shards."""
 
 import concurrent.futures
 import enum
@@ -20,7 +20,7 @@ from tfps.data.record_source import RecordSource
 from tfps.errors import RunError
 from tfps.evaluation.results import ShardResult
 from tfps.leases.bad_record_log import explain_failure
-from tfps.leases.lease import Lease, LeasePart
+from tfps.leases.lease import Lease, LeaseShare
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.partitioned_variable import TensorSlice
 from tfps.worker.closures import Closures
@@ -59,7 +59,7 @@ class Replica:
         Args:
             executor: Where closures run.
             store: This replica's parameters.
-            train: The closure that trains a part of a lease.
+            train: The closure that trains a share of a lease.
             evaluate: The closure that evaluates a shard.
             monitor: Knows which other replicas answer.
             stall_seconds: Limit for the next round, anywhere in the group.
@@ -116,12 +116,12 @@ class Replica:
         for slice_ in self.store.slices():
             self._call(f"sharing {slice_.name}", functools.partial(self._share, slice_))
 
-    def parts(self, lease: Lease) -> list[LeasePart]:
+    def shares(self, lease: Lease) -> list[LeaseShare]:
         """How the replicas share a lease, by their numbers."""
-        return LeasePart.of(lease, self.group.size)
+        return LeaseShare.of(lease, self.group.size)
 
     def train(self, lease: Lease, poll: Callable[[int, float], None]) -> TrainedRounds:
-        """Trains this replica's part of a lease, together with all others.
+        """Trains this replica's share of a lease, together with all others.
 
         Args:
             lease: The same on all replicas.
@@ -133,8 +133,8 @@ class Replica:
             LostReplicaError: If another replica is lost.
             RunError: If no round is trained any more.
         """
-        parts = self.parts(lease)
-        mine, rounds = parts[self.group.index], max(part.batches for part in parts)
+        shares = self.shares(lease)
+        mine, rounds = shares[self.group.index], max(share.batches for share in shares)
         numbers = tf.constant([mine.begin, mine.end, rounds, lease.seed], tf.int64)
         self._train.progress.clear(LANE)
         changed, last = time.monotonic(), -1

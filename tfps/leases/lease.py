@@ -57,7 +57,7 @@ class Lease:
         return f"{self.where}, records {self.first:,} to {self.first + self.records - 1:,}"
 
 
-class LeasePart(NamedTuple):
+class LeaseShare(NamedTuple):
     """Neighbouring batches of a lease, which one replica trains.
 
     Attributes:
@@ -76,8 +76,8 @@ class LeasePart(NamedTuple):
         return self.end - self.begin
 
     @classmethod
-    def of(cls, lease: Lease, replicas: int) -> list["LeasePart"]:
-        """The parts of all replicas, which differ by one batch at most.
+    def of(cls, lease: Lease, replicas: int) -> list["LeaseShare"]:
+        """The shares of all replicas, which differ by one batch at most.
 
         Args:
             lease: What is shared.

@@ -58,7 +58,7 @@ class LeaseLength:
     def in_rounds(self, left: int, members: int, seconds: float = math.inf) -> int:
         """Steps of the next lease, where workers make their steps together.
 
-        All are as fast as the slowest, so that what each one should get is known: an equal part of
+        All are as fast as the slowest, so that what each one should get is known: an equal share of
         what is left, those who still train counted in. Then no round is left to some of them, which
         takes as long as one of all, and whose mean is of fewer records.
 

@@ -91,8 +91,8 @@ class Step:
         """
         return [
             lookup
-            for part, _ in self._parts(features, labels)
-            for lookup in self._model.lookups(part, training=True)
+            for piece, _ in self._pieces(features, labels)
+            for lookup in self._model.lookups(piece, training=True)
         ]
 
     def train(self, batch: Batch, seed: tf.Tensor) -> tf.Tensor:
@@ -121,19 +121,19 @@ class Step:
         """
         pulled = batch.pulled
         rows = self.store.rows_by_lookup(pulled)
-        parts = self._parts(batch.features, batch.labels)
-        each = len(rows) // len(parts)
+        pieces = self._pieces(batch.features, batch.labels)
+        each = len(rows) // len(pieces)
         results = []
-        for index, (device, part) in enumerate(zip(self._devices, parts, strict=True)):
-            rows_of_part = rows[index * each : (index + 1) * each]
+        for index, (device, piece) in enumerate(zip(self._devices, pieces, strict=True)):
+            rows_of_piece = rows[index * each : (index + 1) * each]
             draw = draws.on_device(seed, index)
             with tf.device(device or None):
                 results.append(
                     self._compute(
-                        (pulled.dense, rows_of_part), pulled.state, pulled.loss_scale, draw, *part
+                        (pulled.dense, rows_of_piece), pulled.state, pulled.loss_scale, draw, *piece
                     )
                 )
-        loss, dense, rows, state = _mean(results, [batch_records(labels) for _, labels in parts])
+        loss, dense, rows, state = _mean(results, [batch_records(labels) for _, labels in pieces])
         return loss, self.store.gradients(pulled, dense, rows, state)
 
     def predict(self, features: Features, labels: Labels) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
@@ -155,13 +155,13 @@ class Step:
         )
         return forward.loss, predict_by_name(self._task, forward.outputs)
 
-    def _parts(self, features: Features, labels: Labels) -> list[tuple[Features, Labels]]:
-        """A batch cut into as many parts as there are devices."""
-        parts = len(self._devices)
-        if parts == 1:
+    def _pieces(self, features: Features, labels: Labels) -> list[tuple[Features, Labels]]:
+        """A batch cut into as many pieces as there are devices."""
+        pieces = len(self._devices)
+        if pieces == 1:
             return [(features, labels)]
         count = batch_records(labels)
-        bounds = [count * part // parts for part in range(parts + 1)]
+        bounds = [count * piece // pieces for piece in range(pieces + 1)]
         return [
             (_cut(features, first, end), _cut(labels, first, end))
             for first, end in itertools.pairwise(bounds)
@@ -191,9 +191,9 @@ class Step:
 
 
 def _mean(results: Sequence[Computed], counts: Sequence[tf.Tensor]) -> Computed:
-    """Joins what the parts of a batch gave: means over its records, and every part's own rows.
+    """Joins what the pieces of a batch gave: means over its records, and every piece's own rows.
 
-    A part of a small last batch may be empty; what it gave is not finite and counts for nothing.
+    A piece of a small last batch may be empty; what it gave is not finite and counts for nothing.
     """
     if len(results) == 1:
         return results[0]
