@@ -125,6 +125,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile = self.connection.makefile("wb")
         self.host, self.close_connection = host, False
 
+    def handle_expect_100(self) -> bool:
+        # At once: TensorFlow's client waits a second for it before it sends what it writes.
+        goes_on = super().handle_expect_100()
+        self.wfile.flush()
+        return goes_on
+
     def do_GET(self) -> None:
         if not self.host:
             self._controlled()
