@@ -50,7 +50,16 @@ def run(module, *args):
     return client.run(f"benchmarks.{module}", *args)
 
 
-@pytest.mark.parametrize("module", ["suite", "input", "storage", "checkpoint", "peers.start"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        *("suite", "peers.start"),
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in ("input", "storage", "checkpoint")
+        ),
+    ],
+)
 def test_a_program_lists_its_flags(module):
     result = run(module, "--help")
     assert result.returncode == 0

@@ -2,12 +2,11 @@
 
 import dataclasses
 import re
-import subprocess
-import sys
 
 import pytest
 
 import tfps
+from tests.loaded import client
 from tests.make_commands import would_run
 from tests.project import ROOT
 
@@ -15,19 +14,6 @@ DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [*ROOT.glob("*.md"), *DOCS, ROOT / "benchmarks/README.md"]
 # Modules that people run, and that tell of their flags; benchmarks are for those who measure.
 MODULE = r"python -m ((?:trainer|cloud)\.(?!probe)\w+)"
-
-# TensorFlow is loaded once, which is most of what a program does that only tells of its flags.
-HELP = """
-import os, runpy, sys
-import trainer.console.quiet_tensorflow, keras
-os.dup2(1, 2)
-for module in sys.argv[1:]:
-    print(f"help of {module}", flush=True)
-    if os.fork() == 0:
-        sys.argv[1:] = ["--help"]
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-    os.wait()
-"""
 
 
 def headings_of(text):
@@ -49,13 +35,7 @@ def commands_of(text):
 def help_of():
     """What each module that a page runs prints with --help."""
     found = {command[1] for page in PAGES for command in commands_of(page.read_text())}
-    modules = {*found, "trainer.task"}
-    command = [sys.executable, "-c", HELP, *sorted(modules)]
-    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    parts = re.split(r"^help of (\S+)$", printed, flags=re.MULTILINE)[1:]
-    texts = dict(zip(parts[::2], parts[1::2], strict=True))
-    assert texts.keys() == modules
-    return texts
+    return {module: client.run(module, "--help").stdout for module in {*found, "trainer.task"}}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

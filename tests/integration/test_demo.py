@@ -47,6 +47,9 @@ def test_the_demo_shows_its_results_and_nothing_of_tensorflow(tmp_path):
         assert done.returncode == 0, done.stdout
         printed += done.stdout
     assert not re.findall(NOISE, printed, re.MULTILINE)
+    for task in ("chief-0", "worker-0", "worker-1", "ps-0", "ps-1"):
+        log = (tmp_path / "demo/job/logs" / f"{task}.log").read_text()
+        assert re.search(NOISE, log, re.MULTILINE), task
     for part in (
         *("criteo: 3,000 records in 8 shards", "evaluation after epoch 2", "exported the model"),
         *("600 records predicted", "label,prediction", "job        criteo, finished", "0 skipped"),

@@ -53,6 +53,7 @@ def assert_evaluated(job_dir: pathlib.Path, epochs: int) -> list[dict[str, Any]]
     return found
 
 
+@pytest.mark.slow
 def test_the_evaluator_evaluates_instead_of_the_workers(
     datasets: Datasets, job_dir: pathlib.Path
 ) -> None:

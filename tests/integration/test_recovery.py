@@ -215,6 +215,7 @@ def test_sigterm_to_the_launcher_saves_and_stops_everything(
     assert checkpoints(job_dir)[-1]["queue"]["trained"] == report["examples"]["trained"]
 
 
+@pytest.mark.slow
 def test_sigint_stops_one_process(counted: list[str], job_dir: pathlib.Path) -> None:
     with Program(*counted, "--mode=local") as program:
         program.see("epoch 1 of 2 trained")

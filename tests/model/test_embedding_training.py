@@ -276,6 +276,7 @@ class Constant(Bags):
         return keras.Model([bag, padded], outputs)
 
 
+@pytest.mark.slow
 def test_tables_that_stay_dense_are_trained_alike(recwarn):
     """SGD does the same to rows of a table and to a whole one whose other rows have no gradient."""
     runs = [Run(Constant(), 2, dense_table_bytes=limit) for limit in (0, ROWS * 2 * 4, 1 << 20)]

@@ -38,7 +38,7 @@ SGD, ADAM = keras.optimizers.SGD(0.5), keras.optimizers.Adam(0.01)
     ("optimizer", "power"),
     [
         (SGD, 1.0),
-        (ADAM, 0.5),
+        pytest.param(ADAM, 0.5, marks=pytest.mark.slow),
         pytest.param(SGD, 0.5, marks=pytest.mark.slow),
         pytest.param(ADAM, 1.0, marks=pytest.mark.slow),
     ],

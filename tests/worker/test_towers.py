@@ -8,6 +8,7 @@ import sys
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tests.training_fixtures import Trainer
@@ -70,6 +71,7 @@ class Towers(Task):
         return keras.ops.sigmoid(outputs[:, 0])
 
 
+@pytest.mark.slow
 def test_each_tower_is_computed_where_the_model_says(tmp_path):
     """In a process of its own: TensorFlow's devices are fixed once it has started."""
     run = subprocess.run(

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.job_dir.reports import short_report
 from tests.project import ROOT
 from tfps.job_dir import report
@@ -44,6 +46,7 @@ def test_a_tensorflow_that_cannot_be_loaded_says_why(tmp_path):
     assert "ImportError: wrong machine" in printed.stderr
 
 
+@pytest.mark.slow
 def test_errors_after_loading_are_exceptions(tmp_path):
     code = (
         "import trainer.console.quiet_tensorflow, tensorflow as tf\n"
