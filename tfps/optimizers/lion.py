@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
+from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.update_rule import Slot, UpdateRule
 
 
@@ -13,6 +14,8 @@ class Lion(UpdateRule):
 
     TensorFlow has no kernel for it.
     """
+
+    drifts = True
 
     def __init__(self, optimizer: keras.optimizers.Lion):
         super().__init__(optimizer)
@@ -26,3 +29,10 @@ class Lion(UpdateRule):
         direction = tf.sign(slots[0] * beta_1 + gradient * (1.0 - beta_1))
         momentum = slots[0] * beta_2 + gradient * (1.0 - beta_2)
         return [rows - self.learning_rate(step) * direction, momentum]
+
+    def drift(
+        self, slots: Sequence[tf.Tensor], missed: MissedUpdates, kept: float | tf.Tensor
+    ) -> tf.Tensor:
+        """See `UpdateRule`: each of the missed updates takes its learning rate times the sign."""
+        total = self.mean_learning_rate(missed) * missed.series(1.0, kept)
+        return -total * tf.sign(slots[0])

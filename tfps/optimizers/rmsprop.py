@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
+from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.update_rule import Slot, Update, UpdateRule
 
 
@@ -19,7 +20,7 @@ class RmsProp(UpdateRule):
 
     def __init__(self, optimizer: keras.optimizers.RMSprop):
         super().__init__(optimizer)
-        self._momentum = self.config["momentum"] > 0
+        self._momentum = self.drifts = self.config["momentum"] > 0
         self._centered = self.config["centered"]
         self.fused = self._momentum and not self._centered
         self.slots = {"velocity": Slot(kept=self.config["rho"], is_square=True)}
@@ -61,3 +62,9 @@ class RmsProp(UpdateRule):
             change += self.config["momentum"] * slots[1]
             momenta = [change]
         return [rows - change, velocity, *momenta, *averages]
+
+    def drift(
+        self, slots: Sequence[tf.Tensor], missed: MissedUpdates, kept: float | tf.Tensor
+    ) -> tf.Tensor:
+        """See `UpdateRule`: update number j of the missed ones takes `momentum^j` of the slot."""
+        return -missed.series(self.config["momentum"], kept) * slots[1]

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from tfps.errors import UserError
+from tfps.experiment.experiment import KERAS
 from tfps.experiment.task import Task
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.adagrad import Adagrad
@@ -37,16 +38,24 @@ class Rules:
         dense_decays: For every dense variable, whether weight decay applies to it.
         tables: The rule of every table, in the model's order.
         tables_decay: For every table, whether weight decay applies to it.
+        row_updates: Whether a row that a batch has not touched changes as Keras changes it, or not
+            at all: `keras` or `lazy`.
     """
 
     dense: UpdateRule
     dense_decays: tuple[bool, ...]
     tables: tuple[UpdateRule, ...]
     tables_decay: tuple[bool, ...]
+    row_updates: str = KERAS
 
     @classmethod
-    def of(cls, task: Task, model: StatelessModel) -> "Rules":
+    def of(cls, task: Task, model: StatelessModel, row_updates: str = KERAS) -> "Rules":
         """The rules of a task's optimizers.
+
+        Args:
+            task: The task.
+            model: Its model.
+            row_updates: As `train.row_updates`.
 
         Raises:
             UserError: If an optimizer, or one of its options, has no rule.
@@ -58,13 +67,16 @@ class Rules:
         for table in model.tables:
             optimizer = _without_scaling(task.table_optimizer(table))
             try:
-                tables.append(rule_for(optimizer))
+                rule = rule_for(optimizer)
+                if row_updates == KERAS:
+                    _refuse_endless_drift(rule)
+                tables.append(rule)
             except UserError as error:
                 raise UserError(f"table {table.name!r}: {error}") from None
             # Named as Keras names the variable that an Embedding layer would make.
             variable = types.SimpleNamespace(name=f"{table.name}:0", _unique_id=table.name)
             tables_decay.append(_decays(optimizer, variable))
-        return cls(dense, decays, tuple(tables), tuple(tables_decay))
+        return cls(dense, decays, tuple(tables), tuple(tables_decay), row_updates)
 
 
 def rule_for(optimizer: keras.optimizers.Optimizer) -> UpdateRule:
@@ -81,6 +93,15 @@ def rule_for(optimizer: keras.optimizers.Optimizer) -> UpdateRule:
             f"use one of keras.optimizers: {known}"
         )
     return rule(optimizer)
+
+
+def _refuse_endless_drift(rule: UpdateRule) -> None:
+    if rule.endless_drift:
+        raise UserError(
+            f"optimizer {rule.config['name']}: {rule.endless_drift} Keras moves a row that no "
+            "batch touches further in every update; take other options, or "
+            "train.row_updates=lazy, which leaves such a row alone"
+        )
 
 
 def _without_scaling(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
+from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.update_rule import Slot, Update, UpdateRule
 
 
@@ -16,6 +17,7 @@ class Sgd(UpdateRule):
     def __init__(self, optimizer: keras.optimizers.SGD):
         super().__init__(optimizer)
         momentum = self.config["momentum"]
+        self.drifts = momentum > 0
         self.slots = {"momentum": Slot(kept=momentum)} if momentum else {}
 
     def dense(self, update: Update) -> list[tf.Operation]:
@@ -51,3 +53,14 @@ class Sgd(UpdateRule):
         else:
             change = momentum
         return [rows + change, momentum]
+
+    def drift(
+        self, slots: Sequence[tf.Tensor], missed: MissedUpdates, kept: float | tf.Tensor
+    ) -> tf.Tensor:
+        """See `UpdateRule`: update number j of the missed ones adds `momentum^j` of the slot.
+
+        With Nesterov's momentum it adds `momentum^(j + 1)`.
+        """
+        momentum = self.config["momentum"]
+        factor = missed.series(momentum, kept) * (momentum if self.config["nesterov"] else 1.0)
+        return factor * slots[0]

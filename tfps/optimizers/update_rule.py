@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfps.errors import UserError
+from tfps.optimizers.missed_updates import MissedUpdates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,11 +60,18 @@ class Slot:
             return tf.maximum(value, increment)
         return self._kept_by(updates) * value + increment
 
+    def aged(self, value: tf.Tensor, missed: MissedUpdates) -> tf.Tensor:
+        """What missed updates make of the slot's values, `[u, dim]`."""
+        if self.kept in (None, 1.0):
+            return value
+        return value * missed.power(self.kept)
+
     def _kept_by(self, updates: tf.Tensor) -> tf.Tensor:
         return tf.ones([]) if self.kept == 1.0 else tf.pow(tf.constant(self.kept), updates)
 
 
 _CLIPS = ("clipnorm", "global_clipnorm", "clipvalue")
+_PLACES = 8  # at which a schedule is asked between two updates of a row
 _UNSUPPORTED = (
     "use_ema",
     "loss_scale_factor",
@@ -100,12 +109,17 @@ class UpdateRule(abc.ABC):
         fused: Whether `dense` is a single kernel of TensorFlow's, which holds the variable's and
             the slots' own locks while it runs. If not, the caller must let one `dense` at a time
             change a variable.
+        drifts: Whether Keras moves a parameter whose gradient is zero, weight decay aside.
+        endless_drift: The options with which Keras moves such a parameter further in every update,
+            in words; empty where they do not.
         clip: Which of Keras's three ways to clip gradients is asked for, "" for none.
         config: The optimizer's config; `learning_rate` is a number or a schedule.
     """
 
     slots: dict[str, Slot]
     fused: bool = False
+    drifts: bool = False
+    endless_drift: str = ""
     _rate_scale: tf.Tensor | None = None
 
     def __init__(self, optimizer: keras.optimizers.Optimizer):
@@ -138,6 +152,33 @@ class UpdateRule(abc.ABC):
         rate = tf.cast(rate, tf.float32)
         return rate if self._rate_scale is None else rate * self._rate_scale
 
+    def mean_learning_rate(self, missed: MissedUpdates) -> float | tf.Tensor:
+        """The mean learning rate of missed updates, `[u, 1]` for a schedule.
+
+        Of a schedule that of some of them, which lie as far apart as can be.
+        """
+        last = tf.maximum(missed.count - 1.0, 0.0)
+        places = [missed.first + last * place for place in (np.arange(_PLACES) + 0.5) / _PLACES]
+        rates = self.learning_rates(tf.concat(places, 1))
+        return rates if isinstance(rates, float) else tf.reduce_mean(rates, 1, keepdims=True)
+
+    def learning_rates(self, steps: tf.Tensor) -> float | tf.Tensor:
+        """The learning rate of each of some updates.
+
+        Args:
+            steps: Their numbers, `[u, n]` float32, counted from 0; rounded.
+
+        Returns:
+            Of a schedule of the shape of `steps`, float32.
+        """
+        rate = self.config["learning_rate"]
+        if isinstance(rate, (int, float)):
+            return float(rate)
+        # A schedule is made for one step, and may branch on it.
+        numbers = tf.cast(tf.round(tf.reshape(steps, [-1])), tf.int64)
+        rates = tf.vectorized_map(lambda step: tf.cast(rate(step), tf.float32), numbers)
+        return tf.reshape(rates, tf.shape(steps))
+
     def scaled(self, scale: tf.Tensor | None) -> "UpdateRule":
         """The rule with a learning rate that is multiplied by a scalar float32, None for 1."""
         if scale is None:
@@ -165,6 +206,67 @@ class UpdateRule(abc.ABC):
             variable.assign(value, read_value=False)
             for variable, value in zip(variables, changed, strict=True)
         ]
+
+    def moves_untouched(self, decays: bool) -> bool:
+        """Whether Keras moves a parameter whose gradient is zero.
+
+        Args:
+            decays: Whether weight decay applies to it.
+        """
+        return decays or self.drifts
+
+    def changes_untouched(self, decays: bool) -> bool:
+        """Whether Keras changes a parameter whose gradient is zero, or a slot of it.
+
+        Args:
+            decays: Whether weight decay applies to it.
+        """
+        return self.moves_untouched(decays) or self.averages
+
+    def catch_up(
+        self, rows: tf.Tensor, slots: Sequence[tf.Tensor], missed: MissedUpdates, decays: bool
+    ) -> list[tf.Tensor]:
+        """What missed updates make of rows and of their slots.
+
+        Args:
+            rows: As their last updates left them, `[u, dim]`.
+            slots: Of the shape of `rows`, in the order of `slots`; empty where `moves_untouched`
+                needs none and they are not asked for.
+            missed: The updates.
+            decays: Whether weight decay applies to the rows.
+
+        Returns:
+            The rows and each slot, `[u, dim]`.
+        """
+        kept = (
+            1.0 - self.config["weight_decay"] * self.mean_learning_rate(missed) if decays else 1.0
+        )
+        if decays:
+            rows = rows * missed.power(kept)
+        if self.drifts:
+            rows = rows + self.drift(slots, missed, kept)
+        return [
+            rows,
+            *(
+                slot.aged(value, missed)
+                for slot, value in zip(self.slots.values(), slots, strict=False)
+            ),
+        ]
+
+    def drift(
+        self, slots: Sequence[tf.Tensor], missed: MissedUpdates, kept: float | tf.Tensor
+    ) -> tf.Tensor:
+        """What missed updates add to rows, for rules with `drifts`.
+
+        Args:
+            slots: As the rows' last updates left them, each `[u, dim]`.
+            missed: The updates.
+            kept: What each of them keeps of what a parameter was before it, a scalar or `[u, 1]`.
+
+        Returns:
+            `[u, dim]`.
+        """
+        raise NotImplementedError(type(self).__name__)
 
     def increments(
         self, before: Sequence[tf.Tensor], after: Sequence[tf.Tensor], updates: tf.Tensor
