@@ -19,6 +19,7 @@ from tfps.leases.progress import LeaseProgress
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules, rule_for
 from tfps.store.group_layout import GroupLayout
+from tfps.store.layout import Group
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.table_group import TableGroup
 from tfps.worker.async_loop import AsyncLoop
@@ -91,9 +92,9 @@ def export(tasks: Sequence[int]) -> list[dict]:
     found = {}
     for count in tasks:
         parts = max(1, count // 10)
-        group = TableGroup(
-            GroupLayout((table,), parts), ["/device:CPU:0"] * parts, rule, False, seed=0
-        )
+        devices = ["/device:CPU:0"] * parts
+        tables = Group(GroupLayout((table,), parts), rule)
+        group = TableGroup(tables, devices, 0, lambda part: tf.zeros([], tf.int64))
         began = time.process_time()
         group.read_table(0)
         found[count] = (time.process_time() - began) / _EXPORTED_ROWS * 1e9

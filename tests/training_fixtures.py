@@ -144,7 +144,7 @@ class Trainer:
         self.model = StatelessModel(self.task, seed, self.experiment.train.dense_table_bytes)
         executor = LocalExecutor()
         devices = ["/device:CPU:0"] * parts
-        rules = Rules.of(self.task, self.model)
+        rules = Rules.of(self.task, self.model, self.experiment.train.row_updates)
         settings = self.experiment.train
         self._make_parameters(devices, rules, members or lanes_of(executor), bool(members))
         self.step = Step(self.task, self.model, self.store, settings.jit_compile)

@@ -47,7 +47,8 @@ def export_checkpoint(experiment: Experiment, checkpoint: Checkpoint, output: st
     """
     task, train = experiment.task, experiment.train
     model = StatelessModel(task, train.seed, train.dense_table_bytes)
-    store = ParameterStore(model, Rules.of(task, model), [_DEVICE], train.seed)
+    rules = Rules.of(task, model, train.row_updates)
+    store = ParameterStore(model, rules, [_DEVICE], train.seed)
     try:
         restore(checkpoint, store, checkpoint.dataset)
     except DamagedCheckpointError as damage:

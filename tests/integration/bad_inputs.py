@@ -254,6 +254,10 @@ CASES = {
         with_flags("--set=train.wire_dtype=float16"),
         ("train.wire_dtype=float16 must be one of float32, bfloat16",),
     ),
+    "unknown row_updates": Case(
+        with_flags("--set=train.row_updates=eager"),
+        ("train.row_updates=eager must be one of keras, lazy",),
+    ),
     "TF_CONFIG not JSON": Case(with_flags(), ("TF_CONFIG is not JSON",), {"TF_CONFIG": "{'a'"}),
     "TF_CONFIG with an index out of range": Case(
         with_flags(),

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tests.store import pushes
+from tests.store.groups import lazy_group
 from tests.store.optimizers import (
     COMBINATIONS,
     OPTIMIZERS,
@@ -22,7 +23,6 @@ from tfps.store.dense_parameters import DenseParameters
 from tfps.store.gradient_clipping import GradientClipping
 from tfps.store.group_layout import GroupLayout
 from tfps.store.layout import DenseLayout
-from tfps.store.table_group import TableGroup
 
 STEPS = 100
 DEVICES = ["/device:CPU:0"] * 2
@@ -125,7 +125,7 @@ def test_sparse_updates_follow_the_lazy_rule(name, combination):
     rule, decay = rule_for(optimizer), decays(name, combination, "second")
     initializer = keras.initializers.RandomUniform(-0.5, 0.5, seed=1)
     tables = tuple(Table(n, r, DIM, initializer) for n, r in zip("ab", ROWS, strict=True))
-    group = TableGroup(GroupLayout(tables, 2), DEVICES, rule, decay, seed=3)
+    group = lazy_group(GroupLayout(tables, 2), DEVICES, rule, decay, seed=3)
     clipping = GradientClipping(rule, [group])
 
     @tf.function(autograph=False)

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from configs.smoke import Smoke, get_config
+from tests.store.groups import lazy_group
 from tests.training_fixtures import Trainer, save
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.restore import restore
@@ -20,8 +21,6 @@ from tfps.planner.memory import PROCESS_BYTES, WORKING_BYTES, Placement, check_m
 from tfps.store.group_layout import GroupLayout
 from tfps.store.layout import DenseLayout, Group, StoreLayout
 from tfps.store.partitioned_variable import CHUNK_BYTES
-from tfps.store.table_group import TableGroup
-from tfps.store.wire import Wire
 from tfps.worker.async_loop import AsyncLoop
 from tfps.worker.closures import Closures
 from trainer.generate import generate
@@ -120,9 +119,7 @@ _FEW = {("small", 8), ("large", 3), ("giant", 5)}
 def test_a_pull_of_skewed_ids_asks_every_ps_for_as_many_rows(name, parts):
     rows = _TABLES[name]
     [group] = layout({1: rows}, parts, optimizer=keras.optimizers.SGD()).groups
-    tables = TableGroup(
-        group.layout, ["/device:CPU:0"] * parts, group.rule, False, 0, Wire("float32")
-    )
+    tables = lazy_group(group.layout, ["/device:CPU:0"] * parts, group.rule)
     pull = tf.function(
         lambda ids: [tf.size(x) for x in tables.pull(ids).owned], reduce_retracing=True
     )
@@ -135,6 +132,13 @@ def test_a_pull_of_skewed_ids_asks_every_ps_for_as_many_rows(name, parts):
         traffic += pull(tf.constant(ids.ravel(), group.layout.id_dtype))
     assert traffic.sum() > 20 * 512
     assert uneven(traffic) < 0.05
+
+
+def test_when_rows_were_updated_takes_four_bytes_each():
+    for optimizer, size in ((keras.optimizers.Adagrad(), 0), (keras.optimizers.Adam(), 4)):
+        placed = Placement.of(layout({8: [1000]}, 2, optimizer=optimizer), 1)
+        rows = [share for share in placed.shares if share.name == "tables_dim8"]
+        assert [share.mark_bytes for share in rows] == [share.rows * size for share in rows]
 
 
 def test_what_does_not_fit_is_refused_with_a_number_of_ps_that_does():

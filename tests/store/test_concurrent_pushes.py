@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.store.groups import lazy_group
 from tests.store.optimizers import make
 from tests.store.pushes import push
 from tfps.experiment.task import Table
@@ -14,7 +15,6 @@ from tfps.optimizers.rules import rule_for
 from tfps.store.dense_parameters import DenseParameters
 from tfps.store.group_layout import GroupLayout
 from tfps.store.layout import DenseLayout
-from tfps.store.table_group import TableGroup
 
 WORKERS, PUSHES = 4, 200
 DENSE, HOT, DIM = 4000, 200, 8
@@ -31,7 +31,7 @@ class Pushed:
         layout = DenseLayout(("dense",), ((DENSE,),), len(DEVICES))
         dense = DenseParameters(layout, DEVICES, rule, np.zeros(DENSE, "f4"), [decays])
         table = Table("hot", HOT, DIM, keras.initializers.Zeros())
-        group = TableGroup(GroupLayout((table,), len(DEVICES)), DEVICES, rule, decays, seed=0)
+        group = lazy_group(GroupLayout((table,), len(DEVICES)), DEVICES, rule, decays)
         self.pulls = []
         steps = [tf.Variable(0, dtype=tf.int64) for _ in DEVICES]
 

@@ -2,18 +2,18 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tests.store.groups import lazy_group
 from tfps.experiment.task import Table
 from tfps.optimizers.rules import rule_for
 from tfps.store.gradient_clipping import GradientClipping
 from tfps.store.group_layout import GroupLayout
-from tfps.store.table_group import TableGroup
 
 DEVICES = ["/device:CPU:0"]
 
 
 def group_of(name, dim, optimizer):
     table = Table(name, 10, dim, keras.initializers.Zeros())
-    return TableGroup(GroupLayout((table,), 1), DEVICES, rule_for(optimizer), False, seed=0)
+    return lazy_group(GroupLayout((table,), 1), DEVICES, rule_for(optimizer))
 
 
 def clip(dense_optimizer, optimizers, dense, rows):

@@ -16,7 +16,9 @@ def manifest(tmp_path_factory):
 
 def changes(manifest, optimizer, power):
     """What three batches change that were pulled together, `[3, values]`; staleness."""
-    trainer = Trainer(manifest, WithOptimizer(rule=optimizer), mode=Mode(staleness_power=power))
+    # Lazily: momentum goes on at the rate of the update that it was made of.
+    task, mode = WithOptimizer(rule=optimizer), Mode(staleness_power=power)
+    trainer = Trainer(manifest, task, mode=mode, row_updates="lazy")
     [(source, _)] = trainer.shards()
     read = iter(read_batches(source.tensors(), Batching(trainer.task.schema(), 20)))
     values = [parameters(trainer)]

@@ -7,6 +7,7 @@ from tfps.experiment.mode import Mode
 from tfps.experiment.task import Task
 
 WIRE_DTYPES = ("float32", "bfloat16")
+KERAS, LAZY = ROW_UPDATES = ("keras", "lazy")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +66,9 @@ class Train:
         early_stopping: Evaluations in a row without a better one that end the training; 0 for none.
         wire_dtype: Dtype in which parameters and gradients travel between workers and ps: float32,
             or bfloat16 for half the bytes. The ps hold float32 in any case.
+        row_updates: What an update does with rows of tables that its batch has not touched:
+            `keras`, what Keras's own optimizer does with them, which goes on with momentum and
+            weight decay; `lazy`, nothing.
     """
 
     batch_size: int = 512
@@ -81,15 +85,14 @@ class Train:
     best_metric: str = "loss"
     early_stopping: int = 0
     wire_dtype: str = WIRE_DTYPES[0]
+    row_updates: str = KERAS
 
     def __post_init__(self) -> None:
         _refuse_less(self, "train", batch_size=1, epochs=1, keep_checkpoints=1)
         _refuse_less(self, "train", dense_table_bytes=0, pipeline_depth=0)
         _refuse_less(self, "train", early_stopping=0)
-        if self.wire_dtype not in WIRE_DTYPES:
-            raise UserError(
-                f"train.wire_dtype={self.wire_dtype} must be one of {', '.join(WIRE_DTYPES)}"
-            )
+        _refuse_others(self, "wire_dtype", WIRE_DTYPES)
+        _refuse_others(self, "row_updates", ROW_UPDATES)
         if self.checkpoint_seconds <= 0:
             raise UserError(f"train.checkpoint_seconds={self.checkpoint_seconds} must be positive")
         if not 0 <= self.largest_increment <= 1:
@@ -123,3 +126,8 @@ def _refuse_less(settings: Data | Train, part: str, **least: int) -> None:
     for name, number in least.items():
         if getattr(settings, name) < number:
             raise UserError(f"{part}.{name}={getattr(settings, name)} must be at least {number}")
+
+
+def _refuse_others(train: Train, name: str, known: tuple[str, ...]) -> None:
+    if getattr(train, name) not in known:
+        raise UserError(f"train.{name}={getattr(train, name)} must be one of {', '.join(known)}")

@@ -9,6 +9,7 @@ from tfps.planner.graph_size import GraphSize
 from tfps.store.layout import StoreLayout
 
 _VALUE = 4  # bytes of a float32
+_NUMBER = 4  # bytes of a row's last update
 # A ps of a tiny model, TensorFlow loaded and connected; tests/integration/test_wire.py measures it.
 PROCESS_BYTES = 640 << 20
 # What a save, a restore, the drawing of initial rows and pushes of tables hold for a moment; all
@@ -26,7 +27,7 @@ class Share:
         rows: Rows of the tables, padding included, or values of the flat buffers.
         parameter_bytes: Bytes of the parameters.
         slot_bytes: Bytes of the optimizer's slots beside them.
-        mark_bytes: Bytes that tell which rows were touched.
+        mark_bytes: Bytes that tell which rows were touched, and when each was updated last.
         fraction: Of the whole buffer's bytes, 0 to 1.
     """
 
@@ -183,8 +184,8 @@ def _shares(layout: StoreLayout, part: int) -> list[Share]:
         first, end = group.layout.bounds(part)
         whole, dim, slots = group.layout.total_rows, group.layout.dim, len(group.rule.slots)
         share = _share(group.layout.name, part, end - first, whole, dim, slots)
-        if group.layout.tracks_touched(slots):
-            share = dataclasses.replace(share, mark_bytes=share.rows)
+        marks = group.layout.tracks_touched(slots) + _NUMBER * group.catches_up
+        share = dataclasses.replace(share, mark_bytes=share.rows * marks)
         found.append(share)
     return [share for share in found if share.rows]
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfps.experiment.experiment import LAZY
 from tfps.experiment.task import Table
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
@@ -105,11 +106,18 @@ class Group:
         layout: Where their rows lie.
         rule: How they are updated.
         decays: Whether weight decay applies to them.
+        is_lazy: Whether an update changes only the rows that a batch has touched.
     """
 
     layout: GroupLayout
     rule: UpdateRule
-    decays: bool
+    decays: bool = False
+    is_lazy: bool = False
+
+    @property
+    def catches_up(self) -> bool:
+        """Whether rows make up for the updates that they were no part of."""
+        return not self.is_lazy and self.rule.changes_untouched(self.decays)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,5 +200,5 @@ def _groups(
         group_of |= {index: (len(groups), k) for k, index in enumerate(indices)}
         number = sum(group.layout.dim == dim for group in groups)
         layout = GroupLayout(tuple(tables[k] for k in indices), parts, number)
-        groups.append(Group(layout, rule, decays))
+        groups.append(Group(layout, rule, decays, rules.row_updates == LAZY))
     return tuple(groups), tuple(group_of[index] for index in range(len(tables)))

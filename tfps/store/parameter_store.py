@@ -67,11 +67,6 @@ class ParameterStore:
         self.dense = DenseParameters(
             self.layout.dense, devices, rules.dense, model.initial_dense, rules.dense_decays, wire
         )
-        self.groups = [
-            TableGroup(group.layout, devices, group.rule, group.decays, seed, wire)
-            for group in self.layout.groups
-        ]
-        self.clipping = GradientClipping(rules.dense, self.groups)
         self.state = ModelState(
             self.layout.state,
             model.state_kept,
@@ -89,6 +84,11 @@ class ParameterStore:
             range(len(devices)) if staleness_power else sorted(versioned),
         )
         self.staleness = self.update_counts.staleness
+        self.groups = [
+            TableGroup(group, devices, seed, self.update_counts.read, wire)
+            for group in self.layout.groups
+        ]
+        self.clipping = GradientClipping(rules.dense, self.groups)
         self.loss_scale = LossScale(scaling, devices[layout.loss_scale_part]) if scaling else None
 
     def pull(self, lookups: list[Lookup], after: Sequence[tf.Tensor] = ()) -> Pulled:

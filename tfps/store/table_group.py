@@ -2,20 +2,21 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfps.optimizers.update_rule import UpdateRule
-from tfps.store.group_layout import GroupLayout
+from tfps.experiment.experiment import KERAS
+from tfps.optimizers.missed_updates import MissedUpdates
+from tfps.store.current_rows import CurrentRows
 from tfps.store.initializers import draw_rows, write_given_rows
+from tfps.store.layout import Group
 from tfps.store.lookups import sum_rows
 from tfps.store.messages import PulledRows, SentRows, SentSteps
 from tfps.store.mutex import Mutex
 from tfps.store.partitioned_variable import CHUNK_BYTES, TensorSlice
-from tfps.store.row_variable import RowVariable
 from tfps.store.touched_rows import TouchedRows
 from tfps.store.wire import EXACT, Wire
 
@@ -32,33 +33,33 @@ class TableGroup:
     Attributes:
         layout: Where the rows lie.
         rule: How they are updated.
+        catches_up: Whether rows make up for the updates that they were no part of.
     """
 
     def __init__(
         self,
-        layout: GroupLayout,
+        group: Group,
         devices: Sequence[str],
-        rule: UpdateRule,
-        decays: bool,
         seed: int,
+        steps: Callable[[int], tf.Tensor],
         wire: Wire = EXACT,
     ):
         """Creates every part on its ps.
 
         Args:
-            layout: Where the rows lie.
+            group: The tables.
             devices: One per ps.
-            rule: How they are updated.
-            decays: Whether weight decay applies to them.
             seed: The run's seed.
+            steps: Given the index of a ps, the number of updates of it so far, scalar int64.
             wire: How values travel.
         """
-        self.layout = layout
-        self.rule = rule
+        self.layout = layout = group.layout
+        self.rule = rule = group.rule
+        self.catches_up = group.catches_up
         self._devices = devices
-        self._decays = decays
+        self._decays = group.decays
         self._wire = wire
-        self._rows = RowVariable(layout, devices, rule.slots)
+        self._rows = CurrentRows(group, devices, steps)
         mutexes = [Mutex(layout.name, device) for device in devices]
         self._apply, self._merge = (
             [mutex.guard(functools.partial(change, part)) for part, mutex in enumerate(mutexes)]
@@ -147,6 +148,13 @@ class TableGroup:
         gradient = tf.cast(sent.gradient, tf.float32)
         return [self._apply[part](sent.rows, gradient, step, scale)]
 
+    def caught_up(self, lines: tf.Tensor, missed: MissedUpdates) -> tf.Tensor:
+        """What missed updates make of rows with their slots `[u, 1 + slots, dim]`, on a worker."""
+        if not self.catches_up:
+            return lines
+        values, *slots = tf.unstack(lines, self._rows.lines, 1)
+        return tf.stack(self.rule.catch_up(values, slots, missed, self._decays), 1)
+
     def stepped(self, lines: tf.Tensor, gradient: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
         """What a step makes of distinct rows with their slots `[u, 1 + slots, dim]`, on a worker.
 
@@ -156,9 +164,7 @@ class TableGroup:
             step: Number of updates before this one, scalar int64.
         """
         values, *slots = tf.unstack(lines, self._rows.lines, 1)
-        if self._decays:
-            values -= self.rule.decay(step) * values
-        return tf.stack(self.rule.sparse(values, slots, gradient, step), 1)
+        return tf.stack(self._stepped(values, slots, gradient, step), 1)
 
     def send_increments(
         self, pulled: PulledRows, after: tf.Tensor, updates: tf.Tensor
@@ -168,54 +174,64 @@ class TableGroup:
         Args:
             pulled: What `pull` returned, with slots.
             after: What the steps have made of it, `[u, 1 + slots, dim]`.
-            updates: How many steps touched each row, `[u]` int32.
+            updates: How many steps changed each row, `[u]` int32.
         """
         before, now = (tf.unstack(lines, self._rows.lines, 1) for lines in (pulled.rows, after))
         counts = tf.cast(updates, tf.float32)[:, tf.newaxis]
         added = self.send(pulled, tf.stack(self.rule.increments(before, now, counts), 1))
         where = pulled.where or [tf.range(tf.size(updates))]
+        asked = self.rule.averages and not self.catches_up
         return [
-            SentSteps(rows, increment, [tf.gather(updates, some)] * self.rule.averages)
+            SentSteps(rows, increment, [tf.gather(updates, some)] * asked)
             for (rows, increment), some in zip(added, where, strict=True)
         ]
 
-    def merge(self, part: int, sent: SentSteps) -> list[tf.Tensor]:
+    def merge(self, part: int, sent: SentSteps, step: tf.Tensor, steps: int) -> list[tf.Tensor]:
         """Makes a worker's steps from what rows of a part have become; under its ps's device.
 
         Args:
             part: Index of the ps.
             sent: What `send_increments` gave for it, arrived on that ps.
+            step: Number of updates before these, scalar int64 on that ps.
+            steps: How many steps the worker made.
 
         Returns:
             What is there once it is written.
         """
-        counts = tf.ones([])
+        counts = tf.constant(float(steps))
         for updates in sent.updates:
             counts = tf.cast(updates, tf.float32)[:, tf.newaxis]
-        return [self._merge[part](sent.rows, tf.cast(sent.increment, tf.float32), counts)]
+        increment = tf.cast(sent.increment, tf.float32)
+        return [self._merge[part](sent.rows, increment, counts, step, step + steps)]
 
     def signature(self) -> dict[str, Any]:
         """What must be equal for a checkpoint of the group to fit."""
-        return {"tables": [table.name for table in self.layout.tables], **self.rule.signature()}
+        tables = [table.name for table in self.layout.tables]
+        rows = {"row_updates": KERAS} if self.catches_up else {}
+        return {"tables": tables, **self.rule.signature(), **rows}
 
     def read_table(self, table: int) -> np.ndarray:
         """A whole table in the order of its ids, `[rows, dim]` float32, on the chief."""
         layout = self.layout
         values = np.empty([layout.tables[table].rows, layout.dim], np.float32)
-        largest = max(1, CHUNK_BYTES // max(4 * layout.dim, _PLACE_BYTES))
+        largest = max(1, CHUNK_BYTES // max(self._rows.bytes_to_pull, _PLACE_BYTES))
         for part, device in enumerate(self._devices):
             with tf.device(device):
                 for ids, rows in layout.runs_of(table, part, largest):
                     if len(ids):
-                        lines = tf.constant(rows * self._rows.lines)
-                        values[ids] = self._rows.read(part, lines).numpy()
+                        numbers = tf.constant(rows, layout.id_dtype)
+                        values[ids] = self._rows.pull(part, numbers).numpy()
         return values
 
     def slices(self) -> list[TensorSlice]:
         """What a checkpoint holds of the group."""
+        rows, last_updates = self._rows.slices()
         return [
-            dataclasses.replace(slice_, touched=touched)
-            for slice_, touched in zip(self._rows.slices(), self._touched, strict=True)
+            *(
+                dataclasses.replace(slice_, touched=touched)
+                for slice_, touched in zip(rows, self._touched, strict=True)
+            ),
+            *last_updates,
         ]
 
     def _gather(
@@ -223,8 +239,7 @@ class TableGroup:
     ) -> tf.Tensor:
         """Rows of a part, `[u, dim]`, or `[u, 1 + slots, dim]` with their slots."""
         with tf.device(self._devices[part]), tf.control_dependencies(after):
-            lines = self._rows.all_lines(rows) if with_slots else self._rows.first_lines(rows)
-            sent = self._wire.send(self._rows.read(part, lines))
+            sent = self._wire.send(self._rows.pull(part, rows, with_slots))
         return self._wire.receive(sent)
 
     def _applied(
@@ -236,26 +251,47 @@ class TableGroup:
         scale: tf.Tensor | None,
     ) -> tuple[tf.Tensor, list[tf.Operation]]:
         """What the mutex guards of `apply`."""
-        rule, line = self.rule.scaled(scale), self._rows.first_lines(numbers)
-        lines = [line, *(line + k for k in range(1, self._rows.lines))]
-        values, *slots = [self._rows.read(part, each) for each in lines]
-        if self._decays:
-            values -= rule.decay(step) * values
-        changed = rule.sparse(values, slots, gradient, step)
-        writes = [
-            self._rows.write(part, each, new) for each, new in zip(lines, changed, strict=True)
-        ]
+        writes = self._rows.change(
+            part,
+            numbers,
+            lambda values: self._stepped(values[0], values[1:], gradient, step, scale),
+            step,
+            step + 1,
+        )
         return tf.constant(True), self._marked(part, numbers, writes)
 
+    def _stepped(
+        self,
+        values: tf.Tensor,
+        slots: Sequence[tf.Tensor],
+        gradient: tf.Tensor,
+        step: tf.Tensor,
+        scale: tf.Tensor | None = None,
+    ) -> list[tf.Tensor]:
+        rule = self.rule.scaled(scale)
+        if self._decays:
+            values -= rule.decay(step) * values
+        return rule.sparse(values, slots, gradient, step)
+
     def _merged(
-        self, part: int, numbers: tf.Tensor, increment: tf.Tensor, counts: tf.Tensor
+        self,
+        part: int,
+        numbers: tf.Tensor,
+        increment: tf.Tensor,
+        counts: tf.Tensor,
+        step: tf.Tensor,
+        updates: tf.Tensor,
     ) -> tuple[tf.Tensor, list[tf.Operation]]:
-        """What the mutex guards of `merge`."""
-        count, lines = self._rows.lines, self._rows.all_lines(numbers)
-        values = tf.unstack(self._rows.read(part, lines), count, 1)
-        merged = self.rule.merged(values, tf.unstack(increment, count, 1), counts)
-        written = self._rows.write(part, lines, tf.stack(merged, 1))
-        return tf.constant(True), self._marked(part, numbers, [written])
+        """What the mutex guards of `merge`; `updates` are those that there have been then."""
+        increments = tf.unstack(increment, self._rows.lines, 1)
+        writes = self._rows.change(
+            part,
+            numbers,
+            lambda values: self.rule.merged(values, increments, counts),
+            step,
+            updates,
+        )
+        return tf.constant(True), self._marked(part, numbers, writes)
 
     def _marked(self, part: int, rows: tf.Tensor, writes: list[tf.Operation]) -> list[tf.Operation]:
         """Marks rows as touched after the writes, where they are; returns what writes."""

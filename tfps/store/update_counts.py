@@ -39,11 +39,11 @@ class UpdateCounts:
         Args:
             after: What each ps waits for before it reads.
         """
-        return {part: self._read(part, after) for part in self._versioned}
+        return {part: self.read(part, after) for part in self._versioned}
 
     def pull_for_staleness(self) -> dict[int, tf.Tensor]:
         """Fetches the one version by which staleness is counted, as `pull` does."""
-        return {self.staleness.part: self._read(self.staleness.part)}
+        return {self.staleness.part: self.read(self.staleness.part)}
 
     def add(
         self,
@@ -85,6 +85,12 @@ class UpdateCounts:
             with tf.device(device):
                 counter.assign(steps)
 
-    def _read(self, part: int, after: Sequence[tf.Tensor] = ()) -> tf.Tensor:
+    def read(self, part: int, after: Sequence[tf.Tensor] = ()) -> tf.Tensor:
+        """The number of updates of a ps, scalar int64.
+
+        Args:
+            part: Index of the ps.
+            after: What it waits for before it reads.
+        """
         with tf.device(self._devices[part]), tf.control_dependencies(after):
             return self._counters[part].read_value()

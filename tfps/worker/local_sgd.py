@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from tfps.leases.progress import LeaseProgress
 from tfps.model.stateless_model import Lookup
-from tfps.store.lookups import ids_of_group, sum_rows
+from tfps.optimizers.missed_updates import MissedUpdates
+from tfps.store.lookups import ids_of_group
 from tfps.store.messages import Gradients, Pulled, PulledRows
 from tfps.store.parameter_store import ParameterStore
 from tfps.worker.lease_batches import LeaseBatches
@@ -28,6 +29,18 @@ class _Values(NamedTuple):
     dense: list[tf.Tensor]
     rows: list[tf.Tensor]
     state: list[tf.Tensor]
+
+
+class _RowsOfBatch(NamedTuple):
+    """The distinct rows of a group that a batch asks for.
+
+    Attributes:
+        numbers: Their places among the copy's rows of the group, `[u]`.
+        lines: As the batch finds them, with their slots, `[u, 1 + slots, dim]`.
+    """
+
+    numbers: tf.Tensor
+    lines: tf.Tensor
 
 
 class LocalCopy:
@@ -62,59 +75,64 @@ class LocalCopy:
         self._begun = _Values(dense, [pulled.rows for pulled in self._groups], state)
         self._now = self._begun
         self._state_increment: tf.Tensor | None = None
-        self._row_updates = [tf.zeros_like(pulled.ids, tf.int32) for pulled in self._groups]
+        # Of each row, how many steps of the copy there had been after its last one; and how many
+        # of them changed it.
+        self._last_steps = [tf.zeros_like(pulled.ids, tf.int32) for pulled in self._groups]
+        self._row_updates = list(self._last_steps)
+        self._rows_of_batch: list[_RowsOfBatch] = []
 
     def pulled(self, batch: int) -> Pulled:
         """What a batch needs, as the steps so far have left it."""
         now, layout = self._now, self._store.layout
         dense = layout.dense.unflatten(now.dense[0]) if now.dense else []
-        groups = [
-            pulled._replace(rows=rows[:, 0], inverse=inverse[batch])
-            for pulled, rows, inverse in zip(self._groups, now.rows, self._inverse, strict=True)
-        ]
+        self._rows_of_batch, groups = [], []
+        for index, pulled in enumerate(self._groups):
+            rows, inverse = tf.unique(self._inverse[index][batch])
+            lines = self._lines(index, rows, batch)
+            self._rows_of_batch.append(_RowsOfBatch(rows, lines))
+            ids = tf.gather(pulled.ids, rows)
+            groups.append(PulledRows(ids, lines[:, 0], inverse, [], []))
         return Pulled(dense, now.state, groups, self._batches[batch], self._versions, None)
 
     def update(self, batch: int, gradients: Gradients) -> None:
-        """Makes a step with a batch's gradients."""
+        """Makes a step with the gradients of the batch that was pulled last."""
         store, now = self._store, self._now
-        (version,) = self._versions.values()
-        step = tf.cast(version, tf.int64) + batch
-        touched, summed, parts = [], [], []
-        for index, pulled in enumerate(gradients.pulled.groups):
-            rows, inverse = tf.unique(pulled.inverse)
-            touched.append(rows)
-            self._row_updates[index] = tf.tensor_scatter_nd_add(
-                self._row_updates[index], rows[:, tf.newaxis], tf.ones_like(rows)
-            )
-            summed.append(sum_rows(gradients.rows[index], inverse, tf.size(rows)))
-            parts.append(pulled._replace(ids=tf.gather(pulled.ids, rows)))
-        dense, summed = store.clipping.clip(gradients.dense, summed, parts)
-        values = store.dense.stepped(now.dense, dense, step) if dense else []
-        rows = [
-            tf.tensor_scatter_nd_update(
-                lines,
-                where[:, tf.newaxis],
-                group.stepped(tf.gather(lines, where), gradient, step),
-            )
-            for group, lines, where, gradient in zip(
-                store.groups, now.rows, touched, summed, strict=True
-            )
+        step, groups = self._step(batch), gradients.pulled.groups
+        summed = [
+            group.sum_by_row(pulled, rows)
+            for group, pulled, rows in zip(store.groups, groups, gradients.rows, strict=True)
         ]
+        dense, summed = store.clipping.clip(gradients.dense, summed, groups)
+        values = store.dense.stepped(now.dense, dense, step) if dense else []
+        changed = []
+        for index, (group, (rows, lines)) in enumerate(
+            zip(store.groups, self._rows_of_batch, strict=True)
+        ):
+            where = rows[:, tf.newaxis]
+            new = group.stepped(lines, summed[index], step)
+            changed.append(tf.tensor_scatter_nd_update(now.rows[index], where, new))
+            self._row_updates[index] = tf.tensor_scatter_nd_add(
+                self._row_updates[index], where, tf.ones_like(rows)
+            )
+            self._last_steps[index] = tf.tensor_scatter_nd_update(
+                self._last_steps[index], where, tf.fill(tf.shape(rows), batch + 1)
+            )
         if store.state.changes:
             self._state_increment = store.state.increment(
                 now.state, gradients.state, self._state_increment
             )
-        self._now = _Values(values, rows, list(gradients.state))
+        self._now = _Values(values, changed, list(gradients.state))
 
     def push(self) -> list[tf.Tensor | tf.Operation]:
         """Makes the steps from what the ps have become; returns what is there then."""
         store, steps = self._store, len(self._batches)
         begun, now = self._begun, self._now
+        rows_now, row_updates = self._ended(steps)
         dense = store.dense.send_increments(begun.dense, now.dense, steps) if now.dense else []
         groups = [
             group.send_increments(pulled, rows, updates)
             for group, pulled, rows, updates in zip(
-                store.groups, self._groups, now.rows, self._row_updates, strict=True
+                store.groups, self._groups, rows_now, row_updates, strict=True
             )
         ]
         writes: list[tf.Tensor | tf.Operation] = []
@@ -126,12 +144,33 @@ class LocalCopy:
                 sent = dense[part] if dense else [], [rows[part] for rows in groups]
                 values, rows_of = tf.nest.map_structure(tf.identity, sent)
                 arrived = tf.nest.flatten((values, rows_of))
-                store.update_counts.add(part, arrived, self._versions, steps)
+                step = store.update_counts.add(part, arrived, self._versions, steps)
                 if values:
                     writes += store.dense.merge(part, values, steps)
                 for group, rows in zip(store.groups, rows_of, strict=True):
-                    writes += group.merge(part, rows)
+                    writes += group.merge(part, rows, step, steps)
         return writes
+
+    def _ended(self, steps: int) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """By group, the rows after all steps, and how many of these changed each."""
+        rows, updates = list(self._now.rows), list(self._row_updates)
+        for index, group in enumerate(self._store.groups):
+            if group.catches_up:
+                every = tf.range(tf.size(updates[index]))
+                rows[index] = self._lines(index, every, steps)
+                updates[index] = tf.fill(tf.shape(every), steps)
+        return rows, updates
+
+    def _lines(self, index: int, rows: tf.Tensor, batch: int) -> tf.Tensor:
+        """Some rows of a group with their slots as a batch finds them, `[u, 1 + slots, dim]`."""
+        count = batch - tf.gather(self._last_steps[index], rows)
+        missed = MissedUpdates.of(count, self._step(batch))
+        return self._store.groups[index].caught_up(tf.gather(self._now.rows[index], rows), missed)
+
+    def _step(self, batch: int) -> tf.Tensor:
+        """Number of the update that a batch makes, scalar int64."""
+        (version,) = self._versions.values()
+        return tf.cast(version, tf.int64) + batch
 
 
 # Number of the batch, first batch whose loss was not finite or -1, whether the lease is held.

@@ -88,7 +88,7 @@ class RunInputs:
         model = _build_model(experiment, cluster)
         train = experiment.train
         best_metric = BestMetric.of(train.best_metric, metric_names(experiment.task))
-        rules = Rules.of(experiment.task, model)
+        rules = Rules.of(experiment.task, model, experiment.train.row_updates)
         refuse_unsuitable(mode, experiment, model, rules)
         layout = StoreLayout.of(model, rules, max(1, len(cluster.ps)))
         if ps_memory is not None:

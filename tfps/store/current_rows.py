@@ -1,0 +1,128 @@
+"""The rows of a group of tables as they are now, whenever they were updated last."""
+
+import functools
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from tfps.store.last_updates import LastUpdates, missed_since
+from tfps.store.layout import Group
+from tfps.store.partitioned_variable import TensorSlice
+from tfps.store.row_variable import RowVariable
+
+# What updates make of rows and of each of their slots.
+Change = Callable[[list[tf.Tensor]], Sequence[tf.Tensor]]
+
+
+class CurrentRows:
+    """Rows and their slots, which Keras changes in every update and a ps when it looks at them.
+
+    Most of Keras's optimizers move a row also where its gradient is zero. A ps that touched every
+    row in every update would do nothing else: so it keeps when a row was updated last, and makes
+    what the row has missed in one step, of which it keeps the result with the next update.
+
+    The methods are to be called under the device of the part's ps.
+
+    Attributes:
+        begin: Writes initial values, as that of `RowVariable`.
+        lines: Of values, for each row.
+        bytes_to_pull: What a ps reads for each row that is pulled.
+    """
+
+    def __init__(self, group: Group, devices: Sequence[str], steps: Callable[[int], tf.Tensor]):
+        """Creates every part on its ps, all zeros.
+
+        Args:
+            group: The tables, and how they are updated.
+            devices: One per ps.
+            steps: Given the index of a ps, the number of updates of it so far, scalar int64.
+        """
+        self._stored = RowVariable(group.layout, devices, group.rule.slots)
+        self.begin, self.lines = self._stored.begin, self._stored.lines
+        self._rule, self._decays, self._steps = group.rule, group.decays, steps
+        self._last = LastUpdates(group.layout, devices) if group.catches_up else None
+        is_moved = self._last is not None and group.rule.moves_untouched(group.decays)
+        self.bytes_to_pull = 4 * group.layout.dim * (self.lines if is_moved else 1)
+        # Not put in the place of its calls: so the graph does not grow with what a closure is
+        # unrolled into, and the rows are read after what a call waits for, which was seen not to be
+        # so otherwise.
+        self._pulls = [
+            tf.function(
+                functools.partial(self._caught_up, part),
+                autograph=False,
+                reduce_retracing=True,
+                experimental_attributes={"_noinline": True},
+            )
+            for part in range(len(devices))
+        ]
+
+    def pull(self, part: int, rows: tf.Tensor, with_slots: bool = False) -> tf.Tensor:
+        """Rows as they are now.
+
+        Args:
+            part: Index of the ps.
+            rows: Their numbers within the part, `[u]`.
+            with_slots: Whether each has its slots behind it.
+
+        Returns:
+            `[u, dim]`, or `[u, 1 + slots, dim]`.
+        """
+        changes = self._rule.changes_untouched if with_slots else self._rule.moves_untouched
+        if not (self._last and changes(self._decays)):
+            lines = self._stored.all_lines(rows) if with_slots else self._stored.first_lines(rows)
+            return self._stored.read(part, lines)
+        return self._pulls[part](rows, self._steps(part), with_slots)
+
+    def change(
+        self, part: int, rows: tf.Tensor, make: Change, step: tf.Tensor, updates: tf.Tensor
+    ) -> list[tf.Operation]:
+        """Makes updates of rows; while nobody else does.
+
+        Args:
+            part: Index of the ps.
+            rows: Their numbers within the part, `[u]`.
+            make: Given the rows and each of their slots as the first of these updates finds them,
+                `[u, dim]`, what they make of them.
+            step: Number of the first, scalar int64.
+            updates: How many updates there have been after the last, scalar int64.
+
+        Returns:
+            What writes.
+        """
+        last = self._last.read(part, rows) if self._last else None
+        first, values = self._read(part, rows, last, step, self.lines)
+        writes = [
+            self._stored.write(part, first + k if k else first, value)
+            for k, value in enumerate(make(values))
+        ]
+        if self._last and last is not None:
+            writes.append(self._last.write(part, rows, last, updates))
+        return writes
+
+    def slices(self) -> list[list[TensorSlice]]:
+        """What a checkpoint holds: the rows, and where it is kept when each was updated last."""
+        return [self._stored.slices(), self._last.slices() if self._last else []]
+
+    def _caught_up(
+        self, part: int, rows: tf.Tensor, step: tf.Tensor, with_slots: bool
+    ) -> tf.Tensor:
+        """What `pull` returns where rows have to catch up."""
+        assert self._last
+        last = self._last.read(part, rows)
+        # Weight decay alone asks for no slot.
+        lines = self.lines if with_slots or self._rule.drifts else 1
+        _, values = self._read(part, rows, last, step, lines)
+        return tf.stack(values, 1) if with_slots else values[0]
+
+    def _read(
+        self, part: int, rows: tf.Tensor, last: tf.Tensor | None, step: tf.Tensor, lines: int
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Where rows begin, `[u]`; they, and their first slots, as an update finds them."""
+        first = self._stored.first_lines(rows)
+        # Line by line, so that what is fetched has not to be cut, which copies it.
+        places = first + tf.range(lines, dtype=first.dtype)[:, tf.newaxis]
+        values = tf.unstack(self._stored.read(part, places), lines)
+        if last is None:
+            return first, values
+        missed = missed_since(last, step)
+        return first, self._rule.catch_up(values[0], values[1:], missed, self._decays)
