@@ -5,10 +5,11 @@ import keras
 import numpy as np
 import pytest
 
+import tfps
 from configs.smoke import Smoke
 from tfps.data.feature import Feature
 from tfps.errors import UserError
-from tfps.evaluation.metrics import check_metrics, metric_names, task_metrics
+from tfps.evaluation.metrics import check_metrics, metric_names, task_metrics, try_metrics
 
 LABELS = {"label": np.array([0, 1, 1, 0])}
 PREDICTIONS = {"predictions": np.array([0.1, 0.9, 0.4, 0.2], np.float32)}
@@ -64,3 +65,60 @@ def test_metrics_without_a_label_or_a_prediction_are_refused() -> None:
         check_metrics(Measured(several=True), ["predictions"])
     with pytest.raises(UserError, match="stands under 'y', which is no label"):
         check_metrics(Measured(measures={"y": {"m": max}}), ["predictions"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Fitted(Smoke):
+    given: Any = None
+    loss_given: Any = None
+
+    def label(self):
+        return self.given
+
+    def loss(self):
+        return self.loss_given
+
+
+YES, NUMBER = Feature("label", "int64", vocabulary=2), Feature("label", "float32")
+
+
+@pytest.mark.parametrize(
+    ("label", "loss", "expected"),
+    [
+        (YES, keras.losses.BinaryCrossentropy(), {"auc", "accuracy"}),
+        (NUMBER, keras.losses.BinaryCrossentropy(), {"auc", "accuracy"}),
+        (NUMBER, keras.losses.MeanSquaredError(), {"mse", "mae"}),
+        (NUMBER, keras.losses.Huber(), {"mse", "mae"}),
+        (Feature("label", "int64"), keras.losses.SparseCategoricalCrossentropy(), {"accuracy"}),
+        (YES, lambda labels, outputs: 0.0, {"auc", "accuracy"}),
+        (NUMBER, lambda labels, outputs: 0.0, {"mse", "mae"}),
+        (Feature("label", "int64"), lambda labels, outputs: 0.0, set()),
+        ((YES, Feature("price", "float32")), {"price": keras.losses.LogCosh()}, {"label", "price"}),
+    ],
+)
+def test_metrics_fit_the_loss_and_the_label_where_a_task_names_none(label, loss, expected):
+    assert set(Fitted(given=label, loss_given=loss).metrics()) == expected
+
+
+def test_a_task_that_computes_its_loss_itself_has_metrics():
+    class Own(Smoke):
+        loss = tfps.Task.loss
+
+        def compute_loss(self, features, labels, outputs):
+            return 0.0
+
+    assert set(Own().metrics()) == {"auc", "accuracy"}
+
+
+def test_metrics_are_tried_with_labels_before_there_are_predictions():
+    labels = {"label": np.array([0.5, 2.0, 7.0], "f4")}
+    try_metrics(
+        Fitted(given=NUMBER, loss_given=keras.losses.MeanSquaredError()),
+        labels,
+        {"predictions": (1,)},
+    )
+    task = Fitted(given=NUMBER, loss_given=keras.losses.BinaryCrossentropy())
+    with pytest.raises(
+        UserError, match=r"'auc' of Fitted fails: a label is neither 0 nor 1 .*3 ev"
+    ):
+        try_metrics(task, labels, {"predictions": (1,)})

@@ -75,3 +75,39 @@ def test_auc_needs_little_memory_beside_its_input() -> None:
     finally:
         tracemalloc.stop()
     assert peak / len(labels) < 16  # 4 of the predictions, a few of masks; and chunks
+
+
+def test_the_largest_value_names_the_class() -> None:
+    scores = np.array([[0.1, 0.7, 0.2], [0.5, 0.2, 0.3], [0.0, 0.1, 0.9]], "f4")
+    assert metrics.class_accuracy([1, 0, 1], scores) == pytest.approx(2 / 3)
+    assert metrics.class_accuracy([[1], [0], [2]], scores) == 1.0
+    assert metrics.class_accuracy(np.eye(3)[[1, 1, 2]], scores) == pytest.approx(2 / 3)
+    assert math.isnan(metrics.class_accuracy([0], [[math.nan, 1.0]]))
+
+
+def test_the_classes_of_a_sequence_count_one_by_one() -> None:
+    scores = np.zeros([2, 4, 3], "f4")
+    scores[..., 1] = 1.0
+    labels = np.array([[1, 1, 0, 1], [2, 1, 1, 1]])
+    assert metrics.class_accuracy(labels, scores) == 6 / 8
+
+
+def test_of_two_classes_one_probability_is_enough() -> None:
+    assert metrics.class_accuracy([1, 0, 1], [0.9, 0.2, 0.4]) == pytest.approx(2 / 3)
+    assert metrics.class_accuracy([1, 0, 1], [[0.9], [0.2], [0.4]]) == pytest.approx(2 / 3)
+
+
+def test_classes_without_predictions_for_each_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"the labels are \[3\], the predictions \[2, 2\]"):
+        metrics.class_accuracy([1, 0, 1], [[0.9, 0.1], [0.2, 0.8]])
+
+
+def test_how_far_numbers_are_off() -> None:
+    labels, predictions = np.array([[1.0], [2.0], [-3.0]]), np.array([1.5, 2.0, -1.0], "f4")
+    assert metrics.mean_squared_error(labels, predictions) == pytest.approx(4.25 / 3)
+    assert metrics.mean_absolute_error(labels, predictions) == pytest.approx(2.5 / 3)
+    many = np.arange(200_000, dtype="f4")
+    assert metrics.mean_squared_error(many, many + 2) == pytest.approx(4.0, rel=1e-6)
+    assert math.isnan(metrics.mean_squared_error([], []))
+    with pytest.raises(ValueError, match=r"the labels are \[3, 1\], the predictions \[3, 2\]"):
+        metrics.mean_absolute_error(labels, np.zeros([3, 2]))

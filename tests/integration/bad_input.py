@@ -33,6 +33,11 @@ class Bad(smoke.Smoke):
         reduction = "none" if self.wrong == "loss" else "sum_over_batch_size"
         return keras.losses.BinaryCrossentropy(from_logits=True, reduction=reduction)
 
+    def metrics(self):
+        if self.wrong == "metric":
+            return {"skill": lambda labels, predictions: labels @ predictions[:2]}
+        return super().metrics()
+
     def optimizer(self):
         if self.wrong == "average":
             return keras.optimizers.Adam(use_ema=True)

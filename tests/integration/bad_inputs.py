@@ -225,6 +225,13 @@ CASES = {
     "model that does not fit the features": Case(
         with_config(CONFIG, "--set=task.wrong=model"), ("build_model(): ", "numbers", "token")
     ),
+    "metric that fails": Case(
+        lambda place: place.flags(
+            place.config(CONFIG), "--set=task.wrong=metric", f"--eval_data={place.datasets.eval}"
+        ),
+        ("metric 'skill' of Bad fails: ", "labels of 167 evaluation records", "override metrics()"),
+        {"TF_CONFIG": tf_config(UNREACHABLE)},
+    ),
     "loss that is no scalar, before any task is looked for": Case(
         with_config(CONFIG, "--set=task.wrong=loss"),
         ("loss() of Bad gives a tensor of shape (None,), not a scalar",),

@@ -9,7 +9,10 @@ from tfps.evaluation.history import Evaluation
 
 _LOWER, _HIGHER = "min", "max"
 # The metrics that tfps itself computes; `LABEL_auc` is the AUC of one of several labels.
-_DIRECTIONS = {"loss": _LOWER, "auc": _HIGHER, "accuracy": _HIGHER}
+_DIRECTIONS = {
+    **dict.fromkeys(("loss", "mse", "mae"), _LOWER),
+    **dict.fromkeys(("auc", "accuracy"), _HIGHER),
+}
 
 
 @dataclasses.dataclass(frozen=True)

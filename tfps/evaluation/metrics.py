@@ -39,6 +39,36 @@ def metric_names(task: Task) -> list[str]:
     return ["loss", *(name for name, _, _ in _flat(task))]
 
 
+def try_metrics(
+    task: Task,
+    labels: Mapping[str, np.ndarray],
+    prediction_shapes: Mapping[str, Sequence[int | None]],
+) -> None:
+    """Computes the metrics of labels and drawn predictions, for what it says of the metrics.
+
+    Args:
+        task: Whose metrics they are.
+        labels: Of some records of the evaluation data, `[records, ...]` by name.
+        prediction_shapes: Shape of one record's predictions by name.
+
+    Raises:
+        UserError: If a metric fails.
+    """
+    drawn = np.random.default_rng(0)
+    records = len(next(iter(labels.values())))
+    predictions = {
+        name: drawn.random([records, *(size or 1 for size in shape)], np.float32)
+        for name, shape in prediction_shapes.items()
+    }
+    try:
+        task_metrics(task, labels, predictions)
+    except UserError as error:
+        raise UserError(
+            f"{error} (tried with the labels of {records} evaluation records, and predictions that "
+            f"are drawn); override metrics() of {type(task).__name__}"
+        ) from error.__cause__
+
+
 def check_metrics(task: Task, prediction_names: Sequence[str]) -> None:
     """Refuses metrics that stand under a name which is no label, or has no prediction.
 

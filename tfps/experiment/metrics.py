@@ -1,11 +1,12 @@
 """Exact metrics of all labels and predictions of an evaluation."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
-_CHUNK = 1 << 16  # positives that are ranked at once
+_CHUNK = 1 << 16  # positives that are ranked, or values that are widened, at once
 
 
 def auc(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
@@ -57,6 +58,88 @@ def accuracy(labels: npt.ArrayLike, predictions: npt.ArrayLike, threshold: float
     if not scores.size or np.isnan(scores).any():
         return math.nan
     return float(np.mean((scores > np.float64(threshold)) == is_positive))
+
+
+def class_accuracy(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
+    """Share of labels whose class has the largest prediction.
+
+    Args:
+        labels: Numbers of classes, `[n, ...]`; or a value per class, of which the largest counts,
+            of the shape of the predictions.
+        predictions: A value per class, `[n, ..., classes]`; or of two classes the probability of
+            the second, `[n, ...]`.
+
+    Returns:
+        The share in [0, 1], or nan when there is no label or a prediction is nan.
+
+    Raises:
+        ValueError: If the shapes do not fit each other.
+    """
+    truth, scores = np.asarray(labels), np.asarray(predictions)
+    if scores.size == truth.size and scores.shape[-1:] in ((1,), truth.shape[-1:]):
+        if truth.ndim < 2 or truth.shape[-1] == 1:
+            return accuracy(truth, scores)
+        truth = truth.argmax(-1)
+    found = scores.argmax(-1) if scores.ndim > 1 else scores
+    if scores.ndim < 2 or truth.size != found.size:
+        raise ValueError(f"the labels are {_shape_of(truth)}, the predictions {_shape_of(scores)}")
+    if not truth.size or np.isnan(scores).any():
+        return math.nan
+    return float(np.mean(found.reshape(-1) == truth.reshape(-1)))
+
+
+def mean_squared_error(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
+    """Mean over all values of the square of what a prediction is off.
+
+    Args:
+        labels: `[n, ...]`.
+        predictions: Of the labels' shape, but for dimensions of 1.
+
+    Returns:
+        The mean, or nan when there is no record.
+
+    Raises:
+        ValueError: If the shapes differ.
+    """
+    return _mean_over_values(np.square, labels, predictions)
+
+
+def mean_absolute_error(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
+    """Mean over all values of how much a prediction is off.
+
+    Args:
+        labels: `[n, ...]`.
+        predictions: Of the labels' shape, but for dimensions of 1.
+
+    Returns:
+        The mean, or nan when there is no record.
+
+    Raises:
+        ValueError: If the shapes differ.
+    """
+    return _mean_over_values(np.abs, labels, predictions)
+
+
+def _mean_over_values(
+    measure: Callable[[np.ndarray], np.ndarray], labels: npt.ArrayLike, predictions: npt.ArrayLike
+) -> float:
+    truth, found = np.asarray(labels), np.asarray(predictions)
+    if [x for x in truth.shape[1:] if x != 1] != [x for x in found.shape[1:] if x != 1]:
+        raise ValueError(f"the labels are {_shape_of(truth)}, the predictions {_shape_of(found)}")
+    if len(truth) != len(found):
+        raise ValueError(f"{len(truth)} labels but {len(found)} predictions")
+    if not truth.size:
+        return math.nan
+    truth, found = truth.reshape(-1), found.reshape(-1)
+    total = 0.0
+    for first in range(0, truth.size, _CHUNK):
+        some = slice(first, first + _CHUNK)
+        total += float(measure(found[some].astype("f8") - truth[some].astype("f8")).sum())
+    return total / truth.size
+
+
+def _shape_of(values: np.ndarray) -> str:
+    return "[" + ", ".join(map(str, values.shape)) + "]"
 
 
 def _below(sorted_scores: np.ndarray, of: np.ndarray) -> int:

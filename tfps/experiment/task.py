@@ -11,7 +11,7 @@ from tfps.data.feature import Feature
 from tfps.data.row_format import RowFormat
 from tfps.data.schema import Schema
 from tfps.errors import UserError
-from tfps.experiment import metrics
+from tfps.experiment.default_metrics import default_metrics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,12 +128,14 @@ class Task(abc.ABC):
 
         Both are NumPy arrays, or dicts of them where `label()` and `predictions()` have several. A
         dict of metrics under a label's name measures that label and the prediction of that name. A
-        fresh `keras.metrics.Metric` is such a callable.
+        fresh `keras.metrics.Metric` is such a callable. By default those that fit the loss and the
+        label: AUC and accuracy of yes or no, the accuracy of classes, `mse` and `mae` of numbers.
         """
-        of_label = {"auc": metrics.auc, "accuracy": metrics.accuracy}
-        if isinstance(self.label(), Feature):
-            return of_label
-        return {label.name: of_label for label in self.labels()}
+        label, loss = self.label(), self._known_loss()
+        if isinstance(label, Feature):
+            return default_metrics(label, loss)
+        losses = loss if isinstance(loss, Mapping) else {}
+        return {each.name: default_metrics(each, losses.get(each.name)) for each in self.labels()}
 
     def rows(self) -> RowFormat:
         """How a row of raw text becomes a record; needed by `trainer.prepare` and CSV prediction.
@@ -159,6 +161,11 @@ class Task(abc.ABC):
         """Values of the labels by name, as this task has them: a single label's is the value."""
         label = self.label()
         return values[label.name] if isinstance(label, Feature) else dict(values)
+
+    def _known_loss(self) -> keras.losses.Loss | Mapping[str, keras.losses.Loss] | None:
+        """What `loss()` gives; None where the loss is computed otherwise."""
+        is_own = type(self).loss is not Task.loss
+        return self.loss() if is_own else None
 
     def outputs_by_label(self, outputs: Any) -> dict[str, Any]:
         """The model's outputs by the labels' names.

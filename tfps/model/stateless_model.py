@@ -72,7 +72,7 @@ class StatelessModel:
         initial_state: Initial values of `state`, laid end to end, float32.
         seed: Of the initial values.
         loss_scaling: How the loss is scaled, None for not at all.
-        prediction_names: Names of the task's predictions.
+        prediction_shapes: Shape of one record's predictions by their names; None where it varies.
         unreachable: What the model uses that lies in this process, such as a `tf.Variable` or a
             `MutableHashTable`: closures on workers cannot reach it.
     """
@@ -114,12 +114,17 @@ class StatelessModel:
         self._asked_tables: dict[bool, list[int]] = {}
         self.state_kept: tuple[float | None, ...] = ()
         self.changes_state = False
-        self.prediction_names, self.unreachable = self._try_out()
+        self.prediction_shapes, self.unreachable = self._try_out()
 
     @property
     def has_resources(self) -> bool:
         """Whether the model uses more than its variables: lookup tables, or what is unreachable."""
         return bool(self._lookup_tables or self.unreachable)
+
+    @property
+    def prediction_names(self) -> tuple[str, ...]:
+        """Names of the task's predictions."""
+        return tuple(self.prediction_shapes)
 
     def lookups(self, features: Features, training: bool) -> list[Lookup]:
         """The ids that every call of an embedding layer asks for, in the order of the calls.
@@ -203,16 +208,16 @@ class StatelessModel:
         dense, state = ([tf.zeros(v.shape) for v in some] for some in (self.dense, self.state))
         return self._variables.values(dense, state, tf.zeros([2], tf.int64))
 
-    def _try_out(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _try_out(self) -> tuple[dict[str, tuple[int | None, ...]], tuple[str, ...]]:
         """Traces a training and an evaluation step without a batch; notes how the state changes.
 
         Returns:
-            The names of the task's predictions, and what is unreachable for workers.
+            The shapes of the task's predictions, and what is unreachable for workers.
 
         Raises:
             UserError: If one cannot be traced.
         """
-        names: list[str] = []
+        shapes: dict[str, tuple[int | None, ...]] = {}
 
         # Arguments, not numbers: a layer that decides by a value must be traced with both ends.
         @tf.function(autograph=False)
@@ -233,7 +238,8 @@ class StatelessModel:
         @tf.function(autograph=False)
         def evaluation_step(features: Features, labels: Labels) -> None:
             forward = self._forward(noted_zero_rows([]), self._zeros(), features, labels, False)
-            names.extend(predict_by_name(self._task, forward.outputs))
+            for name, value in predict_by_name(self._task, forward.outputs).items():
+                shapes[name] = tuple(value.shape[1:])
 
         specs = [
             {feature.name: batch_spec(feature) for feature in some}
@@ -245,7 +251,7 @@ class StatelessModel:
             evaluation_step.get_concrete_function(*specs),
         ]
         captured = [x for each in traced for x in each.captured_inputs if x.dtype == tf.resource]
-        return tuple(names), _holders(self._model, captured)
+        return shapes, _holders(self._model, captured)
 
 
 def _holders(model: keras.Model, captured: Sequence[tf.Tensor]) -> tuple[str, ...]:

@@ -4,13 +4,21 @@ import posixpath
 import zlib
 from typing import Any
 
+import numpy as np
+import tensorflow as tf
+
 from tfps.data import manifest as manifests
-from tfps.data import schema
+from tfps.data import schema as schemas
+from tfps.data.batches import Batching, read_batches
 from tfps.data.manifest import Manifest
+from tfps.data.record_source import RecordSource
 from tfps.errors import UserError
 from tfps.experiment.task import Task
+from tfps.leases.bad_record_log import explain_failure
 from tfps.storage import files
 from tfps.storage.failures import StorageError
+
+_FIRST_RECORDS = 4096  # of which the labels are looked at before the training
 
 
 def read_data(task: Task, directory: str, flag: str, may_be_cut: bool = False) -> Manifest:
@@ -28,10 +36,28 @@ def read_data(task: Task, directory: str, flag: str, may_be_cut: bool = False) -
     if not directory:
         raise UserError(f"{flag} is missing: name the directory that trainer.prepare wrote")
     manifest = manifests.read(directory, flag, may_be_cut)
-    schema.check(manifest, task.schema(), flag)
+    schemas.check(manifest, task.schema(), flag)
     if not manifest.records:
         raise UserError(f"{flag}={directory} holds no records")
     return manifest
+
+
+def first_labels(task: Task, data: Manifest) -> dict[str, np.ndarray]:
+    """The labels of the first records of a dataset, `[records, ...]` by name.
+
+    Raises:
+        UserError: If a record of them cannot be read.
+        RunError: If the storage does not answer.
+    """
+    shard = next(shard for shard in data.shards if shard.records)
+    path, count = data.path_of(shard), min(shard.records, _FIRST_RECORDS)
+    source = RecordSource(path, shard.compression, end=count)
+    try:
+        _, labels = next(iter(read_batches(source.tensors(), Batching(task.schema(), count))))
+    except tf.errors.OpError as error:
+        held = [*task.features(), *task.labels()]
+        raise explain_failure(error, "reading the first labels", source, held) from None
+    return {name: value.numpy() for name, value in labels.items()}
 
 
 def identity(data: Manifest) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from tfps.data.cached_paths import CachedPaths
 from tfps.data.manifest import Manifest
 from tfps.errors import UserError
 from tfps.evaluation.best import BestMetric
-from tfps.evaluation.metrics import check_metrics, metric_names
+from tfps.evaluation.metrics import check_metrics, metric_names, try_metrics
 from tfps.experiment.experiment import WIRE_DTYPES, Experiment
 from tfps.experiment.mode import Mode
 from tfps.export.saved_model import try_export
@@ -19,7 +19,7 @@ from tfps.planner.memory import check_memory
 from tfps.storage import preflight
 from tfps.storage.preflight import Use
 from tfps.store.layout import StoreLayout
-from trainer.chief.inputs import check_writable, read_data
+from trainer.chief.inputs import check_writable, first_labels, read_data
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +86,9 @@ class RunInputs:
         check_writable(job_dir, f"{cluster.job}-{cluster.index}")
         staged = CachedPaths(cache_dir, [data, eval_data] if eval_data else [data])
         model = _build_model(experiment, cluster)
+        if eval_data:
+            labels = first_labels(experiment.task, eval_data)
+            try_metrics(experiment.task, labels, model.prediction_shapes)
         train = experiment.train
         best_metric = BestMetric.of(train.best_metric, metric_names(experiment.task))
         rules = Rules.of(experiment.task, model, experiment.train.row_updates)
