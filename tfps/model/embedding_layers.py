@@ -20,10 +20,14 @@ _log = logging.getLogger(__name__)
 _VALUE_BYTES = 4  # of a float32
 _EXACT_FLOATS = 1 << 24  # above it, float32 does not hold every integer
 _SILENT_BYTES = 1 << 20  # what may travel with every step without a word
+_DRAWN_BYTES = 256 << 20  # a table that the chief may draw, of which rows become a constant
 
 
 class EmbeddingLayers:
     """The `keras.layers.Embedding` layers of one model; they hold no tables.
+
+    What a layer is asked by a constant is part of the model as a constant, in Keras as here: its
+    rows as they are drawn. A layer that is asked by nothing else is no part of the model.
 
     Attributes:
         tables: One per layer, in the order in which the layers were built.
@@ -38,6 +42,7 @@ class EmbeddingLayers:
         self.tables: list[Table] = []
         self._dense_table_bytes = dense_table_bytes
         self._layers: list[keras.layers.Embedding] = []
+        self._drawn: dict[int, tf.Tensor] = {}  # whole tables by their layers' ids
         self._answer: Answer = zero_rows  # while a model is being built, only shapes matter
 
     @contextlib.contextmanager
@@ -53,6 +58,32 @@ class EmbeddingLayers:
             yield
         for layer in self._layers:
             _refuse_options(layer)
+
+    def leave_out_strangers(self, model: keras.Model) -> None:
+        """Makes no tables for layers that are no part of the model, and says which they are.
+
+        Args:
+            model: That was built while the layers were taken over.
+
+        Raises:
+            UserError: If a table is too large to be drawn here.
+        """
+        parts = {id(part) for part in tf.train.TrackableView(model).descendants()}
+        for layer in [each for each in self._layers if id(each) not in parts]:
+            if _bytes(layer) > _DRAWN_BYTES:
+                raise UserError(
+                    f"layer {layer.path!r}: it is called on constants alone, and its table has "
+                    f"{_bytes(layer) / 1e6:,.0f} MB; call it on ids that are computed from an input"
+                )
+            index = self._layers.index(layer)
+            del self._layers[index], self.tables[index]
+            _log.warning(
+                "layer %r is no part of the model, since it is called on constants alone: its rows "
+                "stay as they are drawn, as they do in Keras. To have them trained, call it on ids "
+                "that are computed from an input, say keras.ops.arange(n) + 0 * x",
+                layer.path,
+            )
+        self._drawn.clear()
 
     @contextlib.contextmanager
     def answered_by(self, answer: Answer) -> Iterator[None]:
@@ -98,7 +129,6 @@ class EmbeddingLayers:
             keras_patches.replace_call(layer, call)
 
     def _register(self, layer: keras.layers.Embedding) -> None:
-        table = len(self.tables)
         name = f"{layer.path}/embeddings"
         self.tables.append(
             Table(name, layer.input_dim, layer.output_dim, layer.embeddings_initializer)
@@ -110,12 +140,25 @@ class EmbeddingLayers:
             if ids.dtype not in (tf.int32, tf.int64):
                 _refuse_inexact(layer, ids)
                 ids = tf.cast(ids, tf.int32)
-            return tf.cast(self._answer(layer, table, ids), layer.compute_dtype)
+            return tf.cast(self._rows_of(layer, ids), layer.compute_dtype)
 
         def set_weights(weights: Any) -> None:
             raise _unsupported(layer, "setting its rows (weights=, set_weights)")
 
         keras_patches.replace_table(layer, lambda ids: _each(ids, rows_of), set_weights)
+
+    def _rows_of(self, layer: keras.layers.Embedding, ids: tf.Tensor) -> tf.Tensor:
+        is_constant = self._answer is zero_rows and tf.executing_eagerly()  # nobody calls the model
+        if layer in self._layers and not is_constant:
+            return self._answer(layer, self._layers.index(layer), ids)
+        if _bytes(layer) > _DRAWN_BYTES:  # of a model that is called once to be built, say
+            return zero_rows(layer, 0, ids)
+        if id(layer) not in self._drawn:
+            shape = layer.input_dim, layer.output_dim
+            self._drawn[id(layer)] = tf.convert_to_tensor(
+                layer.embeddings_initializer(shape, dtype="float32")
+            )
+        return tf.gather(self._drawn[id(layer)], ids)
 
 
 def _each(

@@ -96,6 +96,7 @@ class StatelessModel:
         self._lookup_tables = LookupTables()
         with self._layers.taken_over(), self._lookup_tables.taken_over():
             self._model = build_model(task, seed)
+        self._layers.leave_out_strangers(self._model)
         self._loss = LossFunction(task, self._model)
         self.loss_scaling: LossScaling | None = loss_scaling(task, self._model, self.tables)
         self._variables = ModelVariables(self._model)
