@@ -107,7 +107,7 @@ def test_the_number_of_ps_changes_nothing(optimizer):
         )
 
 
-@pytest.mark.parametrize("optimizer", ["Adagrad", "Adam"])
+@pytest.mark.parametrize("optimizer", [pytest.param("Adagrad", marks=pytest.mark.slow), "Adam"])
 def test_training_equals_keras_own_training(optimizer):
     """With gradients of whole tables: Keras squares each of those of a row that is there twice."""
     task = TwoTowers(optimizer)
