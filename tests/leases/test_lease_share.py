@@ -10,7 +10,7 @@ BATCH = 8
 
 @pytest.mark.parametrize("replicas", [1, 2, 3, 7])
 @pytest.mark.parametrize(("first", "records"), [(0, 8), (16, 64), (8, 61), (0, 3), (0, 200)])
-def test_the_parts_are_the_lease_and_nearly_equal(first, records, replicas):
+def test_the_shares_are_the_lease_and_nearly_equal(first, records, replicas):
     shares = LeaseShare.of(Lease(0, 0, RecordSource("x"), first, records, 1, BATCH), replicas)
     assert len(shares) == replicas
     assert shares[0].begin * BATCH == first

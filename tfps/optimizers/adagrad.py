@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from tfps.optimizers.update_rule import Slot, Update, UpdateRule
+from tfps.optimizers.slot import Slot
+from tfps.optimizers.update_rule import Update, UpdateRule
 
 
 class Adagrad(UpdateRule):

@@ -8,7 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.optimizers.missed_updates import MissedUpdates
-from tfps.optimizers.update_rule import Slot, Update, UpdateRule
+from tfps.optimizers.slot import Slot
+from tfps.optimizers.update_rule import Update, UpdateRule
 
 _NOTHING = 1e-7  # a part of a series, or of a correction, that is left out
 _LONGEST = 4096  # entries of a table, and terms of each

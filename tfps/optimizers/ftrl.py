@@ -6,7 +6,8 @@ import keras
 import tensorflow as tf
 
 from tfps.optimizers.missed_updates import MissedUpdates
-from tfps.optimizers.update_rule import Slot, Update, UpdateRule
+from tfps.optimizers.slot import Slot
+from tfps.optimizers.update_rule import Update, UpdateRule
 
 
 class Ftrl(UpdateRule):

@@ -89,8 +89,7 @@ class CurrentRows:
         Returns:
             What writes.
         """
-        last = self._last.read(part, rows) if self._last else None
-        first, values = self._read(part, rows, last, step, self.lines)
+        first, last, values = self._read(part, rows, step, self.lines)
         writes = [
             self._stored.write(part, first + k if k else first, value)
             for k, value in enumerate(make(values))
@@ -107,22 +106,32 @@ class CurrentRows:
         self, part: int, rows: tf.Tensor, step: tf.Tensor, with_slots: bool
     ) -> tf.Tensor:
         """What `pull` returns where rows have to catch up."""
-        assert self._last
-        last = self._last.read(part, rows)
         # Weight decay alone asks for no slot.
         lines = self.lines if with_slots or self._rule.drifts else 1
-        _, values = self._read(part, rows, last, step, lines)
+        _, _, values = self._read(part, rows, step, lines)
         return tf.stack(values, 1) if with_slots else values[0]
 
     def _read(
-        self, part: int, rows: tf.Tensor, last: tf.Tensor | None, step: tf.Tensor, lines: int
-    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Where rows begin, `[u]`; they, and their first slots, as an update finds them."""
+        self, part: int, rows: tf.Tensor, step: tf.Tensor, lines: int
+    ) -> tuple[tf.Tensor, tf.Tensor | None, list[tf.Tensor]]:
+        """Rows and their first slots as an update finds them.
+
+        Args:
+            part: Index of the ps.
+            rows: Their numbers within the part, `[u]`.
+            step: Number of the update, scalar int64.
+            lines: How many values to read of each row.
+
+        Returns:
+            Where each begins, `[u]`; when it was updated last, `[u]`, where that is kept; and each
+            of its lines, `[u, dim]`.
+        """
         first = self._stored.first_lines(rows)
         # Line by line, so that what is fetched has not to be cut, which copies it.
         places = first + tf.range(lines, dtype=first.dtype)[:, tf.newaxis]
         values = tf.unstack(self._stored.read(part, places), lines)
-        if last is None:
-            return first, values
+        if not self._last:
+            return first, None, values
+        last = self._last.read(part, rows)
         missed = missed_since(last, step)
-        return first, self._rule.catch_up(values[0], values[1:], missed, self._decays)
+        return first, last, self._rule.catch_up(values[0], values[1:], missed, self._decays)

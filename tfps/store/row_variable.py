@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfps.optimizers.update_rule import Slot
+from tfps.optimizers.slot import Slot
 from tfps.store.group_layout import GroupLayout
 from tfps.store.partitioned_variable import PartitionedVariable, TensorSlice
 
