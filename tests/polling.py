@@ -15,6 +15,7 @@ class Polling:
         self._interval = interval_seconds
         self._stop = threading.Event()
         self._threads = []
+        self.heard = 0.0
 
     def start(self, tell):
         if not self._threads:
@@ -30,3 +31,4 @@ class Polling:
         while not self._stop.wait(self._interval):
             since, when = time.monotonic(), time.time()
             tell(Sighting(address, self._probe(address), since, when))
+            self.heard = time.monotonic()

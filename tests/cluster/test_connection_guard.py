@@ -1,4 +1,5 @@
 import contextlib
+import ctypes
 import json
 import queue
 import socket
@@ -10,6 +11,7 @@ import tensorflow as tf
 
 from tests import peers
 from tests.peers import Peer
+from tfps.cluster import connection_guard
 from tfps.cluster.connection_breaker import ConnectionBreaker
 from tfps.cluster.connection_guard import ConnectionGuard
 from tfps.cluster.liveness import Liveness
@@ -99,6 +101,23 @@ def test_the_process_tells_what_it_sees_and_is_started_again_when_it_is_lost():
                 seen.get()
         guard.stop()
     assert set(psutil.Process().children()) == before
+
+
+def test_the_process_is_not_lost_because_this_one_could_not_listen(monkeypatch, caplog):
+    """As while TensorFlow holds Python's lock, which the C library's sleep does here."""
+    monkeypatch.setattr(connection_guard, "_SILENT_SECONDS", 2.0)
+    hold_lock = ctypes.PyDLL(None).usleep
+    told = threading.Event()
+    guard = ConnectionGuard({TaskName("ps", 0): peers.refusing_address()})
+    guard.start(lambda sighting: told.set())
+    for _ in range(2):
+        told.clear()
+        assert told.wait(WAIT)
+        hold_lock(2_500_000)
+    told.clear()
+    assert told.wait(WAIT)
+    guard.stop()
+    assert "is lost" not in caplog.text
 
 
 def test_news_that_is_not_read_is_told_when_it_is():

@@ -145,6 +145,16 @@ def test_a_silent_task_does_not_delay_the_others(monkeypatch):
         watch.stop()
 
 
+def test_what_was_seen_by_now_can_be_waited_for():
+    addresses = {TaskName("ps", 0): "host:1"}
+    watch = TaskMonitor(addresses, Polling(addresses, lambda _: Liveness.SILENT, 0.5))
+    watch.start()
+    assert not watch.outages()
+    watch.hear_news()
+    assert [str(outage) for outage in watch.outages()] == ["ps 0 at host:1"]
+    watch.stop()
+
+
 def test_a_server_ends_when_the_chief_is_done():
     with Peer(peers.answer) as chief:
 

@@ -205,7 +205,7 @@ def test_a_hang_ends_with_a_diagnosis(start: Callable[[int], SeparateTasks], nam
     for part in hang.message:
         for task, address in addresses.items():
             part = part.replace(f"{{{task}}}", address)
-        assert part in error
+        assert part in error, ends.text
     assert took < hang.limit + LATE_SECONDS, f"{took:.1f} s: {error}"
 
 

@@ -33,6 +33,9 @@ class ConnectionGuard:
     for their answers. When one was stopped, no thread of this process can help; another process
     can, for what is done to a copy of a socket is done to the socket. Since it must know which
     tasks answer, it asks them for this process too. It is started again should it be lost.
+
+    Attributes:
+        heard: When there was last nothing more to be heard of it, on the monotonic clock.
     """
 
     def __init__(self, addresses: Mapping[TaskName, str]):
@@ -46,6 +49,7 @@ class ConnectionGuard:
         self._handed: set[str] = set()
         self._stop = threading.Event()
         self._tell: Callable[[Sighting], None] = _ignore
+        self.heard = 0.0
         self._process: subprocess.Popen | None = None
 
     def start(self, tell: Callable[[Sighting], None] | None = None) -> None:
@@ -135,7 +139,10 @@ class ConnectionGuard:
             if poll.poll(1000 * max(0.0, due - time.monotonic())):
                 self._listen()
                 heard = time.monotonic()
-            elif time.monotonic() - heard > _SILENT_SECONDS:
+                if not poll.poll(0):
+                    self.heard = heard
+            # What came while this thread could not run was not there yet when it asked before.
+            elif time.monotonic() - heard > _SILENT_SECONDS and not poll.poll(0):
                 raise TimeoutError(f"nothing came from it for {_SILENT_SECONDS:.0f} s")
 
     def _listen(self) -> None:

@@ -14,6 +14,7 @@ from tfps.job_dir.task_name import TaskName
 
 LOST_SECONDS = 3.0
 SILENT_SECONDS = 10.0
+_NEWS_LOOKS, _NEWS_SECONDS = 100, 0.1  # for what a lookout has to tell; a guard does every second
 _MOST_FAILURES = 1000  # that a run remembers one by one: its report is written again and again
 _log = logging.getLogger(__name__)
 
@@ -108,6 +109,10 @@ class Outage:
 class Lookout(Protocol):
     """What asks all tasks again and again, once it is started."""
 
+    @property
+    def heard(self) -> float:
+        """When it last had told all that it knew, on the monotonic clock."""
+
     def start(self, tell: Callable[[Sighting], None]) -> None:
         """Begins, unless it has; `tell` is called with what is seen, by one thread at a time."""
 
@@ -184,6 +189,18 @@ class TaskMonitor:
             if seen is not Liveness.REFUSES and outage.is_lost:
                 self._hang_up(self._addresses[task])
                 self._tell_once(outage)
+
+    def hear_news(self) -> None:
+        """Waits until what the lookout has seen by now is noted.
+
+        TensorFlow holds Python's lock while it registers a function with tasks that do not answer:
+        after that there is much that no thread of this process has heard. So looks are counted,
+        not seconds: with each, others have their turn.
+        """
+        began, looks = time.monotonic(), _NEWS_LOOKS if self._watched else 0
+        while self._lookout.heard <= began and looks:
+            self._stop.wait(_NEWS_SECONDS)
+            looks -= 1
 
     def place(self, task: TaskName) -> str:
         """A task's name with its address, as "ps 1 at host:port", if it has one."""

@@ -38,6 +38,9 @@ class Prober:
     """Asks each server, waits for its answer, and asks it again after an interval.
 
     The questions are spread over the interval. One that is not answered delays no other.
+
+    Attributes:
+        heard: When it last had told all that it knew, on the monotonic clock.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Prober:
         self._resolved: collections.deque[ServerLine] = collections.deque()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self.heard = 0.0
 
     def start(self, tell: Callable[[Sighting], None]) -> None:
         """Begins to ask, unless it has or there is nobody to ask.
@@ -135,6 +139,7 @@ class Prober:
                 self._asked[line] = time.monotonic(), time.time()
                 self._plan(self._asked[line][0] + self._limit, line, question + 1)
                 self._note(line, line.ask())
+        self.heard = time.monotonic()
 
     def _note(self, line: ServerLine, seen: Liveness | None) -> None:
         if seen is not None and not self._stop.is_set():

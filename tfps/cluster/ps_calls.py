@@ -45,12 +45,15 @@ class PsCalls:
         began = time.monotonic()
         future = self._thread.submit(function)
         while True:
+            is_late = time.monotonic() - began > self._limit_seconds
+            if is_late:
+                self._monitor.hear_news()
             done, _ = concurrent.futures.wait([future], _POLL_SECONDS)
             if done:
                 return future.result()
             if lost := self._monitor.lost("ps"):
                 raise failures.lost_ps(", ".join(map(str, lost)))
-            if time.monotonic() - began > self._limit_seconds:
+            if is_late:
                 raise RunError(
                     f"{doing} has taken {self._limit_seconds:.0f} s and is not done, though every "
                     "ps can be reached; look at the logs of the ps, and whether --job_dir takes "

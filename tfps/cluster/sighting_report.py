@@ -36,6 +36,11 @@ class SightingReport:
         self._lock = threading.Lock()
         self._has_news = threading.Event()
 
+    @property
+    def heard(self) -> float:
+        """See `Lookout`."""
+        return self._lookout.heard
+
     def start(self, tell: Callable[[Sighting], None]) -> None:
         """Begins; `tell` is called with everything that is seen."""
 

@@ -267,4 +267,6 @@ class WorkerCoordinator:
 
     def _refuse_stall(self, seconds: float, what: str) -> None:
         if seconds >= self._stall_seconds:
+            self._monitor.hear_news()
+            self._refuse_lost_ps()
             raise self._diagnosis.stall(what, seconds)
