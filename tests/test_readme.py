@@ -12,7 +12,6 @@ from tests.training_fixtures import Trainer
 from tfps.errors import RunError
 from tfps.experiment import loader, overrides
 from tfps.export.loaded_model import ExportedModel
-from tfps.export.saved_model import export
 from trainer.datasets.prediction_input import PredictionInput
 from trainer.generate import generate
 
@@ -74,7 +73,7 @@ def test_many_ids_per_record_from_the_pages_to_predictions_for_rows_of_text(tmp_
     data = generate(experiment, str(tmp_path / "data"), records=100, shards=1)
     trainer = Trainer(data, experiment.task)
     trainer.coordinator.train(trainer.queue(), lambda: False, print)
-    export(trainer.task, trainer.model, trainer.store, str(tmp_path / "export"))
+    trainer.export(tmp_path / "export")
     model = ExportedModel.load(str(tmp_path / "export"))
 
     rows = tmp_path / "rows.csv"

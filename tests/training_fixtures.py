@@ -22,6 +22,7 @@ from tfps.coordinator.worker_coordinator import WorkerCoordinator
 from tfps.data.record_source import RecordSource
 from tfps.evaluation.history import Evaluations
 from tfps.experiment.mode import BOUNDED, LOCAL_SGD
+from tfps.export.saved_model import export
 from tfps.leases.bad_record_log import BadRecords
 from tfps.leases.epoch_order import EpochOrder
 from tfps.leases.progress import LeaseProgress
@@ -35,6 +36,7 @@ from tfps.worker.barrier_loop import BarrierLoop
 from tfps.worker.closures import Closures
 from tfps.worker.local_sgd import LocalSgdLoop
 from tfps.worker.step import Step
+from trainer.chief.export_sample import predict_sample
 from trainer.generate import generate
 
 KEEP_NINE = Retention(9)
@@ -210,6 +212,11 @@ class Trainer:
 
     def steps(self):
         return self.store.steps()
+
+    def export(self, path):
+        """Exports the model, as a run does at its end."""
+        sample = predict_sample(self.task, self.model, self.store, self.manifest)
+        export(self.task, self.model, self.store, str(path), sample)
 
     def queue(self, epochs=1, state=None):
         order, state = EpochOrder.of(self.experiment), state or QueueState()

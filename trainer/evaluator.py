@@ -13,7 +13,7 @@ from tfps.cluster.monitor import TaskMonitor
 from tfps.coordinator.executor import LocalExecutor
 from tfps.errors import RunError, UserError
 from tfps.evaluation.history import Evaluation, Evaluations
-from tfps.export.saved_model import EXPORT_BEST, export
+from tfps.export.saved_model import EXPORT_BEST
 from trainer.chief.engine import Engine
 from trainer.chief.inputs import identity
 from trainer.chief.run_inputs import RunInputs
@@ -125,6 +125,6 @@ class Evaluator:
 
     def _export(self, evaluation: Evaluation) -> None:
         path = posixpath.join(self._inputs.job_dir, EXPORT_BEST)
-        export(self._inputs.experiment.task, self._inputs.model, self._engine.store, path)
+        self._inputs.export_model(self._engine.store, path)
         name = self._inputs.best_metric.name
         _log.info("exported %s, the best by %s, to %s", evaluation.checkpoint, name, path)

@@ -3,7 +3,8 @@
     python -m trainer.export --checkpoint=JOB_DIR --config=configs/census.py --output=DIR
 
 `--checkpoint` is a job's directory, for its newest checkpoint, or `JOB_DIR/checkpoints/NAME`.
-Config and overrides must be those of the job. The output is what a run exports at its end.
+Config and overrides must be those of the job. The output is what a run exports at its end, and is
+tried as there: on some records it must predict what the parameters do.
 """
 
 import trainer.console.quiet_tensorflow  # noqa: F401 - it loads TensorFlow  # isort: skip
@@ -27,11 +28,15 @@ from tfps.storage.failures import StorageError
 from tfps.storage.preflight import Use
 from tfps.store.parameter_store import ParameterStore
 from trainer import entry
+from trainer.chief.export_sample import predict_sample
+from trainer.chief.inputs import read_data
 
 _DEVICE = "/device:CPU:0"
 
 
-def export_checkpoint(experiment: Experiment, checkpoint: Checkpoint, output: str) -> None:
+def export_checkpoint(
+    experiment: Experiment, checkpoint: Checkpoint, output: str, data: str = ""
+) -> None:
     """Exports the model that a checkpoint holds.
 
     Args:
@@ -39,12 +44,16 @@ def export_checkpoint(experiment: Experiment, checkpoint: Checkpoint, output: st
         checkpoint: Of parameters on any number of ps. This process needs memory for all of them,
             slots included, and for the tables once more.
         output: Directory to write; one that exists is replaced.
+        data: Dataset whose first records the exported model is tried on; empty for records that
+            are drawn.
 
     Raises:
-        UserError: If the checkpoint is another experiment's, or damaged, or the output cannot be
-            written.
-        RunError: If the checkpoint cannot be read.
+        UserError: If the checkpoint or the dataset is another experiment's, or damaged, or the
+            output cannot be written.
+        RunError: If the checkpoint cannot be read, or the exported model predicts something else
+            than its parameters do.
     """
+    manifest = read_data(experiment.task, data, "--data") if data else None
     task, train = experiment.task, experiment.train
     model = StatelessModel(task, train.seed, train.dense_table_bytes)
     rules = Rules.of(task, model, train.row_updates)
@@ -56,7 +65,7 @@ def export_checkpoint(experiment: Experiment, checkpoint: Checkpoint, output: st
             f"checkpoint {checkpoint.path} is damaged: {damage}; name another with --checkpoint"
         ) from None
     try:
-        export(task, model, store, output)
+        export(task, model, store, output, predict_sample(task, model, store, manifest))
     except StorageError as error:
         raise UserError(f"--output={output}: {error}") from None
 
@@ -72,7 +81,8 @@ def main() -> None:
         raise UserError(f"--output={values.output} exists; name another, or say --overwrite")
     experiment = overrides.apply(loader.load(values.config), values.set)
     checkpoint = named_checkpoint(values.checkpoint)
-    export_checkpoint(experiment, checkpoint, values.output)
+    data = values.data or experiment.data.eval or experiment.data.train
+    export_checkpoint(experiment, checkpoint, values.output, data)
     sys.stdout.write(
         f"checkpoint: {checkpoint.path}, {checkpoint.queue.trained:,} records trained\n"
         f"export: {values.output}\n"
@@ -84,6 +94,12 @@ def _define_flags() -> None:
     flags.DEFINE_string("config", None, "Config of the job.", required=True)
     flags.DEFINE_multi_string("set", [], "Override of a config's field: task.dim=8.")
     flags.DEFINE_string("output", None, "Directory to export to.", required=True)
+    flags.DEFINE_string(
+        "data",
+        "",
+        "Dataset whose first records the exported model is tried on before it counts; by default "
+        "the config's evaluation or training data, or records that are drawn.",
+    )
     flags.DEFINE_boolean("overwrite", False, "Replace the output.")
 
 

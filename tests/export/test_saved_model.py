@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.training_fixtures import dataset, reused
-from tfps.export.saved_model import SCHEMA_FILE, export
+from tfps.export.loaded_model import SCHEMA_FILE
 
 # Run without tfps, configs and Keras: what serves the model has none of them.
 LOAD = """
@@ -43,7 +43,7 @@ def test_the_exported_model_predicts_what_the_evaluation_did_with_tensorflow_alo
     trainer.coordinator.train(leases, lambda: False, lambda progress: None)
     path = tmp_path / "export"
     for _ in range(2):  # the second replaces the first
-        export(trainer.task, trainer.model, trainer.store, str(path))
+        trainer.export(path)
     expected = trainer.coordinator.evaluate(trainer.shards()).predictions["predictions"]
 
     source, _ = trainer.shards()[0]
@@ -57,7 +57,7 @@ def test_the_exported_model_predicts_what_the_evaluation_did_with_tensorflow_alo
 
 def test_the_schema_stands_beside_the_model(manifest, tmp_path):
     trainer = reused(manifest)
-    export(trainer.task, trainer.model, trainer.store, str(tmp_path / "export"))
+    trainer.export(tmp_path / "export")
     schema = json.loads((tmp_path / "export" / SCHEMA_FILE).read_text())
     assert schema["features"] == [feature.schema() for feature in trainer.task.features()]
     assert schema["labels"] == [trainer.task.label().schema()]

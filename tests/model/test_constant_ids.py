@@ -13,7 +13,6 @@ from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
 from tfps.experiment.task import Task
 from tfps.export.loaded_model import ExportedModel
-from tfps.export.saved_model import export
 from tfps.model import embedding_layers
 from tfps.model.builder import build_model
 from tfps.model.stateless_model import StatelessModel
@@ -70,7 +69,7 @@ def test_what_is_exported_is_what_was_trained(tmp_path):
     task = Positioned()
     trainer = Trainer(generate(Experiment("places", task), str(tmp_path / "data"), 200, 1), task)
     trainer.coordinator.train(trainer.queue(), lambda: False, lambda progress: None)
-    export(task, trainer.model, trainer.store, str(tmp_path / "export"))
+    trainer.export(tmp_path / "export")
     labels = {"label": tf.zeros([2], tf.int64)}
     _, ours = trainer.step.predict(FEATURES, labels)
     found = ExportedModel.load(str(tmp_path / "export")).predict(FEATURES)

@@ -21,7 +21,6 @@ from tfps.data import examples
 from tfps.data.feature import Feature
 from tfps.experiment.task import Task
 from tfps.export.loaded_model import ExportedModel
-from tfps.export.saved_model import export
 from tfps.layers.embedding import Embedding
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
@@ -187,7 +186,7 @@ def test_training_every_form_on_the_ps_equals_numpy_and_so_does_the_export(
     np.testing.assert_allclose(run.store.read_dense()[0], kernel, atol=2e-6)
 
     if parts == 2:
-        export(run.task, run.model, run.store, str(tmp_path / "export"))
+        run.export(tmp_path / "export")
         exported = ExportedModel.load(str(tmp_path / "export"))
         for batch in BATCHES:
             inputs, _ = examples.parse(run.encoded(batch), run.task.features())
@@ -250,7 +249,7 @@ def test_a_subclassed_model_with_ragged_tensors_of_its_own(options, tmp_path):
     assert len(run.model.tables) == (0 if options else 1)
     for batch in BATCHES:
         run.train(run.encoded(batch))
-    export(run.task, run.model, run.store, str(tmp_path / "export"))
+    run.export(tmp_path / "export")
     exported = ExportedModel.load(str(tmp_path / "export"))
     inputs, _ = examples.parse(run.encoded(BATCHES[0]), run.task.features())
     expected = run.predict(run.encoded(BATCHES[0]))

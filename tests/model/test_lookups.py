@@ -15,7 +15,6 @@ from tests.lookups import Lookups, get_config, write_rows
 from tests.training_fixtures import reused
 from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
-from tfps.export.saved_model import export
 from tfps.model.lookup_tables import LookupTables
 from trainer.chief.run_inputs import RunInputs
 from trainer.prepare import prepare
@@ -108,7 +107,7 @@ def test_what_is_exported_has_its_vocabularies_with_it(manifest, towns, tmp_path
     trainer.coordinator.train(trainer.queue(), lambda: False, lambda progress: None)
     expected = trainer.coordinator.evaluate(trainer.shards()).predictions["predictions"]
     assert len(set(np.round(expected, 4))) >= 2
-    export(trainer.task, trainer.model, trainer.store, str(tmp_path / "export"))
+    trainer.export(tmp_path / "export")
     assert [x.name for x in (tmp_path / "export" / "assets").iterdir()] == (
         ["towns.txt"] if task is Lookups else []
     )

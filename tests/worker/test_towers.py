@@ -17,7 +17,6 @@ from tfps.data.manifest import Manifest
 from tfps.experiment.experiment import Experiment
 from tfps.experiment.task import Task
 from tfps.export.loaded_model import ExportedModel
-from tfps.export.saved_model import export
 from trainer.generate import generate
 
 DEVICES = 3
@@ -97,7 +96,7 @@ def _compare(directory: str) -> None:
     free = _trained(data, Towers())
     # Where there is no such device, the model is computed on those there are.
     elsewhere = _trained(data, Towers(("/device:GPU:0", "/device:GPU:1")))
-    export(elsewhere.task, elsewhere.model, elsewhere.store, f"{directory}/export")
+    elsewhere.export(f"{directory}/export")
     ids = {name: tf.constant([1, 2], tf.int64) for name in ("user", "item")}
     assert ExportedModel.load(f"{directory}/export").predict(ids)["predictions"].shape == (2,)
     print(PLACED, file=sys.stderr)

@@ -1,15 +1,19 @@
 """The trained model as a SavedModel that needs nothing of tfps."""
 
+import gc
 import json
 import posixpath
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfps.data import examples
-from tfps.errors import UserError
+from tfps.errors import RunError, UserError
 from tfps.experiment.task import Task
+from tfps.export.loaded_model import FORMAT, SCHEMA_FILE, ExportedModel
+from tfps.export.sample import Sample
 from tfps.model import inputs
 from tfps.model.builder import build_model
 from tfps.model.embedding_layers import EmbeddingLayers
@@ -21,13 +25,13 @@ from tfps.storage.paths import is_cloud
 from tfps.store.parameter_store import ParameterStore
 
 EXPORT_BEST = "export_best"  # in the job_dir: the best model that an evaluator has seen
-SCHEMA_FILE = "schema.json"
-SCHEMA_FORMAT = 2
 _TRIAL = "ram://tfps/trial_export"  # TensorFlow's file system in the memory of this process
 
 
-def export(task: Task, model: StatelessModel, store: ParameterStore, path: str) -> None:
-    """Writes the model with the store's parameters.
+def export(
+    task: Task, model: StatelessModel, store: ParameterStore, path: str, sample: Sample
+) -> None:
+    """Writes the model with the store's parameters, and reads it again to see that it is right.
 
     The SavedModel has two signatures: `serving_default` takes the features by name, each
     `[n, *shape]`, one of shape `(None,)` as two tensors (see `inputs.signature_specs`);
@@ -40,20 +44,29 @@ def export(task: Task, model: StatelessModel, store: ParameterStore, path: str) 
         model: Its model, whose parameters the store holds.
         store: The parameters.
         path: Directory to write. One that exists is replaced once the new one is whole.
+        sample: What the parameters predict, which the exported model must predict as well.
 
     Raises:
         StorageError: If it cannot be written.
+        RunError: If it predicts something else than the parameters do.
     """
-    trained = _load(task, model.seed, _values(model, store))
     # A directory on gs:// cannot be renamed in one piece: there it is written in place, and the
     # schema, written last, makes it a model.
     temporary = path if is_cloud(path) else f"{path}.tmp"
     files.remove_tree(temporary)
+    schema = _schema(task)
     try:
-        _save(task, trained, temporary)
+        _save(task, _load(task, model.seed, _values(model, store)), temporary)
+        gc.collect()  # a Keras model holds itself, and its tables are needed once more
+        written = ExportedModel(temporary, tf.saved_model.load(temporary), schema)
+        sample.refuse_different(written)
     except (OSError, tf.errors.OpError) as error:
         raise failures.explain(error, "written", temporary) from None
-    _write_schema(task, temporary)
+    except RunError:
+        files.remove_tree(temporary)
+        raise
+    text = json.dumps(schema, indent=1) + "\n"
+    files.write(posixpath.join(temporary, SCHEMA_FILE), text.encode())
     if temporary != path:
         files.sync_tree(temporary)
         _replace(path, temporary)
@@ -152,11 +165,10 @@ def _replace(path: str, new: str) -> None:
     files.remove_tree(old)
 
 
-def _write_schema(task: Task, path: str) -> None:
-    schema = {
-        "format": SCHEMA_FORMAT,
+def _schema(task: Task) -> dict[str, Any]:
+    """What `ExportedModel` reads of the model's features and labels."""
+    return {
+        "format": FORMAT,
         "features": [feature.schema() for feature in task.features()],
         "labels": [label.schema() for label in task.labels()],
     }
-    text = json.dumps(schema, indent=1) + "\n"
-    files.write(posixpath.join(path, SCHEMA_FILE), text.encode())

@@ -123,6 +123,13 @@ class StatelessModel:
         return bool(self._lookup_tables or self.unreachable)
 
     @property
+    def has_half_precision(self) -> bool:
+        """Whether a layer computes in float16 or bfloat16."""
+        parts = tf.train.TrackableView(self._model).descendants()
+        layers = [part for part in parts if isinstance(part, keras.layers.Layer)]
+        return any(layer.compute_dtype in ("float16", "bfloat16") for layer in layers)
+
+    @property
     def prediction_names(self) -> tuple[str, ...]:
         """Names of the task's predictions."""
         return tuple(self.prediction_shapes)

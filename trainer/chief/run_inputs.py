@@ -11,7 +11,7 @@ from tfps.evaluation.best import BestMetric
 from tfps.evaluation.metrics import check_metrics, metric_names, try_metrics
 from tfps.experiment.experiment import WIRE_DTYPES, Experiment
 from tfps.experiment.mode import Mode
-from tfps.export.saved_model import try_export
+from tfps.export.saved_model import export, try_export
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.planner.compatibility import refuse_unsuitable
@@ -19,6 +19,8 @@ from tfps.planner.memory import check_memory
 from tfps.storage import preflight
 from tfps.storage.preflight import Use
 from tfps.store.layout import StoreLayout
+from tfps.store.parameter_store import ParameterStore
+from trainer.chief.export_sample import predict_sample
 from trainer.chief.inputs import check_writable, first_labels, read_data
 
 
@@ -111,6 +113,21 @@ class RunInputs:
             staged=staged,
             best_metric=best_metric,
         )
+
+    def export_model(self, store: ParameterStore, path: str) -> None:
+        """Exports the model with a store's parameters, once it predicts what they do.
+
+        Args:
+            store: The parameters.
+            path: Directory to write.
+
+        Raises:
+            StorageError: If it cannot be written.
+            RunError: If it predicts something else.
+        """
+        task = self.experiment.task
+        sample = predict_sample(task, self.model, store, self.eval_data or self.data)
+        export(task, self.model, store, path, sample)
 
 
 def _read_datasets(experiment: Experiment, job_dir: str) -> tuple[Manifest, Manifest | None]:

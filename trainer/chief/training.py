@@ -16,7 +16,6 @@ from tfps.coordinator.progress import Progress
 from tfps.data import shards
 from tfps.errors import LostPsError, WorkersChangedError
 from tfps.evaluation.history import Evaluations
-from tfps.export.saved_model import export
 from tfps.leases.queue import LeaseQueue
 from tfps.leases.queue_state import QueueState
 from trainer.chief.engine import Engine
@@ -146,8 +145,7 @@ class Training:
             _log.info("stopping early: %s", reason)
             self._report.stopped_early(reason)
         path = self._inputs.export
-        task, model = self._inputs.experiment.task, self._inputs.model
-        self._ps_calls("exporting the model", lambda: export(task, model, self._store, path))
+        self._ps_calls("exporting the model", lambda: self._inputs.export_model(self._store, path))
         _log.info("exported the model to %s", path)
         self._report.exported(path)
         self._evaluations.finish(self._last())

@@ -1,0 +1,89 @@
+"""The records that an exported model is tried on before it counts."""
+
+import itertools
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.data.batches import Batching, read_good_batches
+from tfps.data.feature import Feature
+from tfps.data.manifest import Manifest
+from tfps.data.record_source import RecordSource
+from tfps.errors import RunError
+from tfps.experiment.task import Task
+from tfps.export.sample import Sample
+from tfps.model.stateless_model import Features, Labels, StatelessModel
+from tfps.store.parameter_store import ParameterStore
+from tfps.worker.step import Step
+
+_BATCHES, _SIZE = 4, 32  # of the first shard; a batch with a bad record is left out
+_MOST_VALUES = 5  # of a drawn feature that varies in length
+
+
+def predict_sample(
+    task: Task, model: StatelessModel, store: ParameterStore, data: Manifest | None
+) -> Sample:
+    """What the parameters predict of some records, for `export`.
+
+    Args:
+        task: The task.
+        model: Its model.
+        store: The parameters, on the ps or in this process.
+        data: The dataset whose first records these are, of which some may be bad; None for
+            records that are drawn.
+
+    Raises:
+        RunError: If none of the records can be read.
+    """
+    features, labels = _first_records(task, data) if data else _drawn_records(task)
+    step = Step(task, model, store)
+    _, predictions = tf.function(step.predict, autograph=False)(features, labels)
+    return Sample(
+        features,
+        {name: np.asarray(value) for name, value in predictions.items()},
+        Sample.rounding_of(model, store.wire),
+    )
+
+
+def _first_records(task: Task, data: Manifest) -> tuple[Features, Labels]:
+    shard = next(shard for shard in data.shards if shard.records)
+    path, count = data.path_of(shard), min(shard.records, _BATCHES * _SIZE)
+    source = RecordSource(path, shard.compression, end=count).tensors()
+    bounds = tf.constant(0, tf.int64), tf.constant(-(-count // _SIZE), tf.int64)
+    seed = tf.constant(0, tf.int64)
+    read = read_good_batches(source, Batching(task.schema(), _SIZE), seed, bounds)
+    found = list(itertools.takewhile(lambda batch: batch[0] >= 0, read))
+    if not found:
+        raise RunError(
+            f"none of the first {count} records of {path} can be read, with which the exported "
+            "model is to be tried; when the storage answers again, the same command exports it"
+        )
+    several = [(features, labels) for _, (_, features, labels) in found]
+    features, labels = (
+        {name: tf.concat([each[name] for each in some], 0) for name in some[0]}
+        for some in zip(*several, strict=True)
+    )
+    return features, labels
+
+
+def _drawn_records(task: Task) -> tuple[Features, Labels]:
+    draw = np.random.default_rng(0)
+    features, labels = (
+        {feature.name: _drawn_values(feature, draw) for feature in some}
+        for some in (task.features(), task.labels())
+    )
+    return features, labels
+
+
+def _drawn_values(feature: Feature, draw: np.random.Generator) -> tf.Tensor | tf.RaggedTensor:
+    """Values of `_SIZE` records; ids of which no number is known are 0, which every table has."""
+    lengths = draw.integers(0, _MOST_VALUES + 1, _SIZE)
+    fixed = [_SIZE, *(size for size in feature.shape if size is not None)]
+    shape = [int(lengths.sum())] if feature.is_ragged else fixed
+    if feature.dtype == "float32":
+        values = tf.constant(draw.standard_normal(shape, np.float32))
+    elif feature.dtype == "string":
+        values = tf.fill(shape, "")
+    else:
+        values = tf.constant(draw.integers(0, feature.vocabulary_size or 1, shape), tf.int64)
+    return tf.RaggedTensor.from_row_lengths(values, lengths) if feature.is_ragged else values
