@@ -28,8 +28,9 @@ def test_patched_embedding():
     assert [kind.build, kind.embeddings, kind.call, kind.set_weights] == originals
     assert isinstance(kind.embeddings, property)
     assert (len(layers.tables), rows.weights) == (1, [])
-    with pytest.raises(UserError, match="setting its rows"):
-        rows.set_weights([np.ones([5, 3])])
+    rows.set_weights([np.ones([5, 3])])
+    rows.load_own_variables({"0": np.full([5, 3], 2.0)})
+    np.testing.assert_array_equal(layers.tables[0].initializer([5, 3]), np.full([5, 3], 2.0))
     with layers.answered_by(lambda layer, table, ids: tf.ones([*ids.shape, 3])):
         np.testing.assert_array_equal(model(tf.constant([[1, 2]])), np.ones([1, 2, 3]))
 

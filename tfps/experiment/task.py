@@ -23,12 +23,14 @@ class Table:
         rows: Number of rows; ids lie in `[0, rows)`.
         dim: Length of a row, in float32 values.
         initializer: Keras initializer of its rows, or a function of shape and dtype.
+        is_trained: Whether training changes it; False where its layer has `trainable=False`.
     """
 
     name: str
     rows: int
     dim: int
     initializer: keras.initializers.Initializer
+    is_trained: bool = True
 
 
 Metric = Callable[[Any, Any], Any]

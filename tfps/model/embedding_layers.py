@@ -1,6 +1,7 @@
 """Takes over the embedding layers of a model, so that their tables can live on the ps."""
 
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from tfps.layers.embedding_table import EmbeddingTable, check_ids
 from tfps.model import keras_patches
 from tfps.model.answers import Answer, zero_rows
 from tfps.model.initial_values import refuse_unusable
+from tfps.model.kept_rows import keep_rows
 
 _log = logging.getLogger(__name__)
 
@@ -56,8 +58,10 @@ class EmbeddingLayers:
         """
         with keras_patches.embedding_class_replaced(self._build, self._refuse_whole_table):
             yield
-        for layer in self._layers:
+        for index, layer in enumerate(self._layers):
             _refuse_options(layer)
+            # It may be told after it was built, or by the model that it is a part of.
+            self.tables[index] = dataclasses.replace(self.tables[index], is_trained=layer.trainable)
 
     def leave_out_strangers(self, model: keras.Model) -> None:
         """Makes no tables for layers that are no part of the model, and says which they are.
@@ -140,12 +144,16 @@ class EmbeddingLayers:
             if ids.dtype not in (tf.int32, tf.int64):
                 _refuse_inexact(layer, ids)
                 ids = tf.cast(ids, tf.int32)
-            return tf.cast(self._rows_of(layer, ids), layer.compute_dtype)
+            rows = tf.cast(self._rows_of(layer, ids), layer.compute_dtype)
+            return rows if layer.trainable else tf.stop_gradient(rows)
 
-        def set_weights(weights: Any) -> None:
-            raise _unsupported(layer, "setting its rows (weights=, set_weights)")
+        def give(rows: Any) -> None:
+            kept = keep_rows(name, (layer.input_dim, layer.output_dim), rows)
+            index = self._layers.index(layer)
+            self.tables[index] = dataclasses.replace(self.tables[index], initializer=kept)
+            layer.embeddings_initializer = kept
 
-        keras_patches.replace_table(layer, lambda ids: _each(ids, rows_of), set_weights)
+        keras_patches.replace_table(layer, lambda ids: _each(ids, rows_of), give)
 
     def _rows_of(self, layer: keras.layers.Embedding, ids: tf.Tensor) -> tf.Tensor:
         is_constant = self._answer is zero_rows and tf.executing_eagerly()  # nobody calls the model
@@ -197,7 +205,6 @@ def _refuse_options(layer: keras.layers.Embedding) -> None:
         "activity_regularizer),": layer.embeddings_regularizer,
         "lora_rank": layer.lora_rank or layer.lora_enabled,
         "quantization": layer.quantization_config or layer.quantization_mode,
-        "trainable=False": not layer.trainable,
     }
     for option, value in options.items():
         if value:

@@ -7,7 +7,7 @@ the tests in `tests/insides` fail when one of the names goes.
 import contextlib
 import functools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -47,7 +47,7 @@ def embedding_class_replaced(
 
 
 def replace_table(
-    layer: keras.layers.Embedding, call: Callable[[Any], Any], set_weights: Callable[[Any], None]
+    layer: keras.layers.Embedding, call: Callable[[Any], Any], give: Callable[[Any], None]
 ) -> None:
     """Lets one embedding layer answer without a table, for good.
 
@@ -56,9 +56,16 @@ def replace_table(
     Args:
         layer: The layer.
         call: What it does with ids.
-        set_weights: What it does when rows are given to it.
+        give: What it does with rows that it is given, `[rows, dim]`: by `set_weights` (which
+            `weights=` calls), or from a file of weights, a dataset that is open until this returns.
     """
+
+    def set_weights(weights: Sequence[Any]) -> None:
+        (rows,) = weights
+        give(rows)
+
     layer.call, layer.set_weights, layer.built = call, set_weights, True
+    layer.load_own_variables = lambda store: give(store["0"])
 
 
 def replace_call(layer: keras.layers.Layer, call: Callable[[Any], Any]) -> None:

@@ -101,6 +101,10 @@ class StatelessModel:
         self.loss_scaling: LossScaling | None = loss_scaling(task, self._model, self.tables)
         self._variables = ModelVariables(self._model)
         self.dense, self.state = self._variables.dense, self._variables.state
+        if not (self.dense or any(table.is_trained for table in self.tables)):
+            raise UserError(
+                "build_model(): nothing in the model is trainable; leave trainable=False out"
+            )
         self.initial_dense = self._variables.initial_dense
         self.initial_state = self._variables.initial_state
         paths = [*(v.path for v in [*self.dense, *self.state]), *(t.name for t in self.tables)]

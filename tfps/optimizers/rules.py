@@ -12,6 +12,7 @@ from tfps.experiment.task import Task
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.adagrad import Adagrad
 from tfps.optimizers.adam import Adam
+from tfps.optimizers.frozen import Frozen
 from tfps.optimizers.ftrl import Ftrl
 from tfps.optimizers.lion import Lion
 from tfps.optimizers.rmsprop import RmsProp
@@ -63,8 +64,13 @@ class Rules:
         optimizer = _without_scaling(task.optimizer())
         dense = rule_for(optimizer)
         decays = tuple(_decays(optimizer, variable.value) for variable in model.dense)
-        tables, tables_decay = [], []
+        tables: list[UpdateRule] = []
+        tables_decay = []
         for table in model.tables:
+            if not table.is_trained:
+                tables.append(Frozen())
+                tables_decay.append(False)
+                continue
             optimizer = _without_scaling(task.table_optimizer(table))
             try:
                 rule = rule_for(optimizer)

@@ -57,6 +57,7 @@ class UpdateRule(abc.ABC):
         drifts: Whether Keras moves a parameter whose gradient is zero, weight decay aside.
         endless_drift: The options with which Keras moves such a parameter further in every update,
             in words; empty where they do not.
+        changes_nothing: Whether gradients need not be sent at all.
         clip: Which of Keras's three ways to clip gradients is asked for, "" for none.
         config: The optimizer's config; `learning_rate` is a number or a schedule.
     """
@@ -65,6 +66,7 @@ class UpdateRule(abc.ABC):
     fused: bool = False
     drifts: bool = False
     endless_drift: str = ""
+    changes_nothing: bool = False
     _rate_scale: tf.Tensor | None = None
 
     def __init__(self, optimizer: keras.optimizers.Optimizer):

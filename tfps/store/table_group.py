@@ -119,10 +119,15 @@ class TableGroup:
     def send(self, pulled: PulledRows, gradient: tf.Tensor) -> list[SentRows]:
         """The gradient of what was pulled as it travels, for each ps.
 
+        Of a rule that changes nothing no row is sent.
+
         Args:
             pulled: What `pull` returned.
             gradient: One row per distinct row, `[u, dim]`.
         """
+        if self.rule.changes_nothing:
+            nothing = self._wire.send(gradient[:0])
+            return [SentRows(owned[:0], nothing) for owned in pulled.owned]
         if not pulled.where:
             return [SentRows(pulled.owned[0], self._wire.send(gradient))]
         return [
