@@ -1,0 +1,145 @@
+"""Datasets of arrays, data frames and streams of batches, as Keras's `fit` takes them."""
+
+import keras
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+
+import tfps
+from tfps.data import examples
+from tfps.data import manifest as manifests
+from tfps.errors import UserError
+
+
+def read(written, features, labels=()):
+    """All records of a dataset, shard by shard, as one batch."""
+    files = [written.path_of(shard) for shard in written.shards]
+    records = [record.numpy() for record in tf.data.TFRecordDataset(files)]
+    return examples.parse(tf.constant(records), features, labels)
+
+
+def of(schemas):
+    """The features that a manifest describes."""
+    return [tfps.Feature(each["name"], each["dtype"], tuple(each["shape"])) for each in schemas]
+
+
+COLUMNS = {
+    "flag": np.array([True, False, True]),
+    "small": np.array([1, 2, 3], np.uint8),
+    "half": np.array([[0.5, 1.5], [2.5, 3.5], [4.5, 5.5]], np.float16),
+    "text": np.array(["a", "", "ü"]),
+    "image": np.array([b"\x00\xff\x00", b"png\x00", b""], object),
+    "tags": [[1, 2], [], [3]],
+    "words": [["x"], ["y", "z"], []],
+}
+
+
+def test_columns_of_all_kinds_become_features(tmp_path):
+    written = tfps.write_dataset(str(tmp_path), COLUMNS, np.array([0, 1, 0]), [1.0, 2.0, 0.5])
+    features, labels = of(written.features), of(written.labels)
+    kinds = {feature.name: (feature.dtype, feature.shape) for feature in [*features, *labels]}
+    assert kinds == {
+        "flag": ("int64", ()),
+        "small": ("int64", ()),
+        "half": ("float32", (2,)),
+        "text": ("string", ()),
+        "image": ("string", ()),
+        "tags": ("int64", (None,)),
+        "words": ("string", (None,)),
+        "label": ("int64", ()),
+        "sample_weight": ("float32", ()),
+    }
+    found, truth = read(written, features, labels)
+    assert found["flag"].numpy().tolist() == [1, 0, 1]
+    assert found["half"].numpy().tolist() == COLUMNS["half"].tolist()
+    assert found["text"].numpy().tolist() == [b"a", b"", "ü".encode()]
+    assert found["image"].numpy().tolist() == COLUMNS["image"].tolist()
+    assert found["tags"].to_list() == COLUMNS["tags"]
+    assert found["words"].to_list() == [[b"x"], [b"y", b"z"], []]
+    assert truth["sample_weight"].numpy().tolist() == [1.0, 2.0, 0.5]
+
+
+def test_a_data_frame_is_its_columns(tmp_path):
+    frame = pd.DataFrame({"age": [20, 30], "name": ["a", "b"], "seen": [[1], [2, 3]]})
+    written = tfps.write_dataset(str(tmp_path), frame, pd.Series([0.5, 1.5]))
+    found, truth = read(written, of(written.features), of(written.labels))
+    assert found["age"].numpy().tolist() == [20, 30]
+    assert found["seen"].to_list() == [[1], [2, 3]]
+    assert truth["label"].numpy().tolist() == [0.5, 1.5]
+
+
+def test_records_are_dealt_out_to_the_shards(tmp_path):
+    x = np.arange(10_001)
+    written = tfps.write_dataset(str(tmp_path), {"n": x}, shards=3, name="dealt")
+    assert [shard.records for shard in written.shards] == [3334, 3334, 3333]
+    found, _ = read(written, of(written.features))
+    assert found["n"].numpy().tolist() == [*x[::3], *x[1::3], *x[2::3]]
+    assert manifests.read(str(tmp_path)).records == 10_001
+
+
+class Batches(keras.utils.PyDataset):
+    """Five records in three batches."""
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        return {"n": np.arange(2 * index, min(5, 2 * index + 2))}, np.full(2 - index // 2, index)
+
+
+def generated():
+    yield from (Batches()[index] for index in range(3))
+
+
+STREAMS = {
+    "generator": generated,
+    "iterator": lambda: generated(),
+    "PyDataset": Batches(workers=0),
+    "tf.data": lambda: tf.data.Dataset.from_tensor_slices(
+        ({"n": tf.range(5)}, tf.constant([0, 0, 1, 1, 2]))
+    ).batch(2),
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_streams_of_batches_are_written_one_after_the_other(tmp_path, name):
+    written = tfps.write_dataset(str(tmp_path), STREAMS[name])
+    found, truth = read(written, of(written.features), of(written.labels))
+    assert found["n"].numpy().tolist() == [0, 1, 2, 3, 4]
+    assert truth["label"].numpy().tolist() == [0, 0, 1, 1, 2]
+
+
+def test_what_is_said_of_columns_counts(tmp_path):
+    said = [tfps.Feature("id", "int64", (), 10), tfps.Feature("pair", "float32", (2,))]
+    columns = {"id": np.array([9]), "pair": [np.array([1, 2])]}
+    label = tfps.Feature("bought", "float32")
+    written = tfps.write_dataset(str(tmp_path), columns, np.array([1]), features=said, label=label)
+    assert written.features == [feature.schema() for feature in said]
+    found, truth = read(written, said, [label])
+    assert found["pair"].numpy().tolist() == [[1.0, 2.0]]
+    assert truth["bought"].numpy().tolist() == [1.0]
+
+
+ID = tfps.Feature("id", "int64", (), 10)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"x": {"a": [1, 2], "b": [1]}}, "columns differ in their number of records: 'a' 2, 'b' 1"),
+        ({"x": {"a": [None, "b"]}}, r"column 'a' has None at \[0\], which is neither"),
+        ({"x": np.array(["2026"], "M8")}, "column 'x' has dtype datetime64.*, which no record"),
+        ({"x": {"id": [1, 10]}, "features": [ID]}, r"record 1: feature 'id': an id in \[10\] lies"),
+        ({"x": {"a": [1]}, "features": [ID]}, "there is no column 'id'; the columns are a"),
+        ({"x": {"a": []}}, "the columns hold no record"),
+        ({"x": iter([])}, "there is no batch"),
+        ({"x": iter([{"a": [1]}, {"b": [1]}])}, "from record 1 on the columns are b, before they"),
+        ({"x": iter([{"a": [1]}]), "y": [1]}, "y= and sample_weight= go with arrays"),
+        ({"x": iter([(1, 2, 3, 4)])}, "a batch has 4 parts"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(tmp_path, arguments, message):
+    with pytest.raises(UserError, match=message):
+        tfps.write_dataset(str(tmp_path), **arguments)
+    assert not list(tmp_path.glob("*.tfrecord"))
