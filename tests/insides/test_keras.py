@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfps.errors import UserError
 from tfps.model.embedding_layers import EmbeddingLayers
-from tfps.model.keras_patches import initializers_seeded
+from tfps.model.keras_patches import compile_arguments, initializers_seeded, layers_of
 from tfps.model.lookup_tables import LookupTables
 from tfps.optimizers.rules import _RULES
 
@@ -33,6 +33,33 @@ def test_patched_embedding():
     np.testing.assert_array_equal(layers.tables[0].initializer([5, 3]), np.full([5, 3], 2.0))
     with layers.answered_by(lambda layer, table, ids: tf.ones([*ids.shape, 3])):
         np.testing.assert_array_equal(model(tf.constant([[1, 2]])), np.ones([1, 2, 3]))
+
+
+class Lists(keras.Model):
+    """A model that holds its layers in a list and a dict, and one in another layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.several = [keras.layers.Dense(2, name="listed")]
+        self.named = {"a": keras.layers.Dense(2, name="named")}
+        self.within = keras.Sequential([keras.layers.Dense(2, name="deep")], name="within")
+
+
+def test_layers_of_a_model():
+    names = [layer.name for layer in layers_of(Lists())]
+    assert sorted(names) == ["deep", "listed", "lists", "named", "within"]
+
+
+def test_arguments_of_compile():
+    def loss(labels, predictions):
+        return keras.ops.mean(labels - predictions)
+
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("adam", loss, metrics=["mse"])
+    arguments = compile_arguments(model)
+    assert arguments["loss"] is loss
+    assert arguments["metrics"] == ["mse"]
+    assert isinstance(arguments["optimizer"], keras.optimizers.Adam)
 
 
 @pytest.mark.parametrize(

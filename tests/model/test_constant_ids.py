@@ -76,6 +76,31 @@ def test_what_is_exported_is_what_was_trained(tmp_path):
     np.testing.assert_allclose(found["predictions"], ours["predictions"], atol=1e-6)
 
 
+class InLists(keras.Model):
+    """A model of one's own that holds its layers in a list."""
+
+    def __init__(self):
+        super().__init__()
+        self.tables = [keras.layers.Embedding(ITEMS, 4) for _ in range(2)]
+        self.dense = keras.layers.Dense(1)
+
+    def call(self, items):
+        rows = keras.ops.concatenate([table(items) for table in self.tables], axis=-1)
+        return self.dense(keras.ops.mean(rows, axis=1))
+
+
+@dataclasses.dataclass(frozen=True)
+class Listed(Positioned):
+    def build_model(self):
+        return InLists()
+
+
+def test_layers_in_a_list_are_a_part_of_the_model(caplog):
+    model = StatelessModel(Listed(), 3)
+    assert [table.rows for table in model.tables] == [ITEMS, ITEMS]
+    assert not caplog.records
+
+
 def test_a_table_that_cannot_be_a_constant_is_refused(monkeypatch):
     monkeypatch.setattr(embedding_layers, "_DRAWN_BYTES", 4 * BASKET * 8 - 1)
     with pytest.raises(UserError, match="'place': it is called on constants alone"):

@@ -63,6 +63,25 @@ class EmbeddingLayers:
             # It may be told after it was built, or by the model that it is a part of.
             self.tables[index] = dataclasses.replace(self.tables[index], is_trained=layer.trainable)
 
+    def refuse_made_before(self, model: keras.Model) -> None:
+        """Refuses a model some of whose layers hold large tables: they were built before.
+
+        Args:
+            model: That `build_model()` returned while the layers were taken over.
+
+        Raises:
+            UserError: If there is one.
+        """
+        mine = set(map(id, self._layers))
+        for part in keras_patches.layers_of(model):
+            is_table = isinstance(part, keras.layers.Embedding) and self._is_table(part)
+            if is_table and part.built and id(part) not in mine:
+                raise UserError(
+                    f"build_model(): layer {part.path!r} was built before, so that its table lies "
+                    "in this process; make the model in build_model(), or hand the compiled model "
+                    "to tfps.task_of(), which takes a copy of it"
+                )
+
     def leave_out_strangers(self, model: keras.Model) -> None:
         """Makes no tables for layers that are no part of the model, and says which they are.
 
@@ -72,7 +91,7 @@ class EmbeddingLayers:
         Raises:
             UserError: If a table is too large to be drawn here.
         """
-        parts = {id(part) for part in tf.train.TrackableView(model).descendants()}
+        parts = set(map(id, keras_patches.layers_of(model)))
         for layer in [each for each in self._layers if id(each) not in parts]:
             if _bytes(layer) > _DRAWN_BYTES:
                 raise UserError(

@@ -76,6 +76,30 @@ def replace_call(layer: keras.layers.Layer, call: Callable[[Any], Any]) -> None:
     layer.call = call
 
 
+def layers_of(model: keras.Model) -> list[keras.layers.Layer]:
+    """A model and every layer within it, at any depth, each once.
+
+    `layers` has those at the first depth, of a `Model` alone; TensorFlow's trackables lack what a
+    model of the user's own holds in lists.
+
+    Args:
+        model: The model.
+    """
+    return list(model._flatten_layers())
+
+
+def compile_arguments(model: keras.Model) -> dict[str, Any]:
+    """What a model was compiled with, as it was given, by argument.
+
+    Keras's own `get_compile_config` gives it serialized, of which functions and classes that nobody
+    has registered cannot be made again.
+
+    Args:
+        model: A compiled model.
+    """
+    return dict(model._compile_config.config)
+
+
 @contextlib.contextmanager
 def lookup_tables_noted() -> Iterator[list[tf.lookup.StaticHashTable]]:
     """While a model is built: gives a list that fills with the lookup tables that are made.

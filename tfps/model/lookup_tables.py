@@ -72,7 +72,7 @@ def _content(table: tf.lookup.StaticHashTable) -> _Content | None:
     """Keys and values in the order of the keys; None of a table that never got any."""
     try:
         keys, values = (each.numpy() for each in table.export())
-    except tf.errors.FailedPreconditionError:
+    except (tf.errors.FailedPreconditionError, tf.errors.AbortedError):
         return None
     order = np.argsort(keys)
     return keys[order], values[order]
