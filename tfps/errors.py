@@ -6,6 +6,16 @@ EXIT_USER = 2
 EXIT_RUN = 3
 
 
+def reason_of(error: BaseException) -> str:
+    """What an error of somebody else's code says, in one line.
+
+    Its type stands before it where the text alone says little: `KeyError: 'user'`.
+    """
+    text = " ".join(str(error).split())
+    is_bare = isinstance(error, LookupError) or not text
+    return f"{type(error).__name__}: {text}".removesuffix(": ") if is_bare else text
+
+
 class UserError(Exception):
     """Input that cannot be used: a flag, a file, an environment variable, a config.
 

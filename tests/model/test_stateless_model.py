@@ -153,6 +153,53 @@ def test_float_ids_of_a_large_table_are_refused():
         StatelessModel(TaskOf(build, FEATURES[:1]), seed=0)
 
 
+class Wrong(keras.layers.Layer):
+    """A layer that says another shape than it gives."""
+
+    def call(self, x):
+        return keras.ops.concatenate([x, x], axis=-1)
+
+    def compute_output_shape(self, shape):
+        return shape
+
+
+def test_layers_that_say_another_shape_than_they_give_are_called_as_fit_does():
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.wrong, self.dense = Wrong(), keras.layers.Dense(1)
+
+        def call(self, x):
+            return self.dense(keras.ops.reshape(self.wrong(x), (-1, 6)))
+
+    model = StatelessModel(TaskOf(Model, FEATURES[1:]), seed=0)
+    assert [tuple(v.shape) for v in model.dense] == [(6, 1), (1,)]
+
+
+class Lookup(keras.layers.Layer):
+    """A layer that looks for a name which nobody has."""
+
+    def call(self, x):
+        return x * {"a": 1.0}["b"]
+
+
+def test_an_error_has_its_layer_and_its_type():
+    message = r"the task's features .*: in layer '.*prices': KeyError: 'b'"
+    with pytest.raises(UserError, match=message):
+        StatelessModel(TaskOf(Deferred, FEATURES[1:]), seed=0)
+
+
+class Deferred(keras.Model):
+    """A model that fails when it is called."""
+
+    def __init__(self):
+        super().__init__()
+        self.lookup = Lookup(name="prices")
+
+    def call(self, x):
+        return self.lookup(x)
+
+
 def test_a_feature_may_not_have_the_name_of_anothers_row_lengths():
     def build():
         return keras.Sequential([keras.layers.Dense(1)])

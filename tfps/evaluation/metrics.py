@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tfps.errors import UserError
+from tfps.errors import UserError, reason_of
 from tfps.experiment.task import Metric, Task
 from tfps.model.predictions import SINGLE
 
@@ -29,8 +29,9 @@ def task_metrics(
         try:
             found[name] = float(np.asarray(metric(*given)))
         except Exception as error:  # whatever the user's code raises
-            reason = " ".join(str(error).split())
-            raise UserError(f"metric {name!r} of {type(task).__name__} fails: {reason}") from error
+            raise UserError(
+                f"metric {name!r} of {type(task).__name__} fails: {reason_of(error)}"
+            ) from error
     return found
 
 
@@ -75,7 +76,7 @@ def check_metrics(task: Task, prediction_names: Sequence[str]) -> None:
     Raises:
         UserError: If there are any.
     """
-    names = {label.name for label in task.labels()}
+    names = {label.name for label in task.targets()}
     for name, label, _ in _flat(task):
         if label and label not in names:
             raise UserError(

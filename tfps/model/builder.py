@@ -1,11 +1,12 @@
 """Builds a task's model, the same one every time."""
 
+import traceback
 from collections.abc import Sequence
 
 import keras
 
 from tfps.data.feature import Feature
-from tfps.errors import UserError
+from tfps.errors import UserError, reason_of
 from tfps.experiment.task import Task
 from tfps.model import inputs
 from tfps.model.inputs import call_with_symbols
@@ -61,6 +62,16 @@ def _call(model: keras.Model, features: Sequence[Feature]) -> None:
         raise
     except Exception as error:  # whatever the user's code raises
         names = ", ".join(f"{f.name} {f.dtype} {list(f.shape)}" for f in features)
+        layer = _failing_layer(model, error)
+        where = f"in layer {layer.path!r}: " if layer else ""
         raise UserError(
-            f"build_model(): the model cannot be called with the task's features ({names}): {error}"
+            f"build_model(): the model cannot be called with the task's features ({names}): "
+            f"{where}{reason_of(error)}"
         ) from error
+
+
+def _failing_layer(model: keras.Model, error: Exception) -> keras.layers.Layer | None:
+    """The innermost layer of a model in whose code an error was raised."""
+    owners = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    layers = [each for each in owners if isinstance(each, keras.layers.Layer) and each is not model]
+    return layers[-1] if layers else None

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfps.errors import UserError
+from tfps.errors import UserError, reason_of
 from tfps.experiment.task import Table
 from tfps.layers.rows_of_ids import RowsOfIds
 
@@ -75,7 +75,7 @@ def refuse_unusable(table: Table) -> None:
     except Exception as error:  # whatever the user's function raises
         raise UserError(
             f"table {table.name!r}: its initializer {kind} cannot give rows of {table.rows} times "
-            f"{table.dim} values: {error}"
+            f"{table.dim} values: {reason_of(error)}"
         ) from error
     if not given and 4 * table.rows * table.dim > LARGEST_WHOLE:
         raise UserError(

@@ -39,15 +39,24 @@ def call_with_symbols(model: keras.Model, features: Sequence[Feature]) -> None:
     """Calls a model with tensors that have no values, so that all its layers are built.
 
     A model of the user's own code is called with TensorFlow's symbols where a feature varies in
-    length: Keras's own symbolic call would hand it a dense tensor instead of a ragged one.
+    length: Keras's own symbolic call would hand it a dense tensor instead of a ragged one. So it is
+    where Keras's own call fails, which trusts what layers say of the shapes they give: `fit` calls
+    a model with tensors.
     """
-    if _structure(model) is not None or not any(f.is_ragged for f in features):
+    is_functional = _structure(model) is not None
+    if is_functional or not any(f.is_ragged for f in features):
         symbols = {
             f.name: keras.KerasTensor((None, *f.shape), f.dtype, ragged=f.is_ragged, name=f.name)
             for f in features
         }
-        model(model_inputs(model, features, symbols))
-        return
+        try:
+            model(model_inputs(model, features, symbols))
+            return
+        except UserError:
+            raise
+        except Exception:  # whatever the user's code raises
+            if is_functional:
+                raise
 
     @tf.function(autograph=False)
     def call(values: Mapping[str, Any]) -> None:

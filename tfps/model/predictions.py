@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.errors import UserError
+from tfps.errors import UserError, reason_of
 from tfps.experiment.task import Task
 
 SINGLE = "predictions"  # the name of predictions that are a tensor
@@ -31,8 +31,9 @@ def predict_by_name(task: Task, outputs: Any) -> dict[str, tf.Tensor]:
     except UserError:
         raise
     except Exception as error:  # whatever the user's code raises
-        reason = " ".join(str(error).split())
-        raise UserError(f"predictions() of {type(task).__name__} fails: {reason}") from error
+        raise UserError(
+            f"predictions() of {type(task).__name__} fails: {reason_of(error)}"
+        ) from error
     for name, value in cast.items():
         if value.shape.rank == 0:
             raise UserError(
