@@ -34,7 +34,7 @@ import functools
 import json
 import posixpath
 import re
-from typing import Any
+from typing import Any, Self
 
 import tensorflow as tf
 
@@ -87,6 +87,15 @@ class Manifest:
     def bytes(self) -> int:
         """Bytes of all shards."""
         return sum(shard.bytes for shard in self.shards)
+
+    def in_whole_batches(self, size: int) -> Self:
+        """The dataset less the last records of each shard that fill no batch.
+
+        Args:
+            size: Records of a batch.
+        """
+        whole = (dataclasses.replace(x, records=x.records // size * size) for x in self.shards)
+        return dataclasses.replace(self, shards=tuple(whole))
 
     def path_of(self, shard: Shard) -> str:
         """Path of a shard's file, local or `gs://`."""

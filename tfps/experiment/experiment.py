@@ -69,6 +69,8 @@ class Train:
         row_updates: What an update does with rows of tables that its batch has not touched:
             `keras`, what Keras's own optimizer does with them, which goes on with momentum and
             weight decay; `lazy`, nothing.
+        drop_remainder: Whether the last records of a shard that fill no batch are left out of the
+            training, for models that need whole batches.
     """
 
     batch_size: int = 512
@@ -86,6 +88,7 @@ class Train:
     early_stopping: int = 0
     wire_dtype: str = WIRE_DTYPES[0]
     row_updates: str = KERAS
+    drop_remainder: bool = False
 
     def __post_init__(self) -> None:
         _refuse_less(self, "train", batch_size=1, epochs=1, keep_checkpoints=1)

@@ -1,6 +1,7 @@
 """Everything a run is made from, checked."""
 
 import dataclasses
+import logging
 import posixpath
 
 from tfps.cluster.spec import Cluster
@@ -22,6 +23,8 @@ from tfps.store.layout import StoreLayout
 from tfps.store.parameter_store import ParameterStore
 from trainer.chief.export_sample import predict_sample
 from trainer.chief.inputs import check_writable, first_labels, read_data
+
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +91,7 @@ class RunInputs:
         check_writable(job_dir, f"{cluster.job}-{cluster.index}")
         staged = CachedPaths(cache_dir, [data, eval_data] if eval_data else [data])
         model = _build_model(experiment, cluster)
-        if eval_data:
+        if eval_data and experiment.task.labels():
             labels = first_labels(experiment.task, eval_data)
             try_metrics(experiment.task, labels, model.prediction_shapes)
         train = experiment.train
@@ -142,7 +145,34 @@ def _read_datasets(experiment: Experiment, job_dir: str) -> tuple[Manifest, Mani
     )
     may_be_cut = data.max_bad_records > 0
     trained = read_data(task, data.train, "--train_data", may_be_cut)
+    if experiment.train.drop_remainder:
+        trained = _in_whole_batches(trained, experiment)
     return trained, read_data(task, data.eval, "--eval_data") if data.eval else None
+
+
+def _in_whole_batches(data: Manifest, experiment: Experiment) -> Manifest:
+    """The training data less what fills no batch, which is told."""
+    size, limit = experiment.train.batch_size, experiment.data.max_bad_records
+    if limit:
+        raise UserError(
+            f"train.drop_remainder with data.max_bad_records={limit}: a batch without its bad "
+            "records is not whole; leave one of them out"
+        )
+    whole = data.in_whole_batches(size)
+    if not whole.records:
+        raise UserError(
+            f"train.drop_remainder: no shard of --train_data={data.directory} holds a batch of "
+            f"{size} records; take fewer shards, or a smaller train.batch_size"
+        )
+    if left := data.records - whole.records:
+        _log.warning(
+            "train.drop_remainder: %s of %s records are never trained: the last of each shard that "
+            "fill no batch of %d",
+            f"{left:,}",
+            f"{data.records:,}",
+            size,
+        )
+    return whole
 
 
 def _build_model(experiment: Experiment, cluster: Cluster) -> StatelessModel:
