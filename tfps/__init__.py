@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tfps.data.array_dataset import write_dataset
     from tfps.data.feature import Feature
     from tfps.data.row_format import Field, RowFormat
     from tfps.experiment.experiment import Data, Experiment, Train
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tfps.experiment.task import Task
     from tfps.layers.embedding import Embedding
     from tfps.layers.rows_of_ids import RowsOfIds
+    from tfps.model.compiled_task import task_of
 
 __version__ = "0.1.0"
 __all__ = [
@@ -31,6 +33,8 @@ __all__ = [
     "Study",
     "Task",
     "Train",
+    "task_of",
+    "write_dataset",
 ]
 _MODULES = {
     "Data": "tfps.experiment.experiment",
@@ -45,6 +49,8 @@ _MODULES = {
     "Study": "tfps.experiment.study",
     "Task": "tfps.experiment.task",
     "Train": "tfps.experiment.experiment",
+    "task_of": "tfps.model.compiled_task",
+    "write_dataset": "tfps.data.array_dataset",
 }
 
 

@@ -21,11 +21,13 @@ from tfps.data import examples
 from tfps.data.feature import Feature
 from tfps.experiment.task import Task
 from tfps.export.loaded_model import ExportedModel
+from tfps.export.saved_model import export
 from tfps.layers.embedding import Embedding
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.store.parameter_store import ParameterStore
 from tfps.worker.step import Step
+from trainer.chief.export_sample import predict_sample
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,6 +159,10 @@ class Run:
     def encoded(self, batch):
         features, labels = self.task.features(), self.task.labels()
         return tf.constant([examples.encode(record, features, labels) for record in batch])
+
+    def export(self, path):
+        sample = predict_sample(self.task, self.model, self.store, None)
+        export(self.task, self.model, self.store, str(path), sample)
 
     def tables(self):
         named = enumerate(self.model.tables)

@@ -96,7 +96,7 @@ def test_rows_end_where_keras_moves_them_with_a_schedule_and_weight_decay(name, 
 
 
 def test_moments_that_vanish_more_slowly_than_what_divides_them_are_refused():
-    table = types.SimpleNamespace(name="items")
+    table = types.SimpleNamespace(name="items", is_trained=True)
     optimizer = keras.optimizers.Adam(beta_1=0.9, beta_2=0.81)
     task = types.SimpleNamespace(optimizer=lambda: optimizer, table_optimizer=lambda _: optimizer)
     model = types.SimpleNamespace(dense=(), tables=(table,))

@@ -65,7 +65,7 @@ def test_a_model_without_a_schema(model, tmp_path):
     [
         ({"format": 1}, "has format 1, but this version reads 2"),
         ({"features": []}, "not a list of features"),
-        ({"labels": []}, "not a list of labels"),
+        ({"labels": None}, "not a list of labels"),
         ({"labels": [{"name": "y"}]}, "labels: .* lacks a good name, dtype, shape"),
         ({"features": [FEATURES[0].schema()]}, "has the inputs age, ids, town, but .* names age"),
     ],

@@ -52,7 +52,7 @@ class ReplicaStep:
         batch = self._step.pull(features, labels)
         sizes = self._group.gather(_distinct(batch.pulled), on_host=True)
         loss, mine = self._step.gradients(batch, seed)
-        weight = tf.cast(batch_records(labels), tf.float32)
+        weight = tf.cast(batch_records(features, labels), tf.float32)
         records, loss, dense, state = self._mean(loss, mine, weight)
         pulled, rows = self._exchanged(mine, weight, sizes)
         self._store.push(pulled, dense, [gradient / records for gradient in rows], state)

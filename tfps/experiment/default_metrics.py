@@ -1,5 +1,7 @@
 """The metrics of a task that names none: those that fit its labels."""
 
+import inspect
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,6 +29,14 @@ _BY_LOSS: dict[type[keras.losses.Loss], Mapping[str, Any]] = {
     keras.losses.Poisson: _NUMBER,
 }
 
+_AMBIGUOUS = ("crossentropy", "ce")  # which of the three it is the outputs' shape tells
+
+# Keras has a function for each of these classes: of `MeanSquaredError` it is `mean_squared_error`.
+_BY_FUNCTION = {
+    getattr(keras.losses, re.sub("(?<!^)(?=[A-Z])", "_", kind.__name__).lower()): measured
+    for kind, measured in _BY_LOSS.items()
+}
+
 
 def default_metrics(label: Feature, loss: Any) -> dict[str, Any]:
     """Metrics by name, callables of all values of a label and all its predictions.
@@ -36,9 +46,12 @@ def default_metrics(label: Feature, loss: Any) -> dict[str, Any]:
 
     Args:
         label: The label.
-        loss: Its loss, a `keras.losses.Loss`, or None where the task computes it otherwise.
+        loss: Its loss, a `keras.losses.Loss`, one of Keras's functions or its name, or None where
+            the task computes it otherwise.
     """
-    by_loss = _BY_LOSS.get(type(loss))
+    if isinstance(loss, str) and loss.lower() not in _AMBIGUOUS:
+        loss = keras.losses.get(loss)
+    by_loss = _BY_FUNCTION.get(loss) if inspect.isfunction(loss) else _BY_LOSS.get(type(loss))
     if by_loss is not None:
         return dict(by_loss)
     if label.vocabulary_size == 2:

@@ -55,8 +55,30 @@ class Task(abc.ABC):
     def label(self) -> Feature | tuple[Feature, ...]:
         """What the model learns: one label, or a tuple of several.
 
-        Whatever else is known in training only, such as a weight of each record, is a label too.
+        An empty tuple is one, too: of a model that learns its features, as an autoencoder does.
         """
+
+    def weight(self) -> Feature | None:
+        """A number in every record, by which its part in the loss is multiplied in training.
+
+        It is `sample_weight` in Keras's `fit`: evaluations are not weighted. None for no such
+        number.
+        """
+        return None
+
+    def sample_weight(self, labels: Mapping[str, Any]) -> Any:
+        """What each record's part in the loss is multiplied by in training; None for nothing.
+
+        By default the number that `weight()` names.
+
+        Args:
+            labels: What a batch holds of `labels()`, tensors `[batch, *shape]` by name.
+
+        Returns:
+            `[batch]` or `[batch, 1]` float32, or None.
+        """
+        weight = self.weight()
+        return None if weight is None else labels[weight.name]
 
     @abc.abstractmethod
     def build_model(self) -> keras.Model:
@@ -77,12 +99,21 @@ class Task(abc.ABC):
             UserError: If the task does not say.
         """
         raise UserError(
-            f"{type(self).__name__} has neither loss() nor compute_loss(), and its model does not "
-            "override compute_loss()"
+            f"{type(self).__name__} has neither loss() nor compute_loss(), and its model is not "
+            "compiled with a loss and does not override compute_loss()"
         )
 
-    def compute_loss(self, features: Mapping[str, Any], labels: Any, outputs: Any) -> Any:
+    def compute_loss(
+        self,
+        features: Mapping[str, Any],
+        labels: Any,
+        outputs: Any,
+        sample_weight: Any = None,
+    ) -> Any:
         """The loss of a batch, a scalar; that of `loss()` unless overridden.
+
+        Of a task without labels it is held against the features: the tensor of a single one, a
+        dict of several.
 
         The model's own losses (regularizers, `add_loss`) are added to it.
 
@@ -90,11 +121,15 @@ class Task(abc.ABC):
             features: Tensors `[batch, *shape]` by name.
             labels: Tensor `[batch, *shape]` of the label, a dict by name of several.
             outputs: What the model returned.
+            sample_weight: What `sample_weight()` gave, in training; one's own `compute_loss` needs
+                no such argument where that gives None.
         """
         loss = self.loss()
+        weights = [] if sample_weight is None else [sample_weight]
+        labels = self.truth(features, labels)
         if not isinstance(loss, Mapping):
-            return loss(labels, outputs)
-        names = {label.name for label in self.labels()}
+            return loss(labels, outputs, *weights)
+        names = {label.name for label in self.targets()}
         if set(loss) != names:
             raise UserError(
                 f"loss() has losses for {', '.join(sorted(loss))}, but the labels are "
@@ -102,7 +137,7 @@ class Task(abc.ABC):
             )
         truth = labels if isinstance(labels, Mapping) else dict.fromkeys(names, labels)
         given = self.outputs_by_label(outputs)
-        return sum(each(truth[name], given[name]) for name, each in loss.items())
+        return sum(each(truth[name], given[name], *weights) for name, each in loss.items())
 
     @abc.abstractmethod
     def optimizer(self) -> keras.optimizers.Optimizer:
@@ -137,7 +172,7 @@ class Task(abc.ABC):
         if isinstance(label, Feature):
             return default_metrics(label, loss)
         losses = loss if isinstance(loss, Mapping) else {}
-        return {each.name: default_metrics(each, losses.get(each.name)) for each in self.labels()}
+        return {each.name: default_metrics(each, losses.get(each.name)) for each in self.targets()}
 
     def rows(self) -> RowFormat:
         """How a row of raw text becomes a record; needed by `trainer.prepare` and CSV prediction.
@@ -150,10 +185,15 @@ class Task(abc.ABC):
             "give it TFRecords"
         )
 
-    def labels(self) -> tuple[Feature, ...]:
+    def targets(self) -> tuple[Feature, ...]:
         """`label()` as a tuple, however many there are."""
         label = self.label()
         return (label,) if isinstance(label, Feature) else tuple(label)
+
+    def labels(self) -> tuple[Feature, ...]:
+        """What a record holds beside the features: the targets, and its weight if it has one."""
+        weight = self.weight()
+        return self.targets() if weight is None else (*self.targets(), weight)
 
     def schema(self) -> Schema:
         """What a record holds."""
@@ -162,7 +202,20 @@ class Task(abc.ABC):
     def label_values(self, values: Mapping[str, Any]) -> Any:
         """Values of the labels by name, as this task has them: a single label's is the value."""
         label = self.label()
-        return values[label.name] if isinstance(label, Feature) else dict(values)
+        if isinstance(label, Feature):
+            return values[label.name]
+        return {target.name: values[target.name] for target in label}
+
+    def truth(self, features: Mapping[str, Any], labels: Any) -> Any:
+        """What the model's outputs are held against: the labels, or the features if there are none.
+
+        Args:
+            features: Tensors `[batch, *shape]` by name.
+            labels: What `label_values` gave.
+        """
+        if self.targets():
+            return labels
+        return dict(features) if len(features) > 1 else next(iter(features.values()))
 
     def _known_loss(self) -> keras.losses.Loss | Mapping[str, keras.losses.Loss] | None:
         """What `loss()` gives; None where the loss is computed otherwise."""
@@ -175,7 +228,7 @@ class Task(abc.ABC):
         Raises:
             UserError: If the outputs do not tell which is which.
         """
-        names = [label.name for label in self.labels()]
+        names = [label.name for label in self.targets()]
         if isinstance(outputs, Mapping):
             missing = [name for name in names if name not in outputs]
             if not missing:

@@ -48,7 +48,7 @@ class ExportedModel:
             raise UserError(f"{where}: 'features' is not a list of features; {_MEND}")
         self.features = tuple(_feature(item, f"{where}: features") for item in features)
         labels = schema.get("labels")
-        if not isinstance(labels, list) or not labels:
+        if not isinstance(labels, list):
             raise UserError(f"{where}: 'labels' is not a list of labels; {_MEND}")
         self.labels = tuple(_feature(item, f"{where}: labels") for item in labels)
         self._schemas = {item["name"]: item for item in features}

@@ -1,13 +1,12 @@
 """Holds an exported model against the parameters that it was made of, on some records."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tfps.errors import RunError
-from tfps.export.loaded_model import ExportedModel
 from tfps.model.stateless_model import StatelessModel
 from tfps.store.wire import Wire
 
@@ -20,6 +19,7 @@ _SMALLEST = 1e-6  # where predictions are next to nothing
 # Of predictions that are whole numbers, such as classes: rounding may decide between two.
 _FLIPPED = 0.01
 
+Predict = Callable[[Mapping[str, Any]], Mapping[str, np.ndarray]]
 _log = logging.getLogger(__name__)
 
 
@@ -47,19 +47,19 @@ class Sample(NamedTuple):
         is_coarse = wire.is_narrow or model.has_half_precision
         return _COARSE_ROUNDING if is_coarse else _ROUNDING
 
-    def refuse_different(self, exported: ExportedModel) -> None:
+    def refuse_different(self, predict: Predict) -> None:
         """Compares what a model predicts of the records.
 
         An output that differs between two calls of the exported model is drawn at random: it cannot
         be compared, which is logged.
 
         Args:
-            exported: The model.
+            predict: Asks the exported model; given features like these, its predictions by name.
 
         Raises:
             RunError: If an output differs by more than rounding, or the model fails.
         """
-        found, again = exported.predict(self.features), exported.predict(self.features)
+        found, again = predict(self.features), predict(self.features)
         for name, wanted in self.predictions.items():
             if not np.array_equal(found[name], again[name], equal_nan=True):
                 _log.warning(

@@ -6,7 +6,6 @@ import posixpath
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfps.data import examples
@@ -14,6 +13,7 @@ from tfps.errors import RunError, UserError
 from tfps.experiment.task import Task
 from tfps.export.loaded_model import FORMAT, SCHEMA_FILE, ExportedModel
 from tfps.export.sample import Sample
+from tfps.export.trained_model import trained_model
 from tfps.model import inputs
 from tfps.model.builder import build_model
 from tfps.model.embedding_layers import EmbeddingLayers
@@ -56,10 +56,10 @@ def export(
     files.remove_tree(temporary)
     schema = _schema(task)
     try:
-        _save(task, _load(task, model.seed, _values(model, store)), temporary)
+        _save(task, trained_model(task, model, store), temporary)
         gc.collect()  # a Keras model holds itself, and its tables are needed once more
         written = ExportedModel(temporary, tf.saved_model.load(temporary), schema)
-        sample.refuse_different(written)
+        sample.refuse_different(written.predict)
     except (OSError, tf.errors.OpError) as error:
         raise failures.explain(error, "written", temporary) from None
     except RunError:
@@ -133,25 +133,6 @@ def _save(task: Task, trained: keras.Model, path: str) -> None:
             "serving_examples": serve_examples,
         },
     )
-
-
-def _values(model: StatelessModel, store: ParameterStore) -> dict[str, np.ndarray]:
-    """Every parameter by the path of its variable."""
-    values = {}
-    for variables, read in ((model.dense, store.read_dense()), (model.state, store.read_state())):
-        values.update({v.path: x for v, x in zip(variables, read, strict=True)})
-    for index, table in enumerate(model.tables):
-        values[table.name] = store.read_table(index)
-    return values
-
-
-def _load(task: Task, seed: int, values: dict[str, np.ndarray]) -> keras.Model:
-    """The task's own model, holding its tables itself, with the given values."""
-    trained = build_model(task, seed)
-    for variable in trained.variables:
-        if variable.dtype == "float32":
-            variable.assign(values[variable.path])
-    return trained
 
 
 def _replace(path: str, new: str) -> None:

@@ -3,14 +3,14 @@
 import dataclasses
 import inspect
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tfps.errors import UserError
+from tfps.errors import UserError, reason_of
 from tfps.experiment.task import Table, Task
 
 _log = logging.getLogger(__name__)
@@ -19,15 +19,17 @@ _log = logging.getLogger(__name__)
 class LossFunction:
     """The loss of a batch, from the task or from the model.
 
-    A model that overrides `compute_loss` gives the whole loss, as in `keras.Model.fit`. Otherwise
-    it is the task's `compute_loss` plus the model's own losses (regularizers, `add_loss`).
+    A model gives the whole loss, as in `keras.Model.fit`, if it overrides `compute_loss`, or if it
+    is compiled with a loss and the task has none. Otherwise it is the task's `compute_loss` plus
+    the model's own losses (regularizers, `add_loss`).
     """
 
     def __init__(self, task: Task, model: keras.Model):
         """Decides which of the two it is.
 
         Raises:
-            UserError: If both the task and the model give the loss, or a label varies in length.
+            UserError: If both the task and the model give the loss, a label varies in length, or
+                records have weights that the task's `compute_loss` does not take.
         """
         for label in task.labels():
             if label.is_ragged:
@@ -37,19 +39,23 @@ class LossFunction:
                 )
         self._task = task
         self._model = model
-        self._is_the_models = type(model).compute_loss is not keras.Model.compute_loss
         of_task = [name for name in ("loss", "compute_loss") if _overrides(task, name)]
-        if self._is_the_models and of_task:
+        self._is_own = type(model).compute_loss is not keras.Model.compute_loss
+        if self._is_own and of_task:
             raise UserError(
                 f"{type(model).__name__} overrides compute_loss(), and {type(task).__name__} has "
                 f"{of_task[0]}(): which is the loss? Leave one of them out"
             )
-        if model.compiled and not self._is_the_models:
+        is_compiled = model.compiled and getattr(model, "loss", None) is not None
+        self._is_the_models = self._is_own or (is_compiled and not of_task)
+        if is_compiled and of_task:
             _log.warning(
-                "build_model() compiles the model; the task's loss, optimizer and metrics are used"
+                "build_model() compiles the model with a loss; that of the task is used: leave out "
+                "one of them"
             )
         owner = type(model) if self._is_the_models else type(task)
         self._name = f"{of_task[-1] if of_task else 'compute_loss'}() of {owner.__name__}"
+        self._refuse_unused_weights()
 
     def __call__(
         self,
@@ -81,7 +87,7 @@ class LossFunction:
         except Exception as error:  # whatever the user's code raises
             raise UserError(
                 f"{self._name} fails on labels {_shapes(labels)} and outputs {_shapes(outputs)}: "
-                f"{' '.join(str(error).split())}"
+                f"{reason_of(error)}"
             ) from error
         if loss.shape.rank != 0:
             raise UserError(
@@ -100,12 +106,39 @@ class LossFunction:
         training: bool,
     ) -> tf.Tensor:
         y = self._task.label_values(labels)
+        weight = self._task.sample_weight(labels) if training else None
         if not self._is_the_models:
-            return tf.cast(self._task.compute_loss(features, y, outputs), tf.float32)
-        has_training = "training" in inspect.signature(self._model.compute_loss).parameters
-        extra = {"training": training} if has_training else {}
-        loss = self._model.compute_loss(inputs, y, outputs, None, **extra)
+            weights = {} if weight is None else {"sample_weight": weight}
+            loss = self._task.compute_loss(features, y, outputs, **weights)
+        else:
+            if not self._is_own:
+                y = _ordered(self._task.truth(features, y), outputs)
+            elif not self._task.targets():
+                y = None  # as in `fit(x)`
+            extra = {"training": training} if _takes(self._model.compute_loss, "training") else {}
+            loss = self._model.compute_loss(inputs, y, outputs, weight, **extra)
         return tf.cast(loss, tf.float32)
+
+    def _refuse_unused_weights(self) -> None:
+        task = self._task
+        has_weights = task.weight() is not None or _overrides(task, "sample_weight")
+        takes = self._is_the_models or _takes(task.compute_loss, "sample_weight")
+        if has_weights and not takes:
+            raise UserError(
+                f"records have weights, but compute_loss() of {type(task).__name__} does not take "
+                "them: give it an argument sample_weight=None"
+            )
+
+
+def _ordered(labels: Any, outputs: Any) -> Any:
+    """Labels by name in the order of outputs that have none: Keras wants the outputs' structure."""
+    if isinstance(labels, Mapping) and isinstance(outputs, (list, tuple)):
+        return list(labels.values())
+    return labels
+
+
+def _takes(function: Callable, argument: str) -> bool:
+    return argument in inspect.signature(function).parameters
 
 
 def _overrides(task: Task, name: str) -> bool:

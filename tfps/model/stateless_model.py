@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfps.errors import UserError
 from tfps.experiment.task import Task
+from tfps.model import keras_patches
 from tfps.model.answers import Answer, noted_zero_rows, refuse_late
 from tfps.model.builder import build_model
 from tfps.model.embedding_layers import EmbeddingLayers
@@ -96,12 +97,14 @@ class StatelessModel:
         self._lookup_tables = LookupTables()
         with self._layers.taken_over(), self._lookup_tables.taken_over():
             self._model = build_model(task, seed)
+        self._layers.refuse_made_before(self._model)
         self._layers.leave_out_strangers(self._model)
         self._loss = LossFunction(task, self._model)
         self.loss_scaling: LossScaling | None = loss_scaling(task, self._model, self.tables)
         self._variables = ModelVariables(self._model)
         self.dense, self.state = self._variables.dense, self._variables.state
-        if not (self.dense or any(table.is_trained for table in self.tables)):
+        is_trained = self.dense or any(table.is_trained for table in self.tables)
+        if (self.state or self.tables) and not is_trained:
             raise UserError(
                 "build_model(): nothing in the model is trainable; leave trainable=False out"
             )
@@ -129,8 +132,7 @@ class StatelessModel:
     @property
     def has_half_precision(self) -> bool:
         """Whether a layer computes in float16 or bfloat16."""
-        parts = tf.train.TrackableView(self._model).descendants()
-        layers = [part for part in parts if isinstance(part, keras.layers.Layer)]
+        layers = keras_patches.layers_of(self._model)
         return any(layer.compute_dtype in ("float16", "bfloat16") for layer in layers)
 
     @property

@@ -29,7 +29,7 @@ class ModelVariables:
         """
         self.dense: list[keras.Variable] = list(model.trainable_variables)
         self._fixed: list[keras.Variable] = list(model.non_trainable_variables)
-        self._metrics: list[keras.Variable] = list(model.metrics_variables)
+        self._model = model
         self.state = [v for v in self._fixed if v.dtype == "float32"]
         for variable in self.dense:
             if variable.dtype != "float32":
@@ -70,7 +70,9 @@ class ModelVariables:
             else:
                 value = tf.constant(self._constants[variable.path])
             values.append((variable, value))
-        return values + [(v, tf.zeros(v.shape, v.dtype)) for v in self._metrics]
+        # Asked anew: a compiled loss makes some when it is first computed.
+        metrics = self._model.metrics_variables
+        return values + [(v, tf.zeros(v.shape, v.dtype)) for v in metrics]
 
     def state_after(
         self, scope: keras.StatelessScope, values: Sequence[tuple[keras.Variable, Any]]

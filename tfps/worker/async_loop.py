@@ -10,7 +10,7 @@ from tfps.leases.progress import LeaseProgress
 from tfps.worker.lease_batches import LeaseBatches
 from tfps.worker.loop import UNROLL, Outcome, iterate, note_failure, trained_batch
 from tfps.worker.prefetch import BatchPrefetcher
-from tfps.worker.step import Step, batch_records
+from tfps.worker.step import Step
 
 # Number of the batch, what the batch before has trained, first batch whose loss was not finite or
 # -1, and the batches that are held.
@@ -84,7 +84,7 @@ class AsyncLoop:
         with tf.control_dependencies(newest.batch.arrived()):
             pushed = tf.identity(unrecorded)
         record(pushed)
-        records, draw = batch_records(due.labels), batches.draw(number)
+        records, draw = due.records, batches.draw(number)
 
         def train() -> tf.Tensor:
             return self._step.train(due.batch, draw)

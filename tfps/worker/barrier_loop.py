@@ -106,7 +106,7 @@ class BarrierLoop:
         features, labels = held or _records(read())
         batch = self._step.pull(features, labels, [token])
         loss, gradients = self._step.gradients(batch, draw(step))
-        records, loss = batch_records(labels), tf.cast(loss, tf.float64)
+        records, loss = batch_records(features, labels), tf.cast(loss, tf.float64)
         token = self._barrier.contribute(token, gradients, records, trained_batch(loss, records))
         bad_step = note_failure(bad_step, step, loss)
         return step + (token[TAKEN] if self._may_repeat else 1), token, bad_step, held

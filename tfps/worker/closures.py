@@ -154,7 +154,8 @@ class Closures:
         def one(step: tf.Tensor, loss_sum: tf.Tensor, *arrays: dict[str, tf.TensorArray]) -> State:
             features, labels = next(iterator)
             loss, predictions = self._step.predict(features, labels)
-            loss_sum += tf.cast(loss, tf.float64) * tf.cast(batch_records(labels), tf.float64)
+            records = batch_records(features, labels)
+            loss_sum += tf.cast(loss, tf.float64) * tf.cast(records, tf.float64)
             written = [
                 {name: array.write(step, values[name]) for name, array in some.items()}
                 for some, values in zip(arrays, (labels, predictions), strict=True)

@@ -14,7 +14,7 @@ from tfps.store.parameter_store import ParameterStore
 from tfps.worker.lease_batches import LeaseBatches
 from tfps.worker.loop import Outcome, iterate, note_failure
 from tfps.worker.prefetch import ReadBatch
-from tfps.worker.step import Batch, Step, batch_records
+from tfps.worker.step import Batch, Step
 
 
 class _Values(NamedTuple):
@@ -244,7 +244,7 @@ class LocalSgdLoop:
             ready = Batch(batch.features, batch.labels, copy.pulled(index))
             loss, gradients = self._step.gradients(ready, draw(number + index))
             copy.update(index, gradients)
-            records, loss = batch_records(batch.labels), tf.cast(loss, tf.float64)
+            records, loss = batch.records, tf.cast(loss, tf.float64)
             total += loss * tf.cast(records, tf.float64)
             bad_step = note_failure(bad_step, number + index, loss)
         with tf.control_dependencies(copy.push()):

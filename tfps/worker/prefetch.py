@@ -24,6 +24,11 @@ class ReadBatch(NamedTuple):
     number: tf.Tensor | None = None
     bad: tf.Tensor | None = None
 
+    @property
+    def records(self) -> tf.Tensor:
+        """How many records it has, scalar int32."""
+        return batch_records(self.features, self.labels)
+
 
 class PulledBatch(NamedTuple):
     """A batch that is ready to be trained.
@@ -39,9 +44,9 @@ class PulledBatch(NamedTuple):
     bad: tf.Tensor | None
 
     @property
-    def labels(self) -> Labels:
-        """By name, `[batch, *shape]`."""
-        return self.batch.labels
+    def records(self) -> tf.Tensor:
+        """How many records it has, scalar int32."""
+        return batch_records(self.batch.features, self.batch.labels)
 
 
 class BatchPrefetcher:
@@ -99,7 +104,7 @@ class BatchPrefetcher:
         follow = tf.reduce_all(tf.equal(numbers, number + tf.range(batches, dtype=tf.int64)))
         if batches == 1:
             return follow
-        least = tf.reduce_min(tf.stack([batch_records(each.labels) for each in next_ones]))
+        least = tf.reduce_min(tf.stack([each.records for each in next_ones]))
         return follow & (least > 0)
 
     def _pulled(self, read: ReadBatch) -> PulledBatch:

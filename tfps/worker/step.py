@@ -133,7 +133,7 @@ class Step:
                         (pulled.dense, rows_of_piece), pulled.state, pulled.loss_scale, draw, *piece
                     )
                 )
-        loss, dense, rows, state = _mean(results, [batch_records(labels) for _, labels in pieces])
+        loss, dense, rows, state = _mean(results, [batch_records(*piece) for piece in pieces])
         return loss, self.store.gradients(pulled, dense, rows, state)
 
     def predict(self, features: Features, labels: Labels) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
@@ -160,7 +160,7 @@ class Step:
         pieces = len(self._devices)
         if pieces == 1:
             return [(features, labels)]
-        count = batch_records(labels)
+        count = batch_records(features, labels)
         bounds = [count * piece // pieces for piece in range(pieces + 1)]
         return [
             (_cut(features, first, end), _cut(labels, first, end))
@@ -221,6 +221,9 @@ def _cut(values: Mapping[str, tf.Tensor], first: tf.Tensor, end: tf.Tensor) -> d
     return {name: value[first:end] for name, value in values.items()}
 
 
-def batch_records(labels: Labels) -> tf.Tensor:
+def batch_records(features: Features, labels: Labels) -> tf.Tensor:
     """Records of a batch, scalar int32."""
-    return tf.shape(next(iter(labels.values())))[0]
+    for value in (*labels.values(), *features.values()):
+        if not isinstance(value, tf.RaggedTensor):
+            return tf.shape(value)[0]
+    return tf.cast(value.nrows(), tf.int32)

@@ -123,13 +123,14 @@ class Engine:
         """
         data, began = self.inputs.eval_data, time.monotonic()
         assert data is not None
-        result = self.coordinator.evaluate(eval_shards(data))
+        shards = eval_shards(data)
+        result = self.coordinator.evaluate(shards)
         task = self.inputs.experiment.task
         return Evaluation(
             checkpoint=checkpoint.name,
             steps=checkpoint.steps,
             epoch=checkpoint.queue.epoch,
-            records=len(next(iter(result.labels.values()))),
+            records=sum(count for _, count in shards),
             metrics={"loss": result.loss, **task_metrics(task, result.labels, result.predictions)},
             seconds=round(time.monotonic() - began, 3),
             dataset=identity(data),

@@ -5,11 +5,12 @@ import itertools
 import numpy as np
 import tensorflow as tf
 
+from tfps.cluster import failures
 from tfps.data.batches import Batching, read_good_batches
 from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
 from tfps.data.record_source import RecordSource
-from tfps.errors import RunError
+from tfps.errors import RunError, UserError
 from tfps.experiment.task import Task
 from tfps.export.sample import Sample
 from tfps.model.stateless_model import Features, Labels, StatelessModel
@@ -34,10 +35,19 @@ def predict_sample(
 
     Raises:
         RunError: If none of the records can be read.
+        UserError: If the model fails on records that are drawn.
     """
     features, labels = _first_records(task, data) if data else _drawn_records(task)
     step = Step(task, model, store)
-    _, predictions = tf.function(step.predict, autograph=False)(features, labels)
+    try:
+        _, predictions = tf.function(step.predict, autograph=False)(features, labels)
+    except tf.errors.InvalidArgumentError as error:
+        if data:
+            raise
+        raise UserError(
+            "the exported model is to be tried on records, and it fails on those that are drawn "
+            f"({failures.first_line(error)}): name a dataset of it with --data"
+        ) from None
     return Sample(
         features,
         {name: np.asarray(value) for name, value in predictions.items()},
@@ -68,16 +78,18 @@ def _first_records(task: Task, data: Manifest) -> tuple[Features, Labels]:
 
 def _drawn_records(task: Task) -> tuple[Features, Labels]:
     draw = np.random.default_rng(0)
+    lengths = draw.integers(0, _MOST_VALUES + 1, _SIZE)  # of all: weights must fit their ids
     features, labels = (
-        {feature.name: _drawn_values(feature, draw) for feature in some}
+        {feature.name: _drawn_values(feature, draw, lengths) for feature in some}
         for some in (task.features(), task.labels())
     )
     return features, labels
 
 
-def _drawn_values(feature: Feature, draw: np.random.Generator) -> tf.Tensor | tf.RaggedTensor:
+def _drawn_values(
+    feature: Feature, draw: np.random.Generator, lengths: np.ndarray
+) -> tf.Tensor | tf.RaggedTensor:
     """Values of `_SIZE` records; ids of which no number is known are 0, which every table has."""
-    lengths = draw.integers(0, _MOST_VALUES + 1, _SIZE)
     fixed = [_SIZE, *(size for size in feature.shape if size is not None)]
     shape = [int(lengths.sum())] if feature.is_ragged else fixed
     if feature.dtype == "float32":

@@ -1,0 +1,121 @@
+"""The trained model, or a part of it, as a file of Keras's own."""
+
+import os
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfps.errors import UserError, reason_of
+from tfps.experiment.task import Task
+from tfps.export.sample import Predict, Sample
+from tfps.export.trained_model import trained_model
+from tfps.model import keras_patches
+from tfps.model.builder import build_model
+from tfps.model.inputs import model_inputs
+from tfps.model.model_source import layer_classes
+from tfps.model.predictions import predict_by_name
+from tfps.model.stateless_model import StatelessModel
+from tfps.storage import failures
+from tfps.store.parameter_store import ParameterStore
+
+MODEL, WEIGHTS = ".keras", ".weights.h5"  # what Keras wants files' names to end in
+
+
+def export_keras(
+    task: Task,
+    model: StatelessModel,
+    store: ParameterStore,
+    path: str,
+    sample: Sample,
+    part: str = "",
+) -> None:
+    """Writes what `keras.saving.load_model` or `keras.Model.load_weights` reads, without tfps.
+
+    It is read again before it counts: the model must predict what the parameters do, a part of it
+    hold what it held.
+
+    Args:
+        task: The task.
+        model: Its model, whose parameters the store holds.
+        store: The parameters.
+        path: File to write; it ends in `MODEL` for the whole model, in `WEIGHTS` for its weights.
+        sample: What the parameters predict.
+        part: Name of a model within the model, such as a tower, that is written instead of all.
+
+    Raises:
+        UserError: If there is no such part, or Keras cannot save the model and load it again.
+        StorageError: If the file cannot be written.
+        RunError: If it predicts something else than the parameters do.
+    """
+    trained = trained_model(task, model, store)
+    written = _part(trained, part) if part else trained
+    with tempfile.TemporaryDirectory(prefix="tfps-export-") as directory:
+        local = os.path.join(directory, f"model{WEIGHTS if path.endswith(WEIGHTS) else MODEL}")
+        again = _written_and_read(task, model.seed, written, local, part)
+        if part:
+            _refuse_other_values(written, again, part)
+        else:
+            sample.refuse_different(_predictor(task, again))
+        try:
+            tf.io.gfile.copy(local, path, overwrite=True)
+        except tf.errors.OpError as error:
+            raise failures.explain(error, "written", path) from None
+
+
+def _written_and_read(
+    task: Task, seed: int, model: keras.Model, path: str, part: str
+) -> keras.Model:
+    """Writes a model or its weights, and makes a model of the file."""
+    try:
+        if not path.endswith(WEIGHTS):
+            model.save(path)
+            # It is the user's own model, and was written here: it may hold Python functions.
+            return keras.saving.load_model(
+                path, layer_classes(model), compile=False, safe_mode=False
+            )
+        model.save_weights(path)
+        fresh = build_model(task, seed)
+        again = _part(fresh, part) if part else fresh
+        again.load_weights(path)
+        return again
+    except UserError:
+        raise
+    except Exception as error:  # whatever Keras says of whatever a model may be made of
+        raise UserError(
+            f"model {model.name!r} cannot be saved and loaded by Keras "
+            f"({reason_of(error)}); give its own classes get_config(), or export its "
+            "weights"
+        ) from error
+
+
+def _predictor(task: Task, model: keras.Model) -> Predict:
+    """What asks a Keras model."""
+
+    def predict(features: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        outputs = model(model_inputs(model, task.features(), features), training=False)
+        return {name: value.numpy() for name, value in predict_by_name(task, outputs).items()}
+
+    return predict
+
+
+def _part(model: keras.Model, name: str) -> keras.Model:
+    """The model of that name within a model."""
+    parts = keras_patches.layers_of(model)
+    models = {part.name: part for part in parts if isinstance(part, keras.Model)}
+    if name not in models:
+        found = ", ".join(sorted(models.keys() - {model.name})) or "none"
+        raise UserError(f"the model has no model {name!r} within it; it has {found}")
+    return models[name]
+
+
+def _refuse_other_values(written: keras.Model, read: keras.Model, part: str) -> None:
+    pairs = zip(written.variables, read.variables, strict=True)
+    if not all(np.array_equal(a.numpy(), b.numpy(), equal_nan=True) for a, b in pairs):
+        raise UserError(
+            f"model {part!r}: Keras reads other values from the file than it has written; export "
+            "its weights"
+        )

@@ -1,0 +1,130 @@
+"""The metrics that a model is compiled with, as a task has them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfps.errors import UserError, reason_of
+
+_CHUNK = 1 << 16  # records that a metric is given at once
+
+
+class CompiledMetric:
+    """One metric of `compile`, as a callable of all labels and predictions of an evaluation.
+
+    Attributes:
+        name: As Keras names it in its logs.
+    """
+
+    def __init__(self, identifier: Any):
+        """Notes what it is.
+
+        Args:
+            identifier: A name, a `keras.metrics.Metric`, or a function of labels and predictions.
+        """
+        self._identifier = identifier
+        by_object = getattr(identifier, "name", None) or getattr(identifier, "__name__", None)
+        self.name = identifier if isinstance(identifier, str) else str(by_object or identifier)
+
+    def __call__(self, labels: np.ndarray, predictions: np.ndarray) -> float:
+        """What it is after all records, as in Keras's `evaluate`.
+
+        Args:
+            labels: `[records, ...]`.
+            predictions: `[records, ...]`.
+        """
+        metric = self._metric(labels, predictions)
+        for first in range(0, len(labels), _CHUNK):
+            some = slice(first, first + _CHUNK)
+            metric.update_state(labels[some], predictions[some])
+        return float(metric.result())
+
+    def _metric(self, labels: np.ndarray, predictions: np.ndarray) -> keras.metrics.Metric:
+        found = self._identifier
+        if str(found).lower() in ("accuracy", "acc"):
+            return _accuracy(labels, predictions)
+        if isinstance(found, str):
+            found = keras.metrics.get(found)
+        if isinstance(found, keras.metrics.Metric):
+            return self._made_again(found)
+        return keras.metrics.MeanMetricWrapper(found)
+
+    def _made_again(self, metric: keras.metrics.Metric) -> keras.metrics.Metric:
+        """A metric like one that was made before this process was a chief: it lost its variables.
+
+        Raises:
+            UserError: If Keras cannot make it again.
+        """
+        try:
+            return type(metric).from_config(metric.get_config())
+        except Exception as error:  # whatever a metric of the user's own raises
+            raise UserError(
+                f"Keras cannot make the metric {self.name!r} again "
+                f"({reason_of(error)}); hand compile() its name or a function of "
+                "labels and predictions, or give its class a get_config()"
+            ) from error
+
+
+def compiled_metrics(
+    compiled: Mapping[str, Any], labels: Sequence[str], outputs: Sequence[str]
+) -> dict[str, Any] | None:
+    """Metrics as `Task.metrics` gives them; None of a model that is compiled without any.
+
+    Those of `weighted_metrics` are among them, without weights: evaluations have none.
+
+    Args:
+        compiled: The arguments of `compile`.
+        labels: Names of what the model learns.
+        outputs: Names of its outputs, as Keras has them.
+    """
+    found: dict[str, Any] = {}
+    for argument in ("metrics", "weighted_metrics"):
+        given = compiled.get(argument)
+        if not given:
+            continue
+        if len(labels) == 1:
+            found |= _by_name(given)
+            continue
+        for label, some in _by_label(given, labels, outputs):
+            found[label] = {**found.get(label, {}), **_by_name(some)}
+    return found or None
+
+
+def _by_label(given: Any, labels: Sequence[str], outputs: Sequence[str]) -> list[tuple[str, Any]]:
+    """What is given for each label: by a label's or an output's name, or in the labels' order."""
+    if isinstance(given, Mapping):
+        names: dict[str, str] = dict(zip(outputs, labels, strict=False))
+        names.update(zip(labels, labels, strict=True))
+        return [(names.get(name) or str(name), some) for name, some in given.items()]
+    if len(given) != len(labels):
+        raise UserError(
+            f"compile() has metrics for {len(given)} outputs, but there are {len(labels)} labels "
+            f"({', '.join(labels)}); give a dict by their names"
+        )
+    return list(zip(labels, given, strict=True))
+
+
+def _by_name(given: Any) -> dict[str, CompiledMetric]:
+    """Metrics by name of one of them, of several, or of a structure of them."""
+    if given is None:
+        return {}
+    if isinstance(given, Mapping):
+        given = list(given.values())
+    if not isinstance(given, (list, tuple)):
+        metric = CompiledMetric(given)
+        return {metric.name: metric}
+    found: dict[str, CompiledMetric] = {}
+    for each in given:
+        found |= _by_name(each)
+    return found
+
+
+def _accuracy(labels: np.ndarray, predictions: np.ndarray) -> keras.metrics.Metric:
+    """What Keras takes "accuracy" for, by the shapes of both."""
+    if predictions.ndim == 1 or predictions.shape[-1] == 1:
+        return keras.metrics.BinaryAccuracy()
+    if labels.ndim < predictions.ndim or labels.shape[-1] == 1:
+        return keras.metrics.SparseCategoricalAccuracy()
+    return keras.metrics.CategoricalAccuracy()

@@ -1,0 +1,165 @@
+"""Makes a task of a compiled Keras model, which says most of what a task says itself."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfps.data.feature import Feature
+from tfps.data.row_format import RowFormat
+from tfps.errors import UserError
+from tfps.experiment.task import Metric, Table, Task
+from tfps.model.compiled_metrics import compiled_metrics
+from tfps.model.model_source import ModelSource
+
+_DTYPES = {"string": "string", "float32": "float32", "int32": "int64", "int64": "int64"}
+
+
+def task_of(
+    model: keras.Model | Callable[[], keras.Model],
+    label: Feature | Sequence[Feature],
+    features: Sequence[Feature] | None = None,
+    sample_weight: Feature | None = None,
+    class_weight: Mapping[int, float] | None = None,
+    table_optimizer: Callable[[Table], keras.optimizers.Optimizer] | None = None,
+    rows: RowFormat | None = None,
+) -> Task:
+    """A task of a compiled Keras model: its loss, optimizer and metrics are those of `compile`.
+
+    Args:
+        model: The model, whose weights the training begins with; it stays as it is itself. Or a
+            function that makes and compiles it, for tables that no single memory holds.
+        label: What the model learns; several for several outputs, in the outputs' order or by their
+            names; none, `()`, for a model that learns its features.
+        features: The inputs. Of a functional model they may be left out: ids have no vocabulary
+            then, and are checked against the tables alone.
+        sample_weight: A number in every record that its part in the loss is multiplied by in
+            training, as `sample_weight` of `fit`.
+        class_weight: By class of the only label what its records' parts are multiplied by, as
+            `class_weight` of `fit`; 1 for a class that is not there.
+        table_optimizer: Given a table, its optimizer; that of `compile` by default.
+        rows: How a row of raw text becomes a record.
+
+    Raises:
+        UserError: If the model is not compiled, or these do not fit it.
+    """
+    source = ModelSource(model)
+    labels = (label,) if isinstance(label, Feature) else tuple(label)
+    if class_weight and len(labels) != 1:
+        raise UserError(
+            f"task_of(): class_weight= is for a model with one label, not {len(labels)}; give "
+            "every record a sample_weight"
+        )
+    return CompiledTask(
+        source=source,
+        inputs=tuple(features) if features is not None else _features_of(source),
+        learnt=label if isinstance(label, Feature) else labels,
+        record_weight=sample_weight,
+        class_weights=tuple(sorted((class_weight or {}).items())),
+        optimizer_of_table=table_optimizer,
+        row_format=rows,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class CompiledTask(Task):
+    """What `task_of` makes; see there."""
+
+    source: ModelSource
+    inputs: tuple[Feature, ...]
+    learnt: Feature | tuple[Feature, ...]
+    record_weight: Feature | None = None
+    class_weights: tuple[tuple[int, float], ...] = ()
+    optimizer_of_table: Callable[[Table], keras.optimizers.Optimizer] | None = None
+    row_format: RowFormat | None = None
+
+    def features(self) -> tuple[Feature, ...]:
+        """See `Task`."""
+        return self.inputs
+
+    def label(self) -> Feature | tuple[Feature, ...]:
+        """See `Task`."""
+        return self.learnt
+
+    def build_model(self) -> keras.Model:
+        """See `Task`: a model that is compiled."""
+        return self.source.make()
+
+    def optimizer(self) -> keras.optimizers.Optimizer:
+        """See `Task`."""
+        return keras.optimizers.get(self.source.compiled["optimizer"])
+
+    def table_optimizer(self, table: Table) -> keras.optimizers.Optimizer:
+        """See `Task`."""
+        return self.optimizer_of_table(table) if self.optimizer_of_table else self.optimizer()
+
+    def weight(self) -> Feature | None:
+        """See `Task`."""
+        return self.record_weight
+
+    def sample_weight(self, labels: Mapping[str, Any]) -> Any:
+        """See `Task`: that of the record times that of its class."""
+        weight = super().sample_weight(labels)
+        if not self.class_weights:
+            return weight
+        [target] = self.targets()
+        of_class = _weights_of_classes(labels[target.name], self.class_weights)
+        return of_class if weight is None else of_class * tf.reshape(weight, [-1])
+
+    def metrics(self) -> Mapping[str, Metric | Mapping[str, Metric]]:
+        """See `Task`: those of `compile`, without any those that fit the label."""
+        names = [target.name for target in self.targets()]
+        found = compiled_metrics(self.source.compiled, names, self.source.output_names)
+        return super().metrics() if found is None else found
+
+    def rows(self) -> RowFormat:
+        """See `Task`."""
+        return super().rows() if self.row_format is None else self.row_format
+
+    def _known_loss(self) -> Any:
+        """What `compile` was given, of several labels by name."""
+        loss = self.source.compiled["loss"]
+        if isinstance(loss, (list, tuple)):
+            return {each.name: one for each, one in zip(self.targets(), loss, strict=False)}
+        return loss
+
+
+def _features_of(source: ModelSource) -> tuple[Feature, ...]:
+    """The features that a functional model's inputs are."""
+    if not source.inputs:
+        raise UserError(
+            "task_of(): features= is missing: only the inputs of a functional model that is handed "
+            "over itself say what they are"
+        )
+    features = []
+    for tensor in source.inputs:
+        dtype = keras.backend.standardize_dtype(tensor.dtype)
+        if dtype not in _DTYPES:
+            raise UserError(
+                f"task_of(): the input {tensor.name!r} is {dtype}, which no record holds; give "
+                f"features=, each one of {', '.join(sorted(set(_DTYPES.values())))}"
+            )
+        features.append(Feature(tensor.name, _DTYPES[dtype], tuple(tensor.shape[1:])))
+    return tuple(features)
+
+
+def _weights_of_classes(labels: tf.Tensor, class_weights: Sequence[tuple[int, float]]) -> tf.Tensor:
+    """The weight of each record's class, `[batch]`; as Keras does, 1 for a class without one.
+
+    Args:
+        labels: Numbers of classes `[batch]` or `[batch, 1]`, or a value per class, of which the
+            largest counts, `[batch, classes]`.
+        class_weights: Pairs of a class and its weight.
+    """
+    if labels.shape.rank > 1:
+        labels = labels[..., 0] if labels.shape[-1] == 1 else tf.argmax(labels, -1)
+    numbers = tf.cast(tf.round(tf.cast(labels, tf.float32)), tf.int32)
+    most = max(number for number, _ in class_weights)
+    weights = np.ones(most + 2, np.float32)  # the last is that of all other classes
+    for number, weight in class_weights:
+        weights[number] = weight
+    is_known = (numbers >= 0) & (numbers <= most)
+    return tf.gather(tf.constant(weights), tf.where(is_known, numbers, most + 1))

@@ -1,0 +1,111 @@
+"""Makes a compiled model again and again: by the user's function, or as copies of one."""
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from tfps.errors import UserError, reason_of
+from tfps.model import keras_patches
+
+_FILE = "model.keras"
+
+
+class ModelSource:
+    """Where the model of a task comes from that is made of a compiled one.
+
+    A model that is there is copied the way in which Keras saves and loads it, weights and adapted
+    preprocessing layers included. It stays as it is itself.
+
+    Attributes:
+        inputs: The inputs of a functional model that is there, empty for any other.
+    """
+
+    def __init__(self, model: keras.Model | Callable[[], keras.Model]):
+        """Makes none yet.
+
+        Args:
+            model: The model, or a function that makes it.
+
+        Raises:
+            UserError: If it is neither, or not compiled.
+        """
+        self._is_there = isinstance(model, keras.Model)
+        if not self._is_there and not callable(model):
+            raise UserError(
+                f"task_of() makes a task of a compiled keras.Model, or of a function that returns "
+                f"one, not of {model!r}"
+            )
+        self._model = model
+        self._compiled: dict[str, Any] = {}
+        self._output_names: list[str] = []
+        self._saved = ""
+        if self._is_there:
+            self._note(model)
+        self.inputs = list(getattr(model, "inputs", None) or []) if self._is_there else []
+
+    @property
+    def compiled(self) -> dict[str, Any]:
+        """What the model is compiled with, by argument of `compile`."""
+        return self._compiled or self._note(self.make())
+
+    @property
+    def output_names(self) -> list[str]:
+        """Names of a functional model's outputs, as Keras has them; empty where it has none."""
+        _ = self.compiled  # which notes them
+        return self._output_names
+
+    def make(self) -> keras.Model:
+        """A new model, compiled as the user compiled it.
+
+        Raises:
+            UserError: If it cannot be copied, or is not compiled.
+        """
+        if not self._is_there:
+            model = self._model()
+            self._note(model)
+            return model
+        copy = self._copy()
+        copy.compile(**self._compiled)
+        return copy
+
+    def _note(self, model: keras.Model) -> dict[str, Any]:
+        name = getattr(model, "name", type(model).__name__)
+        if not isinstance(model, keras.Model) or not model.compiled:
+            raise UserError(
+                f"task_of(): {name!r} is not a compiled model; compile it, for example with "
+                "model.compile(optimizer='adam', loss='binary_crossentropy')"
+            )
+        self._compiled = keras_patches.compile_arguments(model)
+        self._output_names = list(getattr(model, "output_names", None) or [])
+        return self._compiled
+
+    def _copy(self) -> keras.Model:
+        model: Any = self._model
+        try:
+            if not self._saved:
+                directory = tempfile.mkdtemp(prefix="tfps-model-")
+                weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
+                model.save(os.path.join(directory, _FILE), include_optimizer=False)
+                self._saved = os.path.join(directory, _FILE)
+            return keras.saving.load_model(
+                self._saved,
+                custom_objects=layer_classes(model),
+                compile=False,
+                safe_mode=False,  # it is the user's own, and was written by this process
+            )
+        except Exception as error:  # whatever Keras says of whatever a model may be made of
+            raise UserError(
+                f"task_of(): the model {model.name!r} cannot be copied, since Keras cannot save "
+                f"and load it ({reason_of(error)}); hand over the function that makes and compiles "
+                "it"
+            ) from error
+
+
+def layer_classes(model: keras.Model) -> dict[str, type]:
+    """The classes of a model's layers by name, of which some may not be registered with Keras."""
+    return {type(layer).__name__: type(layer) for layer in keras_patches.layers_of(model)}
