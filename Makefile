@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := runs/demo
 
-.PHONY: help install demo test census slow chaos kills faults golden image image-packages lint types format clean
+.PHONY: help install demo test census slow chaos kills faults models golden image image-packages lint types format clean
 
 help:
 	@echo "make demo       install, then train a DLRM on a local cluster, from data to predictions"
@@ -14,6 +14,7 @@ help:
 	@echo "make chaos      random faults to RUNS=100 jobs from FIRST=0 on, each must complete: CENSUS=DIR"
 	@echo "make kills      jobs killed KILLS=50 times around their saves, workers in every mode"
 	@echo "make faults     storage that misbehaves at every call of a run: POINTS=0 (all) of each kind"
+	@echo "make models     models of many kinds beside Keras's fit, in one process and on a cluster"
 	@echo "make golden     render the kept requests to platforms anew, show what has changed"
 	@echo "make image      build the container image, or print how: IMAGE=tfps KIND=cpu or gpu"
 	@echo "make image-packages  pin anew what the images install"
@@ -85,6 +86,14 @@ POINTS := 0
 faults: install
 	$(BIN)/python -m tests.faults.exploration --points=$(POINTS)
 	TFPS_EVERY_REQUEST=1 $(BIN)/pytest -m slow tests/faults/test_parts.py
+
+# The table of docs/keras.md.
+MODELS := runs/keras_models
+models: install
+	rm -rf $(MODELS)
+	TFPS_KERAS_KEPT=$(abspath $(MODELS)) $(BIN)/pytest -n 2 tests/keras_models \
+	  tests/integration/test_keras_models_on_cluster.py; status=$$?; \
+	  $(BIN)/python -m tests.keras_models.kept $(MODELS); exit $$status
 
 golden: install
 	$(BIN)/python -m tests.golden

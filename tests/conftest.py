@@ -10,6 +10,7 @@ import pytest
 _LONGEST = (
     "test_killed_saves.py",
     "test_hangs.py",
+    "test_keras_models.py",
     "test_killed_workers.py",
     "test_training.py",
     "test_recovery.py",

@@ -3,8 +3,9 @@
     python -m trainer.export --checkpoint=JOB_DIR --config=configs/census.py --output=DIR
 
 `--checkpoint` is a job's directory, for its newest checkpoint, or `JOB_DIR/checkpoints/NAME`.
-Config and overrides must be those of the job. The output is what a run exports at its end, and is
-tried as there: on some records it must predict what the parameters do.
+Config and overrides must be those of the job. The output is what a run exports at its end, or, as
+`--format` says, a file that Keras reads; and is tried as there: on some records it must predict
+what the parameters do.
 """
 
 import trainer.console.quiet_tensorflow  # noqa: F401 - it loads TensorFlow  # isort: skip
@@ -20,6 +21,7 @@ from tfps.checkpoint.restore import restore
 from tfps.errors import UserError
 from tfps.experiment import loader, overrides
 from tfps.experiment.experiment import Experiment
+from tfps.export.keras_file import MODEL, WEIGHTS, export_keras
 from tfps.export.saved_model import export
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
@@ -32,10 +34,17 @@ from trainer.chief.export_sample import predict_sample
 from trainer.chief.inputs import read_data
 
 _DEVICE = "/device:CPU:0"
+SAVED_MODEL = "saved_model"
+_SUFFIXES = {"keras": MODEL, "weights": WEIGHTS}
 
 
 def export_checkpoint(
-    experiment: Experiment, checkpoint: Checkpoint, output: str, data: str = ""
+    experiment: Experiment,
+    checkpoint: Checkpoint,
+    output: str,
+    data: str = "",
+    form: str = SAVED_MODEL,
+    part: str = "",
 ) -> None:
     """Exports the model that a checkpoint holds.
 
@@ -43,9 +52,11 @@ def export_checkpoint(
         experiment: The job's.
         checkpoint: Of parameters on any number of ps. This process needs memory for all of them,
             slots included, and for the tables once more.
-        output: Directory to write; one that exists is replaced.
+        output: Directory or file to write; one that exists is replaced.
         data: Dataset whose first records the exported model is tried on; empty for records that
             are drawn.
+        form: A SavedModel, or a file of Keras's.
+        part: Name of a model within the model, for a file of Keras's; empty for all of it.
 
     Raises:
         UserError: If the checkpoint or the dataset is another experiment's, or damaged, or the
@@ -64,8 +75,12 @@ def export_checkpoint(
         raise UserError(
             f"checkpoint {checkpoint.path} is damaged: {damage}; name another with --checkpoint"
         ) from None
+    sample = predict_sample(task, model, store, manifest)
     try:
-        export(task, model, store, output, predict_sample(task, model, store, manifest))
+        if form == SAVED_MODEL:
+            export(task, model, store, output, sample)
+        else:
+            export_keras(task, model, store, output, sample, part)
     except StorageError as error:
         raise UserError(f"--output={output}: {error}") from None
 
@@ -77,23 +92,48 @@ def main() -> None:
     preflight.check(
         [Use("--checkpoint", values.checkpoint), Use("--output", values.output, writes=True)]
     )
+    _refuse_misfits(values.output, values.format, values.submodel)
     if files.exists(values.output) and not values.overwrite:
         raise UserError(f"--output={values.output} exists; name another, or say --overwrite")
     experiment = overrides.apply(loader.load(values.config), values.set)
     checkpoint = named_checkpoint(values.checkpoint)
     data = values.data or experiment.data.eval or experiment.data.train
-    export_checkpoint(experiment, checkpoint, values.output, data)
+    export_checkpoint(experiment, checkpoint, values.output, data, values.format, values.submodel)
     sys.stdout.write(
         f"checkpoint: {checkpoint.path}, {checkpoint.queue.trained:,} records trained\n"
         f"export: {values.output}\n"
     )
 
 
+def _refuse_misfits(output: str, form: str, part: str) -> None:
+    suffix = _SUFFIXES.get(form, "")
+    if not output.endswith(suffix):
+        raise UserError(
+            f"--format={form} writes a file whose name ends in {suffix}: name another --output "
+            f"than {output}"
+        )
+    if part and not suffix:
+        raise UserError(
+            f"--submodel={part} is for --format={' or '.join(_SUFFIXES)}: a SavedModel has the "
+            "signatures of the whole model"
+        )
+
+
 def _define_flags() -> None:
     flags.DEFINE_string("checkpoint", None, "Job's directory, or a checkpoint's.", required=True)
     flags.DEFINE_string("config", None, "Config of the job.", required=True)
     flags.DEFINE_multi_string("set", [], "Override of a config's field: task.dim=8.")
-    flags.DEFINE_string("output", None, "Directory to export to.", required=True)
+    flags.DEFINE_string("output", None, "Directory or file to export to.", required=True)
+    flags.DEFINE_enum(
+        "format",
+        SAVED_MODEL,
+        [SAVED_MODEL, *_SUFFIXES],
+        f"{SAVED_MODEL}: a directory for servers of TensorFlow and trainer.predict; keras: a file "
+        f"*{MODEL} for keras.saving.load_model; weights: a file *{WEIGHTS} for load_weights.",
+    )
+    flags.DEFINE_string(
+        "submodel", "", "Name of a model within the model, such as a tower, to export alone."
+    )
     flags.DEFINE_string(
         "data",
         "",

@@ -98,7 +98,9 @@ def doubling(tmp_path_factory):
 
 def compare(exported, inputs, predictions, **settings):
     values = {"x": tf.constant(inputs, tf.float32)}
-    Sample(values, {"doubled": np.array(predictions, "f4")}, **settings).refuse_different(exported)
+    Sample(values, {"doubled": np.array(predictions, "f4")}, **settings).refuse_different(
+        exported.predict
+    )
 
 
 def test_rounding_and_what_is_not_finite_are_no_difference(doubling):

@@ -149,10 +149,16 @@ def trainer_flags(train: object, job_dir: object, *more: str, eval_data: object 
     return [*flags, *([f"--eval_data={eval_data}"] if eval_data else []), *more]
 
 
-def local_cluster(workers: int, ps: int, flags: Sequence[str], loads: bool = False) -> Program:
-    """Starts a cluster with the local launcher; `loads` is that of `Program`."""
+def local_cluster(
+    workers: int,
+    ps: int,
+    flags: Sequence[str],
+    loads: bool = False,
+    environ: Mapping[str, str] | None = None,
+) -> Program:
+    """Starts a cluster with the local launcher; `loads` and `environ` are those of `Program`."""
     own = [f"--workers={workers}", f"--ps={ps}", "--"]
-    return Program(*own, *flags, module="cloud.local", loads=loads)
+    return Program(*own, *flags, module="cloud.local", loads=loads, environ=environ)
 
 
 def read_report(job_dir: pathlib.Path) -> dict[str, Any]:

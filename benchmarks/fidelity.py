@@ -1,0 +1,96 @@
+"""Holds tfps against Keras's `fit` where most ids are rare: `python -m benchmarks.fidelity`.
+
+The same records, model and optimizer (Adam), from other initial values and in another order with
+each seed: by `fit`, and by tfps with rows that move as Keras moves them (`keras`) and rows that
+only move when a batch asks for them (`lazy`). The figure is the AUC on records that were not
+trained. See benchmarks/README.md.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import keras
+
+import tfps
+from benchmarks.planted import likes
+from benchmarks.rare_ids import FEATURES, LABEL, build, get_config
+from tfps.experiment.metrics import auc
+
+_CONFIG = "benchmarks/rare_ids.py"
+_EVALUATED = 1 << 20  # the seed of the records that are not trained
+
+
+def main() -> int:
+    """Trains with every seed and prints a table; returns the exit code."""
+    flags = _parse()
+    found: dict[str, list[float]] = {name: [] for name in ("fit", "keras", "lazy")}
+    with tempfile.TemporaryDirectory(prefix="tfps-fidelity-") as directory:
+        root = pathlib.Path(directory)
+        _write(root / "eval", likes(_EVALUATED, flags.records // 4))
+        _write(root / "train", likes(0, flags.records))
+        for seed in range(flags.seeds):
+            found["fit"].append(_fit(seed, flags.records))
+            for updates in ("keras", "lazy"):
+                found[updates].append(_tfps(root, seed, updates, flags.cluster))
+            told = ", ".join(f"{name} {values[-1]:.4f}" for name, values in found.items())
+            print(f"seed {seed}: AUC {told}", flush=True)
+    fitted = statistics.mean(found["fit"])
+    for name, values in found.items():
+        mean, spread = statistics.mean(values), statistics.stdev(values)
+        print(f"{name:6} {mean:.4f} (standard deviation {spread:.4f}), {mean - fitted:+.4f}")
+    return 0
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--records", type=int, default=200_000, help="that are trained")
+    parser.add_argument(
+        "--cluster", action="store_true", help="2 workers and 2 ps instead of one process"
+    )
+    return parser.parse_args()
+
+
+def _write(path: pathlib.Path, columns: dict) -> None:
+    features = {feature.name: columns[feature.name] for feature in FEATURES}
+    label = columns[LABEL.name]
+    tfps.write_dataset(str(path), features, label, features=FEATURES, label=LABEL, shards=4)
+
+
+def _fit(seed: int, records: int) -> float:
+    """The AUC that Keras ends at."""
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(seed)
+    train, model = get_config().train, build()
+    trained, rest = likes(0, records), likes(_EVALUATED, records // 4)
+    x, new = ([some[feature.name] for feature in FEATURES] for some in (trained, rest))
+    model.fit(x, trained[LABEL.name], train.batch_size, train.epochs, verbose=0)
+    return auc(rest[LABEL.name], model.predict(new, batch_size=4096, verbose=0))
+
+
+def _tfps(root: pathlib.Path, seed: int, updates: str, on_cluster: bool) -> float:
+    """The AUC that tfps ends at."""
+    job = root / f"{updates}-{seed}"
+    launcher = ["cloud.local", "--workers=2", "--ps=2", "--"]
+    program = launcher if on_cluster else ["trainer.task", "--mode=local"]
+    flags = [
+        f"--config={_CONFIG}",
+        f"--train_data={root / 'train'}",
+        f"--eval_data={root / 'eval'}",
+        f"--job_dir={job}",
+        f"--set=train.seed={seed}",
+        f"--set=train.row_updates={updates}",
+    ]
+    command = [sys.executable, "-m", *program, *flags]
+    subprocess.run(command, check=True, capture_output=True)
+    report = json.loads((job / "report.json").read_text())
+    return float(report["metrics"]["auc"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""Models that others publish the kind of, on 2 workers and 2 ps, beside Keras's `fit`."""
+
+import pathlib
+
+import numpy as np
+import pytest
+from cluster_process import local_cluster, read_report
+
+import tfps
+from tests.keras_models.case import Case
+from tests.keras_models.cases import ALL
+from tests.keras_models.config import CASE, IS_THERE
+from tests.keras_models.kept import CLUSTER, keep
+from tests.keras_models.test_keras_models import fitted, for_keras, split
+
+# Of the way that the loss falls under `fit`: two workers push gradients that are a step old, and
+# begin with other rows.
+TOLERANCE = 0.3
+
+
+def loss_on_cluster(case: Case, directory: pathlib.Path, **environ: str) -> float:
+    """The loss that 2 workers and 2 ps end at."""
+    features, labels = split(case, case.columns(np.random.default_rng(1), case.records))
+    data, job = directory / "data", directory / "job"
+    label = case.label if isinstance(case.label, tuple) else (case.label,)
+    tfps.write_dataset(str(data), features, labels, features=case.features, label=label, shards=4)
+    flags = ["--config=tests/keras_models/config.py", f"--train_data={data}", f"--eval_data={data}"]
+    environ = {CASE: case.name, **environ}
+    with local_cluster(2, 2, [*flags, f"--job_dir={job}"], environ=environ) as program:
+        assert program.finish() == 0, program.text
+    return float(read_report(job)["metrics"]["loss"])
+
+
+def losses_of_fit(case: Case) -> tuple[float, float]:
+    """Those that Keras begins with and ends at."""
+    features, labels = split(case, case.columns(np.random.default_rng(1), case.records))
+    model = case.build()
+    return fitted(case, model, *for_keras(case, model, features, labels))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
+def test_a_cluster_ends_where_fit_ends(case: Case, tmp_path: pathlib.Path) -> None:
+    ours = loss_on_cluster(case, tmp_path)
+    before, theirs = losses_of_fit(case)
+    keep(case, CLUSTER, {"before": before, "keras": theirs, "tfps": ours})
+    assert theirs < before
+    assert abs(ours - theirs) <= TOLERANCE * (before - theirs), (before, theirs, ours)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["wide_and_deep", "string_lookup_mlp", "normalized_mlp"])
+def test_a_model_that_is_there_is_trained_by_a_cluster(name: str, tmp_path: pathlib.Path) -> None:
+    """Its variables are lost when the process that made it becomes a chief."""
+    [case] = (each for each in ALL if each.name == name)
+    ours = loss_on_cluster(case, tmp_path, **{IS_THERE: "1"})
+    before, theirs = losses_of_fit(case)
+    assert abs(ours - theirs) <= TOLERANCE * (before - theirs), (before, theirs, ours)
