@@ -205,5 +205,6 @@ CASES = (
         _questions,
         _siamese,
         tolerance=0.4,
+        on_cluster=0.6,
     ),
 )

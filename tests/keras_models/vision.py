@@ -226,5 +226,6 @@ CASES = (
         _variational_autoencoder,
         is_drawn=True,
         tolerance=0.6,
+        on_cluster=0.8,
     ),
 )

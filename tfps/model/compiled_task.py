@@ -90,7 +90,7 @@ class CompiledTask(Task):
 
     def optimizer(self) -> keras.optimizers.Optimizer:
         """See `Task`."""
-        return keras.optimizers.get(self.source.compiled["optimizer"])
+        return self.source.optimizer()
 
     def table_optimizer(self, table: Table) -> keras.optimizers.Optimizer:
         """See `Task`."""

@@ -43,6 +43,7 @@ class ModelSource:
         self._model = model
         self._compiled: dict[str, Any] = {}
         self._output_names: list[str] = []
+        self._optimizer: tuple[type[keras.optimizers.Optimizer], dict[str, Any]] | None = None
         self._saved = ""
         if self._is_there:
             self._note(model)
@@ -69,9 +70,16 @@ class ModelSource:
             model = self._model()
             self._note(model)
             return model
-        copy = self._copy()
-        copy.compile(**self._compiled)
+        copy, given = self._copy(), self._compiled
+        copy.compile(self.optimizer(), given["loss"], given["loss_weights"])
         return copy
+
+    def optimizer(self) -> keras.optimizers.Optimizer:
+        """A new optimizer like the one of `compile`."""
+        _ = self.compiled  # which notes its config
+        assert self._optimizer is not None
+        kind, config = self._optimizer
+        return kind.from_config(config)
 
     def _note(self, model: keras.Model) -> dict[str, Any]:
         name = getattr(model, "name", type(model).__name__)
@@ -81,6 +89,9 @@ class ModelSource:
                 "model.compile(optimizer='adam', loss='binary_crossentropy')"
             )
         self._compiled = keras_patches.compile_arguments(model)
+        # Its config now: a process that becomes a chief loses the variables it made before.
+        optimizer = keras.optimizers.get(self._compiled["optimizer"])
+        self._optimizer = type(optimizer), optimizer.get_config()
         self._output_names = list(getattr(model, "output_names", None) or [])
         return self._compiled
 

@@ -21,6 +21,8 @@ from tfps.model.predictions import predict_by_name
 from tfps.model.state_recurrence import kept_by_step
 from tfps.model.variables import ModelVariables
 
+_LOOPS = ("While", "StatelessWhile")
+
 Features = Mapping[str, tf.Tensor]
 Labels = Mapping[str, tf.Tensor]
 
@@ -74,6 +76,7 @@ class StatelessModel:
         seed: Of the initial values.
         loss_scaling: How the loss is scaled, None for not at all.
         prediction_shapes: Shape of one record's predictions by their names; None where it varies.
+        has_loops: Whether its graph has loops, as that of a recurrent layer.
         unreachable: What the model uses that lies in this process, such as a `tf.Variable` or a
             `MutableHashTable`: closures on workers cannot reach it.
     """
@@ -122,6 +125,7 @@ class StatelessModel:
         self._asked_tables: dict[bool, list[int]] = {}
         self.state_kept: tuple[float | None, ...] = ()
         self.changes_state = False
+        self.has_loops = False
         self.prediction_shapes, self.unreachable = self._try_out()
 
     @property
@@ -264,6 +268,7 @@ class StatelessModel:
             training_step.get_concrete_function(*parameters, *specs),
             evaluation_step.get_concrete_function(*specs),
         ]
+        self.has_loops = any(op.type in _LOOPS for op in traced[0].graph.get_operations())
         captured = [x for each in traced for x in each.captured_inputs if x.dtype == tf.resource]
         return shapes, _holders(self._model, captured)
 

@@ -90,7 +90,7 @@ class Engine:
             barrier = _barrier(mode, store, progress, lanes)
             ps_calls = PsCalls(monitor, stall_seconds)
             members = BarrierMembers(barrier, monitor, ps_calls, mode.round_seconds)
-        loop = _loop(experiment, step, progress, executor, barrier)
+        loop = _loop(experiment, step, progress, executor, barrier, model.has_loops)
         index, locate = executor.worker_index, inputs.staged.locate
         closures = Closures(experiment, step, loop, progress, index, locate)
         coordinator: Coordinator
@@ -150,10 +150,13 @@ def _loop(
     progress: LeaseProgress,
     executor: Executor,
     barrier: Barrier | None,
+    has_loops: bool,
 ) -> Loop:
     """How a worker trains a lease in an experiment's mode."""
     mode = experiment.mode
     unroll = UNROLL if executor.is_remote else UNROLL_IN_ONE_PROCESS
+    if has_loops:
+        unroll = 1  # each copy of a loop takes a worker a second and more to begin
     if barrier:
         return BarrierLoop(step, barrier, mode.backup_workers > 0, unroll)
     if mode.name == LOCAL_SGD:
