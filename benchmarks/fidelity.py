@@ -1,9 +1,9 @@
 """Holds tfps against Keras's `fit` where most ids are rare: `python -m benchmarks.fidelity`.
 
 The same records, model and optimizer (Adam), from other initial values and in another order with
-each seed: by `fit`, and by tfps with rows that move as Keras moves them (`keras`) and rows that
-only move when a batch asks for them (`lazy`). The figure is the AUC on records that were not
-trained. See benchmarks/README.md.
+each seed: by `fit`, by `fit` with gradients that are summed by row (docs/keras.md), and by tfps
+with rows that move as Keras moves them (`keras`) and rows that only move when a batch asks for them
+(`lazy`). The figure is the AUC on records that were not trained. See benchmarks/README.md.
 """
 
 import argparse
@@ -13,8 +13,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from typing import Any
 
 import keras
+import tensorflow as tf
 
 import tfps
 from benchmarks.planted import likes
@@ -28,13 +31,14 @@ _EVALUATED = 1 << 20  # the seed of the records that are not trained
 def main() -> int:
     """Trains with every seed and prints a table; returns the exit code."""
     flags = _parse()
-    found: dict[str, list[float]] = {name: [] for name in ("fit", "keras", "lazy")}
+    found: dict[str, list[float]] = {name: [] for name in ("fit", "by row", "keras", "lazy")}
     with tempfile.TemporaryDirectory(prefix="tfps-fidelity-") as directory:
         root = pathlib.Path(directory)
         _write(root / "eval", likes(_EVALUATED, flags.records // 4))
         _write(root / "train", likes(0, flags.records))
         for seed in range(flags.seeds):
-            found["fit"].append(_fit(seed, flags.records))
+            found["fit"].append(_fit(seed, flags.records, by_row=False))
+            found["by row"].append(_fit(seed, flags.records, by_row=True))
             for updates in ("keras", "lazy"):
                 found[updates].append(_tfps(root, seed, updates, flags.cluster))
             told = ", ".join(f"{name} {values[-1]:.4f}" for name, values in found.items())
@@ -62,15 +66,27 @@ def _write(path: pathlib.Path, columns: dict) -> None:
     tfps.write_dataset(str(path), features, label, features=FEATURES, label=LABEL, shards=4)
 
 
-def _fit(seed: int, records: int) -> float:
-    """The AUC that Keras ends at."""
+def _fit(seed: int, records: int, by_row: bool) -> float:
+    """The AUC that Keras ends at; if `by_row`, its optimizer is given one gradient of each row."""
     keras.utils.clear_session()
     keras.utils.set_random_seed(seed)
     train, model = get_config().train, build()
+    if by_row:
+        _sum_by_row(model.optimizer)
     trained, rest = likes(0, records), likes(_EVALUATED, records // 4)
     x, new = ([some[feature.name] for feature in FEATURES] for some in (trained, rest))
     model.fit(x, trained[LABEL.name], train.batch_size, train.epochs, verbose=0)
     return auc(rest[LABEL.name], model.predict(new, batch_size=4096, verbose=0))
+
+
+def _sum_by_row(optimizer: keras.optimizers.Optimizer) -> None:
+    """With TensorFlow, Keras squares the gradient of every occurrence of an id by itself."""
+    apply = optimizer.apply
+
+    def apply_dense(gradients: Sequence[Any], variables: Sequence[Any] | None = None) -> Any:
+        return apply([tf.convert_to_tensor(each) for each in gradients], variables)
+
+    optimizer.apply = apply_dense
 
 
 def _tfps(root: pathlib.Path, seed: int, updates: str, on_cluster: bool) -> float:
