@@ -2,6 +2,7 @@
 
 import pathlib
 
+import keras
 import numpy as np
 import pytest
 from cluster_process import local_cluster, read_report
@@ -30,6 +31,7 @@ def loss_on_cluster(case: Case, directory: pathlib.Path, **environ: str) -> floa
 def losses_of_fit(case: Case) -> tuple[float, float]:
     """Those that Keras begins with and ends at."""
     features, labels = split(case, case.columns(np.random.default_rng(1), case.records))
+    keras.utils.set_random_seed(0)
     model = case.build()
     return fitted(case, model, *for_keras(case, model, features, labels))
 

@@ -178,5 +178,13 @@ CASES = (
         _deep_fm,
         tolerance=DRAWN,
     ),
-    Case("dlrm", _KIND, _DISPLAY, Feature("clicked", "float32"), _displays, _dlrm),
+    Case(
+        "dlrm",
+        _KIND,
+        _DISPLAY,
+        Feature("clicked", "float32"),
+        _displays,
+        _dlrm,
+        on_cluster=0.8,  # it falls little: `fit` itself ends anywhere between 0.61 and 0.69
+    ),
 )
