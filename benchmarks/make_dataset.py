@@ -17,12 +17,10 @@ import shutil
 
 import numpy as np
 
+from benchmarks.arrays import read_arrays
 from tfps.data import manifest
-from tfps.data.batches import Batching, read_batches
 from tfps.data.manifest import Manifest
-from tfps.data.record_source import RecordSource
 from tfps.experiment import loader, overrides
-from tfps.experiment.experiment import Experiment
 from trainer.generate import generate
 
 SHARDS = 8
@@ -41,7 +39,10 @@ def main() -> None:
     if partial.exists():
         shutil.rmtree(partial)
     made = generate(experiment, str(partial), flags.records, SHARDS)
-    save_arrays(experiment, made, partial / "arrays")
+    arrays = partial / "arrays"
+    arrays.mkdir()
+    for name, values in read_arrays(made, experiment.task.schema()).items():
+        np.save(arrays / f"{name}.npy", values)
     link(made, partial, flags.copies)
     partial.rename(flags.output)
 
@@ -56,20 +57,6 @@ def link(made: Manifest, directory: pathlib.Path, copies: int) -> None:
             shards.append(dataclasses.replace(shard, file=file))
     index = dataclasses.replace(made.index, offsets=made.index.offsets * copies)
     manifest.write(dataclasses.replace(made, shards=tuple(shards), index=index))
-
-
-def save_arrays(experiment: Experiment, made: Manifest, directory: pathlib.Path) -> None:
-    """Writes each feature and label as one array `[records, *shape]`."""
-    schema = experiment.task.schema()
-    parts: dict[str, list[np.ndarray]] = {each.name: [] for each in schema.all}
-    for shard in made.shards:
-        source = RecordSource(made.path_of(shard)).tensors()
-        for values, truth in read_batches(source, Batching(schema, 8192)):
-            for name, value in {**values, **truth}.items():
-                parts[name].append(value.numpy())
-    directory.mkdir()
-    for name, arrays in parts.items():
-        np.save(directory / f"{name}.npy", np.concatenate(arrays))
 
 
 if __name__ == "__main__":

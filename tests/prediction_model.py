@@ -82,11 +82,15 @@ class PredictionTask(Task):
 
 
 class Score(tf.Module):
-    """`age / 3 + sum(ids) + 100 * length(town)`, doubled columns when `width` is 2."""
+    """`age / 3 + sum(ids) + 100 * length(town)`, doubled columns when `width` is 2.
 
-    def __init__(self, width: int):
+    With `by_batch` it is multiplied by the number of records in the batch.
+    """
+
+    def __init__(self, width: int, by_batch: bool = False):
         super().__init__()
         self._width = width
+        self._by_batch = by_batch
 
     @tf.function(
         input_signature=[
@@ -98,6 +102,8 @@ class Score(tf.Module):
     def serve(self, age, ids, town):
         length = tf.cast(tf.strings.length(town), tf.float32)
         score = age / 3.0 + tf.cast(tf.reduce_sum(ids, axis=1), tf.float32) + 100.0 * length
+        if self._by_batch:
+            score *= tf.cast(tf.size(age), tf.float32)
         if self._width > 1:
             score = tf.stack([score * k for k in range(1, self._width + 1)], axis=1)
         return {"predictions": score}
@@ -107,8 +113,8 @@ class Score(tf.Module):
         return self.serve(**examples.parse(serialized, FEATURES)[0])
 
 
-def export(directory: pathlib.Path, width: int = 1) -> pathlib.Path:
-    module = Score(width)
+def export(directory: pathlib.Path, width: int = 1, by_batch: bool = False) -> pathlib.Path:
+    module = Score(width, by_batch)
     signatures = {"serving_default": module.serve, "serving_examples": module.serve_examples}
     tf.saved_model.save(module, str(directory), signatures=signatures)
     schema = {
@@ -151,7 +157,7 @@ def write_records(
 
 
 def run(
-    model: pathlib.Path,
+    model: pathlib.Path | ExportedModel,
     data: pathlib.Path | str,
     output: pathlib.Path,
     data_format: str = "auto",
@@ -159,9 +165,10 @@ def run(
     max_bad_rows: int = 0,
     batch_size: int = 4,
     overwrite: bool = False,
+    keep: Sequence[str] = (),
 ) -> Predictions:
-    loaded = ExportedModel.load(str(model))
-    source = PredictionInput.find(str(data), data_format, loaded, row_format, max_bad_rows)
+    loaded = model if isinstance(model, ExportedModel) else ExportedModel.load(str(model))
+    source = PredictionInput.find(str(data), data_format, loaded, row_format, keep, max_bad_rows)
     return predict.predict(loaded, source, str(output), batch_size, overwrite)
 
 

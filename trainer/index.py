@@ -6,6 +6,9 @@ The files are read once, in parallel: their records are counted, and where they 
 beside them with a manifest. The files stay as they are. `--data` is a directory, of which the files
 with `.tfrecord` in their names are meant, a file or a glob; the files must be in one directory.
 GZIP and ZLIB files are recognised by their content.
+
+With `--shuffle=whole --output=DIR` the records are written to another directory, in an order that
+is drawn over all of them.
 """
 
 import trainer.console.quiet_tensorflow  # noqa: F401  # isort: skip
@@ -22,6 +25,7 @@ from absl import flags
 from tfps.data import manifest, replacement
 from tfps.data.manifest import Manifest
 from tfps.data.record_index import STRIDE, RecordIndex
+from tfps.data.whole_shuffle import describe_room
 from tfps.errors import UserError
 from tfps.experiment import loader, overrides
 from tfps.experiment.experiment import Experiment
@@ -29,10 +33,11 @@ from tfps.storage import files, preflight
 from tfps.storage.failures import StorageError
 from tfps.storage.preflight import Use
 from trainer import entry
+from trainer.console.order_warning import warn_of_sorted
 from trainer.datasets import data_files, shard_scan
-from trainer.datasets.shard_scan import ShardScan
-
-_CHECKED_RECORDS = 64
+from trainer.datasets.shard_scan import CHECKED_RECORDS, ShardScan
+from trainer.datasets.shuffled_copy import copy_shuffled, files_to_copy
+from trainer.flags import shuffle_flags
 
 
 def index(
@@ -67,7 +72,7 @@ def index(
                 "manifest again"
             )
         scans = []
-        found = shard_scan.scan_shards(paths, processes, features, _CHECKED_RECORDS)
+        found = shard_scan.scan_shards(paths, processes, features, CHECKED_RECORDS)
         for path, scan in zip(paths, found, strict=True):
             _refuse(path, scan)
             scans.append(scan)
@@ -133,27 +138,60 @@ def _refuse(path: str, scan: ShardScan) -> None:
 
 
 def main() -> None:
-    """Indexes what the flags name and prints a summary."""
+    """Makes a dataset of what the flags name and prints a summary."""
     values = flags.FLAGS
     started = time.monotonic()
     experiment = overrides.apply(loader.load(values.config), values.set)
-    preflight.check([Use("--data", values.data, writes=True)])
-    made, scans = index(experiment, values.data, values.processes, values.name, values.overwrite)
+    seed = shuffle_flags.seed()
+    if seed is None:
+        made, damages = _indexed(experiment)
+    else:
+        made, damages = _shuffled(experiment, seed), []
     compressed = sum(bool(shard.compression) for shard in made.shards)
     detail = f", {compressed} of them compressed" if compressed else ""
     sys.stdout.write(
         f"{made.name}: {made.records:,} records in {len(made.shards)} shards{detail} "
         f"({made.bytes / 1e6:.1f} MB), {time.monotonic() - started:.1f} s\n"
     )
-    for path, scan in zip(map(made.path_of, made.shards), scans, strict=True):
-        if scan.damaged:
-            first = scan.damaged[0]
-            sys.stdout.write(
-                f"{path}: {len(scan.damaged)} damaged records, the first of them record "
-                f"{first.number} (byte {first.offset}); training will stop there without "
-                "--max_bad_records\n"
-            )
+    for damage in damages:
+        sys.stdout.write(f"{damage}\n")
     sys.stdout.write(f"dataset: {made.directory}\n")
+    warn_of_sorted(made, "--shuffle=whole --output=ANOTHER_DIRECTORY")
+
+
+def _indexed(experiment: Experiment) -> tuple[Manifest, list[str]]:
+    """Makes a dataset of the files where they are, and says which of them hold damaged records."""
+    values = flags.FLAGS
+    if values.output:
+        raise UserError(
+            f"--output={values.output} goes with --shuffle=whole; otherwise index and manifest "
+            "are written beside the files"
+        )
+    preflight.check([Use("--data", values.data, writes=True)])
+    made, scans = index(experiment, values.data, values.processes, values.name, values.overwrite)
+    return made, [
+        f"{path}: {len(scan.damaged)} damaged records, the first of them record "
+        f"{scan.damaged[0].number} (byte {scan.damaged[0].offset}); training will stop there "
+        "without --max_bad_records"
+        for path, scan in zip(map(made.path_of, made.shards), scans, strict=True)
+        if scan.damaged
+    ]
+
+
+def _shuffled(experiment: Experiment, seed: int) -> Manifest:
+    """Writes the files' records in a drawn order to another directory."""
+    values = flags.FLAGS
+    if not values.output:
+        raise UserError(
+            "--shuffle=whole writes the records once more, since the files stay as they are: say "
+            "where with --output=DIR"
+        )
+    uses = [Use("--data", values.data), Use("--output", values.output, writes=True)]
+    preflight.check(uses)
+    paths = files_to_copy(values.data)
+    if room := describe_room(values.output, sum(map(files.size, paths))):
+        sys.stderr.write(f"{room}\n")
+    return copy_shuffled(experiment, paths, values.output, seed, values.name, values.overwrite)
 
 
 def _define_flags() -> None:
@@ -165,6 +203,8 @@ def _define_flags() -> None:
         "processes", os.cpu_count() or 1, "How many read files at the same time.", lower_bound=1
     )
     flags.DEFINE_boolean("overwrite", False, "Replace index and manifest that are there.")
+    shuffle_flags.define()
+    flags.DEFINE_string("output", "", "With --shuffle=whole: directory of the dataset.")
 
 
 if __name__ == "__main__":

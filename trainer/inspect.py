@@ -4,7 +4,7 @@
 
 DATA is a dataset's directory, a directory of files with `.tfrecord` in their names, a file or a
 glob. All files are read whole, in parallel. Exit code 2 when something is damaged, with shard,
-record and byte of each damage.
+record and byte of each damage. A warning tells of records that are sorted.
 """
 
 import trainer.console.quiet_tensorflow  # noqa: F401  # isort: skip
@@ -20,15 +20,16 @@ import tensorflow as tf
 from absl import flags
 
 from tfps.data import bad_records, manifest
-from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
 from tfps.data.record_index import STRIDE
+from tfps.data.schema import Schema
 from tfps.data.tfrecord import scan
 from tfps.errors import EXIT_OK, EXIT_USER, UserError
 from tfps.storage import files, preflight
 from tfps.storage.preflight import Use
 from trainer import entry
 from trainer.console import inspection_text
+from trainer.console.order_warning import warn_of_sorted
 from trainer.datasets import data_files, shard_scan
 from trainer.datasets.shard_scan import ShardScan
 
@@ -75,7 +76,8 @@ def inspect(data: str, processes: int) -> Inspection:
             paths = data_files.find_records(data, "--data")
         else:
             paths = [dataset.path_of(shard) for shard in dataset.shards]
-        features, checked = (_features(dataset), _SAMPLED_RECORDS) if dataset else ((), 0)
+        features = Schema.of(dataset).all if dataset else ()
+        checked = _SAMPLED_RECORDS if dataset else 0
         scans = list(shard_scan.scan_shards(paths, processes, features, checked))
     except tf.errors.OpError as error:
         raise UserError(f"--data={data} cannot be read: {error.message}") from None
@@ -84,19 +86,6 @@ def inspect(data: str, processes: int) -> Inspection:
         if dataset is not None and found.is_whole:
             problems.extend(_differences(dataset, index, found))
     return Inspection(paths, scans, dataset, problems)
-
-
-def _features(dataset: Manifest) -> tuple[Feature, ...]:
-    """The features and labels that a manifest names; of vocabularies the sizes."""
-    return tuple(
-        Feature(
-            schema["name"],
-            schema["dtype"],
-            tuple(schema["shape"]),
-            schema["vocabulary_size"] or None,
-        )
-        for schema in (*dataset.features, *dataset.labels)
-    )
 
 
 def _problems(path: str, found: ShardScan) -> list[str]:
@@ -152,6 +141,10 @@ def main() -> int:
         lines += ["", f"record {number}", *inspection_text.record(record)]
     sys.stdout.write("\n".join([*lines, "", ""]))
     if not found.problems:
+        if found.dataset:
+            warn_of_sorted(
+                found.dataset, "trainer.index with --shuffle=whole --output=ANOTHER_DIRECTORY"
+            )
         seconds = time.monotonic() - started
         sys.stdout.write(f"all {records:,} records fit their checksums ({seconds:.1f} s)\n")
         return EXIT_OK

@@ -6,6 +6,8 @@ Rows are dealt to the shards in turn, so shards hold equally many records, but f
 than rows leaves some of them empty. Blocks of rows are read by several processes; the shards do not
 depend on their number. Parquet files are recognised by their content; their columns are used by the
 names that the task's `rows()` gives, in whatever order they stand.
+
+`--shuffle=whole` writes the records in an order that is drawn over all of them.
 """
 
 import trainer.console.quiet_tensorflow  # noqa: F401  # isort: skip
@@ -14,25 +16,28 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import tensorflow as tf
 from absl import flags
 from tqdm import tqdm
 
-from tfps.data.dataset_writer import DatasetWriter
+from tfps.data.dataset_writer import DatasetWriter, Frames, split
 from tfps.data.manifest import Manifest
 from tfps.data.parquet import is_parquet, parquet_blocks
 from tfps.data.row_blocks import row_blocks
 from tfps.data.row_format import RowFormat
+from tfps.data.whole_shuffle import describe_room, scratch_for, whole_shuffle
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
 from tfps.storage import files, preflight
 from tfps.storage.preflight import Use
 from trainer import entry
+from trainer.console.order_warning import warn_of_sorted
 from trainer.datasets import row_encoding
 from trainer.datasets.processes import Processes, worthwhile
-from trainer.datasets.row_encoding import Block, ConfiguredExperiment
+from trainer.datasets.row_encoding import Block, ConfiguredExperiment, EncodedRows
+from trainer.flags import shuffle_flags
 
 _SHOWN_BAD_ROWS = 5
 
@@ -64,6 +69,7 @@ def prepare(
     name: str = "",
     overwrite: bool = False,
     processes: int = 1,
+    shuffle_seed: int | None = None,
 ) -> Manifest:
     """Writes a dataset of all rows.
 
@@ -77,6 +83,7 @@ def prepare(
         name: Prefix of the shards; the experiment's name when empty.
         overwrite: Replaces a dataset that is in the directory.
         processes: How many turn rows into records.
+        shuffle_seed: Of an order that is drawn over all records; None keeps that of the rows.
 
     Returns:
         The dataset's manifest.
@@ -87,9 +94,9 @@ def prepare(
     """
     experiment = get_experiment()
     task = experiment.task
-    encode = functools.partial(row_encoding.encode, experiment=get_experiment, shards=shards)
+    dealt_to = shards if shuffle_seed is None else 1  # shuffled ones are dealt out afterwards
+    encode = functools.partial(row_encoding.encode, experiment=get_experiment, shards=dealt_to)
     bad_rows = _BadRows(max_bad_rows)
-    written = 0
     with (
         DatasetWriter.open(
             output, name or experiment.name, shards, task.schema(), overwrite
@@ -97,17 +104,32 @@ def prepare(
         Processes(processes, row_encoding.__name__, "keras") as pool,
         tqdm(total=_size(inputs), unit="B", unit_scale=True, disable=None, leave=False) as progress,
     ):
-        for encoded in pool.map(encode, _blocks(inputs, row_encoding.format_of(experiment))):
-            for bad in encoded.bad_rows:
-                bad_rows(bad)
-            for turn, (frames, sizes) in enumerate(encoded.frames, start=written):
-                writer.write_frames(turn % shards, frames, sizes)
-            written += encoded.count
-            progress.set_postfix_str(f"{written:,} rows", refresh=False)
-            progress.update(encoded.size)
-        if not written:
+        encoded = pool.map(encode, _blocks(inputs, row_encoding.format_of(experiment)))
+        dealt = _good_rows(encoded, bad_rows, progress)
+        if shuffle_seed is None:
+            for some in dealt:
+                writer.write_in_turn(some)
+        else:
+            records = (record for [frames] in dealt for record in split(*frames))
+            writer.write_all_in_turn(whole_shuffle(records, shuffle_seed, scratch_for(output)))
+        if not writer.records:
             raise UserError(f"--input={','.join(inputs)} holds no row that could be used")
         return writer.finish(rejected_rows=bad_rows.count)
+
+
+def _good_rows(
+    blocks: Iterable[EncodedRows], bad_rows: _BadRows, progress: tqdm
+) -> Iterator[list[Frames]]:
+    """The records of blocks as they are dealt to the shards; counts bad rows, and shows how far."""
+    count = 0
+    for encoded in blocks:
+        for bad in encoded.bad_rows:
+            bad_rows(bad)
+        if encoded.count:
+            yield encoded.frames
+        count += encoded.count
+        progress.set_postfix_str(f"{count:,} rows", refresh=False)
+        progress.update(encoded.size)
 
 
 def _blocks(inputs: Sequence[str], row_format: RowFormat) -> Iterator[Block]:
@@ -129,6 +151,9 @@ def main() -> None:
     started = time.monotonic()
     inputs = [Use("--input", path) for path in values.input]
     preflight.check([*inputs, Use("--output", values.output, writes=True)])
+    seed = shuffle_flags.seed()
+    if seed is not None and (room := describe_room(values.output, _size(values.input))):
+        sys.stderr.write(f"{room}\n")
     dataset = prepare(
         ConfiguredExperiment(values.config, tuple(values.set)),
         inputs=values.input,
@@ -138,6 +163,7 @@ def main() -> None:
         name=values.name,
         overwrite=values.overwrite,
         processes=worthwhile(values.processes, _size(values.input)),
+        shuffle_seed=seed,
     )
     empty = sum(shard.records == 0 for shard in dataset.shards)
     sys.stdout.write(
@@ -146,6 +172,7 @@ def main() -> None:
         f"{dataset.rejected_rows} bad rows left out, {time.monotonic() - started:.1f} s\n"
         f"dataset: {dataset.directory}\n"
     )
+    warn_of_sorted(dataset, "--shuffle=whole")
 
 
 def _define_flags() -> None:
@@ -162,6 +189,7 @@ def _define_flags() -> None:
     flags.DEFINE_integer("max_bad_rows", 0, "Bad rows that may be left out.", lower_bound=0)
     flags.DEFINE_string("name", "", "Prefix of the shards; the experiment's name by default.")
     flags.DEFINE_boolean("overwrite", False, "Replace a dataset in the output directory.")
+    shuffle_flags.define()
     flags.DEFINE_integer(
         "processes", os.cpu_count() or 1, "How many turn rows into records.", lower_bound=1
     )

@@ -30,6 +30,7 @@ COLUMNS = {
     "half": np.array([[0.5, 1.5], [2.5, 3.5], [4.5, 5.5]], np.float16),
     "text": np.array(["a", "", "ü"]),
     "image": np.array([b"\x00\xff\x00", b"png\x00", b""], object),
+    "files": [b"\x00\xff\x00", b"png\x00", b""],
     "tags": [[1, 2], [], [3]],
     "words": [["x"], ["y", "z"], []],
 }
@@ -45,6 +46,7 @@ def test_columns_of_all_kinds_become_features(tmp_path):
         "half": ("float32", (2,)),
         "text": ("string", ()),
         "image": ("string", ()),
+        "files": ("string", ()),
         "tags": ("int64", (None,)),
         "words": ("string", (None,)),
         "label": ("int64", ()),
@@ -55,6 +57,7 @@ def test_columns_of_all_kinds_become_features(tmp_path):
     assert found["half"].numpy().tolist() == COLUMNS["half"].tolist()
     assert found["text"].numpy().tolist() == [b"a", b"", "ü".encode()]
     assert found["image"].numpy().tolist() == COLUMNS["image"].tolist()
+    assert found["files"].numpy().tolist() == COLUMNS["files"]
     assert found["tags"].to_list() == COLUMNS["tags"]
     assert found["words"].to_list() == [[b"x"], [b"y", b"z"], []]
     assert truth["sample_weight"].numpy().tolist() == [1.0, 2.0, 0.5]
@@ -137,9 +140,71 @@ ID = tfps.Feature("id", "int64", (), 10)
         ({"x": iter([{"a": [1]}, {"b": [1]}])}, "from record 1 on the columns are b, before they"),
         ({"x": iter([{"a": [1]}]), "y": [1]}, "y= and sample_weight= go with arrays"),
         ({"x": iter([(1, 2, 3, 4)])}, "a batch has 4 parts"),
+        ({"x": [1], "shuffle": "all"}, "shuffle='all' is neither 'none' nor 'whole'"),
+        ({"x": [1], "validation_split": 20}, "validation_split=20 is no share"),
+        ({"x": [1], "validation_split": 0.5}, "and validation_directory= go together"),
+        ({"x": [1], "validation_directory": "d"}, "and validation_directory= go together"),
     ],
 )
 def test_what_cannot_be_written_is_refused(tmp_path, arguments, message):
     with pytest.raises(UserError, match=message):
         tfps.write_dataset(str(tmp_path), **arguments)
     assert not list(tmp_path.glob("*.tfrecord"))
+
+
+def test_the_last_share_is_left_for_evaluation_as_fit_leaves_it(tmp_path):
+    x = {"n": np.arange(10), "tags": [[k] * (k % 3) for k in range(10)]}
+    train, eval_data = str(tmp_path / "train"), str(tmp_path / "eval")
+    written = tfps.write_dataset(
+        train, x, np.arange(10) / 2, validation_split=0.25, validation_directory=eval_data
+    )
+    left = manifests.read(eval_data)
+    assert (written.records, left.records) == (7, 3)
+    assert (written.features, written.labels) == (left.features, left.labels)
+    features, labels = of(written.features), of(written.labels)
+    found, truth = read(written, features, labels)
+    assert found["n"].numpy().tolist() == list(range(7))
+    found, truth = read(left, features, labels)
+    assert found["tags"].to_list() == x["tags"][7:]
+    assert truth["label"].numpy().tolist() == [3.5, 4.0, 4.5]
+
+
+def test_a_shuffle_keeps_records_whole_and_depends_on_the_seed(tmp_path):
+    x, y = {"n": np.arange(1001), "tags": [[k] * (k % 3) for k in range(1001)]}, np.arange(1001)
+
+    def written(name, seed, **more):
+        directory = str(tmp_path / name)
+        return tfps.write_dataset(directory, x, y, shards=3, shuffle="whole", seed=seed, **more)
+
+    first, same, other = written("a", 1), written("b", 1), written("c", 2)
+    assert [shard.records for shard in first.shards] == [334, 334, 333]
+    assert first.shards == same.shards
+    assert first.shards != other.shards
+    found, truth = read(first, of(first.features), of(first.labels))
+    numbers = found["n"].numpy().tolist()
+    assert sorted(numbers) == x["n"].tolist() != numbers
+    assert truth["label"].numpy().tolist() == numbers
+    assert found["tags"].to_list() == [[k] * (k % 3) for k in numbers]
+    for shard in first.shards:
+        manifests.verify(first, shard)
+    split = written("d", 1, validation_split=0.5, validation_directory=str(tmp_path / "e"))
+    numbers = read(split, of(split.features))[0]["n"].numpy()
+    assert sorted(numbers) == list(range(500))
+    left = manifests.read(str(tmp_path / "e"))
+    assert read(left, of(left.features))[0]["n"].numpy().min() == 500
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (iter([{"a": [1]}]), "validation_split= goes with arrays and data frames, as in fit"),
+        ([1], r"validation_split=0\.5 of 1 records leaves none for training"),
+    ],
+)
+def test_a_share_that_cannot_be_left_is_refused(tmp_path, x, message):
+    split = {"validation_split": 0.5, "validation_directory": str(tmp_path / "eval")}
+    with pytest.raises(UserError, match=message):
+        tfps.write_dataset(str(tmp_path / "train"), x, **split)
+    with pytest.raises(UserError, match="is to hold the training data"):
+        tfps.write_dataset(split["validation_directory"], x, **split)
+    assert not list(tmp_path.rglob("*.tfrecord"))

@@ -63,7 +63,7 @@ def test_columns_are_found_by_name_and_typed_values_converted(arrow, tmp_path: P
     }
     named = list(block.rows(FORMAT, lambda bad: pytest.fail(str(bad))))
     assert named[1] == (
-        f"{path} row 2",
+        2,
         {"label": 0, "age": -1.0, "town": b"Bonn", "tags": [], "flags": [0.0, 1.5]},
     )
 
@@ -75,8 +75,9 @@ def test_blocks_follow_each_other(arrow, tmp_path: Path) -> None:
     assert sum(block.batch.num_rows for block in blocks) == 3000
     tags = [tags for block in blocks for tags in block.columns(FORMAT)[1]["tags"][0]]
     assert tags == [[1, 2], [], []] * 1000
-    [where, _], *_ = blocks[-1].rows(FORMAT, print)
-    assert where == f"{path} row {blocks[-1].before + 1}"
+    [number, _], *_ = blocks[-1].rows(FORMAT, print)
+    assert number == blocks[-1].before + 1
+    assert blocks[-1].where(number) == f"{path} row {number}"
 
 
 def test_bad_cells_are_named(arrow, tmp_path: Path) -> None:

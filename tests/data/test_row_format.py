@@ -1,4 +1,6 @@
 import gzip
+import io
+import random
 from pathlib import Path
 
 import pytest
@@ -126,14 +128,41 @@ def test_columns_are_the_rows_of_good_files(tmp_path: Path) -> None:
             "letters": row_format.Field(("city",), str.upper, separator="n"),
         },
     )
-    count, columns = table.read_columns(lines)
+    count, columns = table.read_columns("".join(lines))
     assert (count, columns["age"]) == (2, [[3, 4]])
     assert columns["both"] == [[b"Ulm", b"Bonn"], [b"3", b"4"]]
     assert columns["letters"] == [[["ULM"], ["BO", "", ""]]]
     assert [values["letters"] for _, values in table.read_lines("x", lines)] == columns["letters"][
         0
     ]
-    assert table.read_columns(["\n"]) == (0, {})
+    assert table.read_columns("\n") == (0, {})
     for bad in ("Ulm\n", "Ulm,x\n", " \n"):
         with pytest.raises(ValueError):  # noqa: PT011 (read_lines says what it is)
-            table.read_columns([*lines, bad])
+            table.read_columns("".join([*lines, bad]))
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_columns_are_the_rows_of_any_text(width: int) -> None:
+    names = ("a", "b", "c")[:width]
+    fields = {"all": Field(names, str.encode), "last": Field(names[-1:], len)}
+    table = RowFormat(names, ",", fields)
+    draw = random.Random(width)
+    pieces = ["a", "b ", ",", ",", "\n", "\n", "\r\n", '"', "\r", " "]
+    seen = set()
+    for _ in range(3000):
+        text = "".join(draw.choices(pieces, k=draw.randint(0, 9)))
+        bad: list[BadRow] = []
+        lines = io.StringIO(text, newline="\n")
+        rows = [values for _, values in table.read_lines("x", lines, bad.append)]
+        try:
+            count, columns = table.read_columns(text)
+        except ValueError:
+            seen.add("refused")
+            continue
+        assert (count, bad) == (len(rows), [])
+        if rows:
+            seen.add("read")
+            assert columns["last"] == [[row["last"] for row in rows]]
+            per_row = [row["all"] if width > 1 else [row["all"]] for row in rows]
+            assert columns["all"] == [list(column) for column in zip(*per_row, strict=True)]
+    assert seen == {"refused", "read"}

@@ -11,6 +11,7 @@ from tfps.data import examples, manifest, schema
 from tfps.data.feature import Feature
 from tfps.data.record_index import STRIDE
 from tfps.errors import UserError
+from trainer.datasets.shuffled_copy import copy_shuffled, files_to_copy
 from trainer.generate import generate
 from trainer.index import index
 
@@ -79,6 +80,52 @@ def test_the_command_tells_of_damaged_records(tmp_path: Path) -> None:
     assert "smoke: 30 records in 3 shards (0.0 MB)" in run.stdout
     assert "c.tfrecord: 1 damaged records, the first of them record 9 (byte " in run.stdout
     assert manifest.read(str(tmp_path)).records == 30
+
+
+def test_a_shuffled_copy_goes_to_another_directory(tmp_path: Path) -> None:
+    data, output = tmp_path / "data", str(tmp_path / "shuffled")
+    write(data / "a.tfrecord", map(record, range(50)))
+    write(data / "b.tfrecord.gz", map(record, range(50, 60)), "GZIP")
+    before = {path: path.read_bytes() for path in data.iterdir()}
+    made = copy_shuffled(SMOKE, files_to_copy(str(data)), output, seed=1)
+    assert {path: path.read_bytes() for path in data.iterdir()} == before
+    assert made == manifest.read(output)
+    assert [shard.records for shard in made.shards] == [30, 30]
+    held = [list(tf.data.TFRecordDataset(made.path_of(shard))) for shard in made.shards]
+    numbers = [each.numpy() for some in held for each in some]
+    assert sorted(numbers) == sorted(map(record, range(60)))
+    assert numbers != sorted(numbers)
+    again = copy_shuffled(SMOKE, files_to_copy(f"{data}/*.tf*"), output, seed=1, overwrite=True)
+    assert [shard.crc32c for shard in again.shards] == [shard.crc32c for shard in made.shards]
+    with pytest.raises(UserError, match=r"--output=.*data/ holds files of --data"):
+        copy_shuffled(SMOKE, files_to_copy(str(data)), f"{data}/", seed=1)
+    write(data / "c.tfrecord", [record(1), b"no example"])
+    with pytest.raises(
+        UserError, match=r"c\.tfrecord: record 1 \(byte \d+\) is no tf.* is not cop"
+    ):
+        copy_shuffled(SMOKE, files_to_copy(str(data)), str(tmp_path / "bad"), seed=1)
+    assert list((tmp_path / "bad").iterdir()) == []
+    assert files_to_copy(output) == [again.path_of(shard) for shard in again.shards]
+    write(Path(output) / "left.tfrecord", [record(1)])  # is no part of the dataset
+    assert len(files_to_copy(output)) == 2
+    (data / "replacing.json").touch()
+    with pytest.raises(UserError, match="is where a dataset is written, or was when"):
+        files_to_copy(str(data))
+
+
+def test_flags_of_a_shuffled_copy_go_together(tmp_path: Path) -> None:
+    path = write(tmp_path / "data" / "a.tfrecord", map(record, range(10)))
+    given = ["--config=configs/smoke.py", f"--data={path}"]
+    output = f"--output={tmp_path / 'shuffled'}"
+    run = client.run("trainer.index", *given, "--shuffle=whole", output, "--shuffle_seed=5")
+    assert (run.returncode, run.stderr) == (0, "")
+    assert "smoke: 10 records in 1 shards (0.0 MB)" in run.stdout
+    run = client.run("trainer.index", *given, "--shuffle=whole")
+    assert (run.returncode, run.stdout) == (2, "")
+    assert "since the files stay as they are: say where with --output=DIR" in run.stderr
+    run = client.run("trainer.index", *given, output)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert "goes with --shuffle=whole" in run.stderr
 
 
 def test_files_that_are_no_records(tmp_path: Path) -> None:

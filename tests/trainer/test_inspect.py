@@ -50,6 +50,18 @@ def test_a_good_dataset_is_shown(directory: Path) -> None:
     assert "all 40 records fit their checksums (" in done.stdout
 
 
+def test_sorted_records_are_told_of(tmp_path: Path) -> None:
+    with DatasetWriter.open(str(tmp_path), "sorted", 20, TASK.schema()) as writer:
+        for number in range(400):  # each shard of a token of its own
+            writer.write(number // 20, record(number // 20))
+        writer.finish()
+    done = run(str(tmp_path))
+    assert done.returncode == 0
+    assert "neighbours correlate in label 'label' by 1.00, 'numbers' by 1.00, 'tok" in done.stderr
+    assert "trainer.index with --shuffle=whole --output=ANOTHER_DIRECTORY writes" in done.stderr
+    assert "all 400 records fit their checksums" in done.stdout
+
+
 def test_damage_is_named(directory: Path) -> None:
     first, second = (directory / f"few-0000{n}-of-00003.tfrecord" for n in range(2))
     size = first.stat().st_size // 20

@@ -77,6 +77,40 @@ def test_processes_write_what_one_does(tmp_path: Path) -> None:
         prepare(smoke.get_config, [path], str(tmp_path / "no"), 1, max_bad_rows=1)
 
 
+def test_a_whole_shuffle_depends_on_the_seed_alone(tmp_path: Path) -> None:
+    path = write(tmp_path, rows(7000) + "x\n")
+    assert Path(path).stat().st_size < BLOCK_BYTES
+
+    def shuffled(name: str, seed: int) -> Manifest:
+        made = str(tmp_path / name)
+        return prepare(smoke.get_config, [path], made, 3, max_bad_rows=1, shuffle_seed=seed)
+
+    first = shuffled("a", 0)
+    assert [shard.records for shard in first.shards] == [2334, 2333, 2333]
+    assert first == manifest.read(str(tmp_path / "a"))
+    found = [number for shard in range(3) for number in records(first, shard)]
+    assert len(found) == 3000  # the first of each shard
+    assert len(set(found)) == 3000
+    assert abs(np.mean(found) - 3500) < 200
+    assert shuffled("b", 0).shards == first.shards
+    assert shuffled("c", 1).shards != first.shards
+
+
+def test_sorted_rows_are_told_of_and_shuffled(tmp_path: Path) -> None:
+    path = write(tmp_path, rows(9000))
+    given = ["--config=configs/smoke.py", f"--input={path}", "--shards=1"]
+    done = run(*given, f"--output={tmp_path / 'sorted'}")
+    assert done.returncode == 0
+    told = (
+        "the records are sorted, or come in long runs: neighbours correlate in 'numbers' by 1.00,"
+    )
+    assert done.stderr.startswith(f"warning: {tmp_path / 'sorted'}: {told}")
+    assert "'numbers' grows from record to record: if this is the order of time" in done.stderr
+    assert done.stderr.endswith("--shuffle=whole writes the records in a drawn order\n")
+    done = run(*given, f"--output={tmp_path / 'shuffled'}", "--shuffle=whole")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_bad_row_stops_it_and_leaves_nothing(tmp_path: Path) -> None:
     path = write(tmp_path, rows(3) + "1,1,1,x,1,0\n" + rows(3))
     with pytest.raises(UserError) as caught:

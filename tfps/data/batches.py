@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfps.data import examples
 from tfps.data.feature import Feature
+from tfps.data.negatives import Negatives
 from tfps.data.record_source import SourceTensors
 from tfps.data.schema import Schema
 
@@ -20,15 +21,22 @@ class Batching(NamedTuple):
 
     Attributes:
         schema: What a record holds.
-        size: Records per batch; the last one of a shard has what is left.
+        size: Records that are read per batch; the last one of a shard has what is left.
         block: Batches of a block, within which records are shuffled; 0 keeps the shard's order.
         parse_threads: Batches parsed at the same time; their order stays the same.
+        negatives: How negatives are sampled beside the records of a batch; None for none.
     """
 
     schema: Schema
     size: int
     block: int = 0
     parse_threads: int = 1
+    negatives: Negatives | None = None
+
+    @property
+    def examples_per_record(self) -> int:
+        """What a batch holds for each record that is read: the record itself and its negatives."""
+        return 1 if self.negatives is None else 1 + self.negatives.count
 
 
 def read_batches(
@@ -45,7 +53,8 @@ def read_batches(
     Args:
         source: The shard's file, and where its records begin.
         batching: How its records become batches.
-        seed: Seed of the order, scalar int64; may be None where nothing is shuffled.
+        seed: Seed of the order and of negatives, scalar int64; may be None where nothing is
+            shuffled and there are none.
         bounds: The first batch and the one after the last, scalar int64; None for all. Nothing is
             read before the last known offset at or before the first batch, or before its block.
         empty: Batches without records that follow.
@@ -69,6 +78,10 @@ def read_batches(
         num_parallel_calls=batching.parse_threads,
         deterministic=True,
     )
+    if negatives := batching.negatives:
+        dataset = dataset.enumerate(first).map(
+            lambda number, batch: negatives.beside(batch[0], batch[1], seed, number)
+        )
     return dataset.prefetch(1 + batching.parse_threads)
 
 
@@ -81,7 +94,7 @@ def read_good_batches(
         source: The shard's file, where its records begin, and its bad ranges; its `end` is that
             of the block of the last batch.
         batching: How its records become batches, those in bad ranges included.
-        seed: Seed of the order, scalar int64.
+        seed: Seed of the order and of negatives, scalar int64.
         bounds: The first batch and the one after the last, scalar int64.
 
     Returns:
@@ -92,7 +105,7 @@ def read_good_batches(
         the number -1.
     """
     first, end = bounds
-    schema, threads = batching.schema, batching.parse_threads
+    schema, threads, negatives = batching.schema, batching.parse_threads, batching.negatives
 
     def parse(serialized: tf.Tensor, good: tf.Tensor) -> tuple[tf.Tensor, Any, Any]:
         kept = tf.boolean_mask(serialized, good)
@@ -107,10 +120,18 @@ def read_good_batches(
     dataset = dataset.map(parse, num_parallel_calls=threads, deterministic=True)
     # An element that fails uses up a number, so that an endless failure comes to an end.
     read = tf.data.Dataset.zip((tf.data.Dataset.range(first, end), dataset))
+    read = read.ignore_errors(log_warning=True)
+    if negatives:
+
+        def add(number: tf.Tensor, batch: Any) -> tuple[tf.Tensor, tuple[Any, ...]]:
+            bad, inputs, truth = batch
+            return number, (bad, *negatives.beside(inputs, truth, seed, number))
+
+        read = read.map(add)
     minus_one, zero = tf.constant(-1, tf.int64), tf.constant(0, tf.int64)
     empty = examples.parse(tf.zeros([0], tf.string), *schema)
     behind = tf.data.Dataset.from_tensors((minus_one, (zero, *empty))).repeat()
-    return read.ignore_errors(log_warning=True).concatenate(behind).prefetch(1 + threads)
+    return read.concatenate(behind).prefetch(1 + threads)
 
 
 def _shuffled(

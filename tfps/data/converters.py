@@ -2,36 +2,55 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import Generic, TypeVar, cast
 
 import numpy as np
 
+_T = TypeVar("_T")
 
-def number(text: str) -> float:
-    """A finite decimal number.
 
-    Raises:
-        ValueError: If the text is none.
-    """
+class _Converter(Generic[_T]):
+    """Converter of one cell, which knows how many are converted at once."""
+
+    def __init__(self, column: Callable[[Sequence[str]], Sequence[_T]]):
+        """Converts one cell as it converts many.
+
+        Args:
+            column: Gives the values of many cells, and raises a `ValueError` if a text is none.
+        """
+        self.column = column
+
+    def __call__(self, text: str) -> _T:
+        """The value of one cell.
+
+        Raises:
+            ValueError: If the text is none.
+        """
+        [value] = self.column([text])
+        return value
+
+
+def _numbers(texts: Sequence[str]) -> Sequence[float]:
+    """Finite decimal numbers."""
     try:
-        value = float(text)
+        values = list(map(float, texts))
     except ValueError:
         raise ValueError("is not a number") from None
-    if not math.isfinite(value):
+    if not all(map(math.isfinite, values)):
         raise ValueError("is not a finite number")
-    return value
+    return values
 
 
-def integer(text: str) -> int:
-    """A decimal integer.
-
-    Raises:
-        ValueError: If the text is none.
-    """
+def _integers(texts: Sequence[str]) -> Sequence[int]:
+    """Decimal integers."""
     try:
-        return int(text)
+        return list(map(int, texts))
     except ValueError:
         raise ValueError("is not an integer") from None
+
+
+number = _Converter(_numbers)
+integer = _Converter(_integers)
 
 
 def token_id(vocabulary: Sequence[str]) -> Callable[[str], int]:

@@ -1,7 +1,8 @@
 """Writes a dataset: TFRecord shards, then the index and manifest that make them one."""
 
+import itertools
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -18,6 +19,34 @@ from tfps.data.tfrecord import frame
 from tfps.errors import UserError
 from tfps.storage import checksum, files
 from tfps.storage.failures import StorageError
+
+_DEALT_AT_ONCE = 4096  # records
+
+# Some records of one shard as they stand in a file, and the size of each, with its frame.
+Frames = tuple[bytes, npt.NDArray[np.int64]]
+
+
+def deal(framed: Sequence[bytes], shards: int) -> list[Frames]:
+    """Deals records to shards in turn.
+
+    Args:
+        framed: The records as they stand in a file (`tfps.data.tfrecord.frame`).
+        shards: Their number.
+
+    Returns:
+        The records for the shard whose turn it is, for the next one, …
+    """
+    return [
+        (b"".join(some), np.fromiter(map(len, some), np.int64, len(some)))
+        for some in (framed[first::shards] for first in range(min(shards, len(framed))))
+    ]
+
+
+def split(frames: bytes, sizes: npt.NDArray[np.int64]) -> Iterator[bytes]:
+    """The records of some `Frames`, each with its frame."""
+    ends = np.cumsum(sizes)
+    for begin, end in zip((ends - sizes).tolist(), ends.tolist(), strict=True):
+        yield frames[begin:end]
 
 
 class DatasetWriter:
@@ -89,6 +118,11 @@ class DatasetWriter:
             raise _unwritable(directory, error) from None
         return cls(directory, prefix, schema, opened)
 
+    @property
+    def records(self) -> int:
+        """Number of records that were added."""
+        return sum(self._records)
+
     def write(self, shard: int, record: bytes) -> None:
         """Adds a serialized record to a shard.
 
@@ -103,7 +137,7 @@ class DatasetWriter:
 
         Args:
             shard: Index of the shard.
-            frames: The records as they stand in a file (`record_frame.frame`).
+            frames: The records as they stand in a file (`tfps.data.tfrecord.frame`).
             sizes: Bytes of each, its frame included, `[records]`.
 
         Raises:
@@ -119,6 +153,32 @@ class DatasetWriter:
             self._offsets[shard].extend(offsets[first::STRIDE].tolist())
         self._records[shard] += len(sizes)
         self._bytes[shard] += len(frames)
+
+    def write_in_turn(self, dealt: Sequence[Frames]) -> None:
+        """Adds records that are dealt to the shards, from the shard on whose turn it is.
+
+        Args:
+            dealt: As `deal` gives them.
+
+        Raises:
+            UserError: If a shard cannot be written.
+        """
+        shards = len(self._files)
+        for turn, (frames, sizes) in enumerate(dealt, self.records):
+            self.write_frames(turn % shards, frames, sizes)
+
+    def write_all_in_turn(self, framed: Iterable[bytes]) -> None:
+        """Adds all records of a stream, dealt to the shards in turn.
+
+        Args:
+            framed: The records as they stand in a file.
+
+        Raises:
+            UserError: If a shard cannot be written.
+        """
+        stream = iter(framed)
+        while some := list(itertools.islice(stream, _DEALT_AT_ONCE)):
+            self.write_in_turn(deal(some, len(self._files)))
 
     def finish(self, rejected_rows: int = 0, best_auc: float | None = None) -> Manifest:
         """Closes the shards and writes the manifest.

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tfps.data import feature_arrays
 from tfps.data.feature import Feature
 
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = b"\x0a", b"\x12", b"\x1a"  # fields 1, 2, 3 of a Feature
@@ -63,7 +64,7 @@ class RecordEncoder:
             payloads = _strings(values, sizes, feature.is_ragged)
             kind = _BYTES_LIST
         else:
-            flat = _numbers(values, feature)
+            flat = feature_arrays.numbers(feature, values)
             encode = _int64s if feature.dtype == "int64" else _floats
             payloads = encode(flat, np.cumsum(sizes))
             kind = _INT64_LIST if feature.dtype == "int64" else _FLOAT_LIST
@@ -104,25 +105,6 @@ def _entry_prefix(name: bytes, kind: bytes) -> Callable[[int], bytes]:
         return found
 
     return prefix
-
-
-def _numbers(values: Any, feature: Feature) -> npt.NDArray[Any]:
-    """Values of all records one after the other, int64 or float32; refuses other dtypes."""
-    array = np.asarray(values)
-    if array.size == 0:
-        return np.zeros(0, np.int64 if feature.dtype == "int64" else np.float32)
-    if array.dtype.kind not in ("iu" if feature.dtype == "int64" else "iuf"):
-        raise ValueError(f"values are {array.dtype}, not {feature.dtype}")
-    flat = array.T.reshape(-1)
-    if feature.dtype == "float32":
-        with np.errstate(over="ignore"):
-            return flat.astype("<f4")
-    if flat.dtype.kind == "u" and flat.max() > np.iinfo(np.int64).max:
-        raise ValueError("a value does not fit int64")
-    ids = flat.astype(np.int64)
-    if feature.vocabulary_size and not (ids.min() >= 0 and ids.max() < feature.vocabulary_size):
-        raise ValueError("an id lies outside its vocabulary")
-    return ids
 
 
 def _floats(flat: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> list[bytes]:

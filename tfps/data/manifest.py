@@ -34,6 +34,7 @@ import functools
 import json
 import posixpath
 import re
+import zlib
 from typing import Any, Self
 
 import tensorflow as tf
@@ -87,6 +88,16 @@ class Manifest:
     def bytes(self) -> int:
         """Bytes of all shards."""
         return sum(shard.bytes for shard in self.shards)
+
+    @functools.cached_property
+    def identity(self) -> dict[str, Any]:
+        """What tells the dataset from another, wherever it lies; JSON-ready."""
+        checksums = " ".join(shard.crc32c for shard in self.shards)
+        return {
+            "records": self.records,
+            "shards": len(self.shards),
+            "checksums": zlib.crc32(checksums.encode()),
+        }
 
     def in_whole_batches(self, size: int) -> Self:
         """The dataset less the last records of each shard that fill no batch.

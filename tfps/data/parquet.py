@@ -2,9 +2,11 @@
 
 A cell becomes the text that it would be in a CSV file, so that a task's converters serve both: a
 missing value is an empty cell, truth is 1 or 0, and a whole number has no decimals. A list is the
-values of a field with a separator.
+values of a field with a separator. Numbers that a converter would read out of their texts as they
+are skip that way.
 """
 
+import contextlib
 import dataclasses
 import importlib
 import io
@@ -12,14 +14,18 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
-from tfps.data.row_format import BadRow, Cell, Columns, RowFormat, Values
+from tfps.data import converters
+from tfps.data.row_format import BadRow, Cell, Columns, Field, RowFormat, Values
 from tfps.errors import UserError
 from tfps.storage import files
 
 _MAGIC = b"PAR1"
 _BLOCK_ROWS = 1024
+_BLOCK_BYTES = 16 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +35,7 @@ class ParquetBlock:
     Attributes:
         path: The file.
         before: Number of rows before the block.
-        batch: A `pyarrow.RecordBatch` of the columns that the format uses.
+        batch: A `pyarrow.RecordBatch` of the columns that were asked for.
         size: Bytes that it takes of the file, about.
     """
 
@@ -44,26 +50,42 @@ class ParquetBlock:
         Raises:
             ValueError: If a row is bad; `rows` knows which.
         """
-        return self.batch.num_rows, row_format.convert_columns(self._cells())
+        values, others = {}, []
+        for name, field in row_format.fields.items():
+            if (found := self._numbers(field)) is not None:
+                values[name] = found
+            else:
+                others.append(name)
+        rest = row_format.only(others)
+        return self.batch.num_rows, {**values, **rest.convert_columns(self._cells(rest))}
 
     def rows(
         self, row_format: RowFormat, on_bad_row: Callable[[BadRow], None]
-    ) -> Iterator[tuple[str, Values]]:
-        """The rows one by one: what names each, and its values by field name."""
-        cells = self._cells()
+    ) -> Iterator[tuple[int, Values]]:
+        """The rows one by one: the number of each, from 1, and its values by field name."""
+        cells = self._cells(row_format)
         for index in range(self.batch.num_rows):
-            where = f"{self.path} row {self.before + index + 1}"
+            number = self.before + index + 1
             try:
                 row = {name: column[index] for name, column in cells.items()}
-                yield where, row_format.convert_row(where, row)
+                yield number, row_format.convert_row(self.where(number), row)
             except BadRow as bad:
                 on_bad_row(bad)
 
-    def _cells(self) -> dict[str, Sequence[Cell]]:
+    def where(self, number: int) -> str:
+        """A row by its number, for messages."""
+        return f"{self.path} row {number}"
+
+    def _cells(self, row_format: RowFormat) -> dict[str, Sequence[Cell]]:
         return {
-            name: _texts(self.path, name, column)
-            for name, column in zip(self.batch.schema.names, self.batch.columns, strict=True)
+            name: cell_texts(self.path, name, self.batch.column(name))
+            for name in _columns_of(row_format)
         }
+
+    def _numbers(self, field: Field) -> Columns | None:
+        """A field's values, where its columns hold such numbers as its converter gives."""
+        found = [_typed_cells(self.batch.column(name), field) for name in field.columns]
+        return None if any(cells is None for cells in found) else cast(Columns, found)
 
 
 def is_parquet(path: str) -> bool:
@@ -74,33 +96,57 @@ def is_parquet(path: str) -> bool:
         return bool(file.read(len(_MAGIC)) == _MAGIC)
 
 
-def parquet_blocks(path: str, row_format: RowFormat) -> Iterator[ParquetBlock]:
+def column_names(path: str) -> list[str]:
+    """Names of the columns of a Parquet file, in its order.
+
+    Raises:
+        UserError: If pyarrow is not installed, or the file cannot be read.
+    """
+    with _opened(path) as file:
+        return list(file.schema_arrow.names)
+
+
+def parquet_blocks(
+    path: str, row_format: RowFormat, others: Sequence[str] = (), block_rows: int = _BLOCK_ROWS
+) -> Iterator[ParquetBlock]:
     """All rows of a Parquet file, in order.
 
     Args:
         path: The file, local or `gs://`.
         row_format: Names the columns to read.
+        others: Columns to read besides.
+        block_rows: How many rows a block has at most, fewer where they are large.
 
     Raises:
         UserError: If pyarrow is not installed, the file cannot be read, or lacks a column.
     """
+    columns = sorted({*_columns_of(row_format), *others})
+    size, before = tf.io.gfile.stat(path).length, 0
+    with _opened(path) as file:
+        _check_columns(path, row_format, columns, file.schema_arrow)
+        rows, groups = file.metadata.num_rows, range(file.num_row_groups)
+        content = sum(file.metadata.row_group(group).total_byte_size for group in groups)
+        block_rows = min(block_rows, max(1, _BLOCK_BYTES * rows // max(1, content)))
+        for batch in file.iter_batches(block_rows, columns=columns):
+            share = size * batch.num_rows // rows
+            yield ParquetBlock(path, before, batch, share)
+            before += batch.num_rows
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[Any]:
+    """A `pyarrow.parquet.ParquetFile`; also for what goes wrong while it is read."""
     try:
         parquet, arrow = importlib.import_module("pyarrow.parquet"), _arrow()
     except ImportError:
         raise UserError(
             f"{path} is a Parquet file, which needs pyarrow: pip install 'tfps[parquet]'"
         ) from None
-    columns = sorted({name for field in row_format.fields.values() for name in field.columns})
-    size, before = tf.io.gfile.stat(path).length, 0
     try:
         with tf.io.gfile.GFile(path, "rb") as opened:
-            file = parquet.ParquetFile(arrow.PythonFile(_File(opened), mode="r"))
-            _check_columns(path, row_format, columns, file.schema_arrow)
-            rows = file.metadata.num_rows
-            for batch in file.iter_batches(_BLOCK_ROWS, columns=columns):
-                share = size * batch.num_rows // rows
-                yield ParquetBlock(path, before, batch, share)
-                before += batch.num_rows
+            yield parquet.ParquetFile(arrow.PythonFile(_File(opened), mode="r"))
+    except tf.errors.OpError as error:
+        raise UserError(f"{path} cannot be read: {error.message}") from None
     except (arrow.ArrowInvalid, OSError) as error:
         raise UserError(f"{path} is not a whole Parquet file: {error}") from None
 
@@ -135,27 +181,85 @@ def _check_columns(path: str, row_format: RowFormat, columns: Sequence[str], sch
             f"{path} has no column {', '.join(missing)} (it has {', '.join(schema.names)}); the "
             "config's rows() names the columns"
         )
+    for name in columns:
+        if schema.names.count(name) > 1:
+            raise UserError(f"{path} has two columns of the name {name!r}; rename one")
     for name, field in row_format.fields.items():
         for column in field.columns:
             kind = schema.field(column).type
-            if _is_list(kind) and field.separator is None:
+            if is_list(kind) and field.separator is None:
                 raise UserError(
                     f"{path} column {column} is of type {kind}, but field {name!r} of rows() has "
                     "no separator, as fields of many values have; give it one"
                 )
 
 
-def _is_list(kind: Any) -> bool:
+def is_list(kind: Any) -> bool:
+    """Whether an Arrow type is one of lists."""
     types = _arrow().types
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
-def _texts(path: str, name: str, column: Any) -> Sequence[Cell]:
-    """The cells of a column as text, or as lists of texts."""
+def _columns_of(row_format: RowFormat) -> set[str]:
+    return {name for field in row_format.fields.values() for name in field.columns}
+
+
+def _typed_cells(column: Any, field: Field) -> Sequence[Any] | None:
+    """What a field's converter would give for the text of each cell; None where it must tell."""
+    if field.separator is None:
+        return cast(Sequence[Any] | None, _typed_numbers(column, field))
+    if not is_list(column.type):
+        return None
+    lists = _large_lists(column)
+    values = _typed_numbers(lists.values, field)
+    if values is None:
+        return None
+    flat = values.tolist()
+    return [flat[a:b] for a, b in itertools.pairwise(lists.offsets.to_pylist())]
+
+
+def _typed_numbers(column: Any, field: Field) -> npt.NDArray[Any] | None:
+    column = _decoded(column)
+    types, kind = _arrow().types, column.type
+    if column.null_count or not types.is_primitive(kind):
+        return None
+    is_integer = types.is_integer(kind) and not types.is_uint64(kind)
+    if field.convert is converters.integer and is_integer:
+        return column.to_numpy(zero_copy_only=False).astype(np.int64)
+    # The text of a half-precision number is that of another one of more digits.
+    is_float = types.is_float32(kind) or types.is_float64(kind)
+    if field.convert is converters.number and (is_integer or is_float):
+        values = column.to_numpy(zero_copy_only=False).astype(np.float64)
+        return values if np.isfinite(values).all() else None
+    return None
+
+
+def _decoded(column: Any) -> Any:
+    """A column whose values stand for themselves, not for those of a dictionary."""
+    is_encoded = _arrow().types.is_dictionary(column.type)
+    return column.dictionary_decode() if is_encoded else column
+
+
+def _large_lists(column: Any) -> Any:
+    return column.cast(_arrow().large_list(column.type.value_type))
+
+
+def cell_texts(path: str, name: str, column: Any) -> Sequence[Cell]:
+    """The cells of a column as text, or as lists of texts; bytes as they would be read of a file.
+
+    Args:
+        path: The file, for messages.
+        name: The column's.
+        column: A `pyarrow.Array`.
+
+    Raises:
+        UserError: If the column is of another type than numbers, text or lists of them.
+    """
+    column = _decoded(column)
     arrow, kind = _arrow(), column.type
-    if _is_list(kind):
-        lists = column.cast(arrow.large_list(kind.value_type))
-        texts = cast(Sequence[str], _texts(path, name, lists.values))
+    if is_list(kind):
+        lists = _large_lists(column)
+        texts = cast(Sequence[str], cell_texts(path, name, lists.values))
         return [list(texts[a:b]) for a, b in itertools.pairwise(lists.offsets.to_pylist())]
     if arrow.types.is_boolean(kind):
         column = column.cast(arrow.int8())

@@ -37,25 +37,29 @@ class RowBlock:
         Raises:
             ValueError: If a row is bad; `rows` knows which.
         """
-        self.content.decode("utf-8")
-        return row_format.read_columns(self.lines())
+        return row_format.read_columns(self.content.decode("utf-8"))
 
     def rows(
         self, row_format: RowFormat, on_bad_row: Callable[[BadRow], None]
-    ) -> Iterator[tuple[str, Values]]:
-        """The rows one by one: what names each, and its values by field name."""
-        lines = row_format.read_lines(self.path, self.lines(), on_bad_row, self.before)
-        for line, values in lines:
-            yield f"{self.path} line {line}", values
+    ) -> Iterator[tuple[int, Values]]:
+        """The rows one by one: the last line of each, and its values by field name."""
+        return row_format.read_lines(self.path, self.lines(), on_bad_row, self.before)
+
+    def where(self, line: int) -> str:
+        """A row by its line, for messages."""
+        return f"{self.path} line {line}"
 
 
-def row_blocks(path: str, delimiter: str, block_bytes: int = BLOCK_BYTES) -> Iterator[RowBlock]:
+def row_blocks(
+    path: str, delimiter: str, block_bytes: int = BLOCK_BYTES, header_lines: int = 0
+) -> Iterator[RowBlock]:
     """All rows of a file, in order.
 
     Args:
         path: A text file, local or `gs://`; gzip when it ends in `.gz`.
         delimiter: One character between cells.
         block_bytes: About as large is a block.
+        header_lines: How many lines stand before the first row.
 
     Yields:
         Blocks, the same ones whenever the file is read.
@@ -63,8 +67,10 @@ def row_blocks(path: str, delimiter: str, block_bytes: int = BLOCK_BYTES) -> Ite
     Raises:
         UserError: The file cannot be read.
     """
-    before, counted, rest = 0, 0, b""
+    before, counted, rest = header_lines, 0, b""
     with text_file(path) as (content, stored):
+        for _ in range(header_lines):
+            content.readline()
         while True:
             read = content.read(block_bytes)
             held = rest + read

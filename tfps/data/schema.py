@@ -18,6 +18,23 @@ class Schema(NamedTuple):
     features: tuple[Feature, ...]
     labels: tuple[Feature, ...]
 
+    @classmethod
+    def of(cls, manifest: Manifest) -> "Schema":
+        """What a manifest says of its records; of vocabularies it knows the sizes."""
+        features, labels = (
+            tuple(
+                Feature(
+                    held["name"],
+                    held["dtype"],
+                    tuple(held["shape"]),
+                    held["vocabulary_size"] or None,
+                )
+                for held in some
+            )
+            for some in (manifest.features, manifest.labels)
+        )
+        return cls(features, labels)
+
     @property
     def all(self) -> tuple[Feature, ...]:
         """Both, the features first."""

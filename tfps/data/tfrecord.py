@@ -73,7 +73,11 @@ class StoredRecord(NamedTuple):
 
 
 def scan(
-    path: str, compression: str = "", number: int = 0, offset: int = 0
+    path: str,
+    compression: str = "",
+    number: int = 0,
+    offset: int = 0,
+    read_bytes: int = _READ_BYTES,
 ) -> Iterator[StoredRecord]:
     """Reads all records of a file from one of them on, and checks both checksums of each.
 
@@ -82,6 +86,7 @@ def scan(
         compression: "", "GZIP" or "ZLIB".
         number: Of the first record to read.
         offset: Byte at which it begins.
+        read_bytes: How many are read at once, about.
 
     Yields:
         Every record. After one whose length is damaged, or at which the file ends, nothing follows.
@@ -91,7 +96,9 @@ def scan(
     """
     with tf.io.gfile.GFile(path, "rb") as opened:
         raw = cast(IO[bytes], opened)
-        file = _Buffered(_Decompressed(raw, compression) if compression else raw, offset)
+        file = _Buffered(
+            _Decompressed(raw, compression) if compression else raw, offset, read_bytes
+        )
         while header := file.read(HEADER_BYTES):
             record = _record(file, header, number, offset)
             yield record
@@ -145,8 +152,9 @@ def _truncated(held: int) -> str:
 class _Buffered:
     """Reads a stream of bytes in blocks; `problem` says why it ended too early."""
 
-    def __init__(self, stream: Any, skip: int):
+    def __init__(self, stream: Any, skip: int, read_bytes: int):
         self.problem = ""
+        self._read_bytes = read_bytes
         self._stream = stream
         self._block = b""
         self._at = 0
@@ -169,7 +177,7 @@ class _Buffered:
 
     def _next(self, least: int) -> bytes:
         try:
-            return bytes(self._stream.read(max(_READ_BYTES, min(least, 16 * _READ_BYTES))))
+            return bytes(self._stream.read(max(self._read_bytes, min(least, 16 * _READ_BYTES))))
         except (EOFError, zlib.error) as error:
             self.problem = f"cannot be decompressed ({error})"
             return b""

@@ -4,6 +4,7 @@ import posixpath
 
 import tensorflow as tf
 
+from tfps.data import parquet
 from tfps.errors import UserError
 from tfps.storage import files
 
@@ -52,3 +53,29 @@ def find_records(data: str, flag: str) -> list[str]:
             f"such as {flag}='{posixpath.join(data, 'part-*')}'"
         )
     return found
+
+
+def find_parquet(data: str, flag: str) -> list[str]:
+    """The Parquet files that a file's path, a glob or a directory names.
+
+    Args:
+        data: In a directory, the files are meant whose names end in `.parquet`.
+        flag: What named it, for messages.
+
+    Raises:
+        UserError: If there are none, or one is no Parquet file.
+    """
+    found = parquet_in(data) if files.is_directory(data) else find(data, flag)
+    if not found:
+        raise UserError(f"{flag}={data} holds no file whose name ends in .parquet; name the files")
+    for path in found:
+        if not parquet.is_parquet(path):
+            raise UserError(f"{path} is no Parquet file: it does not begin with PAR1")
+    return found
+
+
+def parquet_in(directory: str) -> list[str]:
+    """The files in a directory whose names end in `.parquet`, hidden ones left out."""
+    names = [name for name in files.names(directory) if name.endswith(".parquet")]
+    paths = [posixpath.join(directory, name) for name in names if name[0] not in "_."]
+    return [path for path in paths if not files.is_directory(path)]

@@ -12,10 +12,13 @@ from tfps.errors import UserError
 from tfps.export.loaded_model import ExportedModel
 from tfps.storage import files
 from trainer.datasets import data_files
+from trainer.datasets.kept_features import KeptFeatures
 from trainer.datasets.prediction_rows import PredictionRows
 from trainer.datasets.record_batch import RecordBatch
+from trainer.datasets.record_columns import RecordColumns, array_of
+from trainer.datasets.row_layout import RowLayouts
 
-FORMATS = ("auto", "dataset", "tfrecord", "csv")
+FORMATS = ("auto", "dataset", "tfrecord", "csv", "parquet")
 _READ_BYTES = 8 << 20
 
 
@@ -28,20 +31,24 @@ class PredictionInput:
     """
 
     def __init__(
-        self, data: str, paths: Sequence[str], rows: PredictionRows | None, total: int | None
+        self,
+        data: str,
+        paths: Sequence[str],
+        reader: "PredictionRows | _PredictionRecords",
+        total: int | None = None,
     ):
         """Reads nothing yet.
 
         Args:
             data: What was named.
             paths: The files, in order.
-            rows: Reads files of rows; None for files of records.
+            reader: Of each of them.
             total: Number of records, where it is known.
         """
         self.data = data
         self.total = total
         self._paths = paths
-        self._rows = rows
+        self._reader = reader
 
     @classmethod
     def find(
@@ -50,21 +57,28 @@ class PredictionInput:
         data_format: str,
         model: ExportedModel,
         row_format: RowFormat | None = None,
+        keep: Sequence[str] = (),
         max_bad_rows: int = 0,
     ) -> Self:
         """Finds the files and what they are.
 
         Args:
-            data: A dataset's directory, or a file or glob of TFRecords or rows; local or `gs://`.
-            data_format: One of `FORMATS`; "auto" tells by the name.
+            data: A dataset's directory, one of Parquet files, or a file or glob of TFRecords or
+                rows; local or `gs://`.
+            data_format: One of `FORMATS`; "auto" tells TFRecords by the name, Parquet files by
+                their content.
             model: Whose features every record must hold, and whose labels it may hold too.
-            row_format: Layout of rows without a header; None for rows with one.
+            row_format: How rows become records; None where their columns name the features.
+            keep: Columns of rows, or features of records, to copy.
             max_bad_rows: How many bad rows may be left out.
 
         Raises:
             UserError: If there are no such files, or they are not of the format, or the dataset
                 holds other records.
         """
+        twice = [name for name in keep if keep.count(name) > 1]
+        if twice:
+            raise UserError(f"--keep names {twice[0]!r} twice")
         total = None
         try:
             found = _format(data) if data_format == "auto" else data_format
@@ -73,48 +87,90 @@ class PredictionInput:
                 model.check_schema(dataset.features, dataset.labels, f"--data={data}")
                 total = dataset.records
                 paths = [dataset.path_of(shard) for shard in dataset.shards if shard.records]
+            elif found == "parquet":
+                paths = data_files.find_parquet(data, "--data")
             else:
                 paths = data_files.find(data, "--data")
         except tf.errors.OpError as error:
             raise UserError(f"--data={data} cannot be read: {error.message}") from None
-        if found == "csv":
-            rows = PredictionRows(model.features, model.labels, row_format, max_bad_rows)
-            return cls(data, paths, rows, total)
+        if found in ("csv", "parquet"):
+            layouts = RowLayouts(model.features, model.labels, row_format, keep, max_bad_rows)
+            return cls(data, paths, PredictionRows(layouts), total)
         if row_format is not None:
             raise UserError(
                 f"--data={data} holds records already, which --config does not apply to; leave "
                 "--config out, or say --format=csv"
             )
-        return cls(data, paths, None, total)
+        return cls(data, paths, _PredictionRecords(model, keep), total)
 
     @property
     def bad_rows(self) -> int:
         """How many rows were left out so far."""
-        return self._rows.bad_rows if self._rows else 0
+        return self._reader.bad_rows
 
-    def batches(self, batch_size: int) -> Iterator[RecordBatch]:
-        """All records.
+    def columns(self, most: int) -> Iterator[RecordColumns]:
+        """All records in order, some of one file at once.
 
         Args:
-            batch_size: Records per batch; the last one of a file may be smaller.
-
-        Yields:
-            Batches, each of one file.
+            most: How many at once, at most; of text files, as many as a block of bytes holds.
 
         Raises:
-            UserError: If a file cannot be read, or a row is bad.
+            UserError: If a file cannot be read, a record or a row is bad, or some records have
+                labels and others have none.
         """
+        is_labelled: bool | None = None
         for path in self._paths:
-            if self._rows:
-                yield from self._rows.batches(path, batch_size)
-            else:
-                yield from _record_batches(path, batch_size)
+            for found in self._reader.columns(path, most):
+                if is_labelled is None:
+                    is_labelled = bool(found.labels)
+                _refuse_other_labels(found, is_labelled)
+                yield found
+
+
+def _refuse_other_labels(found: RecordColumns, is_labelled: bool) -> None:
+    """Refuses records with labels behind some without, and the other way round."""
+    if bool(found.labels) != is_labelled:
+        states = ("has no label", "have one") if is_labelled else ("has a label", "have none")
+        raise UserError(
+            f"{found.where} {states[0]}, but the records before it {states[1]}; predict them in "
+            "two runs"
+        )
+
+
+class _PredictionRecords:
+    """Reads TFRecord files.
+
+    Attributes:
+        bad_rows: How many were left out: none, for a bad record ends the run.
+    """
+
+    bad_rows = 0
+
+    def __init__(self, model: ExportedModel, keep: Sequence[str]):
+        self._model = model
+        self._kept = KeptFeatures(keep, (*model.features, *model.labels))
+
+    def columns(self, path: str, most: int) -> Iterator[RecordColumns]:
+        """The records of one file in order, so many at once."""
+        for batch in _record_batches(path, most):
+            self._kept.resolve(batch)
+            is_labelled = batch.has_labels(self._model.labels)
+            labels = self._model.labels if is_labelled else ()
+            inputs, others = batch.parse(self._model.features, (*labels, *self._kept.others))
+            yield RecordColumns(
+                batch.where(0),
+                batch.count,
+                {name: array_of(values) for name, values in inputs.items()},
+                {each.name: array_of(others[each.name]) for each in labels},
+                self._kept.columns(batch, {**inputs, **others}),
+            )
 
 
 def _format(data: str) -> str:
-    """The format of what is named: "dataset", "tfrecord" or "csv"."""
+    """The format of what is named: "dataset", "parquet", "tfrecord" or "csv"."""
     if files.is_directory(data):
-        return "dataset"
+        has_manifest = files.exists(posixpath.join(data, manifest.FILE))
+        return "parquet" if data_files.parquet_in(data) and not has_manifest else "dataset"
     found = {".tfrecord" in posixpath.basename(path) for path in data_files.find(data, "--data")}
     if len(found) > 1:
         raise UserError(
@@ -130,10 +186,10 @@ def _record_batches(path: str, batch_size: int) -> Iterator[RecordBatch]:
         compression = tfrecord.compression_of(path)
         records = tf.data.TFRecordDataset(path, compression, buffer_size=_READ_BYTES)
         first = 1
-        for serialized in records.batch(batch_size).prefetch(2).as_numpy_iterator():
-            numbers = range(first, first + len(serialized))
-            yield RecordBatch(path, "record", numbers, serialized.tolist())
-            first = numbers.stop
+        for serialized in records.batch(batch_size).prefetch(2):
+            batch = RecordBatch(path, first, serialized)
+            yield batch
+            first += batch.count
         # TensorFlow may take a compressed file that is cut off for a shorter one.
         if compression:
             _refuse_damage(path, compression)

@@ -19,72 +19,79 @@ class RecordBatch:
 
     Attributes:
         path: The file.
-        unit: What its numbers count: "record" or "line".
-        numbers: Where each record stands, from 1.
-        serialized: Each record as a `tf.train.Example`.
-        labelled: Whether they hold labels; None leaves that to the first record.
+        first: Number of the first of them in the file, from 1.
+        serialized: Strings `[n]`, each a `tf.train.Example`.
     """
 
     path: str
-    unit: str
-    numbers: Sequence[int]
-    serialized: Sequence[bytes]
-    labelled: bool | None = None
+    first: int
+    serialized: tf.Tensor
+
+    @property
+    def count(self) -> int:
+        """How many records there are."""
+        return int(self.serialized.shape[0])
 
     def where(self, index: int) -> str:
         """The record of this index in the batch, for messages."""
-        return f"{self.path} {self.unit} {self.numbers[index]}"
+        return f"{self.path} record {self.first + index}"
 
     def has_labels(self, labels: Sequence[Feature]) -> bool:
-        """Whether the records hold any of the labels."""
-        if self.labelled is not None:
-            return self.labelled
-        slot = self._example(0).features.feature
+        """Whether the first record holds any of the labels."""
+        slot = self.example(0).features.feature
         return any(
             label.name in slot and slot[label.name].WhichOneof("kind") is not None
             for label in labels
         )
 
     def parse(
-        self, features: Sequence[Feature], labels: Sequence[Feature] = ()
+        self, features: Sequence[Feature], others: Sequence[Feature] = ()
     ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
         """The records as tensors.
 
         Args:
             features: What every record must hold.
-            labels: What else it must hold.
+            others: What else it must hold.
 
         Returns:
-            Tensors `[n, *shape]` of the features and of the labels, by name.
+            Tensors `[n, *shape]` of the features and of the others, by name.
 
         Raises:
             UserError: If a record does not hold that; the first such record is named.
         """
         try:
-            inputs, truth = examples.parse(tf.constant(self.serialized), features, labels)
+            inputs, rest = examples.parse(self.serialized, features, others)
         except tf.errors.InvalidArgumentError as error:
-            for index in range(len(self.numbers)):
-                self._check(index, (*features, *labels))
+            for index in range(self.count):
+                self._check(index, (*features, *others))
             raise UserError(
                 f"{self.where(0)} and the next cannot be read: {error.message}"
             ) from None
         for feature in features:
             if feature.vocabulary_size:
                 self._check_ids(feature, inputs[feature.name])
-        return inputs, truth
+        return inputs, rest
 
-    def _example(self, index: int) -> Any:
+    def example(self, index: int) -> Any:
+        """The record of this index, as a `tf.train.Example`.
+
+        Raises:
+            UserError: If it is none.
+        """
         try:
-            return tf.train.Example.FromString(self.serialized[index])
+            return tf.train.Example.FromString(self._bytes(index))
         except DecodeError:
             raise UserError(
                 f"{self.where(index)} is no tf.train.Example; name data that was prepared for "
                 "this model"
             ) from None
 
+    def _bytes(self, index: int) -> bytes:
+        return bytes(self.serialized[index].numpy())
+
     def _check(self, index: int, features: Sequence[Feature]) -> None:
         """Refuses a record that differs from the features."""
-        if found := bad_records.find_problem(self.serialized[index], features):
+        if found := bad_records.find_problem(self._bytes(index), features):
             raise UserError(
                 f"{self.where(index)} {found}; name data that was prepared for this model"
             )

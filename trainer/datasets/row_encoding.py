@@ -5,10 +5,8 @@ import functools
 import gc
 from collections.abc import Callable, Iterator
 
-import numpy as np
-import numpy.typing as npt
-
 from tfps.data import examples
+from tfps.data.dataset_writer import Frames, deal
 from tfps.data.example_encoder import RecordEncoder
 from tfps.data.parquet import ParquetBlock
 from tfps.data.row_blocks import RowBlock
@@ -43,14 +41,13 @@ class EncodedRows:
     """The records of a block of rows, dealt to the shards in turn.
 
     Attributes:
-        frames: For the shard whose turn it is, the next one, …: its records as they stand in a
-            file, and the size of each, with its frame.
+        frames: For the shard whose turn it is, the next one, ….
         count: Number of records.
         bad_rows: What is wrong with the rows that are left out.
         size: The block's.
     """
 
-    frames: list[tuple[bytes, npt.NDArray[np.int64]]]
+    frames: list[Frames]
     count: int
     bad_rows: list[str]
     size: int
@@ -66,11 +63,7 @@ def encode(block: Block, experiment: Callable[[], Experiment], shards: int) -> E
     """
     records, bad_rows = _encoder(experiment).records(block)
     framed = list(map(frame, records))
-    frames = [
-        (b"".join(some), np.fromiter(map(len, some), np.int64, len(some)))
-        for some in (framed[first::shards] for first in range(min(shards, len(framed))))
-    ]
-    return EncodedRows(frames, len(framed), bad_rows, block.size)
+    return EncodedRows(deal(framed, shards), len(framed), bad_rows, block.size)
 
 
 def format_of(experiment: Experiment) -> RowFormat:
@@ -112,8 +105,8 @@ class _Encoder:
         def leave_out(bad: BadRow) -> None:
             bad_rows.append(str(bad))
 
-        for where, values in block.rows(self._format, leave_out):
+        for number, values in block.rows(self._format, leave_out):
             try:
                 yield examples.encode(values, self._features, self._labels)
             except UserError as error:
-                bad_rows.append(f"{where}: {error}")
+                bad_rows.append(f"{block.where(number)}: {error}")

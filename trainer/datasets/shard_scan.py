@@ -17,6 +17,8 @@ from tfps.data.tfrecord import StoredRecord, compression_of, scan
 from tfps.storage import checksum
 from trainer.datasets.processes import Processes, worthwhile
 
+CHECKED_RECORDS = 64  # of each file, where no manifest says what they hold
+
 
 @dataclasses.dataclass(frozen=True)
 class ShardScan:

@@ -1,0 +1,119 @@
+"""The training data of a run: a dataset for each epoch, the same one or others."""
+
+import bisect
+import dataclasses
+import functools
+import re
+from typing import Any, Self
+
+from tfps.data.manifest import Manifest
+from tfps.data.shards import Shard
+from tfps.errors import UserError
+
+_EPOCH = re.compile(r"\{epoch(?::0(\d))?\}")
+
+
+def directories(named: str, epochs: int) -> tuple[str, ...]:
+    """The directories of the datasets that a run's epochs train.
+
+    Args:
+        named: What `data.train` says: a directory; some with commas between them, the first
+            epoch's, the second's and so on; or a pattern with `{epoch}` in it, the number of the
+            epoch from 1, or `{epoch:02}` for two digits and more.
+        epochs: Number of epochs.
+
+    Returns:
+        The first epoch's, the second's and so on; where there are more epochs, they begin again.
+
+    Raises:
+        UserError: If there are more datasets than epochs, or a name is empty.
+    """
+    found = named.split(",")
+    if len(found) > 1 and not all(found):
+        raise UserError(
+            f"--train_data={named}: a directory between two commas has no name; leave the comma out"
+        )
+    if any(map(_EPOCH.search, found)):
+        if len(found) > 1:
+            raise UserError(
+                f"--train_data={named}: a pattern with {{epoch}} stands alone, and names the "
+                "datasets of all epochs; leave the others out, or name each dataset"
+            )
+        return tuple(_directory(named, epoch) for epoch in range(1, epochs + 1))
+    if len(found) > epochs:
+        raise UserError(
+            f"--train_data names {len(found)} datasets, one for each epoch, and train.epochs="
+            f"{epochs}: the last {len(found) - epochs} would never be trained; set "
+            f"--set=train.epochs={len(found)}, or name fewer"
+        )
+    return tuple(found)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingData:
+    """What the epochs of a run train.
+
+    A shard's number counts the shards of all datasets, in their order.
+
+    Attributes:
+        datasets: All datasets, each once, in the order in which epochs come to them.
+        order: Index of the dataset that each epoch trains; where there are more epochs, they begin
+            again.
+    """
+
+    datasets: tuple[Manifest, ...]
+    order: tuple[int, ...]
+
+    @classmethod
+    def of(cls, *of_epochs: Manifest) -> Self:
+        """The data of a run, of which two epochs may train the same dataset.
+
+        Args:
+            of_epochs: The dataset of each epoch, from the first.
+        """
+        datasets = {data.directory: data for data in of_epochs}
+        places = {directory: index for index, directory in enumerate(datasets)}
+        order = tuple(places[data.directory] for data in of_epochs)
+        return cls(tuple(datasets.values()), order)
+
+    def of_epoch(self, epoch: int) -> Manifest:
+        """The dataset that an epoch, counted from 0, trains."""
+        return self.datasets[self._index_of(epoch)]
+
+    def shards_of(self, epoch: int) -> list[tuple[int, Shard]]:
+        """The shards of an epoch, counted from 0, with their numbers."""
+        index = self._index_of(epoch)
+        return list(enumerate(self.datasets[index].shards, self._first_shards[index]))
+
+    def find(self, shard: int) -> tuple[Manifest, int]:
+        """The dataset that holds a shard, and its place among the dataset's.
+
+        Args:
+            shard: The shard's number.
+        """
+        index = bisect.bisect_right(self._first_shards, shard) - 1
+        return self.datasets[index], shard - self._first_shards[index]
+
+    def records_before(self, epoch: int) -> int:
+        """Records that are trained when an epoch, counted from 0, begins."""
+        rounds, more = divmod(epoch, len(self.order))
+        of_round = [self.of_epoch(each).records for each in range(len(self.order))]
+        return rounds * sum(of_round) + sum(of_round[:more])
+
+    def identities(self) -> tuple[dict[str, Any], ...]:
+        """Identities of the datasets of the epochs, in their order."""
+        return tuple(self.datasets[index].identity for index in self.order)
+
+    def _index_of(self, epoch: int) -> int:
+        return self.order[epoch % len(self.order)]
+
+    @functools.cached_property
+    def _first_shards(self) -> list[int]:
+        """Number of the first shard of each dataset."""
+        counts = [len(data.shards) for data in self.datasets]
+        return [sum(counts[:index]) for index in range(len(counts))]
+
+
+def _directory(pattern: str, epoch: int) -> str:
+    """What a pattern names for an epoch, counted from 1."""
+    return _EPOCH.sub(lambda found: str(epoch).zfill(int(found[1] or 0)), pattern)
