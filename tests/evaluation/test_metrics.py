@@ -1,4 +1,5 @@
 import dataclasses
+import logging
 from typing import Any
 
 import keras
@@ -65,6 +66,72 @@ def test_metrics_without_a_label_or_a_prediction_are_refused() -> None:
         check_metrics(Measured(several=True), ["predictions"])
     with pytest.raises(UserError, match="stands under 'y', which is no label"):
         check_metrics(Measured(measures={"y": {"m": max}}), ["predictions"])
+
+
+TOKEN = Feature("token", "int64", vocabulary=20)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranked(Measured):
+    """Ranked within the groups of an id that is a feature, or of one that is none."""
+
+    of: Any = TOKEN
+
+    def group(self):
+        return self.of
+
+
+HITS = {"hits": tfps.HitRate(1), "all": lambda y, p: len(y)}
+GROUPS = np.array([7, 7, 9, 9])
+
+
+def test_a_grouped_metric_is_given_the_groups():
+    labels = {**LABELS, "token": GROUPS}
+    predictions = {"predictions": np.array([0.1, 0.9, 0.4, 0.6], "f4")}
+    task = Ranked(measures=HITS)
+    assert task_metrics(task, labels, predictions) == {"hits": 0.5, "all": 4.0}
+    try_metrics(task, labels, {"predictions": ()})
+
+
+def test_an_evaluation_tells_how_many_groups_are_left_out(caplog):
+    caplog.set_level(logging.INFO)
+    task, labels = Ranked(measures=HITS), {"label": np.array([1, 0, 0, 0]), "token": GROUPS}
+    try_metrics(task, labels, {"predictions": ()})
+    assert not caplog.text
+    assert task_metrics(task, labels, PREDICTIONS) == {"hits": 0.0, "all": 4.0}
+    assert "hits leaves out 1 of 2 groups, without a positive" in caplog.text
+
+
+def test_a_grouped_metric_of_several_labels_stands_under_one():
+    labels = {**LABELS, "other": np.ones(4, "f4"), "token": GROUPS}
+    predictions = {"label": PREDICTIONS["predictions"], "other": np.zeros(4, "f4")}
+    task = Ranked(several=True, measures={"label": {"hits": tfps.HitRate(1)}})
+    assert task_metrics(task, labels, predictions) == {"label_hits": 1.0}
+    with pytest.raises(UserError, match=r"'hits' of Ranked fails: .* put it under the label's"):
+        task_metrics(Ranked(several=True, measures=HITS), labels, predictions)
+
+
+def test_a_group_that_is_no_feature_is_held_by_the_records():
+    session = Feature("session", "string")
+    assert Ranked().labels() == (Ranked().label(),)
+    assert Ranked(of=session).labels() == (Ranked().label(), session)
+    for of in (TOKEN, session):
+        assert Ranked(of=of).measured() == (Ranked().label(), of)
+    assert Ranked(of=None).measured() == Ranked(of=None).labels()
+
+
+@pytest.mark.parametrize(
+    ("of", "told"),
+    [
+        (None, "'hits' ranks the records of a group, but group\\(\\) names none"),
+        (Feature("token", "int64"), "'token' is not the 'token' that records hold"),
+        (Feature("numbers", "float32", (4,)), "'numbers' .* is no id"),
+        (Feature("seen", "int64", (None,)), "'seen' .* is no id"),
+    ],
+)
+def test_a_group_that_ranks_nothing_is_refused(of, told):
+    with pytest.raises(UserError, match=told):
+        check_metrics(Ranked(measures=HITS, of=of), ["predictions"])
 
 
 @dataclasses.dataclass(frozen=True)

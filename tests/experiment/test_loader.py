@@ -60,7 +60,7 @@ def test_no_such_config_lists_the_installed_ones(name: str) -> None:
         ),
         (
             "from tfps.experiment import Train\n",
-            "; write `import tfps`, which has tfps.Data",
+            "; write `import tfps`, which has tfps.",
         ),
         ("def get_config():\n    return int('x')\n", "own.py line 2: ValueError: invalid literal"),
         (

@@ -44,7 +44,7 @@ class BestMetric:
         name = rest if colon else setting
         if name not in names:
             raise UserError(f"{where}: there is no metric {name!r}; use one of {', '.join(names)}")
-        direction = said if colon else _known_direction(name)
+        direction = said if colon else known_direction(name)
         if direction not in (_LOWER, _HIGHER):
             raise UserError(
                 f"{where} does not say what is better; write max:{name} if a higher value is, "
@@ -76,8 +76,11 @@ class BestMetric:
         return value if self.is_higher_better else -value
 
 
-def _known_direction(name: str) -> str:
-    """The direction of a metric that tfps computes, also for one label; empty for any other."""
+def known_direction(name: str) -> str:
+    """What is better of a metric that tfps computes, also for one label: `min` or `max`.
+
+    Empty for any other metric.
+    """
     return _DIRECTIONS.get(name.rpartition("_")[2], "")
 
 

@@ -37,6 +37,11 @@ class Evaluation:
     seconds: float
     dataset: dict[str, Any]
 
+    @property
+    def has_ended_epoch(self) -> bool:
+        """Whether the checkpoint is the one at the end of an epoch."""
+        return int(self.checkpoint.rpartition("-")[2]) == 0
+
     def __str__(self) -> str:
         return ", ".join(f"{name} {value:.4f}" for name, value in self.metrics.items())
 

@@ -1,12 +1,16 @@
 """A task's metrics of an evaluation."""
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from tfps.errors import UserError, reason_of
+from tfps.experiment.ranking_metrics import GroupedMetric, GroupMean
 from tfps.experiment.task import Metric, Task
 from tfps.model.predictions import SINGLE
+
+_log = logging.getLogger(__name__)
 
 
 def task_metrics(
@@ -16,22 +20,18 @@ def task_metrics(
 
     Args:
         task: Whose `metrics()` are asked.
-        labels: `[records, ...]` by name.
+        labels: What its `measured()` names, `[records, ...]` by name.
         predictions: `[records, ...]` float32 by name.
 
     Raises:
         UserError: If a metric fails.
     """
     found = {}
-    whole = predictions[SINGLE] if list(predictions) == [SINGLE] else dict(predictions)
-    for name, label, metric in _flat(task):
-        given = (labels[label], predictions[label]) if label else (task.label_values(labels), whole)
-        try:
-            found[name] = float(np.asarray(metric(*given)))
-        except Exception as error:  # whatever the user's code raises
-            raise UserError(
-                f"metric {name!r} of {type(task).__name__} fails: {reason_of(error)}"
-            ) from error
+    for name, value in _computed(task, labels, predictions):
+        if isinstance(value, GroupMean) and value.left_out:
+            without = f"{value.left_out:,} of {value.groups:,} groups, without {value.needs}"
+            _log.info("%s leaves out %s", name, without)
+        found[name] = value.value if isinstance(value, GroupMean) else value
     return found
 
 
@@ -49,7 +49,8 @@ def try_metrics(
 
     Args:
         task: Whose metrics they are.
-        labels: Of some records of the evaluation data, `[records, ...]` by name.
+        labels: What its `measured()` names of some records of the evaluation data,
+            `[records, ...]` by name.
         prediction_shapes: Shape of one record's predictions by name.
 
     Raises:
@@ -62,7 +63,8 @@ def try_metrics(
         for name, shape in prediction_shapes.items()
     }
     try:
-        task_metrics(task, labels, predictions)
+        for _ in _computed(task, labels, predictions):
+            pass
     except UserError as error:
         raise UserError(
             f"{error} (tried with the labels of {records} evaluation records, and predictions that "
@@ -71,13 +73,19 @@ def try_metrics(
 
 
 def check_metrics(task: Task, prediction_names: Sequence[str]) -> None:
-    """Refuses metrics that stand under a name which is no label, or has no prediction.
+    """Refuses metrics that stand under a name which is no label, or has no prediction, or no group.
 
     Raises:
         UserError: If there are any.
     """
+    _check_group(task)
     names = {label.name for label in task.targets()}
-    for name, label, _ in _flat(task):
+    for name, label, metric in _flat(task):
+        if isinstance(metric, GroupedMetric) and task.group() is None:
+            raise UserError(
+                f"metrics() of {type(task).__name__}: {name!r} ranks the records of a group, but "
+                "group() names none; let it return the Feature of, say, a user's id"
+            )
         if label and label not in names:
             raise UserError(
                 f"metrics() of {type(task).__name__}: {name!r} stands under {label!r}, which is no "
@@ -88,6 +96,45 @@ def check_metrics(task: Task, prediction_names: Sequence[str]) -> None:
                 f"metrics() of {type(task).__name__}: {name!r} measures the label {label!r}, but "
                 f"predictions() gives {', '.join(prediction_names)}; let it return a dict with the "
                 "labels' names, or override metrics()"
+            )
+
+
+def _computed(
+    task: Task, labels: Mapping[str, np.ndarray], predictions: Mapping[str, np.ndarray]
+) -> Iterator[tuple[str, float | GroupMean]]:
+    """The value of every metric by name; the arguments are those of `task_metrics`."""
+    group = task.group()
+    whole = predictions[SINGLE] if list(predictions) == [SINGLE] else dict(predictions)
+    for name, label, metric in _flat(task):
+        given = (labels[label], predictions[label]) if label else (task.label_values(labels), whole)
+        value: float | GroupMean
+        try:
+            if group and isinstance(metric, GroupedMetric):
+                value = metric.mean(*given, labels[group.name])
+            else:
+                value = float(np.asarray(metric(*given)))
+        except Exception as error:  # whatever the user's code raises
+            raise UserError(
+                f"metric {name!r} of {type(task).__name__} fails: {reason_of(error)}"
+            ) from error
+        yield name, value
+
+
+def _check_group(task: Task) -> None:
+    """Refuses a group that is no id, or is not what the records hold under its name."""
+    group, where = task.group(), f"group() of {type(task).__name__}"
+    if group is None:
+        return
+    if group.shape not in ((), (1,)) or group.dtype == "float32":
+        raise UserError(
+            f"{where}: {group.name!r} ({group.dtype}, shape {group.shape}) is no id; an int64 or a "
+            "string for each record is one"
+        )
+    for other in (*task.features(), *task.labels()):
+        if other.name == group.name and other != group:
+            raise UserError(
+                f"{where}: {group.name!r} is not the {group.name!r} that records hold; return the "
+                "same Feature"
             )
 
 

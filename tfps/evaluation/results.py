@@ -15,7 +15,7 @@ class EvaluationResult:
 
     Attributes:
         loss: Mean over the records.
-        labels: `[records, ...]` by name.
+        labels: What `Task.measured` names, `[records, ...]` by name.
         predictions: `[records, ...]` float32 by name.
     """
 
@@ -48,7 +48,7 @@ class ShardResult(NamedTuple):
 
     Attributes:
         loss_sum: Sum over the shard's records of the loss of their batch.
-        labels: `[records, ...]` by name.
+        labels: What `Task.measured` names, `[records, ...]` by name.
         predictions: `[records, ...]` float32 by name.
     """
 

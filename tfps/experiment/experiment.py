@@ -1,7 +1,11 @@
 """One experiment: what to train, on which data, how. A config's `get_config()` returns it."""
 
 import dataclasses
+from collections.abc import Callable, Sequence
 
+import keras
+
+from tfps.data.negatives import DISTRIBUTIONS, UNIFORM, Negatives
 from tfps.errors import UserError
 from tfps.experiment.mode import Mode
 from tfps.experiment.task import Task
@@ -15,7 +19,8 @@ class Data:
     """Where the records are.
 
     Attributes:
-        train: Directory of training shards with their manifest, local or `gs://`.
+        train: Directory of training shards with their manifest, local or `gs://`; or one for each
+            epoch, as `A,B,C` or `day-{epoch}` (`tfps.data.training_data.directories`).
         eval: Directory of evaluation shards; empty for no evaluation.
         shuffle_buffer: Each run of so many records of a shard is shuffled, and parts of 64 such
             runs are trained in shuffled order; 0 reads every shard in its own order.
@@ -23,6 +28,12 @@ class Data:
             what is read is decided by the seed alone.
         max_bad_records: How many bad records of the training data may be passed over; one more ends
             the run.
+        negatives: How many negatives are sampled for each training record while it is read: the
+            record with another id, and the label 0.
+        negatives_of: Names of the features of which a negative has others: first the id that is
+            drawn, then those that belong to it.
+        negatives_by: `uniform`, every other id of the vocabulary is as likely; or `popularity`, an
+            id is drawn as often as records have it.
     """
 
     train: str = ""
@@ -30,9 +41,19 @@ class Data:
     shuffle_buffer: int = 8192
     parse_threads: int = 1
     max_bad_records: int = 0
+    negatives: int = 0
+    negatives_of: tuple[str, ...] = ()
+    negatives_by: str = UNIFORM
 
     def __post_init__(self) -> None:
         _refuse_less(self, "data", shuffle_buffer=0, parse_threads=1, max_bad_records=0)
+        _refuse_less(self, "data", negatives=0)
+        _refuse_others(self, "data", "negatives_by", DISTRIBUTIONS)
+        if isinstance(self.negatives_of, str):
+            raise UserError(
+                f"data.negatives_of={self.negatives_of!r} must be a tuple of names, as in "
+                f"({self.negatives_of!r},)"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +61,7 @@ class Train:
     """How to train.
 
     Attributes:
-        batch_size: Records per step of one worker.
+        batch_size: Records per step of one worker; with `data.negatives` a step also trains theirs.
         epochs: Times every record is trained.
         seed: Seed of initial values, the order of records and dropout.
         checkpoint_seconds: A checkpoint is saved at the end of every epoch, and in between when
@@ -71,6 +92,10 @@ class Train:
             weight decay; `lazy`, nothing.
         drop_remainder: Whether the last records of a shard that fill no batch are left out of the
             training, for models that need whole batches.
+        init_from: Directory of another job, or a checkpoint in it, with whose parameters and slots
+            a new job begins; empty for initial values.
+        init_layers: Names, paths or patterns of the layers whose parameters are taken of it, with
+            new slots; empty for everything.
     """
 
     batch_size: int = 512
@@ -89,13 +114,15 @@ class Train:
     wire_dtype: str = WIRE_DTYPES[0]
     row_updates: str = KERAS
     drop_remainder: bool = False
+    init_from: str = ""
+    init_layers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _refuse_less(self, "train", batch_size=1, epochs=1, keep_checkpoints=1)
         _refuse_less(self, "train", dense_table_bytes=0, pipeline_depth=0)
         _refuse_less(self, "train", early_stopping=0)
-        _refuse_others(self, "wire_dtype", WIRE_DTYPES)
-        _refuse_others(self, "row_updates", ROW_UPDATES)
+        _refuse_others(self, "train", "wire_dtype", WIRE_DTYPES)
+        _refuse_others(self, "train", "row_updates", ROW_UPDATES)
         if self.checkpoint_seconds <= 0:
             raise UserError(f"train.checkpoint_seconds={self.checkpoint_seconds} must be positive")
         if not 0 <= self.largest_increment <= 1:
@@ -116,6 +143,8 @@ class Experiment:
         data: Where the records are.
         train: How to train.
         mode: How the workers' updates come together.
+        callbacks: Given the task, makes the Keras callbacks that the chief calls; other ones at
+            each call, for a chief may begin again. None for none.
     """
 
     name: str
@@ -123,6 +152,27 @@ class Experiment:
     data: Data = dataclasses.field(default_factory=Data)
     train: Train = dataclasses.field(default_factory=Train)
     mode: Mode = dataclasses.field(default_factory=Mode)
+    callbacks: Callable[[Task], Sequence[keras.callbacks.Callback]] | None = None
+
+    def __post_init__(self) -> None:
+        if self.callbacks is not None and not callable(self.callbacks):
+            raise UserError(
+                f"Experiment(callbacks={self.callbacks!r}): a chief that begins again needs fresh "
+                "callbacks; give a function of the task that makes them: callbacks=lambda task: "
+                "[...]"
+            )
+
+    def negatives(self) -> Negatives | None:
+        """How negatives are sampled beside the training records; None for none.
+
+        Raises:
+            UserError: If the task has no such records.
+        """
+        data, task = self.data, self.task
+        if not data.negatives:
+            return None
+        what = data.negatives, data.negatives_of, data.negatives_by
+        return Negatives.of(*what, task.features(), task.targets())
 
 
 def _refuse_less(settings: Data | Train, part: str, **least: int) -> None:
@@ -131,6 +181,7 @@ def _refuse_less(settings: Data | Train, part: str, **least: int) -> None:
             raise UserError(f"{part}.{name}={getattr(settings, name)} must be at least {number}")
 
 
-def _refuse_others(train: Train, name: str, known: tuple[str, ...]) -> None:
-    if getattr(train, name) not in known:
-        raise UserError(f"train.{name}={getattr(train, name)} must be one of {', '.join(known)}")
+def _refuse_others(settings: Data | Train, part: str, name: str, known: tuple[str, ...]) -> None:
+    value = getattr(settings, name)
+    if value not in known:
+        raise UserError(f"{part}.{name}={value} must be one of {', '.join(known)}")

@@ -24,6 +24,7 @@ class Table:
         dim: Length of a row, in float32 values.
         initializer: Keras initializer of its rows, or a function of shape and dtype.
         is_trained: Whether training changes it; False where its layer has `trainable=False`.
+        constraint: What every row is subjected to after every update, each by itself.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Table:
     dim: int
     initializer: keras.initializers.Initializer
     is_trained: bool = True
+    constraint: keras.constraints.Constraint | None = None
 
 
 Metric = Callable[[Any, Any], Any]
@@ -63,6 +65,14 @@ class Task(abc.ABC):
 
         It is `sample_weight` in Keras's `fit`: evaluations are not weighted. None for no such
         number.
+        """
+        return None
+
+    def group(self) -> Feature | None:
+        """The id by which an evaluation's records are ranked, such as that of a user or a query.
+
+        A `GroupedMetric` (`tfps.HitRate` and the like) needs it. One of `features()`, or else a
+        value of its own that every record holds. None for no such id.
         """
         return None
 
@@ -165,7 +175,8 @@ class Task(abc.ABC):
 
         Both are NumPy arrays, or dicts of them where `label()` and `predictions()` have several. A
         dict of metrics under a label's name measures that label and the prediction of that name. A
-        fresh `keras.metrics.Metric` is such a callable. By default those that fit the loss and the
+        fresh `keras.metrics.Metric` is such a callable. A `GroupedMetric` is one that is given the
+        values of `group()`, too. By default those that fit the loss and the
         label: AUC and accuracy of yes or no, the accuracy of classes, `mse` and `mae` of numbers.
         """
         label, loss = self.label(), self._known_loss()
@@ -191,9 +202,20 @@ class Task(abc.ABC):
         return (label,) if isinstance(label, Feature) else tuple(label)
 
     def labels(self) -> tuple[Feature, ...]:
-        """What a record holds beside the features: the targets, and its weight if it has one."""
-        weight = self.weight()
-        return self.targets() if weight is None else (*self.targets(), weight)
+        """What a record holds beside the features: the targets, and its weight and group if any.
+
+        The group is not among them where it is a feature.
+        """
+        weight, group = self.weight(), self.group()
+        found = self.targets() if weight is None else (*self.targets(), weight)
+        if group is None or group in (*self.features(), *found):
+            return found
+        return (*found, group)
+
+    def measured(self) -> tuple[Feature, ...]:
+        """What an evaluation keeps of each record for the metrics: its labels and its group."""
+        group, labels = self.group(), self.labels()
+        return labels if group is None or group in labels else (*labels, group)
 
     def schema(self) -> Schema:
         """What a record holds."""

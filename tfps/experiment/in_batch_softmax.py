@@ -1,0 +1,63 @@
+"""The loss of a two-tower model whose negatives are the items of a batch's other records."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfps.errors import UserError
+
+
+def in_batch_softmax(
+    users: tf.Tensor,
+    items: tf.Tensor,
+    item_ids: tf.Tensor,
+    log_q: tf.Tensor,
+    temperature: float = 1.0,
+    sample_weight: Any = None,
+) -> tf.Tensor:
+    """The softmax loss of telling each user's item from the other items of the batch.
+
+    A batch holds frequent items more often, and a softmax over it would push them down. So an
+    item's logit is corrected by the logarithm of the chance `q` to meet it: with users `u` and
+    items `v`, `logit = <u, v> / temperature - log q`, of the user's own item, too. The mean over
+    batches is then near that of a softmax over all items (Bengio and Senécal, "Adaptive importance
+    sampling to accelerate training of a neural probabilistic language model", IEEE Transactions on
+    Neural Networks 2008; Yi et al., "Sampling-bias-corrected neural modeling for large corpus item
+    recommendations", RecSys 2019, equation 6). The same item in another record is no negative: it
+    is left out.
+
+    Args:
+        users: Vectors of the records' users, `[batch, dim]`.
+        items: Vectors of the items that they chose, `[batch, dim]`.
+        item_ids: Ids of these items, `[batch]` or `[batch, 1]`, int64 or string.
+        log_q: Logarithm of each item's share in the training records, `[batch]` or `[batch, 1]`; a
+            constant that is the same for all changes nothing.
+        temperature: What dot products are divided by, above 0; vectors of length 1 need one well
+            below 1.
+        sample_weight: What each record's part is multiplied by, `[batch]` or `[batch, 1]`; a rating
+            or a time watched in Yi et al. None for 1.
+
+    Returns:
+        The mean over the records, scalar float32.
+
+    Raises:
+        UserError: If the temperature is not positive, or users and items are not vectors of one
+            length.
+    """
+    if not temperature > 0:
+        raise UserError(f"in_batch_softmax(): temperature={temperature} must be positive")
+    users, items = (tf.cast(tf.convert_to_tensor(each), tf.float32) for each in (users, items))
+    if users.shape.rank != 2 or not users.shape.is_compatible_with(items.shape):
+        raise UserError(
+            f"in_batch_softmax(): users {users.shape} and items {items.shape} are not vectors of "
+            "one length, [batch, dim] each"
+        )
+    ids = tf.reshape(item_ids, [-1])
+    logits = tf.matmul(users, items, transpose_b=True) / temperature
+    logits -= tf.reshape(tf.cast(log_q, tf.float32), [-1])
+    own = tf.range(tf.size(ids))
+    is_same = tf.equal(ids[:, tf.newaxis], ids) & tf.not_equal(own[:, tf.newaxis], own)
+    logits = tf.where(is_same, tf.float32.min, logits)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    return loss(own, logits, sample_weight=sample_weight)
