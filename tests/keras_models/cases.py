@@ -1,6 +1,7 @@
 """All the models."""
 
 from tests.keras_models import (
+    baskets,
     histories,
     interactions,
     recommendation,
@@ -18,6 +19,7 @@ ALL = (
     *interactions.CASES,
     *recommendation.CASES,
     *histories.CASES,
+    *baskets.CASES,
     *text.CASES,
     *time_series.CASES,
     *vision.CASES,

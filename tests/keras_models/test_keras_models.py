@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from benchmarks.fidelity import sum_by_row
 from tests.keras_models.cases import ALL
 from tests.keras_models.kept import LOCAL, keep
 from tests.training_fixtures import Trainer
@@ -19,8 +20,9 @@ FAST = (
 )
 
 
-def split(case, columns):
-    """Features, and what `fit` takes as labels."""
+def drawn(case):
+    """The features and the labels of a model's records, by name; always the same."""
+    columns = case.columns(np.random.default_rng(1), case.records)
     labels = case.label if isinstance(case.label, tuple) else (case.label,)
     features = {feature.name: columns[feature.name] for feature in case.features}
     of_labels = {label.name: columns[label.name] for label in labels}
@@ -57,7 +59,7 @@ def tensor(column, dtype=None):
 def trained(case, directory):
     """A trainer, the plain model with its initial parameters, and what both train on."""
     task = tfps.task_of(case.build, case.label, case.features)
-    features, labels = split(case, case.columns(np.random.default_rng(1), case.records))
+    features, labels = drawn(case)
     manifest = tfps.write_dataset(
         str(directory / "data"), features, labels, features=case.features, label=task.targets()
     )
@@ -68,19 +70,6 @@ def trained(case, directory):
         trainer.coordinator.train(queue, lambda: False, lambda progress: None)
         queue.next_epoch()
     return trainer, plain, for_keras(case, plain, features, labels)
-
-
-def sum_by_row(optimizer):
-    """Lets an optimizer see one gradient of each row, as Keras's other backends do.
-
-    With TensorFlow it squares that of every occurrence of an id by itself (docs/design.md).
-    """
-    apply = optimizer.apply
-
-    def apply_dense(gradients, variables=None):
-        return apply([tf.convert_to_tensor(each) for each in gradients], variables)
-
-    optimizer.apply = apply_dense
 
 
 def fitted(case, model, x, y):
@@ -94,7 +83,7 @@ def fitted(case, model, x, y):
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, id=case.name, marks=() if case.name in FAST else pytest.mark.slow)
+        pytest.param(case, id=case.name, marks=() if case.name in FAST else pytest.mark.models)
         for case in ALL
     ],
 )
@@ -110,7 +99,6 @@ def test_a_model_ends_where_fit_ends(case, tmp_path):
     exported = ExportedModel.load(str(tmp_path / "export"))
     if case.is_drawn:
         return
-    features = split(case, case.columns(np.random.default_rng(1), case.records))[0]
-    found = exported.predict(tensors_of(case, features))
+    found = exported.predict(tensors_of(case, drawn(case)[0]))
     for name, predictions in found.items():
         np.testing.assert_allclose(predictions, ours.predictions[name], atol=1e-5, rtol=1e-5)

@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 from keras import ops
 
 from tests.keras_models.case import DRAWN, Case, inputs_of
@@ -15,6 +16,7 @@ _KIND = "vision"
 _SIDE, _CLASSES = 12, 6
 _GRAY = (Feature("image", "float32", (_SIDE, _SIDE, 1)),)
 _COLOR = (Feature("image", "float32", (_SIDE, _SIDE, 3)),)
+_FILE = (Feature("file", "string"),)
 
 
 def _drawn(
@@ -147,6 +149,41 @@ def _mlp_mixer() -> keras.Model:
     return model
 
 
+def _encoded(generator: np.random.Generator, count: int) -> dict[str, np.ndarray]:
+    images, classes = _drawn(generator, count, 3)
+    writers = (tf.io.encode_png, tf.io.encode_jpeg)
+    files = [writers[n % 2](image).numpy() for n, image in enumerate(images.astype(np.uint8))]
+    return {"file": np.array(files, object), "object": classes}
+
+
+class DecodedImages(keras.layers.Layer):
+    """Images `[batch, side, side, 3]`, values from 0 to 255, of the bytes of JPEG and PNG files."""
+
+    def __init__(self, side: int):
+        super().__init__()
+        self.side = side
+
+    def call(self, files: Any) -> Any:
+        shape = tf.TensorSpec((self.side, self.side, 3))
+        return tf.map_fn(self._decoded, files, fn_output_signature=shape)
+
+    def _decoded(self, file: Any) -> Any:
+        image = tf.io.decode_image(file, channels=3, expand_animations=False)
+        return tf.image.resize(image, (self.side, self.side))
+
+
+def _files_decoded() -> keras.Model:
+    file = inputs_of(_FILE)["file"]
+    hidden = DecodedImages(_SIDE)(file)
+    hidden = keras.layers.RandomFlip("horizontal")(hidden)
+    hidden = keras.layers.Lambda(lambda image: image / 255.0)(hidden)
+    hidden = keras.layers.Conv2D(16, 3, strides=2, activation="relu")(hidden)
+    hidden = keras.layers.Dense(32, activation="relu")(keras.layers.Flatten()(hidden))
+    model = keras.Model(file, keras.layers.Dense(_CLASSES, activation="softmax")(hidden))
+    model.compile(optimizer="adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
 def _twice(generator: np.random.Generator, count: int) -> dict[str, np.ndarray]:
     images = _drawn(generator, count, 1)[0] / 255.0
     return {"image": images, "again": images}
@@ -215,6 +252,15 @@ CASES = (
         Feature("object", "int64", vocabulary=_CLASSES),
         _colored,
         _mlp_mixer,
+        tolerance=DRAWN,
+    ),
+    Case(
+        "files_decoded",
+        _KIND,
+        _FILE,
+        Feature("object", "int64", vocabulary=_CLASSES),
+        _encoded,
+        _files_decoded,
         tolerance=DRAWN,
     ),
     Case(

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from tests.models import Unloadable
 from tests.training_fixtures import Trainer
 from tfps.errors import UserError
 from tfps.evaluation.metrics import metric_names, task_metrics
@@ -148,20 +149,9 @@ def test_features_are_the_inputs_of_a_functional_model():
     assert task.features() == expected
 
 
-class Own(keras.layers.Layer):
-    """A layer that Keras cannot make again."""
-
-    def __init__(self, numbers):
-        super().__init__()
-        self.numbers = keras.ops.array(numbers)
-
-    def call(self, x):
-        return x * self.numbers
-
-
 def uncopied():
     inputs, hidden = layers()
-    model = keras.Model(inputs, keras.layers.Dense(1)(Own(np.ones(8, "f4"))(hidden)))
+    model = keras.Model(inputs, keras.layers.Dense(1)(Unloadable(np.ones(8, "f4"))(hidden)))
     model.compile("adam", "mse")
     return model
 

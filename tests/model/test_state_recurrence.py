@@ -50,13 +50,13 @@ def model_of(layer):
 def test_what_a_step_keeps_is_read_from_its_graph(change, kept):
     model = model_of(lambda: Followed(change))
     assert model.state_kept == (kept,)
-    assert model.changes_state
+    assert model.state_changes == (True,)
 
 
 def test_state_that_stays_is_not_changed():
     model = model_of(lambda: Followed(lambda old, batch: None))
     assert model.state_kept == (1.0,)
-    assert not model.changes_state
+    assert model.state_changes == (False,)
 
 
 def test_layers_of_keras():

@@ -1,6 +1,5 @@
 """What a model's layers become."""
 
-import logging
 import random
 
 import keras
@@ -17,7 +16,6 @@ from tests.models import (
     frozen_afterwards,
     functional,
     run,
-    tied,
 )
 from tfps.data.feature import Feature
 from tfps.errors import UserError
@@ -77,22 +75,6 @@ def test_a_sequential_model_of_one_feature_gets_the_tensor_itself():
     assert lookup.ids.shape == (3,)
 
 
-def test_an_embedding_layer_with_a_call_of_its_own_stays_dense(caplog):
-    class Doubled(keras.layers.Embedding):
-        def call(self, inputs):
-            return 2 * super().call(inputs)
-
-    with caplog.at_level(logging.WARNING):
-        model = StatelessModel(TaskOf(functional(Doubled)), seed=0)
-        assert caplog.text == ""
-        StatelessModel(TaskOf(functional(Doubled, rows=1 << 17)), seed=0)
-    assert "layer 'table' (Doubled) has a lookup of its own" in caplog.text
-    assert "all its 2.1 MB" in caplog.text
-    assert model.tables == []
-    assert (10, 4) in [tuple(v.shape) for v in model.dense]
-    assert model.lookups(features(), training=True) == []
-
-
 def test_constants_such_as_normalization_counts_are_kept():
     def build():
         x = keras.Input((3,), name="x")
@@ -114,7 +96,6 @@ def test_constants_such_as_normalization_counts_are_kept():
         (functional(dtype="float64"), "'table': its table would have dtype float64"),
         (functional(dtype="int8_from_float32"), "'table': quantization"),
         (frozen_afterwards, r"build_model\(\): nothing in the model is trainable"),
-        (tied, "'tied': the use of its whole table .* train.dense_table_bytes=120$"),
     ],
 )
 def test_options_that_cannot_work_on_a_table_are_refused_by_name(build, named):

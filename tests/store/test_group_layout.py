@@ -27,6 +27,12 @@ def test_every_id_has_a_row_of_its_own_and_numpy_and_graph_agree(rows, dtype):
         assert np.array_equal(owner == part, (located >= first) & (located < end))
     by_table = np.concatenate([group.rows_of(i) for i in range(len(rows))])
     assert np.array_equal(by_table, located)
+    table, ids = group.ids_of(np.arange(group.total_rows))
+    for index, count in enumerate(rows):
+        mine = np.flatnonzero(table == index)
+        assert np.array_equal(np.sort(ids[mine]), np.arange(count))
+        assert np.array_equal(group.rows_of(index, ids[mine]), mine)
+    assert np.sum(table == len(rows)) == group.total_rows - total
 
 
 def test_the_logical_order_does_not_depend_on_the_number_of_ps():

@@ -12,7 +12,7 @@ import tensorflow as tf
 from configs.smoke import Smoke
 from tests.training_fixtures import Trainer, dataset
 from tfps.experiment.mode import Mode
-from tfps.store.layout import DenseLayout
+from tfps.store.flat_layout import DenseLayout, StateLayout
 from tfps.store.model_state import ModelState
 from tfps.worker.local_sgd import LocalCopy
 from tfps.worker.step import Batch
@@ -174,8 +174,8 @@ def test_local_steps_of_several_workers_are_those_of_one_process(manifest):
 
 def test_no_push_at_the_same_time_is_lost():
     """A counter and an average, pushed by four threads."""
-    layout = DenseLayout(("counter", "average"), ((), (1000,)), 1)
-    state = ModelState(layout, [1.0, 0.5], True, np.zeros(1001, "f4"), "/device:CPU:0")
+    layout = StateLayout(DenseLayout(("counter", "average"), ((), (1000,)), 1), (True, True))
+    state = ModelState(layout, [1.0, 0.5], np.zeros(1001, "f4"), "/device:CPU:0")
     increment = tf.constant(np.array([1.0] + [0.5] * 1000, "f4"))
 
     @tf.function(autograph=False)
@@ -189,6 +189,35 @@ def test_no_push_at_the_same_time_is_lost():
     counter, average = state.read()
     assert counter == 1000
     np.testing.assert_allclose(average, 1.0)
+
+
+def test_what_no_step_changes_is_no_part_of_a_push():
+    names, shapes = ("frozen", "counter", "kernel", "average"), ((2,), (), (3, 2), (4,))
+    layout = StateLayout(DenseLayout(names, shapes, 1), (False, True, False, True))
+    initial = np.arange(13, dtype="f4")
+    state = ModelState(layout, [1.0, 1.0, 1.0, 0.5], initial, "/device:CPU:0")
+
+    @tf.function(autograph=False)
+    def step():
+        frozen, counter, kernel, average = before = state.pull()
+        after = [frozen, counter + 1, kernel, 0.5 * average + 1]
+        increment = state.increment(before, after)
+        assert increment.shape == [5]
+        with tf.control_dependencies([state.push(increment)]):
+            state.add(tf.ones([5]))
+
+    step()
+    step()
+    frozen, counter, kernel, average = state.read()
+    np.testing.assert_array_equal(np.ravel(frozen), initial[:2])
+    np.testing.assert_array_equal(np.ravel(kernel), initial[3:9])
+    assert counter == 2 + 2 * 2
+    np.testing.assert_allclose(average, (initial[9:] / 2 + 2) / 2 + 2)
+    slices = state.slices()
+    assert {(each.name, each.shape) for each in slices} == {("state", (13,))}
+    assert [(each.first, each.count) for each in slices] == [(0, 2), (2, 1), (3, 6), (9, 4)]
+    held = np.concatenate([each.variable.numpy() for each in slices])
+    np.testing.assert_array_equal(held, np.concatenate([np.ravel(x) for x in state.read()]))
 
 
 def test_workers_that_push_rows_and_state_do_not_wait_for_each_other(manifest):

@@ -17,7 +17,7 @@ from tfps.optimizers.rules import Rules
 from tfps.store.parameter_store import ParameterStore
 from tfps.worker.step import Step
 
-DATA = {"records": 1}
+DATA = ({"records": 1},)
 
 
 class Likes(Task):

@@ -19,7 +19,7 @@ from tfps.optimizers.rules import Rules
 from tfps.store.parameter_store import ParameterStore
 from tfps.worker.step import Step
 
-DATA = {"records": 1}
+DATA = ({"records": 1},)
 IDS = ("user", "item", "shop")
 
 

@@ -8,8 +8,8 @@ from tests.training_fixtures import Trainer, dataset
 from tfps.experiment.task import Table
 from tfps.optimizers.rules import rule_for
 from tfps.store.dense_parameters import DenseParameters
+from tfps.store.flat_layout import DenseLayout
 from tfps.store.group_layout import GroupLayout
-from tfps.store.layout import DenseLayout
 from tfps.store.wire import Wire
 
 DEVICES = ["/device:CPU:0"] * 2

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 import tensorflow as tf
@@ -16,17 +16,40 @@ from tfps.model import keras_patches
 from tfps.model.answers import Answer, zero_rows
 from tfps.model.initial_values import refuse_unusable
 from tfps.model.kept_rows import keep_rows
+from tfps.model.table_options import refuse_options, row_constraint, table_bytes
 
 _log = logging.getLogger(__name__)
 
-_VALUE_BYTES = 4  # of a float32
 _EXACT_FLOATS = 1 << 24  # above it, float32 does not hold every integer
-_SILENT_BYTES = 1 << 20  # what may travel with every step without a word
+_WHOLE_BYTES = 256 << 20  # a table that may travel as a whole with every step
 _DRAWN_BYTES = 256 << 20  # a table that the chief may draw, of which rows become a constant
 
 
+class WholeTableUsedError(UserError):
+    """Says that a layer was asked for its whole table, and has none.
+
+    Attributes:
+        path: That of the layer.
+        size: Of its table, in bytes.
+    """
+
+    def __init__(self, layer: keras.layers.Embedding) -> None:
+        super().__init__(f"layer {layer.path!r}: its whole table is used")
+        self.path = layer.path
+        self.size = table_bytes(layer)
+
+    @classmethod
+    def behind(cls, error: BaseException | None) -> "WholeTableUsedError | None":
+        """The one that has caused an error, for Keras wraps what a model's layers raise."""
+        while error is not None:
+            if isinstance(error, cls):
+                return error
+            error = error.__cause__ or error.__context__
+        return None
+
+
 class EmbeddingLayers:
-    """The `keras.layers.Embedding` layers of one model; they hold no tables.
+    """The `keras.layers.Embedding` layers of one model, derived ones too; they hold no tables.
 
     What a layer is asked by a constant is part of the model as a constant, in Keras as here: its
     rows as they are drawn. A layer that is asked by nothing else is no part of the model.
@@ -43,25 +66,45 @@ class EmbeddingLayers:
         """
         self.tables: list[Table] = []
         self._dense_table_bytes = dense_table_bytes
+        self._whole: set[str] = set()  # paths of layers that hold the tables they use whole
         self._layers: list[keras.layers.Embedding] = []
         self._drawn: dict[int, tf.Tensor] = {}  # whole tables by their layers' ids
         self._answer: Answer = zero_rows  # while a model is being built, only shapes matter
+
+    def begin_again(self, used: WholeTableUsedError | None = None) -> "EmbeddingLayers":
+        """None, for the model to be built again.
+
+        Args:
+            used: Whose layer is left to hold its table from now on.
+
+        Raises:
+            UserError: If that is too large to travel with every step.
+        """
+        again = EmbeddingLayers(self._dense_table_bytes)
+        again._whole = set(self._whole)
+        if used:
+            again._leave_whole(used)
+        return again
 
     @contextlib.contextmanager
     def taken_over(self) -> Iterator[None]:
         """While a model is built: its embedding layers register a table instead of making one.
 
-        A layer whose class has a lookup of its own is left as it is, and so is a small one.
+        A small layer is left as it is, and so is one whose whole table is used.
 
         Raises:
             UserError: At the end, if a layer has an option that cannot work on a table.
         """
-        with keras_patches.embedding_class_replaced(self._build, self._refuse_whole_table):
+        with keras_patches.embedding_class_replaced(self._build):
             yield
         for index, layer in enumerate(self._layers):
-            _refuse_options(layer)
-            # It may be told after it was built, or by the model that it is a part of.
-            self.tables[index] = dataclasses.replace(self.tables[index], is_trained=layer.trainable)
+            refuse_options(layer)
+            self.tables[index] = dataclasses.replace(
+                self.tables[index],
+                # It may be told after it was built, or by the model that it is a part of.
+                is_trained=layer.trainable,
+                constraint=row_constraint(layer),
+            )
 
     def refuse_made_before(self, model: keras.Model) -> None:
         """Refuses a model some of whose layers hold large tables: they were built before.
@@ -75,7 +118,7 @@ class EmbeddingLayers:
         mine = set(map(id, self._layers))
         for part in keras_patches.layers_of(model):
             is_table = isinstance(part, keras.layers.Embedding) and self._is_table(part)
-            if is_table and part.built and id(part) not in mine:
+            if is_table and part.built and id(part) not in mine and not _may_stay(part):
                 raise UserError(
                     f"build_model(): layer {part.path!r} was built before, so that its table lies "
                     "in this process; make the model in build_model(), or hand the compiled model "
@@ -93,10 +136,11 @@ class EmbeddingLayers:
         """
         parts = set(map(id, keras_patches.layers_of(model)))
         for layer in [each for each in self._layers if id(each) not in parts]:
-            if _bytes(layer) > _DRAWN_BYTES:
+            if table_bytes(layer) > _DRAWN_BYTES:
                 raise UserError(
                     f"layer {layer.path!r}: it is called on constants alone, and its table has "
-                    f"{_bytes(layer) / 1e6:,.0f} MB; call it on ids that are computed from an input"
+                    f"{table_bytes(layer) / 1e6:,.0f} MB; call it on ids that are computed from an "
+                    "input"
                 )
             index = self._layers.index(layer)
             del self._layers[index], self.tables[index]
@@ -124,26 +168,30 @@ class EmbeddingLayers:
             make_table()
             self._check_dense(layer)
 
-    def _refuse_whole_table(self, layer: keras.layers.Embedding) -> None:
-        if layer in self._layers:
-            raise _unsupported(layer, "the use of its whole table (layer.embeddings)")
+    def _leave_whole(self, used: WholeTableUsedError) -> None:
+        if used.size > _WHOLE_BYTES:
+            raise UserError(
+                f"layer {used.path!r}: the model uses its whole table (layer.embeddings), so that "
+                f"each step would pull and push all its {used.size >> 20:,} MiB, more than "
+                f"{_WHOLE_BYTES >> 20} MiB; let the loss ask for some rows alone, by calling "
+                "the layer on the label and on negatives (sampled softmax), or allow it with "
+                f"train.dense_table_bytes={used.size}"
+            ) from None
+        _log.warning(
+            "layer %r: the model uses its whole table, which is therefore part of the dense "
+            "parameters: each step pulls and pushes all its %.1f MB",
+            used.path,
+            used.size / 1e6,
+        )
+        self._whole.add(used.path)
 
     def _is_table(self, layer: keras.layers.Embedding) -> bool:
-        return _has_usual_lookup(layer) and _bytes(layer) > self._dense_table_bytes
+        return table_bytes(layer) > self._dense_table_bytes and layer.path not in self._whole
 
     def _check_dense(self, layer: keras.layers.Embedding) -> None:
-        """Lets a layer that holds its table refuse bad ids, and says when it costs much."""
+        """Lets a layer that holds its table refuse bad ids."""
         kind = type(layer)
-        if not _has_usual_lookup(layer):
-            if _bytes(layer) > max(_SILENT_BYTES, self._dense_table_bytes):
-                _log.warning(
-                    "layer %r (%s) has a lookup of its own, so that its table stays dense: each "
-                    "step pulls and pushes all its %.1f MB",
-                    layer.path,
-                    kind.__name__,
-                    _bytes(layer) / 1e6,
-                )
-        elif kind.call is not EmbeddingTable.call:
+        if kind.call is keras.layers.Embedding.call:
             table, rows = f"{layer.path}/embeddings", layer.input_dim
 
             def call(ids: tf.Tensor) -> tf.Tensor:
@@ -172,13 +220,20 @@ class EmbeddingLayers:
             self.tables[index] = dataclasses.replace(self.tables[index], initializer=kept)
             layer.embeddings_initializer = kept
 
-        keras_patches.replace_table(layer, lambda ids: _each(ids, rows_of), give)
+        def refuse_whole() -> NoReturn:
+            raise WholeTableUsedError(layer)
+
+        keras_patches.replace_table(
+            layer,
+            keras_patches.TableElsewhere(lambda ids: _each(ids, rows_of), give, refuse_whole),
+            has_own_call=not _has_usual_lookup(layer),
+        )
 
     def _rows_of(self, layer: keras.layers.Embedding, ids: tf.Tensor) -> tf.Tensor:
         is_constant = self._answer is zero_rows and tf.executing_eagerly()  # nobody calls the model
         if layer in self._layers and not is_constant:
             return self._answer(layer, self._layers.index(layer), ids)
-        if _bytes(layer) > _DRAWN_BYTES:  # of a model that is called once to be built, say
+        if table_bytes(layer) > _DRAWN_BYTES:  # of a model that is called once to be built, say
             return zero_rows(layer, 0, ids)
         if id(layer) not in self._drawn:
             shape = layer.input_dim, layer.output_dim
@@ -191,18 +246,21 @@ class EmbeddingLayers:
 def _each(
     ids: tf.Tensor | tf.RaggedTensor, change: Callable[[tf.Tensor], tf.Tensor]
 ) -> tf.Tensor | tf.RaggedTensor:
-    """Changes ids, be they dense or the values of a ragged tensor."""
+    """Changes ids, be they dense or the values of a ragged tensor; of a sparse one 0 is added."""
+    if isinstance(ids, tf.SparseTensor):
+        return change(tf.sparse.to_dense(ids))  # Keras, too, gives row 0 where there is no id
     if isinstance(ids, tf.RaggedTensor):
         return ids.with_flat_values(change(ids.flat_values))
     return change(ids)
 
 
+def _may_stay(layer: keras.layers.Embedding) -> bool:
+    """Whether a layer that was built before may hold its table, which its class may use whole."""
+    return not _has_usual_lookup(layer) and table_bytes(layer) <= _WHOLE_BYTES
+
+
 def _has_usual_lookup(layer: keras.layers.Embedding) -> bool:
     return type(layer).call in (keras.layers.Embedding.call, EmbeddingTable.call)
-
-
-def _bytes(layer: keras.layers.Embedding) -> int:
-    return int(layer.input_dim * layer.output_dim * _VALUE_BYTES)
 
 
 def _refuse_inexact(layer: keras.layers.Embedding, ids: tf.Tensor) -> None:
@@ -211,32 +269,3 @@ def _refuse_inexact(layer: keras.layers.Embedding, ids: tf.Tensor) -> None:
             f"layer {layer.path!r}: its ids are {ids.dtype.name}, which cannot tell ids above "
             f"{_EXACT_FLOATS:,} apart; begin a Sequential model with keras.Input(…, dtype='int64')"
         )
-
-
-def _refuse_options(layer: keras.layers.Embedding) -> None:
-    if layer.embeddings_constraint:
-        raise UserError(
-            f"layer {layer.path!r}: embeddings_constraint is not supported, since the ps apply "
-            "gradients only; leave it out"
-        )
-    options = {
-        "embeddings_regularizer, which would change every row in every step (unlike "
-        "activity_regularizer),": layer.embeddings_regularizer,
-        "lora_rank": layer.lora_rank or layer.lora_enabled,
-        "quantization": layer.quantization_config or layer.quantization_mode,
-    }
-    for option, value in options.items():
-        if value:
-            raise _unsupported(layer, option)
-    if layer.variable_dtype != "float32":
-        raise UserError(
-            f"layer {layer.path!r}: its table would have dtype {layer.variable_dtype}; tables on "
-            "the ps hold float32 only; use dtype float32, or a mixed precision policy"
-        )
-
-
-def _unsupported(layer: keras.layers.Embedding, what: str) -> UserError:
-    return UserError(
-        f"layer {layer.path!r}: {what} is not supported on a table that lives on the ps; leave it "
-        f"out, or keep the table dense with train.dense_table_bytes={_bytes(layer)}"
-    )

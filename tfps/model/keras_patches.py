@@ -8,7 +8,7 @@ import contextlib
 import functools
 import random
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import keras
 import tensorflow as tf
@@ -17,7 +17,6 @@ import tensorflow as tf
 @contextlib.contextmanager
 def embedding_class_replaced(
     build: Callable[[keras.layers.Embedding, Callable[[], None]], None],
-    before_whole_table: Callable[[keras.layers.Embedding], None],
 ) -> Iterator[None]:
     """While a model is built: replaces what embedding layers do to make their tables.
 
@@ -26,28 +25,69 @@ def embedding_class_replaced(
 
     Args:
         build: Given a layer that is not built, and what Keras does to build it.
-        before_whole_table: Given a layer whose `embeddings` are asked for; may raise.
     """
     embedding = keras.layers.Embedding
-    keras_build, embeddings = embedding.build, embedding.embeddings
+    keras_build = embedding.build
 
     def build_layer(layer: keras.layers.Embedding, input_shape: Any = None) -> None:
         if not layer.built:
             build(layer, functools.partial(keras_build, layer, input_shape))
 
-    def whole_table(layer: keras.layers.Embedding) -> Any:
-        before_whole_table(layer)
-        return embeddings.fget(layer)
-
-    embedding.build, embedding.embeddings = build_layer, property(whole_table)
+    embedding.build = build_layer
     try:
         yield
     finally:
-        embedding.build, embedding.embeddings = keras_build, embeddings
+        embedding.build = keras_build
+
+
+class TableElsewhere(NamedTuple):
+    """What an embedding layer does instead of asking a table of its own.
+
+    Attributes:
+        look_up: Gives the rows of ids.
+        give: Takes rows that the layer is given, `[rows, dim]`: by `set_weights` (which `weights=`
+            calls), or from a file of weights, a dataset that is open until this returns.
+        refuse_whole: Raises, since the layer is asked for its whole table.
+    """
+
+    look_up: Callable[[Any], Any]
+    give: Callable[[Any], None]
+    refuse_whole: Callable[[], NoReturn]
+
+
+class _WithoutTable(keras.layers.Embedding):
+    """What stands between an embedding layer's own class and Keras's, for a table elsewhere.
+
+    So a class derived from Keras's finds here what it calls of its base class, and goes on doing
+    what it does before and after.
+    """
+
+    _elsewhere: TableElsewhere
+
+    def call(self, inputs: Any) -> Any:
+        return self._elsewhere.look_up(inputs)
+
+    @property
+    def embeddings(self) -> Any:
+        self._elsewhere.refuse_whole()
+
+    _embeddings = embeddings
+
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        rows, *others = weights
+        self._elsewhere.give(rows)
+        super().set_weights(others)
+
+    def load_own_variables(self, store: Any) -> None:
+        self._elsewhere.give(store["0"])
+        names = self.variable_serialization_spec[None][1:]
+        others = [getattr(self, name) for name in names if hasattr(self, name)]
+        for number, variable in enumerate(others, 1):
+            variable.assign(store[str(number)])
 
 
 def replace_table(
-    layer: keras.layers.Embedding, call: Callable[[Any], Any], give: Callable[[Any], None]
+    layer: keras.layers.Embedding, elsewhere: TableElsewhere, has_own_call: bool
 ) -> None:
     """Lets one embedding layer answer without a table, for good.
 
@@ -55,17 +95,18 @@ def replace_table(
 
     Args:
         layer: The layer.
-        call: What it does with ids.
-        give: What it does with rows that it is given, `[rows, dim]`: by `set_weights` (which
-            `weights=` calls), or from a file of weights, a dataset that is open until this returns.
+        elsewhere: What it does instead.
+        has_own_call: Whether its class does more when it is called than to look ids up.
     """
-
-    def set_weights(weights: Sequence[Any]) -> None:
-        (rows,) = weights
-        give(rows)
-
-    layer.call, layer.set_weights, layer.built = call, set_weights, True
-    layer.load_own_variables = lambda store: give(store["0"])
+    kind = type(layer)
+    vars(layer)["_elsewhere"] = elsewhere
+    if not issubclass(kind, _WithoutTable):  # a clone of another layer may be one
+        bases = (_WithoutTable,) if kind is keras.layers.Embedding else (kind, _WithoutTable)
+        # Keras finds the class by these names, where it saves a layer and makes it again.
+        own = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+        look_up = {} if has_own_call else {"call": _WithoutTable.call}
+        layer.__class__ = type(kind.__name__, bases, {**own, **look_up})
+    layer.built = True
 
 
 def replace_call(layer: keras.layers.Layer, call: Callable[[Any], Any]) -> None:

@@ -103,12 +103,7 @@ class ModelSource:
                 weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
                 model.save(os.path.join(directory, _FILE), include_optimizer=False)
                 self._saved = os.path.join(directory, _FILE)
-            return keras.saving.load_model(
-                self._saved,
-                custom_objects=layer_classes(model),
-                compile=False,
-                safe_mode=False,  # it is the user's own, and was written by this process
-            )
+            return load_saved(self._saved, model)
         except Exception as error:  # whatever Keras says of whatever a model may be made of
             raise UserError(
                 f"task_of(): the model {model.name!r} cannot be copied, since Keras cannot save "
@@ -117,6 +112,12 @@ class ModelSource:
             ) from error
 
 
-def layer_classes(model: keras.Model) -> dict[str, type]:
-    """The classes of a model's layers by name, of which some may not be registered with Keras."""
-    return {type(layer).__name__: type(layer) for layer in keras_patches.layers_of(model)}
+def load_saved(path: str, model: keras.Model) -> keras.Model:
+    """Loads what this process has saved of a model of the user's own; it is not compiled.
+
+    Args:
+        path: What `model.save` has written, Python functions included.
+        model: The model, of whose layers' classes some may not be registered with Keras.
+    """
+    classes = {type(layer).__name__: type(layer) for layer in keras_patches.layers_of(model)}
+    return keras.saving.load_model(path, classes, compile=False, safe_mode=False)

@@ -13,13 +13,14 @@ from tfps.experiment.task import Task
 from tfps.model import keras_patches
 from tfps.model.answers import Answer, noted_zero_rows, refuse_late
 from tfps.model.builder import build_model
-from tfps.model.embedding_layers import EmbeddingLayers
+from tfps.model.embedding_layers import EmbeddingLayers, WholeTableUsedError
 from tfps.model.inputs import batch_spec, model_inputs
 from tfps.model.lookup_tables import LookupTables
 from tfps.model.loss import LossFunction, LossScaling, loss_scaling
 from tfps.model.predictions import predict_by_name
+from tfps.model.resources import holders_of
 from tfps.model.state_recurrence import kept_by_step
-from tfps.model.variables import ModelVariables
+from tfps.model.variables import ModelVariables, refuse_equal_paths
 
 _LOOPS = ("While", "StatelessWhile")
 
@@ -57,20 +58,21 @@ class Forward:
 class StatelessModel:
     """A model without parameters of its own: they are given to every call.
 
-    `keras.layers.Embedding` layers hold no table. A forward pass is traced twice: `lookups` runs
-    the model to learn which ids its embedding layers ask for, in which order (what the layers
-    answer does not matter then and is pruned from the graph); `forward` runs it again with the rows
-    that were pulled.
+    `keras.layers.Embedding` layers and those derived from them hold no table, but for those whose
+    whole tables are used, which shows when the model is tried. A forward pass is traced twice:
+    `lookups` runs the model to learn which ids its embedding layers ask for, in which order (what
+    the layers answer does not matter then and is pruned from the graph); `forward` runs it again
+    with the rows that were pulled.
 
     Both are traced once when the model is made, so that whatever cannot work is refused then.
 
     Attributes:
-        tables: One per embedding layer, in the order in which the layers were built.
+        tables: One per such layer without a table, in the order in which they were built.
         dense: The other trainable variables.
         state: Floating-point variables that no gradient changes, such as BatchNorm statistics.
         state_kept: For every state variable, what a training step keeps of it before it adds
             something of its own; None where a step does something else.
-        changes_state: Whether training changes any of them.
+        state_changes: For every state variable, whether a training step changes it.
         initial_dense: Initial values of `dense`, laid end to end, float32.
         initial_state: Initial values of `state`, laid end to end, float32.
         seed: Of the initial values.
@@ -96,14 +98,31 @@ class StatelessModel:
         self._task = task
         self._features = task.features()
         self._layers = EmbeddingLayers(dense_table_bytes)
+        while not self._is_taken_apart():
+            pass  # one layer more holds its table
+
+    def _is_taken_apart(self) -> bool:
+        """Takes the model apart, unless a layer turns out to need the whole table it has not."""
+        try:
+            self._take_apart()
+        except Exception as error:
+            used = WholeTableUsedError.behind(error)
+            if used is None:
+                raise
+            self._layers = self._layers.begin_again(used)
+            return False
+        return True
+
+    def _take_apart(self) -> None:
+        """Builds the model, sorts what it holds, and tries it."""
         self.tables = self._layers.tables
         self._lookup_tables = LookupTables()
         with self._layers.taken_over(), self._lookup_tables.taken_over():
-            self._model = build_model(task, seed)
+            self._model = build_model(self._task, self.seed)
         self._layers.refuse_made_before(self._model)
         self._layers.leave_out_strangers(self._model)
-        self._loss = LossFunction(task, self._model)
-        self.loss_scaling: LossScaling | None = loss_scaling(task, self._model, self.tables)
+        self._loss = LossFunction(self._task, self._model)
+        self.loss_scaling: LossScaling | None = loss_scaling(self._task, self._model, self.tables)
         self._variables = ModelVariables(self._model)
         self.dense, self.state = self._variables.dense, self._variables.state
         is_trained = self.dense or any(table.is_trained for table in self.tables)
@@ -114,7 +133,7 @@ class StatelessModel:
         self.initial_dense = self._variables.initial_dense
         self.initial_state = self._variables.initial_state
         paths = [*(v.path for v in [*self.dense, *self.state]), *(t.name for t in self.tables)]
-        _refuse_equal_paths(paths)
+        refuse_equal_paths(paths)
         # Traced once, however many steps a closure is unrolled into.
         self._asked_ids = {
             training: tf.function(
@@ -124,9 +143,17 @@ class StatelessModel:
         }
         self._asked_tables: dict[bool, list[int]] = {}
         self.state_kept: tuple[float | None, ...] = ()
-        self.changes_state = False
+        self.state_changes: tuple[bool, ...] = ()
         self.has_loops = False
         self.prediction_shapes, self.unreachable = self._try_out()
+
+    def build_without_tables(self) -> keras.Model:
+        """The task's model with all its variables, but with embedding layers that hold no tables.
+
+        What such a layer answers has the right shape and no meaning.
+        """
+        with self._layers.begin_again().taken_over():
+            return build_model(self._task, self.seed)
 
     @property
     def has_resources(self) -> bool:
@@ -246,7 +273,7 @@ class StatelessModel:
             rows: list[tf.Tensor] = []
             forward = self._forward(noted_zero_rows(rows), values, features, labels, True)
             self.state_kept = kept_by_step(state, forward.state)
-            self.changes_state = any(
+            self.state_changes = tuple(
                 new is not old for new, old in zip(forward.state, state, strict=True)
             )
             tf.gradients(
@@ -270,28 +297,4 @@ class StatelessModel:
         ]
         self.has_loops = any(op.type in _LOOPS for op in traced[0].graph.get_operations())
         captured = [x for each in traced for x in each.captured_inputs if x.dtype == tf.resource]
-        return shapes, _holders(self._model, captured)
-
-
-def _holders(model: keras.Model, captured: Sequence[tf.Tensor]) -> tuple[str, ...]:
-    """Which layers hold the resources that a graph has captured, and as what."""
-    wanted = {id(handle) for handle in captured}
-    found = {}
-    for layer in tf.train.TrackableView(model).descendants():
-        if isinstance(layer, keras.layers.Layer):
-            for name, child in tf.train.TrackableView.children(layer).items():
-                handle = id(getattr(child, "resource_handle", getattr(child, "handle", None)))
-                if handle in wanted:
-                    found[handle] = f"{name} ({type(child).__name__}) of layer {layer.path!r}"
-    if wanted - set(found):
-        found[0] = "a variable or table that was made outside the model's layers"
-    return tuple(found.values())
-
-
-def _refuse_equal_paths(paths: list[str]) -> None:
-    twice = {path for path in paths if paths.count(path) > 1}
-    if twice:
-        raise UserError(
-            f"build_model(): two variables have the path {min(twice)!r}, so that a checkpoint "
-            "could not tell them apart; give their layers different names"
-        )
+        return shapes, holders_of(self._model, captured)

@@ -39,8 +39,9 @@ class ModelVariables:
                 )
             if variable.constraint is not None:
                 raise UserError(
-                    f"variable {variable.path!r} has a constraint, which is not supported, since "
-                    "the ps apply gradients only; leave it out"
+                    f"variable {variable.path!r} has a constraint, which only a table on the ps "
+                    "may have; leave it out (or, if it is an Embedding's, "
+                    "train.dense_table_bytes)"
                 )
         # Read now: a process that becomes a chief loses the variables it made before.
         self.initial_dense = _flatten(self.dense)
@@ -95,6 +96,20 @@ class ModelVariables:
                     "parameter servers keep float32 variables only"
                 )
         return [scope.get_current_value(variable) for variable in self.state]
+
+
+def refuse_equal_paths(paths: Sequence[str]) -> None:
+    """Refuses parameters that a checkpoint could not tell apart.
+
+    Raises:
+        UserError: If a path is there twice.
+    """
+    twice = {path for path in paths if paths.count(path) > 1}
+    if twice:
+        raise UserError(
+            f"build_model(): two variables have the path {min(twice)!r}, so that a checkpoint "
+            "could not tell them apart; give their layers different names"
+        )
 
 
 def _is_seed(variable: keras.Variable) -> bool:

@@ -2,11 +2,12 @@
 
 import dataclasses
 import types
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 
-from tfps.errors import UserError
+from tfps.errors import UserError, reason_of
 from tfps.experiment.experiment import KERAS
 from tfps.experiment.task import Task
 from tfps.model.stateless_model import StatelessModel
@@ -19,7 +20,7 @@ from tfps.optimizers.rmsprop import RmsProp
 from tfps.optimizers.sgd import Sgd
 from tfps.optimizers.update_rule import UpdateRule
 
-_RULES: dict[type, type[UpdateRule]] = {
+_RULES: dict[type[keras.optimizers.Optimizer], type[UpdateRule]] = {
     keras.optimizers.SGD: Sgd,
     keras.optimizers.Adagrad: Adagrad,
     keras.optimizers.Adam: Adam,
@@ -74,14 +75,16 @@ class Rules:
             optimizer = _without_scaling(task.table_optimizer(table))
             try:
                 rule = rule_for(optimizer)
+                # Named as Keras names the variable that an Embedding layer would make.
+                variable = types.SimpleNamespace(name=f"{table.name}:0", _unique_id=table.name)
+                decays_table = _decays(optimizer, variable)
                 if row_updates == KERAS:
                     _refuse_endless_drift(rule)
-                tables.append(rule)
+                    _refuse_moved_norms(rule, decays_table, table.constraint)
             except UserError as error:
                 raise UserError(f"table {table.name!r}: {error}") from None
-            # Named as Keras names the variable that an Embedding layer would make.
-            variable = types.SimpleNamespace(name=f"{table.name}:0", _unique_id=table.name)
-            tables_decay.append(_decays(optimizer, variable))
+            tables.append(rule)
+            tables_decay.append(decays_table)
         return cls(dense, decays, tuple(tables), tuple(tables_decay), row_updates)
 
 
@@ -101,11 +104,45 @@ def rule_for(optimizer: keras.optimizers.Optimizer) -> UpdateRule:
     return rule(optimizer)
 
 
+def rule_of(settings: Mapping[str, Any]) -> UpdateRule:
+    """The rule whose `settings` these are.
+
+    Raises:
+        UserError: If they are those of an optimizer that is not known here, or has an option, such
+            as a schedule, that is not.
+    """
+    kinds = {kind.__name__: kind for kind in _RULES}
+    try:
+        return rule_for(kinds[settings["class_name"]].from_config(dict(settings["config"])))
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"optimizer {settings.get('class_name')} cannot be made again ({reason_of(error)})"
+        ) from None
+
+
 def _refuse_endless_drift(rule: UpdateRule) -> None:
     if rule.endless_drift:
         raise UserError(
             f"optimizer {rule.config['name']}: {rule.endless_drift} Keras moves a row that no "
             "batch touches further in every update; take other options, or "
+            "train.row_updates=lazy, which leaves such a row alone"
+        )
+
+
+def _refuse_moved_norms(
+    rule: UpdateRule, decays: bool, constraint: keras.constraints.Constraint | None
+) -> None:
+    """Refuses what would scale rows anew after every update that moves them.
+
+    With `NonNeg` it is enough to look at the end of such updates: between two batches a value moves
+    in one direction, and stays at zero once it is there.
+    """
+    is_of_norms = constraint is not None and type(constraint) is not keras.constraints.NonNeg
+    if is_of_norms and rule.moves_untouched(decays):
+        raise UserError(
+            f"embeddings_constraint {type(constraint).__name__} with optimizer "
+            f"{rule.config['name']}: Keras moves a row that no batch touches in every update, and "
+            "scales it every time; let table_optimizer() return Adagrad or plain SGD, or use "
             "train.row_updates=lazy, which leaves such a row alone"
         )
 

@@ -4,7 +4,7 @@ import abc
 import copy
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -60,6 +60,7 @@ class UpdateRule(abc.ABC):
         changes_nothing: Whether gradients need not be sent at all.
         clip: Which of Keras's three ways to clip gradients is asked for, "" for none.
         config: The optimizer's config; `learning_rate` is a number or a schedule.
+        settings: The optimizer as JSON-ready data, of which `rules.rule_of` makes the rule again.
     """
 
     slots: dict[str, Slot]
@@ -67,6 +68,7 @@ class UpdateRule(abc.ABC):
     drifts: bool = False
     endless_drift: str = ""
     changes_nothing: bool = False
+    _rates: Callable[[tf.Tensor], tf.Tensor] | None = None
     _rate_scale: tf.Tensor | None = None
 
     def __init__(self, optimizer: keras.optimizers.Optimizer):
@@ -78,8 +80,9 @@ class UpdateRule(abc.ABC):
                     "supported on parameter servers; leave it out"
                 )
         self.clip = next((name for name in _CLIPS if (self.config[name] or 0) > 0), "")
-        options = {**optimizer.get_config(), "name": None}
-        self._identity = type(self).__name__ + json.dumps(options, sort_keys=True, default=repr)
+        options = json.dumps({**optimizer.get_config(), "name": None}, sort_keys=True, default=repr)
+        self._identity = type(self).__name__ + options
+        self.settings = {"class_name": type(optimizer).__name__, "config": json.loads(options)}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, UpdateRule) and self._identity == other._identity
@@ -93,7 +96,7 @@ class UpdateRule(abc.ABC):
 
     def learning_rate(self, step: tf.Tensor) -> tf.Tensor:
         """The learning rate of update number `step` (scalar int64, counted from 0)."""
-        rate = self.config["learning_rate"]
+        rate = self._rates or self.config["learning_rate"]
         if not isinstance(rate, (int, float)):
             rate = rate(step)
         rate = tf.cast(rate, tf.float32)
@@ -116,8 +119,10 @@ class UpdateRule(abc.ABC):
             steps: Their numbers, `[u, n]` float32, counted from 0; rounded.
 
         Returns:
-            Of a schedule of the shape of `steps`, float32.
+            Of a schedule, and after `with_rates`, of the shape of `steps`, float32.
         """
+        if self._rates:
+            return self._rates(tf.round(steps))
         rate = self.config["learning_rate"]
         if isinstance(rate, (int, float)):
             return float(rate)
@@ -125,6 +130,21 @@ class UpdateRule(abc.ABC):
         numbers = tf.cast(tf.round(tf.reshape(steps, [-1])), tf.int64)
         rates = tf.vectorized_map(lambda step: tf.cast(rate(step), tf.float32), numbers)
         return tf.reshape(rates, tf.shape(steps))
+
+    @property
+    def has_schedule(self) -> bool:
+        """Whether the learning rate is a schedule of updates."""
+        return not isinstance(self.config["learning_rate"], (int, float))
+
+    def with_rates(self, rates: Callable[[tf.Tensor], tf.Tensor]) -> "UpdateRule":
+        """The rule with learning rates other than those of its config.
+
+        Args:
+            rates: Given the numbers of updates, of any shape, their learning rates, float32.
+        """
+        rule = copy.copy(self)
+        rule._rates = rates
+        return rule
 
     def scaled(self, scale: tf.Tensor | None) -> "UpdateRule":
         """The rule with a learning rate that is multiplied by a scalar float32, None for 1."""

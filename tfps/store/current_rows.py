@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from tfps.optimizers.update_rule import UpdateRule
 from tfps.store.last_updates import LastUpdates, missed_since
 from tfps.store.layout import Group
 from tfps.store.partitioned_variable import TensorSlice
@@ -19,7 +20,8 @@ class CurrentRows:
 
     Most of Keras's optimizers move a row also where its gradient is zero. A ps that touched every
     row in every update would do nothing else: so it keeps when a row was updated last, and makes
-    what the row has missed in one step, of which it keeps the result with the next update.
+    what the row has missed in one step, of which it keeps the result with the next update. A
+    constraint, which Keras applies to every row after every update, is applied likewise.
 
     The methods are to be called under the device of the part's ps.
 
@@ -29,17 +31,26 @@ class CurrentRows:
         bytes_to_pull: What a ps reads for each row that is pulled.
     """
 
-    def __init__(self, group: Group, devices: Sequence[str], steps: Callable[[int], tf.Tensor]):
+    def __init__(
+        self,
+        group: Group,
+        devices: Sequence[str],
+        steps: Callable[[int], tf.Tensor],
+        rules: Sequence[UpdateRule],
+    ):
         """Creates every part on its ps, all zeros.
 
         Args:
             group: The tables, and how they are updated.
             devices: One per ps.
             steps: Given the index of a ps, the number of updates of it so far, scalar int64.
+            rules: How each ps updates them.
         """
         self._stored = RowVariable(group.layout, devices, group.rule.slots)
         self.begin, self.lines = self._stored.begin, self._stored.lines
-        self._rule, self._decays, self._steps = group.rule, group.decays, steps
+        self._group, self._steps = group, steps
+        self._rule, self._decays = group.rule, group.decays
+        self._rules = rules
         self._last = LastUpdates(group.layout, devices) if group.catches_up else None
         is_moved = self._last is not None and group.rule.moves_untouched(group.decays)
         self.bytes_to_pull = 4 * group.layout.dim * (self.lines if is_moved else 1)
@@ -68,7 +79,8 @@ class CurrentRows:
             `[u, dim]`, or `[u, 1 + slots, dim]`.
         """
         changes = self._rule.changes_untouched if with_slots else self._rule.moves_untouched
-        if not (self._last and changes(self._decays)):
+        is_changed = self._group.is_constrained or (self._last and changes(self._decays))
+        if not is_changed:
             lines = self._stored.all_lines(rows) if with_slots else self._stored.first_lines(rows)
             return self._stored.read(part, lines)
         return self._pulls[part](rows, self._steps(part), with_slots)
@@ -106,8 +118,8 @@ class CurrentRows:
         self, part: int, rows: tf.Tensor, step: tf.Tensor, with_slots: bool
     ) -> tf.Tensor:
         """What `pull` returns where rows have to catch up."""
-        # Weight decay alone asks for no slot.
-        lines = self.lines if with_slots or self._rule.drifts else 1
+        # Weight decay and a constraint ask for no slot.
+        lines = self.lines if with_slots or (self._last and self._rule.drifts) else 1
         _, _, values = self._read(part, rows, step, lines)
         return tf.stack(values, 1) if with_slots else values[0]
 
@@ -126,12 +138,12 @@ class CurrentRows:
             Where each begins, `[u]`; when it was updated last, `[u]`, where that is kept; and each
             of its lines, `[u, dim]`.
         """
-        first = self._stored.first_lines(rows)
+        first, last = self._stored.first_lines(rows), None
         # Line by line, so that what is fetched has not to be cut, which copies it.
         places = first + tf.range(lines, dtype=first.dtype)[:, tf.newaxis]
         values = tf.unstack(self._stored.read(part, places), lines)
-        if not self._last:
-            return first, None, values
-        last = self._last.read(part, rows)
-        missed = missed_since(last, step)
-        return first, last, self._rule.catch_up(values[0], values[1:], missed, self._decays)
+        if self._last:
+            last = self._last.read(part, rows)
+            missed = missed_since(last, step)
+            values = self._rules[part].catch_up(values[0], values[1:], missed, self._decays)
+        return first, last, [self._group.constrained_after(step, values[0]), *values[1:]]

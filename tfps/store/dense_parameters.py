@@ -7,7 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.optimizers.update_rule import Update, UpdateRule
-from tfps.store.layout import DenseLayout
+from tfps.store.flat_layout import DenseLayout
+from tfps.store.learning_rates import LearningRates, rules_by_part
 from tfps.store.mutex import Mutex
 from tfps.store.partitioned_variable import PartitionedVariable, TensorSlice
 from tfps.store.wire import EXACT, Wire
@@ -33,6 +34,7 @@ class DenseParameters:
         initial: np.ndarray,
         decays: Sequence[bool],
         wire: Wire = EXACT,
+        rates: LearningRates | None = None,
     ):
         """Creates every part on its ps.
 
@@ -43,10 +45,12 @@ class DenseParameters:
             initial: Their initial values, laid end to end, float32.
             decays: For every variable, whether weight decay applies to it.
             wire: How values travel.
+            rates: The learning rates, None where they are the rule's own.
         """
         self.layout = layout
         self._devices = devices
         self.rule = rule
+        self._rules = rules_by_part(rule, rates, len(devices))
         self._wire = wire
         self._buffer = PartitionedVariable(
             "dense",
@@ -103,12 +107,13 @@ class DenseParameters:
             gradients: One per variable, of its shape.
             step: Number of updates before this one, scalar int64.
         """
+        rule = self._rules[0]
         buffer, *slots = values
         if self._decays:
             decays = self.layout.each([float(decays) for decays in self._decay_of])
-            buffer -= self.rule.decay(step) * decays * buffer
+            buffer -= rule.decay(step) * decays * buffer
         flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
-        return self.rule.sparse(buffer, slots, flat, step)
+        return rule.sparse(buffer, slots, flat, step)
 
     def send_increments(
         self, before: Sequence[tf.Tensor], after: Sequence[tf.Tensor], steps: int
@@ -164,7 +169,8 @@ class DenseParameters:
         gradient = tf.cast(sent, tf.float32)
         if self._decays or not self.rule.fused:
             return [self._change[part](gradient, step, scale)]
-        return self.rule.scaled(scale).dense(self._buffer.update(part, gradient, step))
+        rule = self._rules[part].scaled(scale)
+        return rule.dense(self._buffer.update(part, gradient, step))
 
     def read(self) -> list[np.ndarray]:
         """Every dense variable's value as the ps hold it, on the chief."""
@@ -191,7 +197,7 @@ class DenseParameters:
         self, part: int, gradient: tf.Tensor, step: tf.Tensor, scale: tf.Tensor | None
     ) -> tuple[tf.Tensor, list[tf.Operation]]:
         """What the mutex guards of `apply`."""
-        rule = self.rule.scaled(scale)
+        rule = self._rules[part].scaled(scale)
         update = self._buffer.update(part, gradient, step)
         writes = [self._decay(part, rule, update)] if self._decays else []
         with tf.control_dependencies(writes):

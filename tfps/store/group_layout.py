@@ -96,11 +96,33 @@ class GroupLayout:
         owner = tf.raw_ops.UpperBound(sorted_inputs=ends, values=rows[tf.newaxis])
         return rows, tf.squeeze(owner, 0)
 
-    def rows_of(self, table: int) -> np.ndarray:
-        """The logical row of every id of one table, `[rows]` int64."""
-        ids = self.offsets[table] + np.arange(self.tables[table].rows, dtype=np.int64)
+    def rows_of(self, table: int, ids: np.ndarray | None = None) -> np.ndarray:
+        """The logical row of ids of one table, `[n]` int64.
+
+        Args:
+            table: Index of the table.
+            ids: `[n]` int64; None for all of the table, in their order.
+        """
+        if ids is None:
+            ids = np.arange(self.tables[table].rows, dtype=np.int64)
+        ids = self.offsets[table] + ids
         block = ids // BUCKETS
         return self._bucket(ids % BUCKETS, block) * self.bucket_rows + block
+
+    def ids_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which rows of which tables logical rows are.
+
+        Args:
+            rows: `[n]` int64.
+
+        Returns:
+            The index of each row's table, and its id in that table, both `[n]` int64; of padding an
+            index after the last table's.
+        """
+        starts = np.array([*self.offsets, sum(table.rows for table in self.tables)])
+        ids = self._ids_of(rows)
+        table = np.searchsorted(starts, ids, side="right") - 1
+        return table, ids - starts[table]
 
     def runs_of(
         self, table: int, part: int, largest: int

@@ -1,106 +1,26 @@
 """Where everything that a model holds lies on the ps: pure data, before any ps is asked."""
 
 import dataclasses
-import itertools
-import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
+import keras
 import tensorflow as tf
 
-from tfps.experiment.experiment import LAZY
+from tfps.experiment.experiment import KERAS, LAZY
 from tfps.experiment.task import Table
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.optimizers.update_rule import UpdateRule
+from tfps.store.flat_layout import DenseLayout, StateLayout, lay_flat
 from tfps.store.group_layout import GroupLayout
-
-
-@dataclasses.dataclass(frozen=True)
-class DenseLayout:
-    """Variables laid end to end in one flat float32 buffer, cut into equal parts.
-
-    Cuts ignore the variables' own boundaries, so that every ps holds the same number of bytes.
-
-    Attributes:
-        names: Path of each variable, in order.
-        shapes: Shape of each variable.
-        parts: Number of parts, one per ps.
-    """
-
-    names: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    parts: int
-
-    @property
-    def sizes(self) -> list[int]:
-        """Number of values of each variable."""
-        return [math.prod(shape) for shape in self.shapes]
-
-    @property
-    def total(self) -> int:
-        """Number of values of the whole buffer."""
-        return sum(self.sizes)
-
-    def bounds(self, part: int) -> tuple[int, int]:
-        """First value of a part and the one after its last."""
-        return self.total * part // self.parts, self.total * (part + 1) // self.parts
-
-    def spread(self, part: int, values: Sequence[bool]) -> np.ndarray:
-        """For every value of a part, what holds for its variable, `[n]` bool.
-
-        Args:
-            part: Index of the part.
-            values: One per variable.
-        """
-        return np.repeat(np.asarray(values, bool), self.sizes)[slice(*self.bounds(part))]
-
-    def each(self, values: Sequence[float]) -> tf.Tensor:
-        """For every value of the whole buffer, what holds for its variable.
-
-        A graph that uses it does not grow with the buffer.
-
-        Args:
-            values: One per variable.
-
-        Returns:
-            `[total]`, or a scalar where all variables have the same.
-        """
-        pairs = zip(values, self.sizes, strict=True)
-        runs = [
-            (value, sum(size for _, size in run))
-            for value, run in itertools.groupby(pairs, lambda pair: pair[0])
-        ]
-        if len(runs) == 1:
-            return tf.constant(runs[0][0])
-        return tf.concat([tf.fill([count], value) for value, count in runs], 0)
-
-    def cut(self, flat: tf.Tensor) -> list[tf.Tensor]:
-        """The parts of a whole buffer `[total]`."""
-        if self.parts == 1:
-            return [flat]
-        bounds = map(self.bounds, range(self.parts))
-        # One operation for all parts: what is in every step for each ps makes the graph large.
-        return tf.split(flat, [end - first for first, end in bounds])
-
-    def join(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
-        """The whole buffer `[total]` from its parts."""
-        return parts[0] if self.parts == 1 else tf.concat(list(parts), 0)
-
-    def unflatten(self, flat: tf.Tensor) -> list[tf.Tensor]:
-        """Every variable's value from the whole buffer `[total]`."""
-        if not self.shapes:
-            return []
-        slices = tf.split(flat, self.sizes)
-        return [
-            tf.reshape(slice_, shape) for slice_, shape in zip(slices, self.shapes, strict=True)
-        ]
 
 
 @dataclasses.dataclass(frozen=True)
 class Group:
     """Tables that share a pull and a push.
+
+    All have the same constraint, or none.
 
     Attributes:
         layout: Where their rows lie.
@@ -119,6 +39,37 @@ class Group:
         """Whether rows make up for the updates that they were no part of."""
         return not self.is_lazy and self.rule.changes_untouched(self.decays)
 
+    def signature(self) -> dict[str, Any]:
+        """What must be equal for a checkpoint of the group to fit."""
+        tables = [table.name for table in self.layout.tables]
+        rows = {"row_updates": KERAS} if self.catches_up else {}
+        return {"tables": tables, **self.rule.signature(), **rows}
+
+    def settings(self) -> dict[str, Any]:
+        """What tells how rows make up for updates, as JSON-ready data."""
+        return {**self.rule.settings, "decays": self.decays}
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether rows are subjected to a constraint after every update."""
+        return self.layout.tables[0].constraint is not None
+
+    def constrained(self, rows: tf.Tensor) -> tf.Tensor:
+        """Rows `[u, dim]` as their constraint leaves them after an update."""
+        constraint = self.layout.tables[0].constraint
+        return rows if constraint is None else constraint(rows)
+
+    def constrained_after(self, updates: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+        """Rows `[u, dim]` as their constraint leaves them after so many updates of any rows.
+
+        After none they are as they were drawn.
+
+        Args:
+            updates: Scalar int64.
+            rows: As their own last updates left them.
+        """
+        return tf.where(updates > 0, self.constrained(rows), rows) if self.is_constrained else rows
+
 
 @dataclasses.dataclass(frozen=True)
 class StoreLayout:
@@ -131,13 +82,13 @@ class StoreLayout:
         dense: The dense parameters, in equal parts.
         dense_rule: How they are updated.
         state: The state, whole, on the last ps.
-        groups: The tables by dimension and optimizer.
+        groups: The tables by dimension, optimizer and constraint.
         group_of: For every table, the index of its group and its index in the group.
     """
 
     dense: DenseLayout
     dense_rule: UpdateRule
-    state: DenseLayout
+    state: StateLayout
     groups: tuple[Group, ...]
     group_of: tuple[tuple[int, int], ...]
 
@@ -151,7 +102,8 @@ class StoreLayout:
             parts: Number of ps.
         """
         groups, group_of = _groups(model.tables, rules, parts)
-        dense, state = _flat(model.dense, parts), _flat(model.state, 1)
+        dense = lay_flat(model.dense, parts)
+        state = StateLayout(lay_flat(model.state, 1), model.state_changes)
         return cls(dense, rules.dense, state, groups, group_of)
 
     @property
@@ -169,6 +121,31 @@ class StoreLayout:
         """Index of the ps that has the loss scale: of four and more one that has nothing else."""
         return (self.parts - 1) // 2
 
+    @property
+    def tables(self) -> list[Table]:
+        """The tables in the model's order."""
+        return [self.groups[group].layout.tables[index] for group, index in self.group_of]
+
+    def signature(self, scales_loss: bool) -> dict[str, Any]:
+        """What must be equal for a checkpoint to fit, on any number of ps, as JSON-ready data.
+
+        Args:
+            scales_loss: Whether the loss is scaled.
+        """
+        return {
+            "dense": self.dense.signature(),
+            "state": self.state.whole.signature(),
+            "tables": {table.name: [table.rows, table.dim] for table in self.tables},
+            "dense_optimizer": self.dense_rule.signature(),
+            **{group.layout.name: group.signature() for group in self.groups},
+            "loss": {"scaled": scales_loss},
+        }
+
+    def optimizers(self) -> dict[str, Any]:
+        """The settings of each group whose rows make up for updates, by its name."""
+        catching_up = [group for group in self.groups if group.catches_up]
+        return {group.layout.name: group.settings() for group in catching_up}
+
     def over(self, parts: int) -> "StoreLayout":
         """The same parameters over another number of ps."""
         groups = tuple(
@@ -180,25 +157,25 @@ class StoreLayout:
         )
 
 
-def _flat(variables: Sequence[Any], parts: int) -> DenseLayout:
-    return DenseLayout(
-        tuple(v.path for v in variables), tuple(tuple(v.shape) for v in variables), parts
-    )
-
-
 def _groups(
     tables: Sequence[Table], rules: Rules, parts: int
 ) -> tuple[tuple[Group, ...], tuple[tuple[int, int], ...]]:
     dims = [table.dim for table in tables]
-    keys = list(zip(dims, rules.tables, rules.tables_decay, strict=True))
-    members: dict[tuple[int, UpdateRule, bool], list[int]] = {}
+    constraints = [_identity(table.constraint) for table in tables]
+    keys = list(zip(dims, rules.tables, rules.tables_decay, constraints, strict=True))
+    members: dict[tuple[int, UpdateRule, bool, str], list[int]] = {}
     for index in sorted(range(len(tables)), key=dims.__getitem__):
         members.setdefault(keys[index], []).append(index)
     group_of: dict[int, tuple[int, int]] = {}
     groups: list[Group] = []
-    for (dim, rule, decays), indices in members.items():
+    for (dim, rule, decays, _), indices in members.items():
         group_of |= {index: (len(groups), k) for k, index in enumerate(indices)}
         number = sum(group.layout.dim == dim for group in groups)
         layout = GroupLayout(tuple(tables[k] for k in indices), parts, number)
         groups.append(Group(layout, rule, decays, rules.row_updates == LAZY))
     return tuple(groups), tuple(group_of[index] for index in range(len(tables)))
+
+
+def _identity(constraint: keras.constraints.Constraint | None) -> str:
+    """What is equal of constraints that do the same."""
+    return f"{type(constraint).__name__} {constraint.get_config()}" if constraint else ""

@@ -1,13 +1,16 @@
 """The state of a model on its ps: what no gradient changes, such as BatchNorm statistics."""
 
-from collections.abc import Sequence
+import contextlib
+import itertools
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from tfps.store.layout import DenseLayout
+from tfps.store.flat_layout import DenseLayout, StateLayout
 from tfps.store.mutex import Mutex
 from tfps.store.partitioned_variable import TensorSlice
+from tfps.store.worker_copy import WorkerCopy
 
 
 class ModelState:
@@ -19,6 +22,9 @@ class ModelState:
     pull was. A variable for which that does not hold becomes a mean of what the ps has and what the
     worker made of it, which lies between the two.
 
+    What no step changes, such as a frozen backbone, is no part of a push, and each worker of a
+    cluster pulls it once. A variable of the ps holds neighbours that are all of one kind.
+
     Attributes:
         is_recurrent: Whether it holds for all of them.
         changes: Whether training changes any of them.
@@ -26,30 +32,59 @@ class ModelState:
 
     def __init__(
         self,
-        layout: DenseLayout,
+        layout: StateLayout,
         kept: Sequence[float | None],
-        changes: bool,
         initial: np.ndarray,
         device: str,
     ):
-        """Creates the variable on its ps.
+        """Creates the variables on their ps.
 
         Args:
-            layout: The state variables, in one part.
+            layout: The state variables.
             kept: For each, what a step keeps of it, None where that is not known.
-            changes: Whether training changes any of them.
             initial: Their initial values, laid end to end, float32.
             device: Of the ps.
         """
         self._layout = layout
         self._device = device
-        self.changes = changes
-        self._kept = [factor or 0.0 for factor in kept]
-        self._is_mixed = [factor is None for factor in kept]
+        self.changes = any(layout.changes)
+        of_changing = list(itertools.compress(kept, layout.changes))
+        self._kept = [factor or 0.0 for factor in of_changing]
+        self._is_mixed = [factor is None for factor in of_changing]
         self.is_recurrent = not any(self._is_mixed)
         self._step = Mutex("state", device).guard(self._stepped)
+        self._runs = layout.runs
         with tf.device(device):
-            self._values = tf.Variable(initial, trainable=False)
+            self._variables = [
+                tf.Variable(initial[run.first : run.first + run.size], trainable=False)
+                for run in self._runs
+            ]
+        is_changing = [run.changes for run in self._runs]
+        self._changing = list(itertools.compress(self._variables, is_changing))
+        self._sizes = [run.size for run in self._runs if run.changes]
+        self._fixed = [
+            variable
+            for variable, changes in zip(self._variables, is_changing, strict=True)
+            if not changes
+        ]
+        self._copy = WorkerCopy(lambda: self._read(self._fixed, ()), layout.fixed.total)
+        self._kept_here: list[tf.Tensor] | None = None
+
+    @contextlib.contextmanager
+    def kept_by_worker(self) -> Iterator[None]:
+        """While a closure is traced, one at a time: `pull` finds what is fixed on its worker.
+
+        In one process the ps' own variables are as near.
+        """
+        is_elsewhere = tf.DeviceSpec.from_string(self._device).job == "ps"
+        if not self._fixed or not is_elsewhere:
+            yield
+            return
+        self._kept_here = self._layout.fixed.unflatten(self._copy.value())
+        try:
+            yield
+        finally:
+            self._kept_here = None
 
     def pull(self, after: Sequence[tf.Tensor] = ()) -> list[tf.Tensor]:
         """Every state variable's value.
@@ -57,11 +92,11 @@ class ModelState:
         Args:
             after: What the ps waits for before it reads.
         """
-        if not self._layout.shapes:
-            return []
-        with tf.device(self._device), tf.control_dependencies(after):
-            values = self._values.read_value()
-        return self._layout.unflatten(values)
+        fixed = self._kept_here
+        if fixed is None:
+            fixed = self._pulled(self._layout.fixed, self._fixed, after)
+        changing = self._pulled(self._layout.changing, self._changing, after)
+        return self._layout.merge(changing, fixed)
 
     def increment(
         self,
@@ -77,12 +112,15 @@ class ModelState:
             earlier: What the steps before it, of the same pull, have added together; the result is
                 then what all of them add.
         """
+        new_values, old_values = map(self._layout.changing_of, (after, before))
         added = [
             tf.reshape(new - kept * old, [-1])
-            for new, old, kept in zip(after, before, self._kept, strict=True)
+            for new, old, kept in zip(new_values, old_values, self._kept, strict=True)
         ]
         total = tf.concat(added, 0)
-        return total if earlier is None else self._layout.each(self._kept) * earlier + total
+        if earlier is None:
+            return total
+        return self._layout.changing.each(self._kept) * earlier + total
 
     def push(
         self, increment: tf.Tensor, steps: int = 1, share: float | tf.Tensor = 1.0
@@ -103,26 +141,47 @@ class ModelState:
     def add(self, change: tf.Tensor) -> tf.Operation:
         """Adds a change `[n]` that is the mean of those of all who pulled this very state."""
         with tf.device(self._device):
-            return self._values.assign_add(change, read_value=False)
+            parts = tf.split(change, self._sizes)
+            writes = [
+                variable.assign_add(part, read_value=False)
+                for variable, part in zip(self._changing, parts, strict=True)
+            ]
+            return tf.group(*writes)
 
     def read(self) -> list[np.ndarray]:
         """Every state variable's value, on the chief."""
-        return [value.numpy() for value in self._layout.unflatten(self._values.read_value())]
+        return [value.numpy() for value in self._pulled(self._layout.whole, self._variables, ())]
 
     def slices(self) -> list[TensorSlice]:
         """What a checkpoint holds of the state; empty for a model without any."""
-        total = self._layout.total
-        if not total:
-            return []
-        return [TensorSlice("state", (total,), 0, total, self._device, self._values)]
+        shape = (self._layout.whole.total,)
+        return [
+            TensorSlice("state", shape, run.first, run.size, self._device, variable)
+            for run, variable in zip(self._runs, self._variables, strict=True)
+            if run.size
+        ]
+
+    def _pulled(
+        self, layout: DenseLayout, variables: Sequence[tf.Variable], after: Sequence[tf.Tensor]
+    ) -> list[tf.Tensor]:
+        """The values of the state variables that some of the ps' variables hold."""
+        return layout.unflatten(self._read(variables, after)) if variables else []
+
+    def _read(self, variables: Sequence[tf.Variable], after: Sequence[tf.Tensor]) -> tf.Tensor:
+        with tf.device(self._device), tf.control_dependencies(after):
+            values = [variable.read_value() for variable in variables]
+            return values[0] if len(values) == 1 else tf.concat(values, 0)
 
     def _stepped(
         self, added: tf.Tensor, steps: int, share: tf.Tensor
     ) -> tuple[tf.Tensor, list[tf.Operation]]:
         """What the mutex guards: `push` on the ps."""
-        before = self._values.read_value()
-        values = self._layout.each([factor**steps for factor in self._kept]) * before + added
+        layout, before = self._layout.changing, self._read(self._changing, ())
+        values = layout.each([factor**steps for factor in self._kept]) * before + added
         if not self.is_recurrent:
             mean = (1.0 - share) * before + share * added
-            values = tf.where(self._layout.each(self._is_mixed), mean, values)
-        return tf.constant(True), [self._values.assign(values, read_value=False)]
+            values = tf.where(layout.each(self._is_mixed), mean, values)
+        return tf.constant(True), [
+            variable.assign(value, read_value=False)
+            for variable, value in zip(self._changing, tf.split(values, self._sizes), strict=True)
+        ]

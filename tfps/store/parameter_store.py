@@ -1,5 +1,6 @@
 """All parameters of a model, on the ps."""
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from tfps.optimizers.rules import Rules
 from tfps.store.dense_parameters import DenseParameters
 from tfps.store.gradient_clipping import GradientClipping
 from tfps.store.layout import StoreLayout
+from tfps.store.learning_rates import LearningRates
 from tfps.store.lookups import ids_of_group, rows_by_group, rows_by_lookup
 from tfps.store.loss_scale import LossScale
 from tfps.store.messages import Gradients, Pulled, SentRows
@@ -36,6 +38,8 @@ class ParameterStore:
         update_counts: How many updates each ps has made.
         staleness: How stale the updates were, since this process began.
         loss_scale: The loss scale, None when the loss is not scaled.
+        learning_rates: Those of the dense parameters, and of tables with an equal optimizer, which
+            the chief may change; None where it may not.
     """
 
     def __init__(
@@ -46,6 +50,7 @@ class ParameterStore:
         seed: int,
         wire_dtype: str = "float32",
         staleness_power: float = 0.0,
+        may_change_rate: bool = False,
     ):
         """Creates every variable with its initial value.
 
@@ -57,39 +62,50 @@ class ParameterStore:
             wire_dtype: Dtype in which dense parameters, rows and their gradients travel; the state
                 travels as it is.
             staleness_power: An update of staleness s has (1 + s)^-power times the learning rate.
+            may_change_rate: Whether the chief may change the learning rate as the run goes on; not
+                that of a schedule.
         """
-        self._model = model
         self.devices = list(devices)
-        self._rules = rules
         self._staleness_power = staleness_power
-        self.layout = StoreLayout.of(model, rules, len(devices))
+        self.layout = layout = StoreLayout.of(model, rules, len(devices))
         self.wire = wire = Wire(wire_dtype)
+        self.learning_rates = rates = None
+        if may_change_rate and not rules.dense.has_schedule:
+            first_rate = rules.dense.config["learning_rate"]
+            self.learning_rates = rates = LearningRates(devices, first_rate)
+        initial, decays = model.initial_dense, rules.dense_decays
         self.dense = DenseParameters(
-            self.layout.dense, devices, rules.dense, model.initial_dense, rules.dense_decays, wire
+            layout.dense, devices, rules.dense, initial, decays, wire, rates
         )
-        self.state = ModelState(
-            self.layout.state,
-            model.state_kept,
-            model.changes_state,
-            model.initial_state,
-            devices[-1],
-        )
-        layout, scaling = self.layout, model.loss_scaling
-        versioned = {layout.staleness_part}
-        if not self.state.is_recurrent:
-            versioned.add(len(devices) - 1)
-        self.update_counts = UpdateCounts(
-            devices,
-            layout.staleness_part,
-            range(len(devices)) if staleness_power else sorted(versioned),
-        )
+        self.state = ModelState(layout.state, model.state_kept, model.initial_state, devices[-1])
+        versioned = self._versioned_parts()
+        self.update_counts = UpdateCounts(devices, layout.staleness_part, versioned)
         self.staleness = self.update_counts.staleness
         self.groups = [
-            TableGroup(group, devices, seed, self.update_counts.read, wire)
-            for group in self.layout.groups
+            TableGroup(
+                group,
+                devices,
+                seed,
+                self.update_counts.read,
+                wire,
+                rates if group.rule == rules.dense else None,
+            )
+            for group in layout.groups
         ]
         self.clipping = GradientClipping(rules.dense, self.groups)
+        scaling = model.loss_scaling
         self.loss_scale = LossScale(scaling, devices[layout.loss_scale_part]) if scaling else None
+
+    def _versioned_parts(self) -> Sequence[int]:
+        """Indices of the ps whose updates are to tell how stale they are."""
+        if self._staleness_power:
+            return range(len(self.devices))
+        of_state = [] if self.state.is_recurrent else [len(self.devices) - 1]
+        return sorted({self.layout.staleness_part, *of_state})
+
+    def in_closure(self) -> contextlib.AbstractContextManager[None]:
+        """While a closure is traced: what no step changes is pulled once by each worker."""
+        return self.state.kept_by_worker()
 
     def pull(self, lookups: list[Lookup], after: Sequence[tf.Tensor] = ()) -> Pulled:
         """Fetches the dense parameters, the state and the rows that the lookups ask for.
@@ -196,10 +212,10 @@ class ParameterStore:
     def change_of_state(
         self, before: Sequence[tf.Tensor], after: Sequence[tf.Tensor]
     ) -> tf.Tensor | None:
-        """What has changed of the state, `[n]`; None where nothing ever does."""
+        """What has changed of the state that training changes, `[n]`; None where there is none."""
         if not self.state.changes:
             return None
-        both = zip(after, before, strict=True)
+        both = zip(*map(self.layout.state.changing_of, (after, before)), strict=True)
         return tf.concat([tf.reshape(new - old, [-1]) for new, old in both], 0)
 
     def add_to_state(self, change: tf.Tensor) -> tf.Operation:
@@ -226,14 +242,12 @@ class ParameterStore:
 
     def signature(self) -> dict[str, Any]:
         """What must be equal for a checkpoint to fit, as JSON-ready data."""
-        return {
-            "dense": {v.path: list(v.shape) for v in self._model.dense},
-            "state": {v.path: list(v.shape) for v in self._model.state},
-            "tables": {t.name: [t.rows, t.dim] for t in self._model.tables},
-            "dense_optimizer": self._rules.dense.signature(),
-            **{group.layout.name: group.signature() for group in self.groups},
-            "loss": {"scaled": bool(self.loss_scale)},
-        }
+        return self.layout.signature(bool(self.loss_scale))
+
+    def begin_rows(self, table: int, ids: np.ndarray, rows: np.ndarray) -> None:
+        """Gives rows of a table `[n, dim]`, by their ids `[n]`, values to begin with; slots too."""
+        group, index = self.layout.group_of[table]
+        self.groups[group].begin_rows(index, ids, rows)
 
     def read_dense(self) -> list[np.ndarray]:
         """Values of the model's dense variables, on the chief."""

@@ -13,6 +13,16 @@ from tfps.store.touched_rows import TouchedRows
 # A ps holds a few chunks beside its own values while it saves or restores. Above 32 MiB glibc gives
 # memory back as soon as it is freed; smaller blocks stay with each of TensorFlow's threads.
 CHUNK_BYTES = 48 << 20
+_PLACE_BYTES = 64  # what is computed with for each row of a table that one process reads
+
+
+def rows_at_once(row_bytes: int) -> int:
+    """How many rows of a table one process reads at once.
+
+    Args:
+        row_bytes: What is read for each.
+    """
+    return max(1, CHUNK_BYTES // max(row_bytes, _PLACE_BYTES))
 
 
 @dataclasses.dataclass(frozen=True)

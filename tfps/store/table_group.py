@@ -3,24 +3,22 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfps.experiment.experiment import KERAS
 from tfps.optimizers.missed_updates import MissedUpdates
+from tfps.optimizers.update_rule import UpdateRule
 from tfps.store.current_rows import CurrentRows
 from tfps.store.initializers import draw_rows, write_given_rows
 from tfps.store.layout import Group
+from tfps.store.learning_rates import LearningRates, rules_by_part
 from tfps.store.lookups import sum_rows
 from tfps.store.messages import PulledRows, SentRows, SentSteps
 from tfps.store.mutex import Mutex
-from tfps.store.partitioned_variable import CHUNK_BYTES, TensorSlice
+from tfps.store.partitioned_variable import TensorSlice, rows_at_once
 from tfps.store.touched_rows import TouchedRows
 from tfps.store.wire import EXACT, Wire
-
-_PLACE_BYTES = 64  # what the chief computes with for each row that it reads
 
 
 class TableGroup:
@@ -43,6 +41,7 @@ class TableGroup:
         seed: int,
         steps: Callable[[int], tf.Tensor],
         wire: Wire = EXACT,
+        rates: LearningRates | None = None,
     ):
         """Creates every part on its ps.
 
@@ -52,14 +51,17 @@ class TableGroup:
             seed: The run's seed.
             steps: Given the index of a ps, the number of updates of it so far, scalar int64.
             wire: How values travel.
+            rates: The learning rates, None where they are the rule's own.
         """
         self.layout = layout = group.layout
         self.rule = rule = group.rule
         self.catches_up = group.catches_up
         self._devices = devices
+        self._group = group
         self._decays = group.decays
         self._wire = wire
-        self._rows = CurrentRows(group, devices, steps)
+        self._rules = rules_by_part(rule, rates, len(devices))
+        self._rows = CurrentRows(group, devices, steps, self._rules)
         mutexes = [Mutex(layout.name, device) for device in devices]
         self._apply, self._merge = (
             [mutex.guard(functools.partial(change, part)) for part, mutex in enumerate(mutexes)]
@@ -155,10 +157,13 @@ class TableGroup:
 
     def caught_up(self, lines: tf.Tensor, missed: MissedUpdates) -> tf.Tensor:
         """What missed updates make of rows with their slots `[u, 1 + slots, dim]`, on a worker."""
-        if not self.catches_up:
+        group = self._group
+        if not (self.catches_up or group.is_constrained):
             return lines
         values, *slots = tf.unstack(lines, self._rows.lines, 1)
-        return tf.stack(self.rule.catch_up(values, slots, missed, self._decays), 1)
+        if self.catches_up:
+            values, *slots = self._rules[0].catch_up(values, slots, missed, self._decays)
+        return tf.stack([group.constrained_after(missed.next_step, values), *slots], 1)
 
     def stepped(self, lines: tf.Tensor, gradient: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
         """What a step makes of distinct rows with their slots `[u, 1 + slots, dim]`, on a worker.
@@ -169,7 +174,7 @@ class TableGroup:
             step: Number of updates before this one, scalar int64.
         """
         values, *slots = tf.unstack(lines, self._rows.lines, 1)
-        return tf.stack(self._stepped(values, slots, gradient, step), 1)
+        return tf.stack(self._stepped(self._rules[0], values, slots, gradient, step), 1)
 
     def send_increments(
         self, pulled: PulledRows, after: tf.Tensor, updates: tf.Tensor
@@ -209,17 +214,26 @@ class TableGroup:
         increment = tf.cast(sent.increment, tf.float32)
         return [self._merge[part](sent.rows, increment, counts, step, step + steps)]
 
-    def signature(self) -> dict[str, Any]:
-        """What must be equal for a checkpoint of the group to fit."""
-        tables = [table.name for table in self.layout.tables]
-        rows = {"row_updates": KERAS} if self.catches_up else {}
-        return {"tables": tables, **self.rule.signature(), **rows}
+    def begin_rows(self, table: int, ids: np.ndarray, rows: np.ndarray) -> None:
+        """Gives rows of a table values to begin with, and what their slots start from.
+
+        Args:
+            table: Index of the table.
+            ids: Of its rows, `[n]` int64.
+            rows: Their values, `[n, dim]` float32.
+        """
+        numbers = self.layout.rows_of(table, ids)
+        for part, device in enumerate(self._devices):
+            first, end = self.layout.bounds(part)
+            mine = (numbers >= first) & (numbers < end)
+            with tf.device(device):
+                self._rows.begin(part, tf.constant(numbers[mine] - first), tf.constant(rows[mine]))
 
     def read_table(self, table: int) -> np.ndarray:
         """A whole table in the order of its ids, `[rows, dim]` float32, on the chief."""
         layout = self.layout
         values = np.empty([layout.tables[table].rows, layout.dim], np.float32)
-        largest = max(1, CHUNK_BYTES // max(self._rows.bytes_to_pull, _PLACE_BYTES))
+        largest = rows_at_once(self._rows.bytes_to_pull)
         for part, device in enumerate(self._devices):
             with tf.device(device):
                 for ids, rows in layout.runs_of(table, part, largest):
@@ -256,10 +270,11 @@ class TableGroup:
         scale: tf.Tensor | None,
     ) -> tuple[tf.Tensor, list[tf.Operation]]:
         """What the mutex guards of `apply`."""
+        rule = self._rules[part].scaled(scale)
         writes = self._rows.change(
             part,
             numbers,
-            lambda values: self._stepped(values[0], values[1:], gradient, step, scale),
+            lambda values: self._stepped(rule, values[0], values[1:], gradient, step),
             step,
             step + 1,
         )
@@ -267,16 +282,15 @@ class TableGroup:
 
     def _stepped(
         self,
+        rule: UpdateRule,
         values: tf.Tensor,
         slots: Sequence[tf.Tensor],
         gradient: tf.Tensor,
         step: tf.Tensor,
-        scale: tf.Tensor | None = None,
     ) -> list[tf.Tensor]:
-        rule = self.rule.scaled(scale)
         if self._decays:
             values -= rule.decay(step) * values
-        return rule.sparse(values, slots, gradient, step)
+        return self._constrained(rule.sparse(values, slots, gradient, step))
 
     def _merged(
         self,
@@ -292,11 +306,16 @@ class TableGroup:
         writes = self._rows.change(
             part,
             numbers,
-            lambda values: self.rule.merged(values, increments, counts),
+            lambda values: self._constrained(self.rule.merged(values, increments, counts)),
             step,
             updates,
         )
         return tf.constant(True), self._marked(part, numbers, writes)
+
+    def _constrained(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Rows and slots after an update, the rows as their constraint leaves them."""
+        rows, *slots = values
+        return [self._group.constrained(rows), *slots]
 
     def _marked(self, part: int, rows: tf.Tensor, writes: list[tf.Operation]) -> list[tf.Operation]:
         """Marks rows as touched after the writes, where they are; returns what writes."""

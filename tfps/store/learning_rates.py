@@ -1,0 +1,105 @@
+"""The learning rate of a run whose chief may change it, on every ps."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.optimizers.update_rule import UpdateRule
+
+_KEPT = 128  # of the last changes
+_NEVER = np.iinfo(np.int64).max
+
+# Pairs of an update's number and the learning rate from it on, in the order of the updates.
+Changes = Sequence[tuple[int, float]]
+
+
+class LearningRates:
+    """What the learning rate of each update was, and is from now on.
+
+    Earlier ones are kept for rows of tables, which make up for updates long after these were made;
+    of very many changes the last. The ps read them from variables: a change traces nothing again.
+    """
+
+    def __init__(self, devices: Sequence[str], first: float):
+        """Creates them on every ps.
+
+        Args:
+            devices: One per ps.
+            first: The learning rate of the first update.
+        """
+        self._devices = devices
+        self._numbers: list[tf.Variable] = []
+        self._rates: list[tf.Variable] = []
+        for device in devices:
+            with tf.device(device):
+                # Of a fixed shape: a worker cannot be given a variable on a ps without one.
+                numbers, rates = tf.fill([_KEPT], _NEVER), tf.zeros([_KEPT])
+                self._numbers.append(tf.Variable(numbers, trainable=False))
+                self._rates.append(tf.Variable(rates, trainable=False))
+        self.restore([(0, first)])
+
+    @property
+    def now(self) -> float:
+        """The learning rate of the next update, as float32 has it; on the chief."""
+        return self._changes[-1][1]
+
+    @property
+    def changes(self) -> Changes:
+        """Those that are kept; on the chief."""
+        return tuple(self._changes)
+
+    def set(self, rate: float, step: int) -> None:
+        """Changes the learning rate, while no worker is changing the parameters; on the chief.
+
+        Args:
+            rate: The learning rate.
+            step: Number of the first update that has it, behind all that were made.
+        """
+        self.restore([*(change for change in self._changes if change[0] < step), (step, rate)])
+
+    def restore(self, changes: Changes) -> None:
+        """Takes over learning rates in place of those that there are; on the chief.
+
+        Args:
+            changes: At least one. The first is that of all updates before, too.
+        """
+        self._changes = [(number, float(np.float32(rate))) for number, rate in changes[-_KEPT:]]
+        numbers, rates = np.full([_KEPT], _NEVER), np.zeros([_KEPT], np.float32)
+        for place, (number, rate) in enumerate(self._changes):
+            numbers[place], rates[place] = number, rate
+        for part, device in enumerate(self._devices):
+            with tf.device(device):
+                self._numbers[part].assign(numbers)
+                self._rates[part].assign(rates)
+
+    def of_part(self, part: int) -> Callable[[tf.Tensor], tf.Tensor]:
+        """A function of updates' numbers, of any shape, that gives their learning rates, float32.
+
+        It reads from the ps of a part, and computes wherever it is called.
+
+        Args:
+            part: Index of the ps.
+        """
+
+        def find(steps: tf.Tensor) -> tf.Tensor:
+            with tf.device(self._devices[part]):
+                numbers, rates = self._numbers[part].read_value(), self._rates[part].read_value()
+            flat = tf.reshape(tf.cast(steps, tf.int64), [-1])
+            places = tf.searchsorted(numbers, flat, side="right") - 1
+            return tf.reshape(tf.gather(rates, tf.maximum(places, 0)), tf.shape(steps))
+
+        return find
+
+
+def rules_by_part(rule: UpdateRule, rates: LearningRates | None, parts: int) -> list[UpdateRule]:
+    """A rule as each ps follows it.
+
+    Args:
+        rule: The rule.
+        rates: The learning rates, None where they are the rule's own.
+        parts: Number of ps.
+    """
+    if rates is None:
+        return [rule] * parts
+    return [rule.with_rates(rates.of_part(part)) for part in range(parts)]
