@@ -12,7 +12,7 @@ from tfps.cluster.ps_calls import PsCalls
 from tfps.evaluation.history import Evaluations
 from tfps.leases.queue_state import QueueState
 
-DATA = {"records": 100}
+DATA = ({"records": 100},)
 PATIENCE = 60.0
 
 

@@ -147,7 +147,7 @@ def test_a_job_whose_last_whole_checkpoint_was_deleted_does_not_begin_anew(
 def test_a_checkpoint_that_does_not_fit_is_an_error_whatever_is_older(saved, trainer):
     directory, _ = saved
     with pytest.raises(UserError, match="train data records was 100, is 5"):
-        restore_newest(directory, trainer.store, {"records": 5})
+        restore_newest(directory, trainer.store, [{"records": 5}])
 
 
 FORMAT_4 = {"format": 4}
@@ -159,7 +159,9 @@ def test_a_checkpoint_of_an_older_version_is_no_damage(saved, trainer, tmp_path,
     directory, _ = saved
     path = tmp_path / "checkpoints" / NEWEST / "commit.json"
     path.write_text(json.dumps(marker))
-    with pytest.raises(UserError, match=rf"format {marker['format']}, this version .* reads 5"):
+    with pytest.raises(
+        UserError, match=rf"format {marker['format']}, this version .* reads 5 and 6"
+    ):
         restore_newest(directory, trainer.store, DATA)
     assert path.exists()
 
@@ -183,3 +185,16 @@ def test_a_ps_that_does_not_see_the_files_says_so(saved, trainer, tmp_path):
     with pytest.raises(UserError, match="there for the chief, but not for /device:CPU:0"):
         restore(directory.latest(), Vanishing(), DATA)
     assert pathlib.Path(index.with_suffix(".away")).exists()
+
+
+def test_a_checkpoint_of_before_epochs_had_data_of_their_own_is_read(saved, trainer, tmp_path):
+    directory, _ = saved
+    path = tmp_path / "checkpoints" / NEWEST / "commit.json"
+    fields = json.loads(path.read_text())
+    [fields["dataset"]] = fields.pop("datasets")
+    del fields["crc32c"]
+    fields["format"] = 5
+    fields["crc32c"] = checksum.of_bytes(json.dumps(fields, sort_keys=True).encode())
+    path.write_text(json.dumps(fields))
+    restored, passed_over = restore_newest(directory, trainer.store, DATA)
+    assert (restored.name, restored.datasets, passed_over) == (NEWEST, DATA, {})

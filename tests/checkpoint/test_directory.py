@@ -15,7 +15,7 @@ from tfps.evaluation.history import Evaluation, Evaluations
 from tfps.leases.epoch_order import EpochOrder
 from tfps.leases.queue_state import QueueState
 
-DATA = {"records": 100, "shards": 2, "checksums": 1}
+DATA = ({"records": 100, "shards": 2, "checksums": 1},)
 
 
 def trained(manifest, parts=2):
@@ -118,7 +118,7 @@ def test_a_job_without_checkpoints_has_no_latest(tmp_path):
     [
         ({"task": Smoke(units=9)}, DATA, "dense hidden/kernel was"),
         ({"task": Smoke(vocabulary=21)}, DATA, "tables token_table/embeddings was"),
-        ({}, {**DATA, "records": 5}, "train data records was 100, is 5"),
+        ({}, ({**DATA[0], "records": 5},), "train data records was 100, is 5"),
     ],
 )
 def test_a_checkpoint_of_something_else_is_refused(manifest, tmp_path, options, data, named):
@@ -127,6 +127,30 @@ def test_a_checkpoint_of_something_else_is_refused(manifest, tmp_path, options, 
     with pytest.raises(UserError, match="does not fit this run") as raised:
         restore(directory.latest(), Trainer(manifest, **options).store, data)
     assert named in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "state", "ours", "refused"),
+    [
+        ("ab", QueueState(1), "ac", None),  # what has not begun may be others
+        ("a", QueueState(2), "aab", None),
+        ("ab", QueueState(3), "abac", None),
+        ("ab", QueueState(1, 32), "ac", "train data of epoch 2 checksums was b, is c"),
+        ("ab", QueueState(3), "abc", "train data of epoch 3 checksums was a, is c"),
+        ("a", QueueState(1), "ba", "train data of epoch 1 checksums was a, is b"),
+    ],
+)
+def test_only_epochs_that_have_begun_keep_their_data(
+    manifest, tmp_path, theirs, state, ours, refused
+):
+    directory, trainer = CheckpointDirectory(str(tmp_path)), reused(manifest)
+    save(directory, trainer.store, state, [{"checksums": each} for each in theirs])
+    found, datasets = directory.latest(), [{"checksums": each} for each in ours]
+    if refused is None:
+        restore(found, trainer.store, datasets)
+        return
+    with pytest.raises(UserError, match=f"does not fit this run: {refused};"):
+        restore(found, trainer.store, datasets)
 
 
 def test_a_state_that_is_saved_already_is_not_written_again(manifest, tmp_path):

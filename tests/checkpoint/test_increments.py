@@ -22,7 +22,9 @@ from tests.training_fixtures import Trainer
 from tfps.checkpoint import increments
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.restore import restore, restore_newest
+from tfps.checkpoint.warm_start import WarmStart
 from tfps.leases.queue_state import QueueState
+from tfps.store import partitioned_variable
 from trainer.generate import generate
 
 TASK = Smoke(vocabulary=25_000, dim=64)  # 20 MB with Adam's slots
@@ -104,6 +106,20 @@ def test_it_is_restored_with_its_base_onto_any_number_of_ps(
         assert (restored, passed_over) == (saved, {})
         assert_equal(whole(trainer.store), whole(other))
         assert other.steps() == trainer.store.steps() > 0
+
+
+def test_a_layer_is_taken_of_an_increment_with_its_base(
+    trainer, others, directory, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(partitioned_variable, "CHUNK_BYTES", 3_000_000)
+    with saver_of(directory, trainer.store) as saver:
+        save(saver, 0)
+        train(trainer, 0)
+        saved = save(saver, 1)
+    for other in others.values():
+        assert WarmStart(str(tmp_path), ("token_table",)).begin(other) == saved
+        found, theirs = other.read_table(0), trainer.store.read_table(0)
+        np.testing.assert_allclose(found, theirs, rtol=0, atol=1e-6)
 
 
 def test_after_a_restore_increments_go_on_from_the_same_base(trainer, second, others, directory):

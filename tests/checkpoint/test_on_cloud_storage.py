@@ -1,5 +1,6 @@
 """Checkpoints on gs://: saved, increments on them, old ones deleted, restored."""
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -10,6 +11,7 @@ from tests.training_fixtures import Trainer
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.offline import dense_values
 from tfps.checkpoint.restore import restore_newest
+from tfps.checkpoint.warm_start import WarmStart
 from tfps.leases.queue_state import QueueState
 
 JOB_DIR = "gs://bucket/job"
@@ -36,6 +38,14 @@ def test_save_increment_retention_and_restore(cloud, manifest):
     assert restore_newest(directory, second.store, DATA) == (increments[-1], {})
     assert_equal(whole(trainer.store), whole(second.store))
     assert "hidden/kernel" in dense_values(JOB_DIR)
+
+    third = Trainer(manifest, task=task, parts=1, seed=2).store
+    assert WarmStart(JOB_DIR).begin(third) == increments[-1]
+    assert_equal(whole(trainer.store), whole(third))
+    fourth = Trainer(manifest, task=task, parts=1, seed=2).store
+    assert WarmStart(JOB_DIR, ("token_table",)).begin(fourth) == increments[-1]
+    theirs = trainer.store.read_table(0)
+    np.testing.assert_allclose(fourth.read_table(0), theirs, rtol=0, atol=1e-6)
 
     # A part that is missing: the one before is left.
     data = max(tf.io.gfile.glob(f"{increments[-1].path}/parameters.data-*"))

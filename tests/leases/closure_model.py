@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfps.data.manifest import Manifest
 from tfps.data.record_index import RecordIndex
 from tfps.data.shards import Shard
+from tfps.data.training_data import TrainingData
 from tfps.leases.epoch_order import EpochOrder
 from tfps.leases.progress import REFUSED, LeaseProgress
 
@@ -20,9 +21,8 @@ SIZES = (30, 9, 13)
 FIRST = dict(zip(("s0", "s1", "s2"), np.cumsum([0, *SIZES]), strict=False))
 ORDER = EpochOrder(batch_size=BATCH, shuffle_buffer=0, seed=0)
 SHARDS = tuple(Shard(f"s{k}", size, 100, "") for k, size in enumerate(SIZES))
-DATA = Manifest(
-    "d", [], [], SHARDS, RecordIndex(STRIDE, tuple(np.zeros(1, np.int64) for _ in SHARDS))
-)
+INDEX = RecordIndex(STRIDE, tuple(np.zeros(1, np.int64) for _ in SHARDS))
+DATA = TrainingData.of(Manifest("d", [], [], SHARDS, INDEX))
 BAD = [(0, 0), (0, 9), (0, 10), (1, 8), (2, 3)]  # shard and number of records that may be bad
 LOOKS = 2  # steps from one look at whether the lease is held to the next
 

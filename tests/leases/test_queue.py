@@ -6,6 +6,7 @@ import pytest
 from tfps.data.manifest import Manifest
 from tfps.data.record_index import RecordIndex
 from tfps.data.shards import Shard
+from tfps.data.training_data import TrainingData
 from tfps.errors import UserError
 from tfps.leases.bad_record_log import BadRecords
 from tfps.leases.epoch_order import CHUNK_BLOCKS, EpochOrder
@@ -18,13 +19,16 @@ BLOCK = 40
 
 
 def data(*sizes, compression=""):
+    return TrainingData.of(of_sizes(*sizes, compression=compression))
+
+
+def of_sizes(*sizes, compression="", directory="dir"):
     shards = [Shard(f"s{n}", size, 100, "", compression) for n, size in enumerate(sizes)]
     offsets = [
         np.arange(-(-shard.records // STRIDE) if not compression else 0) * 1000 for shard in shards
     ]
-    return Manifest(
-        "d", [], [], tuple(shards), RecordIndex(STRIDE, tuple(offsets)), directory="dir"
-    )
+    index = RecordIndex(STRIDE, tuple(offsets))
+    return Manifest("d", [], [], tuple(shards), index, directory=directory)
 
 
 DATA = data(6705, 0, 7, 300, 11)
@@ -110,12 +114,9 @@ def test_a_lease_knows_where_the_records_begin_that_it_needs():
 
 
 def test_every_epoch_and_seed_has_an_order_of_its_own():
-    orders = [
-        EpochOrder(10, 35, seed).chunks(DATA.shards * 4, epoch)
-        for seed in (0, 1)
-        for epoch in (0, 1)
-    ]
-    assert orders[0] == ORDER.chunks(DATA.shards * 4, 0)
+    many = list(enumerate(DATA.of_epoch(0).shards * 4))
+    orders = [EpochOrder(10, 35, seed).chunks(many, epoch) for seed in (0, 1) for epoch in (0, 1)]
+    assert orders[0] == ORDER.chunks(many, 0)
     assert all(sorted(orders[0]) == sorted(other) != orders[0] for other in orders[1:])
     assert all(orders[0] != other for other in orders[1:])
     seeds = {EpochOrder(10, 35, s).shard_seed(e, n) for s in (0, 1) for e in (0, 1) for n in (0, 1)}
@@ -123,7 +124,7 @@ def test_every_epoch_and_seed_has_an_order_of_its_own():
 
 
 def test_a_large_shard_is_spread_over_the_epoch():
-    chunks = ORDER.chunks(data(CHUNK_BLOCKS * BLOCK * 8).shards, 0)
+    chunks = ORDER.chunks(data(CHUNK_BLOCKS * BLOCK * 8).shards_of(0), 0)
     assert len(chunks) == 8
     assert [chunk.first for chunk in chunks] != sorted(chunk.first for chunk in chunks)
 
@@ -205,3 +206,25 @@ def test_a_finished_queue_can_go_on_with_more_epochs():
     state = QueueState(epoch=2, trained=2 * RECORDS)
     assert queue(epochs=2, state=state).finished
     assert sum(lease.records for lease in drain(queue(epochs=3, state=state))) == RECORDS
+
+
+def test_epochs_with_their_own_data_are_given_out_whole_and_in_turn():
+    sizes = {"a": (300, 11), "b": (70,), "c": (0, 120)}
+    named = {name: of_sizes(*sizes[name], directory=name) for name in sizes}
+    of = TrainingData.of(*(named[name] for name in "abac"))
+    leases, given_out, state = queue(5, of=of), [], QueueState()
+    while not leases.finished:
+        if lease := leases.take(7):
+            leases.finish(lease, lease.records)
+            assert leases.skipped == 0
+            given_out.append((lease.epoch, lease.source.path.split("/")[0], lease.records))
+            state = leases.state()
+            leases = queue(5, state, of=of)  # a chief that begins again
+        else:
+            assert leases.batches_left == 0
+            leases.next_epoch()
+    for epoch, name in enumerate("abaca"):
+        mine = [(path, records) for at, path, records in given_out if at == epoch]
+        assert {path for path, _ in mine} == {name}
+        assert sum(records for _, records in mine) == sum(sizes[name])
+    assert leases.trained == 3 * 311 + 70 + 120

@@ -6,9 +6,11 @@ import re
 from typing import Any
 
 from tfps.checkpoint.failures import DamagedCheckpointError
+from tfps.checkpoint.training_losses import NO_LOSSES, TrainingLosses
 from tfps.leases.queue_state import QueueState
 from tfps.storage import checksum, files
 from tfps.storage.failures import StorageError, explain
+from tfps.store.learning_rates import Changes
 from tfps.store.parameter_store import ParameterStore
 
 PREFIX = "parameters"
@@ -172,21 +174,30 @@ class Checkpoint:
         path: The checkpoint's directory.
         steps: Updates of the parameters that it holds.
         queue: State of the lease queue that belongs to them.
-        dataset: Identity of the training data that the lease state speaks of.
+        datasets: Identities of the training data that the lease state speaks of: of the first
+            epoch's, the second's and so on; later epochs begin at its front again.
         signature: What must be equal for the parameters to fit.
+        optimizers: Of each group of tables whose rows make up for updates, how; by its name. Empty
+            in checkpoints that were saved before it was kept.
         increment: Where rows that it does not hold are; None for a full checkpoint.
         saved_at: When it was committed, seconds since 1970.
         files: The files that hold the parameters.
+        losses: Those of the training up to it.
+        learning_rates: Those that the chief has set, as `LearningRates.changes` gives them; none
+            where it may not.
     """
 
     path: str
     steps: int
     queue: QueueState
-    dataset: dict[str, Any]
+    datasets: tuple[dict[str, Any], ...]
     signature: dict[str, Any]
+    optimizers: dict[str, Any]
     increment: Increment | None
     saved_at: float
     files: tuple[CheckpointFile, ...]
+    losses: TrainingLosses = NO_LOSSES
+    learning_rates: Changes = ()
 
     @property
     def name(self) -> str:
@@ -211,27 +222,44 @@ class Draft:
     Attributes:
         steps: Updates of the parameters.
         queue: State of the lease queue.
-        dataset: Identity of the training data.
+        datasets: As in a checkpoint.
         signature: What must be equal for the parameters to fit.
+        optimizers: As those of a checkpoint.
         increment: What to write of the tables; None for all of everything.
+        losses: Those of the training up to it.
+        learning_rates: As in a checkpoint.
     """
 
     steps: int
     queue: QueueState
-    dataset: dict[str, Any]
+    datasets: tuple[dict[str, Any], ...]
     signature: dict[str, Any]
+    optimizers: dict[str, Any]
     increment: Increment | None = None
+    losses: TrainingLosses = NO_LOSSES
+    learning_rates: Changes = ()
 
     @classmethod
     def of(
         cls,
         store: ParameterStore,
         queue: QueueState,
-        dataset: dict[str, Any],
+        datasets: tuple[dict[str, Any], ...],
         increment: Increment | None = None,
+        losses: TrainingLosses = NO_LOSSES,
     ) -> "Draft":
         """What there is now, while no worker is changing the parameters."""
-        return cls(store.steps(), queue, dataset, store.signature(), increment)
+        rates = store.learning_rates.changes if store.learning_rates else ()
+        return cls(
+            steps=store.steps(),
+            queue=queue,
+            datasets=datasets,
+            signature=store.signature(),
+            optimizers=store.layout.optimizers(),
+            increment=increment,
+            losses=losses,
+            learning_rates=rates,
+        )
 
     @property
     def name(self) -> str:

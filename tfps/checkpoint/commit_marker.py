@@ -13,6 +13,7 @@ from typing import Any
 
 from tfps.checkpoint.checkpoint import Checkpoint, CheckpointFile, Increment
 from tfps.checkpoint.failures import DamagedCheckpointError
+from tfps.checkpoint.training_losses import NO_LOSSES, TrainingLosses
 from tfps.errors import UserError
 from tfps.leases.queue_state import QueueState
 from tfps.storage import checksum, files
@@ -21,7 +22,8 @@ from tfps.storage.paths import is_file_name
 
 NAME = "commit.json"
 _PREPARED = f"{NAME}."
-FORMAT = 5
+FORMAT = 6
+_FORMATS = (5, FORMAT)  # that are read: before 6 all epochs trained one dataset
 _FORMATS_WITHOUT_CHECKSUM = (1, 2, 3)
 _CHECKSUM = "crc32c"
 
@@ -49,10 +51,13 @@ def prepare(checkpoint: Checkpoint) -> str:
         "saved_at": checkpoint.saved_at,
         "steps": checkpoint.steps,
         "queue": checkpoint.queue.to_json(),
-        "dataset": checkpoint.dataset,
+        "datasets": list(checkpoint.datasets),
         "signature": checkpoint.signature,
+        "optimizers": checkpoint.optimizers,
         "increment": checkpoint.increment and dataclasses.asdict(checkpoint.increment),
         "files": [dataclasses.asdict(file) for file in checkpoint.files],
+        "losses": dataclasses.asdict(checkpoint.losses),
+        "learning_rates": list(map(list, checkpoint.learning_rates)),
     }
     prepared = posixpath.join(checkpoint.path, f"{_PREPARED}{uuid.uuid4()}")
     content = json.dumps({**fields, _CHECKSUM: _checksum(fields)}, indent=1)
@@ -119,21 +124,26 @@ def read(directory: str) -> Checkpoint:
     is_older = stated is None and fields.get("format") in _FORMATS_WITHOUT_CHECKSUM
     if not is_older and stated != _checksum(fields):
         raise DamagedCheckpointError(f"{NAME} was altered: its checksum differs")
-    if fields["format"] != FORMAT:
+    if fields["format"] not in _FORMATS:
         raise UserError(
-            f"{marker} has format {fields['format']}, this version of tfps reads {FORMAT}; go on "
-            "with the version that wrote it, or use another --job_dir"
+            f"{marker} has format {fields['format']}, this version of tfps reads "
+            f"{' and '.join(map(str, _FORMATS))}; go on with the version that wrote it, or use "
+            "another --job_dir"
         )
     _refuse_paths(fields)
     return Checkpoint(
         directory,
         fields["steps"],
         QueueState.from_json(fields["queue"]),
-        fields["dataset"],
+        tuple(fields["datasets"] if "datasets" in fields else [fields["dataset"]]),
         fields["signature"],
+        fields.get("optimizers", {}),
         Increment.from_json(fields["increment"]) if fields["increment"] else None,
         fields["saved_at"],
         tuple(CheckpointFile(**file) for file in fields["files"]),
+        # Earlier versions kept neither.
+        TrainingLosses.from_json(fields["losses"]) if "losses" in fields else NO_LOSSES,
+        tuple((number, rate) for number, rate in fields.get("learning_rates", ())),
     )
 
 

@@ -8,7 +8,7 @@ import re
 from tfps.checkpoint import commit_marker
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.failures import DamagedCheckpointError, explain_failures
-from tfps.errors import RunError
+from tfps.errors import RunError, UserError
 from tfps.storage import files
 from tfps.storage.paths import is_cloud
 
@@ -38,6 +38,15 @@ class CheckpointDirectory:
     def committed(self) -> list[str]:
         """Paths of the committed checkpoints, oldest first."""
         return [path for path in self._directories(_NAME) if commit_marker.is_in(path)]
+
+    @classmethod
+    def committed_at(cls, path: str) -> list[str]:
+        """Paths of the committed checkpoints that are named, oldest first.
+
+        Args:
+            path: A job's directory, for all of the job, or a checkpoint's own.
+        """
+        return [path] if commit_marker.is_in(path) else cls(path).committed()
 
     def latest(self) -> Checkpoint | None:
         """The newest committed checkpoint, None if there is none.
@@ -123,6 +132,18 @@ class CheckpointDirectory:
         except FileNotFoundError:
             return []
         return [posixpath.join(self.path, name) for name in found if names.fullmatch(name)]
+
+
+def no_checkpoint(where: str) -> UserError:
+    """The error of a path at which there is none.
+
+    Args:
+        where: The path, or what named it.
+    """
+    return UserError(
+        f"{where} holds no checkpoint; name a job's directory, or one in its checkpoints/ that has "
+        "a commit.json"
+    )
 
 
 def _move(path: str, target: str) -> None:

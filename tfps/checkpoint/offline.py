@@ -1,16 +1,13 @@
 """The dense parameters of a checkpoint, without its tables, its model and a cluster."""
 
-import math
-import posixpath
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 import tensorflow as tf
 
 from tfps.checkpoint import commit_marker
-from tfps.checkpoint.checkpoint import PREFIX, Checkpoint
-from tfps.checkpoint.directory import CheckpointDirectory
+from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.checkpoint.directory import CheckpointDirectory, no_checkpoint
 from tfps.checkpoint.failures import DamagedCheckpointError
+from tfps.checkpoint.saved_values import read_variables
 from tfps.cluster.failures import first_line
 from tfps.errors import UserError
 
@@ -28,14 +25,10 @@ def named_checkpoint(path: str) -> Checkpoint:
     """
     directory = path.rstrip("/")
     try:
-        if not commit_marker.is_in(directory):
-            names = CheckpointDirectory(directory).names()
-            if not names:
-                raise UserError(
-                    f"{path} holds no checkpoint; name a job's directory, or one in its "
-                    "checkpoints/ that has a commit.json"
-                )
-            directory = posixpath.join(directory, "checkpoints", names[-1])
+        found = CheckpointDirectory.committed_at(directory)
+        if not found:
+            raise no_checkpoint(path)
+        directory = found[-1]
         return commit_marker.read(directory)
     except FileNotFoundError:
         raise UserError(f"checkpoint {directory} was deleted meanwhile; name another") from None
@@ -64,33 +57,14 @@ def dense_values(path: str) -> dict[str, np.ndarray]:
         UserError: If there is no such checkpoint, or it is damaged or cannot be read.
     """
     checkpoint = named_checkpoint(path)
-    found: dict[str, np.ndarray] = {}
     try:
         for file in checkpoint.files:
             file.check(checkpoint.path)
-        for tensor in ("dense", "state"):
-            if shapes := checkpoint.signature[tensor]:
-                (flat,) = tf.raw_ops.RestoreV2(
-                    prefix=posixpath.join(checkpoint.path, PREFIX),
-                    tensor_names=[tensor],
-                    shape_and_slices=[""],
-                    dtypes=[tf.float32],
-                )
-                found |= _cut(flat.numpy(), shapes)
-    except (DamagedCheckpointError, tf.errors.DataLossError) as damage:
-        why = damage if isinstance(damage, DamagedCheckpointError) else first_line(damage)
-        raise UserError(f"checkpoint {checkpoint.path} is damaged: {why}; name another") from None
+        return read_variables(checkpoint)
+    except DamagedCheckpointError as damage:
+        raise UserError(
+            f"checkpoint {checkpoint.path} is damaged: {damage}; name another"
+        ) from None
     except tf.errors.OpError as error:
         said = first_line(error)
         raise UserError(f"checkpoint {checkpoint.path} cannot be read ({said})") from None
-    return found
-
-
-def _cut(flat: np.ndarray, shapes: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]:
-    """Variables, by path, that lie end to end."""
-    ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
-    slices = np.split(flat, ends[:-1])
-    return {
-        path: slice_.reshape(shape)
-        for slice_, (path, shape) in zip(slices, shapes.items(), strict=True)
-    }

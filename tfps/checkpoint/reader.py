@@ -24,6 +24,10 @@ from tfps.store.partitioned_variable import TensorSlice
 _SHARD = re.compile(r" shard (\d+) ")
 
 
+class UnseenFilesError(UserError):
+    """A ps does not see the files of a checkpoint that the chief has seen before it was read."""
+
+
 def check(checkpoint: Checkpoint) -> None:
     """Holds the files that a checkpoint needs against the markers, without reading values.
 
@@ -46,7 +50,7 @@ def read(checkpoint: Checkpoint, slices: Sequence[TensorSlice]) -> None:
 
     Raises:
         DamagedCheckpointError: If a file that it needs is damaged; the slices hold parts of it.
-        UserError: If a ps does not see the files.
+        UnseenFilesError: If a ps does not see the files.
         tf.errors.OpError: If the storage does not answer, or a ps is lost.
     """
     increment = checkpoint.increment
@@ -97,7 +101,7 @@ def _read_slices(slices: Sequence[TensorSlice], directory: str) -> None:
     Raises:
         DamagedCheckpointError: If TensorFlow finds that a file is not what was written. No ps is
             reading any more.
-        UserError: If a ps does not see the files.
+        UnseenFilesError: If a ps does not see the files.
         tf.errors.OpError: If the storage does not answer, or a ps is lost.
     """
     _on_every_ps(slices, directory, _read_whole)
@@ -112,7 +116,7 @@ def _read_touched_rows(slices: Sequence[TensorSlice], directory: str, increment:
         increment: Says where they are.
 
     Raises:
-        DamagedCheckpointError, UserError, tf.errors.OpError: As `_read_slices`.
+        DamagedCheckpointError, UnseenFilesError, tf.errors.OpError: As `_read_slices`.
     """
     _on_every_ps(slices, directory, lambda slice_, prefix: _read_runs(slice_, prefix, increment))
 
@@ -154,9 +158,9 @@ def _read_on(
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
         raise DamagedCheckpointError(_altered(error, prefix)) from None
     except tf.errors.NotFoundError:  # The chief has just seen it.
-        raise UserError(
-            f"{prefix}.* is there for the chief, but not for {device}; every ps must see the files "
-            "in --job_dir"
+        raise UnseenFilesError(
+            f"{prefix}.* is there for the chief, but not for {device}; every ps must see that "
+            "directory"
         ) from None
 
 

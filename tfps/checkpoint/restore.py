@@ -1,7 +1,9 @@
 """Restores the parameters from a checkpoint that fits the run, and passes over damaged ones."""
 
+import itertools
 import logging
 import posixpath
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfps.checkpoint import commit_marker, reader
@@ -15,13 +17,17 @@ _NAMED_DIFFERENCES = 5
 _log = logging.getLogger(__name__)
 
 
-def restore(checkpoint: Checkpoint, store: ParameterStore, dataset: dict[str, Any]) -> None:
+def restore(
+    checkpoint: Checkpoint, store: ParameterStore, datasets: Sequence[dict[str, Any]]
+) -> None:
     """Reads a checkpoint's parameters into the store, for any number of ps.
+
+    The data of epochs that have not begun may be others than when it was saved.
 
     Args:
         checkpoint: The checkpoint.
         store: What it is read into.
-        dataset: Identity of the run's training data.
+        datasets: Identities of the run's training data, as in a checkpoint.
 
     Raises:
         DamagedCheckpointError: If a file of it, or of its base, is damaged; the store holds parts
@@ -29,21 +35,64 @@ def restore(checkpoint: Checkpoint, store: ParameterStore, dataset: dict[str, An
         UserError: If it was made by another model, other optimizers or on other data.
         RunError: If the storage does not answer.
     """
-    ours = {**store.signature(), "train data": dataset}
-    theirs = {**checkpoint.signature, "train data": checkpoint.dataset}
-    if differences := _differences(theirs, ours):
+    begun = max(1, checkpoint.queue.epoch + (checkpoint.queue.cursor > 0))
+    several = len(checkpoint.datasets) > 1 or len(datasets) > 1
+    ours = {**store.signature(), **_data_of(datasets, begun, several)}
+    theirs = {**checkpoint.signature, **_data_of(checkpoint.datasets, begun, several)}
+    if found := differences(theirs, ours):
         raise UserError(
-            f"checkpoint {checkpoint.path} does not fit this run: {'; '.join(differences)}; "
+            f"checkpoint {checkpoint.path} does not fit this run: {'; '.join(found)}; "
             "use another --job_dir, or the config that made it"
         )
     with explain_failures(f"checkpoint {checkpoint.path} cannot be read"):
         reader.check(checkpoint)
-        reader.read(checkpoint, store.slices())
+        read_parameters(checkpoint, store)
+
+
+def _data_of(
+    datasets: Sequence[dict[str, Any]], epochs: int, several: bool
+) -> dict[str, dict[str, Any]]:
+    """Identities of what the first epochs train, by names for people."""
+    if not several:
+        return {"train data": datasets[0]}
+    of_epochs = itertools.islice(itertools.cycle(datasets), epochs)
+    return {f"train data of epoch {k}": data for k, data in enumerate(of_epochs, 1)}
+
+
+def read_parameters(checkpoint: Checkpoint, store: ParameterStore) -> None:
+    """Overwrites all that a store holds, and the number of its updates.
+
+    Args:
+        checkpoint: One that fits, checked before.
+        store: What it is read into.
+
+    Raises:
+        DamagedCheckpointError: If a file is damaged; the store holds parts of it.
+        UserError: If a ps does not see the files.
+        tf.errors.OpError: If the storage does not answer, or a ps is lost.
+    """
+    reader.read(checkpoint, store.slices())
     store.set_steps(checkpoint.steps)
+    _restore_learning_rates(checkpoint, store)
+
+
+def _restore_learning_rates(checkpoint: Checkpoint, store: ParameterStore) -> None:
+    """Gives the store the learning rates that the checkpoint was trained with, if it has any."""
+    if not checkpoint.learning_rates:
+        return
+    if store.learning_rates:
+        store.learning_rates.restore(checkpoint.learning_rates)
+    elif len(checkpoint.learning_rates) > 1:
+        _log.warning(
+            "callbacks had set the learning rate of checkpoint %s, to %g; now none can: the "
+            "optimizer's own counts",
+            checkpoint.path,
+            checkpoint.learning_rates[-1][1],
+        )
 
 
 def restore_newest(
-    directory: CheckpointDirectory, store: ParameterStore, dataset: dict[str, Any]
+    directory: CheckpointDirectory, store: ParameterStore, datasets: Sequence[dict[str, Any]]
 ) -> tuple[Checkpoint | None, dict[str, str]]:
     """Reads the newest checkpoint that is not damaged into the store.
 
@@ -54,7 +103,7 @@ def restore_newest(
     Args:
         directory: The job's checkpoints.
         store: What is read into.
-        dataset: Identity of the run's training data.
+        datasets: Identities of the run's training data, as in a checkpoint.
 
     Returns:
         The checkpoint, None when the job has none yet; and what is wrong with each that was passed
@@ -72,7 +121,7 @@ def restore_newest(
         try:
             with explain_failures(f"checkpoint {path} cannot be read"):
                 checkpoint = commit_marker.read(path)
-            restore(checkpoint, store, dataset)
+            restore(checkpoint, store, datasets)
         except DamagedCheckpointError as damage:
             _log.warning("checkpoint %s is damaged and is passed over: %s", path, damage)
             wrong[path] = str(damage)
@@ -90,8 +139,8 @@ def restore_newest(
     return None, wrong
 
 
-def _differences(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
-    """What two signatures disagree on, in words."""
+def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
+    """What the signature of a checkpoint and that of a run disagree on, the first few in words."""
     found = []
     for group in sorted({*theirs, *ours}):
         old, new = theirs.get(group, {}), ours.get(group, {})

@@ -16,6 +16,7 @@ from tfps.checkpoint.failures import DamagedCheckpointError, explain_failures
 from tfps.checkpoint.increments import Increments
 from tfps.checkpoint.retention import OldCheckpoints
 from tfps.checkpoint.snapshot import Snapshot
+from tfps.checkpoint.training_losses import NO_LOSSES, TrainingLosses
 from tfps.checkpoint.writer import CheckpointWriter
 from tfps.cluster.ps_calls import PsCalls
 from tfps.errors import RunError
@@ -92,11 +93,14 @@ def _write_files(path: str, draft: Draft, writer: CheckpointWriter) -> Checkpoin
         path,
         draft.steps,
         draft.queue,
-        draft.dataset,
+        draft.datasets,
         draft.signature,
+        draft.optimizers,
         draft.increment,
         time.time(),
         written,
+        draft.losses,
+        draft.learning_rates,
     )
 
 
@@ -160,10 +164,11 @@ class Saver:
     def begin(
         self,
         queue: QueueState,
-        dataset: dict[str, Any],
+        datasets: tuple[dict[str, Any], ...],
         before_commit: Callable[[], None],
         after_commit: Callable[[Checkpoint], None],
         is_full: bool = False,
+        losses: TrainingLosses = NO_LOSSES,
     ) -> None:
         """Begins to save; the save before it must be finished.
 
@@ -171,15 +176,18 @@ class Saver:
 
         Args:
             queue: State of the leases; no worker may be changing the parameters.
-            dataset: Identity of the training data.
+            datasets: Identities of the training data, as in a checkpoint.
             before_commit: Called when all but the marker is written, in another thread; may raise
                 to have no checkpoint.
             after_commit: Called with the checkpoint by what learns of it: `poll`, `finish` or the
                 context's end.
             is_full: Whether an increment will not do.
+            losses: Those of the training so far.
         """
         began = time.monotonic()
-        draft = self._ps_calls("preparing to save", lambda: self._draft(queue, dataset, is_full))
+        draft = self._ps_calls(
+            "preparing to save", lambda: self._draft(queue, datasets, is_full, losses)
+        )
         self._after_commit = after_commit
         self._writing = writing = self._thread.submit(self._write, draft, before_commit)
         if not self._snapshot:
@@ -230,11 +238,17 @@ class Saver:
                 _log.warning("the checkpoint that was being saved is lost: %s", failure)
         self._is_abandoned.set()
 
-    def _draft(self, queue: QueueState, dataset: dict[str, Any], is_full: bool) -> Draft:
+    def _draft(
+        self,
+        queue: QueueState,
+        datasets: tuple[dict[str, Any], ...],
+        is_full: bool,
+        losses: TrainingLosses,
+    ) -> Draft:
         increment = self._increments.begin(is_full)  # before the rows; see `TouchedRows`
         if self._snapshot:
             self._snapshot.take()
-        return Draft.of(self._store, queue, dataset, increment)
+        return Draft.of(self._store, queue, datasets, increment, losses)
 
     def _write(self, draft: Draft, before_commit: Callable[[], None]) -> Checkpoint:
         def check() -> None:

@@ -11,8 +11,8 @@ from tfps.cluster import failures
 from tfps.data import bad_records
 from tfps.data.bad_records import BadRecord
 from tfps.data.feature import Feature
-from tfps.data.manifest import Manifest
 from tfps.data.record_source import RecordSource
+from tfps.data.training_data import TrainingData
 from tfps.errors import RunError, UserError
 from tfps.experiment.experiment import Experiment
 from tfps.job_dir.report_fields import ReportedBadRecord
@@ -25,7 +25,7 @@ class BadRecords:
 
     def __init__(
         self,
-        data: Manifest,
+        data: TrainingData,
         features: Sequence[Feature],
         limit: int,
         known: Sequence[Sequence[Any]] = (),
@@ -55,7 +55,7 @@ class BadRecords:
 
     @classmethod
     def of(
-        cls, experiment: Experiment, data: Manifest, known: Sequence[Sequence[Any]] = ()
+        cls, experiment: Experiment, data: TrainingData, known: Sequence[Sequence[Any]] = ()
     ) -> "BadRecords":
         """Those that an experiment allows; see `__init__`."""
         return cls(data, experiment.task.schema().all, experiment.data.max_bad_records, known)
@@ -69,7 +69,7 @@ class BadRecords:
         """What a `RecordSource` says of those among some records of a shard.
 
         Args:
-            shard: Index of the shard.
+            shard: Number of the shard.
             first: Number of the first of the records.
             end: Number of the one after the last.
         """
@@ -85,7 +85,7 @@ class BadRecords:
         """Looks for bad records among those of a shard that a worker could not read.
 
         Args:
-            shard: Index of the shard.
+            shard: Number of the shard.
             source: What the worker read of it.
             first: Number of the first of these records.
             end: Number of the one after the last.
@@ -132,7 +132,7 @@ class BadRecords:
         """All of them by shard and number, for people."""
         return [
             ReportedBadRecord(
-                shard=self._data.shards[shard].file,
+                shard=self._name(shard),
                 record=bad.number,
                 byte=bad.offset,
                 records=bad.records,
@@ -143,11 +143,17 @@ class BadRecords:
 
     def _whole(self, shard: int) -> RecordSource:
         """A shard with all that is known of where its records begin."""
-        held, entries = self._data.shards[shard], self._data.index.offsets[shard]
-        source = RecordSource(self._data.path_of(held), held.compression, end=held.records)
+        data, place = self._data.find(shard)
+        held, entries = data.shards[place], data.index.offsets[place]
+        source = RecordSource(data.path_of(held), held.compression, end=held.records)
         if not len(entries):
             return source
-        return source._replace(offsets=tuple(entries.tolist()), stride=self._data.index.stride)
+        return source._replace(offsets=tuple(entries.tolist()), stride=data.index.stride)
+
+    def _name(self, shard: int) -> str:
+        data, place = self._data.find(shard)
+        held = data.shards[place]
+        return held.file if len(self._data.datasets) == 1 else data.path_of(held)
 
     def _add(self, shard: int, bad: BadRecord) -> None:
         self._known.setdefault(shard, {})[bad.number] = bad

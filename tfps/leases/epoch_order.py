@@ -2,7 +2,7 @@
 
 import dataclasses
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from tfps.data.batches import Batching
@@ -17,7 +17,7 @@ class Chunk(NamedTuple):
     """Neighbouring records of one shard that an epoch's order keeps together.
 
     Attributes:
-        shard: Index of the shard.
+        shard: Number of the shard.
         first: Its first record, counted in the shard.
         records: Number of its records.
     """
@@ -60,20 +60,29 @@ class EpochOrder:
     def batching(cls, experiment: Experiment) -> Batching:
         """How an experiment's training records become batches."""
         order = cls.of(experiment)
-        threads = experiment.data.parse_threads
-        return Batching(experiment.task.schema(), order.batch_size, order.block_batches, threads)
+        return Batching(
+            experiment.task.schema(),
+            order.batch_size,
+            order.block_batches,
+            experiment.data.parse_threads,
+            experiment.negatives(),
+        )
 
-    def chunks(self, shards: Sequence[Shard], epoch: int) -> list[Chunk]:
+    def chunks(self, shards: Iterable[tuple[int, Shard]], epoch: int) -> list[Chunk]:
         """All records of an epoch, in the order of training.
 
         A compressed shard can only be read from its beginning and is one chunk.
+
+        Args:
+            shards: The epoch's, with their numbers.
+            epoch: The epoch, from 0.
         """
         size = CHUNK_BLOCKS * self.block_batches * self.batch_size
         found = []
-        for index, shard in enumerate(shards):
+        for number, shard in shards:
             step = size if size and not shard.compression else max(1, shard.records)
             for first in range(0, shard.records, step):
-                found.append(Chunk(index, first, min(step, shard.records - first)))
+                found.append(Chunk(number, first, min(step, shard.records - first)))
         random.Random(f"{self.seed} {epoch}").shuffle(found)  # noqa: S311 (an order, not a secret)
         return found
 

@@ -13,7 +13,7 @@ class Lease:
 
     Attributes:
         epoch: Epoch it belongs to, from 0.
-        shard: Index of its shard in the manifest.
+        shard: Number of its shard, as `TrainingData` counts.
         source: The shard's file, where its records begin, and the bad ones known among them; its
             end is that of the lease's last block, which is read as a whole.
         first: Its first record, counted in the shard; batches begin there.

@@ -4,8 +4,8 @@ import collections
 import dataclasses
 import math
 
-from tfps.data.manifest import Manifest
 from tfps.data.record_source import RecordSource
+from tfps.data.training_data import TrainingData
 from tfps.experiment.experiment import Experiment
 from tfps.leases.bad_record_log import BadRecords
 from tfps.leases.epoch_order import Chunk, EpochOrder
@@ -26,7 +26,7 @@ class LeaseQueue:
 
     def __init__(
         self,
-        data: Manifest,
+        data: TrainingData,
         order: EpochOrder,
         epochs: int,
         state: QueueState,
@@ -36,7 +36,7 @@ class LeaseQueue:
 
         Args:
             data: The training data.
-            order: The order of its records.
+            order: The order of an epoch's records.
             epochs: Number of epochs.
             state: Where to start.
             bad_records: The data's bad records.
@@ -59,7 +59,7 @@ class LeaseQueue:
         self._begin_epoch(state.cursor)
 
     @classmethod
-    def of(cls, experiment: Experiment, data: Manifest, state: QueueState) -> "LeaseQueue":
+    def of(cls, experiment: Experiment, data: TrainingData, state: QueueState) -> "LeaseQueue":
         """The queue of an experiment's training, which goes on from a state.
 
         Args:
@@ -98,7 +98,7 @@ class LeaseQueue:
     @property
     def batches_left(self) -> int:
         """Batches of the epoch that are in no lease yet, as many as whole ones would be."""
-        left = 0 if self.finished else self._data.records - self._cursor
+        left = 0 if self.finished else self._data.of_epoch(self._epoch).records - self._cursor
         return -(-left // self._order.batch_size)
 
     @property
@@ -110,7 +110,7 @@ class LeaseQueue:
     def skipped(self) -> int:
         """Good records that were given out, but trained by no lease, done or being trained."""
         doing = sum(lease.records for lease in self._doing)
-        given_out = self._epoch * self._data.records + self._cursor
+        given_out = self._data.records_before(self._epoch) + self._cursor
         return given_out - doing - self._trained - self._bad
 
     @property
@@ -133,8 +133,8 @@ class LeaseQueue:
         if not self._todo:
             return None
         chunk = self._todo.popleft()
-        compression = self._data.shards[chunk.shard].compression
-        records = chunk.records if compression else self._cut(chunk, batches)
+        data, place = self._data.find(chunk.shard)
+        records = chunk.records if data.shards[place].compression else self._cut(chunk, batches)
         if rest := chunk.records - records:
             self._todo.appendleft(Chunk(chunk.shard, chunk.first + records, rest))
         lease = Lease(
@@ -234,7 +234,9 @@ class LeaseQueue:
         if self.finished:
             return
         done = cursor
-        for shard, first, records in self._order.chunks(self._data.shards, self._epoch):
+        for shard, first, records in self._order.chunks(
+            self._data.shards_of(self._epoch), self._epoch
+        ):
             of_chunk = min(done, records)
             done -= of_chunk
             if of_chunk < records:
@@ -260,17 +262,18 @@ class LeaseQueue:
             cut = min(end, (cut + block // 2) // block * block)
         return min(cut * size, chunk.first + chunk.records) - chunk.first
 
-    def _source(self, index: int, first: int, records: int) -> RecordSource:
+    def _source(self, number: int, first: int, records: int) -> RecordSource:
         """A shard's file with the entries of its index that a lease needs, and its bad ranges."""
-        shard = self._data.shards[index]
-        path, entries = self._data.path_of(shard), self._data.index.offsets[index]
+        data, place = self._data.find(number)
+        shard, entries = data.shards[place], data.index.offsets[place]
         block = self._block_records
         read_end = min(math.ceil((first + records) / block) * block, shard.records)
         offsets, known, stride = (0,), 0, 1
         if len(entries):
-            stride = self._data.index.stride
+            stride = data.index.stride
             begin = first // block * block // stride
             end = (first + records - 1) // stride + 1
             offsets, known = tuple(entries[begin:end].tolist()), begin * stride
-        bad_ranges = self.bad_records.bad_ranges(index, known, read_end)
+        bad_ranges = self.bad_records.bad_ranges(number, known, read_end)
+        path = data.path_of(shard)
         return RecordSource(path, shard.compression, offsets, known, stride, read_end, bad_ranges)

@@ -1,0 +1,99 @@
+"""Gives layers of a new job's parameters the values of another job's checkpoint."""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.checkpoint.layer_selection import LayerSelection
+from tfps.checkpoint.saved_values import SavedGroup, SavedRows, read_variables
+from tfps.errors import UserError
+from tfps.optimizers.rules import rule_of
+from tfps.optimizers.update_rule import UpdateRule
+from tfps.store.last_updates import missed_since
+from tfps.store.parameter_store import ParameterStore
+
+_log = logging.getLogger(__name__)
+
+
+def take_layers(checkpoint: Checkpoint, selection: LayerSelection, store: ParameterStore) -> None:
+    """Gives layers of a store that was not trained yet the values of a checkpoint.
+
+    Slots begin as they do in any new job, and so does the number of updates: an optimizer's moving
+    averages and their bias correction belong together.
+
+    Args:
+        checkpoint: Which was checked before.
+        selection: What to take.
+        store: On any number of ps.
+
+    Raises:
+        DamagedCheckpointError: If a file is damaged; the store holds parts of it.
+        UserError: If a file is gone.
+        tf.errors.OpError: If the storage does not answer, or a ps is lost.
+    """
+    if selection.variables:
+        values = read_variables(checkpoint)
+        _write_variables(store, {path: values[path] for path in selection.variables})
+    numbers = {table.name: number for number, table in enumerate(store.layout.tables)}
+    for saved in SavedGroup.all_in(checkpoint):
+        if wanted := [name for name in saved.tables if name in selection.tables]:
+            rule = _rule(saved, wanted)
+            for rows in saved.read(checkpoint, wanted):
+                values_now = _caught_up(rows, saved, rule, checkpoint.steps)
+                store.begin_rows(numbers[rows.table], rows.ids, values_now)
+    taken = [*selection.variables, *selection.tables]
+    _log.info("taken from %s, with new slots: %s", checkpoint.path, ", ".join(taken))
+    _log.info("not taken of it: %s", ", ".join(selection.left) or "nothing")
+    _log.info("new, with initial values: %s", ", ".join(selection.new) or "nothing")
+
+
+def _write_variables(store: ParameterStore, values: Mapping[str, np.ndarray]) -> None:
+    """Overwrites dense parameters and state, by path; the others stay what they are."""
+    parts = {
+        "dense": (store.layout.dense, store.read_dense),
+        "state": (store.layout.state.whole, store.read_state),
+    }
+    slices = store.slices()
+    for tensor, (layout, read) in parts.items():
+        if values.keys().isdisjoint(layout.names):
+            continue
+        pairs = zip(layout.names, read(), strict=True)
+        flat = np.concatenate([values.get(path, value).ravel() for path, value in pairs])
+        for slice_ in slices:
+            if slice_.name == tensor:
+                with tf.device(slice_.device):
+                    mine = flat[slice_.first : slice_.first + slice_.count]
+                    slice_.variable.assign(tf.constant(mine), read_value=False)
+
+
+def _rule(saved: SavedGroup, tables: Sequence[str]) -> UpdateRule | None:
+    """By which rows of a group make up for updates; None where they do not, or it is not known."""
+    if not saved.catches_up:
+        return None
+    try:
+        if saved.optimizer is None:
+            raise UserError("the checkpoint does not say which optimizer it was")
+        return rule_of(saved.optimizer)
+    except UserError as error:
+        _log.warning(
+            "--init_layers: rows of %s are taken as their last updates left them, without what the "
+            "other job's optimizer has moved them since: %s",
+            ", ".join(tables),
+            error,
+        )
+        return None
+
+
+def _caught_up(
+    rows: SavedRows, saved: SavedGroup, rule: UpdateRule | None, steps: int
+) -> np.ndarray:
+    """Rows as they are after all updates of their checkpoint, `[n, dim]`."""
+    if rule is None or saved.optimizer is None or rows.last_updates is None:
+        return rows.lines[:, 0]
+    missed = missed_since(tf.constant(rows.last_updates), tf.constant(steps, tf.int64))
+    values, *slots = tf.unstack(tf.constant(rows.lines), axis=1)
+    caught_up, *_ = rule.catch_up(values, slots, missed, saved.optimizer["decays"])
+    return np.asarray(caught_up)

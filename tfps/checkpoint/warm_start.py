@@ -1,0 +1,146 @@
+"""What a new job begins with of another: its parameters and slots, or some layers' parameters."""
+
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tfps.checkpoint import commit_marker, reader
+from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.checkpoint.directory import CheckpointDirectory, no_checkpoint
+from tfps.checkpoint.failures import DamagedCheckpointError, explain_failures
+from tfps.checkpoint.layer_selection import LayerSelection
+from tfps.checkpoint.layer_transfer import take_layers
+from tfps.checkpoint.restore import differences, read_parameters
+from tfps.errors import UserError
+from tfps.experiment.experiment import Train
+from tfps.store.parameter_store import ParameterStore
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class WarmStart:
+    """A checkpoint of another job, with which a job begins that has none of its own.
+
+    The other job is only read. It may be running: of its directory the newest checkpoint is taken
+    that is there and whole by then.
+
+    Attributes:
+        path: The other job's directory, for its newest checkpoint; or a checkpoint's.
+        layers: Names, paths or patterns of the layers whose parameters are taken, with new slots;
+            empty for everything, slots and the number of updates included.
+    """
+
+    path: str
+    layers: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, train: Train) -> "WarmStart | None":
+        """What an experiment begins with; None for its initial values.
+
+        Raises:
+            UserError: If it names layers, but no job.
+        """
+        if train.init_layers and not train.init_from:
+            raise UserError(
+                f"--init_layers={','.join(train.init_layers)} without --init_from: name the job "
+                "whose layers they are, or leave it out"
+            )
+        path = train.init_from.rstrip("/")
+        return cls(path, train.init_layers) if path else None
+
+    def check(self, signature: Mapping[str, Any]) -> None:
+        """Holds the checkpoint against the parameters of a run, without reading values.
+
+        Args:
+            signature: Of the parameters.
+
+        Raises:
+            UserError: If there is no checkpoint, it does not fit, or all are damaged.
+            RunError: If the storage does not answer.
+        """
+        self._use_newest(lambda checkpoint: self._fit(checkpoint, signature))
+
+    def begin(self, store: ParameterStore) -> Checkpoint:
+        """Reads what is taken into a store that was not trained yet.
+
+        Args:
+            store: On any number of ps.
+
+        Returns:
+            The checkpoint it is from.
+
+        Raises:
+            UserError: If there is no checkpoint, it does not fit, or all are damaged.
+            RunError: If the storage does not answer.
+        """
+
+        def take(checkpoint: Checkpoint) -> None:
+            selection = self._fit(checkpoint, store.signature())
+            if selection:
+                take_layers(checkpoint, selection, store)
+            else:
+                _take_everything(checkpoint, store)
+                steps = f"{checkpoint.steps:,}"
+                _log.info(
+                    "taken from %s: all parameters and slots, %s steps", checkpoint.path, steps
+                )
+
+        return self._use_newest(take)
+
+    def _fit(self, checkpoint: Checkpoint, ours: Mapping[str, Any]) -> LayerSelection | None:
+        """Which layers are taken; None for everything."""
+        if self.layers:
+            return LayerSelection.of(self.layers, checkpoint.signature, ours, checkpoint.path)
+        if found := differences(checkpoint.signature, ours):
+            raise UserError(
+                f"--init_from: checkpoint {checkpoint.path} does not fit this run: "
+                f"{'; '.join(found)}; --init_layers=NAME,NAME takes layers that both have, '*' all "
+                "of them, with new slots"
+            )
+        return None
+
+    def _use_newest(self, use: Callable[[Checkpoint], object]) -> Checkpoint:
+        """Uses the newest checkpoint that is whole; of a job that runs, they come and go."""
+        wrong: dict[str, str] = {}
+        while path := self._newest(wrong):
+            try:
+                with explain_failures(f"--init_from: checkpoint {path} cannot be read"):
+                    return _use(path, use)
+            except DamagedCheckpointError as damage:
+                _log.warning("--init_from: checkpoint %s is passed over: %s", path, damage)
+                wrong[path] = str(damage)
+        if not wrong:
+            raise no_checkpoint(f"--init_from={self.path}")
+        said = "; ".join(f"{path}: {why}" for path, why in wrong.items())
+        raise UserError(f"--init_from={self.path}: no checkpoint is whole ({said})")
+
+    def _newest(self, wrong: Mapping[str, str]) -> str | None:
+        """The newest committed checkpoint now, without those that something is wrong with."""
+        with explain_failures(f"--init_from={self.path} cannot be read"):
+            found = CheckpointDirectory.committed_at(self.path)
+        return next((path for path in reversed(found) if path not in wrong), None)
+
+
+def _take_everything(checkpoint: Checkpoint, store: ParameterStore) -> None:
+    """Reads all parameters and slots; the learning rate stays this job's own."""
+    rate = store.learning_rates.now if store.learning_rates else None
+    read_parameters(checkpoint, store)
+    if store.learning_rates and rate is not None:
+        store.learning_rates.set(rate, checkpoint.steps)
+
+
+def _use(path: str, use: Callable[[Checkpoint], object]) -> Checkpoint:
+    """Uses a checkpoint; one that is deleted meanwhile is damaged."""
+    try:
+        checkpoint = commit_marker.read(path)
+    except FileNotFoundError:
+        raise DamagedCheckpointError("it was deleted meanwhile") from None
+    reader.check(checkpoint)
+    try:
+        use(checkpoint)
+    except reader.UnseenFilesError:
+        reader.check(checkpoint)  # gone for the chief as well, if it was deleted
+        raise
+    return checkpoint
