@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tfps.cluster.failures import lost_ps_behind
+from tfps.coordinator.repeated_failure import ClosureFailure, FailureLog
 from tfps.job_dir.task_name import TaskName
 
 _REFETCH_SECONDS = 0.2
@@ -42,6 +43,9 @@ class Executor(Protocol):
     def root_error(self, error: BaseException) -> BaseException:
         """The error behind a future's error; one cancelled for another's failure knows not."""
 
+    def retried(self) -> Sequence[ClosureFailure]:
+        """Failures of closures since the last call that no future tells: they are run again."""
+
 
 class LocalExecutor:
     """One process: closures run one after the other, parameters are in its memory."""
@@ -71,6 +75,10 @@ class LocalExecutor:
         """See `Executor`."""
         return error
 
+    def retried(self) -> Sequence[ClosureFailure]:
+        """See `Executor`."""
+        return ()
+
 
 class ClusterExecutor:
     """Workers of a cluster, through a `ClusterCoordinator`.
@@ -97,6 +105,7 @@ class ClusterExecutor:
         self.workers = workers
         self.gpus = min(_gpus_of(place) for place in range(len(workers)))
         self._coordinator = coordinator
+        self._failures = FailureLog()
         self._pool = concurrent.futures.ThreadPoolExecutor(4 * len(workers) + 4, "fetch")
         self._beside = concurrent.futures.ThreadPoolExecutor(len(workers), "beside")
 
@@ -128,6 +137,10 @@ class ClusterExecutor:
         except Exception as root:  # whatever a closure raised
             return root
         return error
+
+    def retried(self) -> Sequence[ClosureFailure]:
+        """See `Executor`."""
+        return self._failures.take()
 
 
 def _gpus_of(place: int) -> int:

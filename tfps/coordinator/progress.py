@@ -157,6 +157,11 @@ class TrainingMeter:
         """Leaves out the time until training goes on."""
         self.throughput.pause(queue.trained)
 
+    @property
+    def loss_sum(self) -> float:
+        """The sum over the records of all leases that are trained of the loss of their batch."""
+        return self._loss_of_finished
+
     def finished(self, loss_sum: float) -> None:
         """Notes the loss of a lease that is trained, the sum over its records."""
         self._loss_of_finished += loss_sum

@@ -19,6 +19,7 @@ from tfps.coordinator.executor import Executor
 from tfps.coordinator.lanes import Lanes, lanes_of
 from tfps.coordinator.lease_prefetch import LeasePrefetcher
 from tfps.coordinator.progress import Progress, TrainingMeter
+from tfps.coordinator.repeated_failure import RepeatedFailure
 from tfps.coordinator.stall import Diagnosis
 from tfps.data.record_source import RecordSource
 from tfps.evaluation.results import EvaluationResult
@@ -70,6 +71,7 @@ class WorkerCoordinator:
         self._ps_calls = PsCalls(monitor, stall_seconds)
         self._unrecorded_batches = unrecorded_batches
         self._diagnosis = Diagnosis(monitor)
+        self._repeated_failure = RepeatedFailure(executor.workers, monitor)
         self._prefetcher = LeasePrefetcher(executor, closures)
         self._stall_seconds = stall_seconds
         self.lanes = Lanes(progress, self._ps_calls, lanes_of(executor, bool(members)))
@@ -110,6 +112,8 @@ class WorkerCoordinator:
             report(progress)
             if progress.examples != last_examples:
                 last_examples, last_change = progress.examples, time.monotonic()
+                self._repeated_failure.forget()
+            self._refuse_repeated_failure(f"training epoch {queue.epoch + 1}")
             without_batch = max(time.monotonic() - last_change, self._diagnosis.longest)
             self._refuse_stall(without_batch, "batch was trained")
         orphaned = self._ps_calls("reading progress", self._progress.orphaned_batches)
@@ -135,7 +139,9 @@ class WorkerCoordinator:
                 index = waiting.pop(future)
                 results[index] = self._result(future, "evaluation", shards[index][0])
                 last_change = time.monotonic()
+                self._repeated_failure.forget()
             self._refuse_lost_ps()
+            self._refuse_repeated_failure("evaluation")
             self._refuse_stall(time.monotonic() - last_change, "shard was evaluated")
         ordered = [results[index] for index in range(len(shards))]
         return EvaluationResult.of(ordered, sum(count for _, count in shards))
@@ -264,6 +270,10 @@ class WorkerCoordinator:
         lost = self._monitor.lost("ps")
         if lost:
             raise failures.lost_ps(", ".join(map(str, lost)))
+
+    def _refuse_repeated_failure(self, doing: str) -> None:
+        self._repeated_failure.note(self._executor.retried())
+        self._repeated_failure.refuse(doing)
 
     def _refuse_stall(self, seconds: float, what: str) -> None:
         if seconds >= self._stall_seconds:
