@@ -1,0 +1,195 @@
+"""The Keras callbacks of a run, and what the chief tells them."""
+
+import logging
+import math
+import os
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import keras
+
+from tfps.checkpoint.training_losses import TrainedEpoch
+from tfps.cluster.ps_calls import PsCalls
+from tfps.errors import UserError, reason_of
+from tfps.store.parameter_store import ParameterStore
+from trainer.chief.callback_checks import describe
+from trainer.chief.callback_model import CallbackModel, CallbackOptimizer
+from trainer.chief.run_inputs import RunInputs
+
+_log = logging.getLogger(__name__)
+
+
+class Callbacks:
+    """Tells callbacks what `fit` tells them, of each epoch of the job.
+
+    What callbacks know and have set follows from what they are told. So those of a run that goes on
+    from a checkpoint are made new, and hear of the epochs before it as it tells of them.
+
+    Attributes:
+        reason_to_stop: Which of them wants the training to end, and when it did so; None for none.
+    """
+
+    def __init__(
+        self,
+        callbacks: Sequence[keras.callbacks.Callback],
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule,
+        params: Mapping[str, int | None],
+    ):
+        """Tells them nothing yet.
+
+        Args:
+            callbacks: The callbacks, none of which has heard anything; none for a run without.
+            learning_rate: That of the optimizer of the dense parameters.
+            params: What they find as `self.params`.
+        """
+        self.reason_to_stop: str | None = None
+        self._callbacks = callbacks
+        self._epoch = -1  # the last of which they have heard
+        self._logs: dict[str, float] = {}  # of that one's end
+        self._model = CallbackModel(CallbackOptimizer(learning_rate))
+        self._call("set_params", dict(params))
+        self._call("set_model", self._model)
+
+    @classmethod
+    def of(cls, inputs: RunInputs) -> Self:
+        """The callbacks of a run.
+
+        Raises:
+            UserError: If they cannot be made.
+        """
+        size = inputs.experiment.train.batch_size
+        steps = {
+            sum(-(-shard.records // size) for shard in data.shards) for data in inputs.data.datasets
+        }
+        params = {
+            "verbose": 1,
+            "epochs": inputs.experiment.train.epochs,
+            "steps": steps.pop() if len(steps) == 1 else None,
+        }
+        learning_rate = inputs.rules.dense.config["learning_rate"]
+        return cls(inputs.make_callbacks(), learning_rate, params)
+
+    @property
+    def learning_rate(self) -> float | None:
+        """The learning rate as they want it now; None for that of the optimizer's schedule."""
+        optimizer = self._model.optimizer
+        if not optimizer.is_settable:
+            return None
+        return float(keras.ops.convert_to_numpy(optimizer.learning_rate))
+
+    def push_learning_rate(self, store: ParameterStore, ps_calls: PsCalls) -> None:
+        """Gives the ps the learning rate, while no worker is changing the parameters.
+
+        Args:
+            store: The parameters.
+            ps_calls: How the ps are called.
+
+        Raises:
+            LostPsError: If a ps is lost.
+            RunError: If it takes too long.
+        """
+        if (rates := store.learning_rates) is None:
+            return
+        rate = self.learning_rate
+        if rate is not None and rate != rates.now:
+            _log.info("the learning rate is %g from now on", rate)
+            ps_calls("setting the learning rate", lambda: rates.set(rate, store.steps()))
+
+    def begin(
+        self, trained: Sequence[tuple[TrainedEpoch, Mapping[str, float] | None]], epochs: int
+    ) -> None:
+        """Tells them that the training begins, and of the epochs that are trained already.
+
+        Args:
+            trained: The epochs of which the losses are known, each with its evaluation's metrics,
+                None where it has none.
+            epochs: How many are trained.
+
+        Raises:
+            UserError: If one of them fails.
+        """
+        if self._callbacks and epochs:
+            _log.info("callbacks hear of %d epochs that are trained already", len(trained))
+        if self._callbacks and epochs > len(trained):
+            _log.warning(
+                "an earlier version of tfps trained %d epochs, of which callbacks do not hear",
+                epochs - len(trained),
+            )
+        self._call("on_train_begin", {})
+        for epoch, metrics in trained:
+            self.begin_epoch(epoch.number)
+            if metrics is not None:
+                self.begin_evaluation()
+            self.end_epoch(epoch, metrics)
+
+    def begin_epoch(self, number: int) -> None:
+        """Tells them that an epoch begins, unless they know.
+
+        Args:
+            number: The epoch, from 0.
+
+        Raises:
+            UserError: If one of them fails.
+        """
+        if number > self._epoch:
+            self._epoch = number
+            self._call("on_epoch_begin", number, {})
+
+    def begin_evaluation(self) -> None:
+        """Tells them that an evaluation begins.
+
+        Raises:
+            UserError: If one of them fails.
+        """
+        self._call("on_test_begin", {})
+
+    def end_epoch(self, epoch: TrainedEpoch, metrics: Mapping[str, float] | None) -> None:
+        """Tells them that an evaluation has ended, if there was one, and the epoch with it.
+
+        Args:
+            epoch: The epoch.
+            metrics: What was evaluated, by name.
+
+        Raises:
+            UserError: If one of them fails.
+        """
+        self._model.optimizer.iterations = epoch.steps
+        self._logs = {"loss": epoch.loss}
+        if metrics is not None:
+            self._call("on_test_end", dict(metrics))
+            self._logs |= {f"val_{name}": value for name, value in metrics.items()}
+        self._call("on_epoch_end", epoch.number, self._logs)
+
+    def end(self) -> None:
+        """Tells them that the training has ended.
+
+        Raises:
+            UserError: If one of them fails.
+        """
+        self._call("on_train_end", self._logs)
+
+    def _call(self, hook: str, *arguments: Any) -> None:
+        for callback in self._callbacks:
+            try:
+                getattr(callback, hook)(*arguments)
+            except Exception as error:  # whatever the user's code raises
+                raise UserError(
+                    f"{describe(callback)}: {hook}(){_place(error)} fails: {reason_of(error)}"
+                ) from error
+            self._look(callback, hook)
+
+    def _look(self, callback: keras.callbacks.Callback, hook: str) -> None:
+        """Looks what a callback has made of the model."""
+        if self._model.stop_training and not self.reason_to_stop:
+            when = f" of epoch {self._epoch + 1}" if self._epoch >= 0 else ""
+            self.reason_to_stop = f"{describe(callback)} has set stop_training in {hook}(){when}"
+        rate = self.learning_rate
+        if rate is not None and not math.isfinite(rate):
+            raise UserError(f"{describe(callback)}: {hook}() has set the learning rate to {rate}")
+
+
+def _place(error: Exception) -> str:
+    """Where in a hook it has failed: the line below `Callbacks._call`."""
+    frames = traceback.extract_tb(error.__traceback__)[1:2]
+    return "".join(f" ({os.path.basename(at.filename)}:{at.lineno})" for at in frames)
