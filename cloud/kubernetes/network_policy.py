@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloud.job_spec import JobSpec
-from cloud.kubernetes.pod import MANAGED_BY, PORT
+from cloud.kubernetes.pod import MANAGED_BY, PORT, metrics_port
 
 
 def network_policy(spec: JobSpec, pods: Mapping[str, str]) -> dict[str, Any]:
-    """Lets a job's own pods reach its TensorFlow servers, and nobody else reach its pods at all.
+    """Lets a job's own pods reach its TensorFlow servers, and nobody else reach these.
 
-    TensorFlow's servers ask for no credentials, so whoever reaches them can run code. The cluster's
+    Who else is in the cluster may ask for the chief's figures, if the job serves them. TensorFlow's
+    servers ask for no credentials, so whoever reaches them can run code. The cluster's
     network plugin must enforce policies.
 
     Args:
@@ -20,6 +21,12 @@ def network_policy(spec: JobSpec, pods: Mapping[str, str]) -> dict[str, Any]:
     Returns:
         A NetworkPolicy.
     """
+    own = {
+        "from": [{"podSelector": {"matchLabels": dict(pods)}}],
+        "ports": [{"protocol": "TCP", "port": PORT}],
+    }
+    port = metrics_port(spec)
+    figures = [{"ports": [{"protocol": "TCP", "port": port}]}] if port else []
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -27,11 +34,6 @@ def network_policy(spec: JobSpec, pods: Mapping[str, str]) -> dict[str, Any]:
         "spec": {
             "podSelector": {"matchLabels": dict(pods)},
             "policyTypes": ["Ingress"],
-            "ingress": [
-                {
-                    "from": [{"podSelector": {"matchLabels": dict(pods)}}],
-                    "ports": [{"protocol": "TCP", "port": PORT}],
-                }
-            ],
+            "ingress": [own, *figures],
         },
     }

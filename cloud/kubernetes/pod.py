@@ -109,7 +109,36 @@ def template(
         pod["nodeSelector"] = selector
     if tolerations := _tolerations(spec, role):
         pod["tolerations"] = tolerations
-    return {"metadata": {"labels": {**spec.labels, **MANAGED_BY}}, "spec": pod}
+    metadata: dict[str, Any] = {"labels": {**spec.labels, **MANAGED_BY}}
+    if role.job == "chief" and (port := metrics_port(spec)):
+        metadata["annotations"] = {
+            "prometheus.io/scrape": "true",
+            "prometheus.io/port": str(port),
+            "prometheus.io/path": "/metrics",
+        }
+    return {"metadata": metadata, "spec": pod}
+
+
+def metrics_port(spec: JobSpec) -> int | None:
+    """The port where Prometheus may ask the chief of a job; None where it may not.
+
+    Raises:
+        UserError: If it could only be asked from within its own pod.
+    """
+    text = spec.argument("metrics_port")
+    if not text:
+        return None
+    if not text.isdecimal() or not 0 < int(text) < 1 << 16 or int(text) == PORT:
+        raise UserError(
+            f"--metrics_port={text}: name a port from 1 to 65535 that is not TensorFlow's, {PORT}, "
+            "as in --metrics_port=9090"
+        )
+    if spec.argument("metrics_address") != "0.0.0.0":  # noqa: S104 (a pod of its own)
+        raise UserError(
+            f"--metrics_port={text} alone answers nobody outside of the chief's pod; add "
+            "--metrics_address=0.0.0.0, or leave the port out"
+        )
+    return int(text)
 
 
 def _container(

@@ -1,5 +1,6 @@
 """What the pods of a job have written since it was last asked."""
 
+import json
 import math
 import re
 import time
@@ -75,7 +76,7 @@ class _Stream:
         for line in self._read(**options).splitlines():
             match = _STAMPED.fullmatch(line)
             stamp = f"{match[1]}.{(match[2] or '').ljust(9, '0')}" if match else self._last
-            text = match[3] if match else line
+            text = _plain(match[3] if match else line)
             if stamp < self._last:
                 continue
             if stamp == self._last and seen:
@@ -86,3 +87,14 @@ class _Stream:
             self._count += 1
             yield text
         self._read_at = now
+
+
+def _plain(line: str) -> str:
+    """What a line says that may be an object of JSON, as tasks write them on Kubernetes."""
+    if not line.startswith("{"):
+        return line
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        return line
+    return str(fields.get("message", line))

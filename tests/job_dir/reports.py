@@ -41,6 +41,7 @@ def full_report(**fields):
     full = {
         "status": FAILED,
         "error": "ps 0 was lost",
+        "negatives": 4,
         "examples": ExampleCounts(1000, trained=2000, skipped=0, repeated=5, bad=7),
         "bad_records": [ReportedBadRecord("a.tfrecord", 3, 120, 1, "its checksum is wrong")],
         "workers": [WorkerShare(3, 420, 9.0, 0.5), WorkerShare(5, 580, 10.0, 0.5)],
@@ -63,6 +64,7 @@ def full_report(**fields):
         "recoveries": [ReportedRecovery("ps 0 was lost", 1.7e9, 300, 4.5)],
         "left_out": ["worker 1"],
         "storage_retries": 1,
+        "init_from": "other/checkpoints/7",
         "resumed_from": "job/checkpoints/0",
         "passed_over": {"job/checkpoints/1": "a file is missing"},
         "restore_seconds": 0.5,

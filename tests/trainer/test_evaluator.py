@@ -16,7 +16,6 @@ from tfps.evaluation.history import Evaluations
 from tfps.evaluation.metrics import task_metrics
 from tfps.experiment.experiment import Data
 from tfps.leases.queue_state import QueueState
-from trainer.chief.inputs import identity
 from trainer.chief.run_inputs import RunInputs
 from trainer.evaluator import Evaluator
 
@@ -44,7 +43,7 @@ class Job:
     def save(self, state):
         """Saves what the trainer's parameters are, and evaluates them as a chief does."""
         trainer = self.trainer
-        data = identity(trainer.manifest)
+        data = (trainer.manifest.identity,)
         self.saved.append(save(self.checkpoints, trainer.store, state, data).name)
         found = trainer.coordinator.evaluate(trainer.shards())
         metrics = task_metrics(trainer.task, found.labels, found.predictions)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from configs.smoke import Smoke, get_config
+from tests.checkpoint.saved_state import DATA
 from tests.loaded import client
 from tests.training_fixtures import dataset, reused, save
 from tfps.checkpoint.directory import CheckpointDirectory
@@ -31,9 +32,9 @@ def job_fixture(tmp_path_factory):
     trainer = reused(manifest, parts=3)
     job_dir = str(tmp_path_factory.mktemp("job"))
     directory = CheckpointDirectory(job_dir)
-    save(directory, trainer.store, QueueState(), {"records": 1})
+    save(directory, trainer.store, QueueState(), DATA)
     trainer.coordinator.train(trainer.queue(), lambda: False, lambda progress: None)
-    save(directory, trainer.store, QueueState(1, trained=200), {"records": 1})
+    save(directory, trainer.store, QueueState(1, trained=200), DATA)
     return job_dir, trainer
 
 

@@ -19,6 +19,7 @@ def test_the_summary_says_what_was_trained_how_fast_and_how_well():
     assert "best       of 2 evaluations by auc: auc 0.8200, loss 0.3000 (epoch 1, 20 steps)" in text
     assert "stopped    early: auc has not become better" in text
     assert "export     job/export\n" in text
+    assert "began with other/checkpoints/7" in text
     assert "best model job/export_best" in text
 
 

@@ -172,6 +172,7 @@ class Report:
     cluster: TaskCounts
     versions: Versions
     batch_size: int
+    negatives: int = 0
     examples: ExampleCounts
     bad_records: list[ReportedBadRecord] = dataclasses.field(default_factory=list)
     workers: list[WorkerShare] = dataclasses.field(default_factory=list)
@@ -194,6 +195,7 @@ class Report:
     recoveries: list[ReportedRecovery] = dataclasses.field(default_factory=list)
     left_out: list[str] = dataclasses.field(default_factory=list)
     storage_retries: int = 0
+    init_from: str | None = None
     resumed_from: str | None = None
     passed_over: Mapping[str, str] = dataclasses.field(default_factory=dict)
     restore_seconds: float | None = None

@@ -2,9 +2,12 @@
 
 import itertools
 
+import tensorflow as tf
+
 from tfps import byte_size
-from tfps.data.batches import Batching, read_batches
+from tfps.data.batches import read_batches
 from tfps.data.record_source import RecordSource
+from tfps.leases.epoch_order import EpochOrder
 from tfps.planner.memory import PROCESS_BYTES, WORKING_BYTES, Placement
 from tfps.planner.traffic import WireBytes
 from trainer.chief.run_inputs import RunInputs
@@ -103,18 +106,26 @@ def _graph(inputs: RunInputs, placement: Placement) -> list[str]:
 
 
 def _wire(inputs: RunInputs) -> str:
-    train, task = inputs.experiment.train, inputs.experiment.task
-    shard = next(shard for shard in inputs.data.shards if shard.records)
-    path = inputs.data.path_of(shard)
+    train = inputs.experiment.train
+    data = inputs.data.of_epoch(0)
+    shard = next(shard for shard in data.shards if shard.records)
+    path = data.path_of(shard)
     source = RecordSource(path, shard.compression).tensors()
-    batches = read_batches(source, Batching(task.schema(), train.batch_size))
+    batching = EpochOrder.batching(inputs.experiment)._replace(block=0)
+    batches = read_batches(source, batching, tf.constant(train.seed, tf.int64))
     found = WireBytes.of(
-        inputs.model, inputs.layout, train.wire_dtype, itertools.islice(batches, _BATCHES)
+        inputs.model,
+        inputs.layout,
+        train.wire_dtype,
+        itertools.islice(batches, _BATCHES),
+        batching.examples_per_record,
     )
+    fixed = f"; {byte_size.show(found.fixed_bytes)} that no step changes go to each worker once"
     return (
         f"wire: {found.per_example:,.0f} bytes per example in {train.wire_dtype} at batch size "
         f"{train.batch_size}: {found.table_bytes / found.examples:,.0f} for "
         f"{found.rows / found.steps:,.0f} distinct rows a step, "
         f"{found.dense_bytes / found.examples:,.0f} for dense parameters "
         f"(the first {found.steps} batches of {path})"
+        f"{fixed if found.fixed_bytes else ''}"
     )

@@ -37,7 +37,6 @@ from tfps.worker.closures import Closures
 from tfps.worker.local_sgd import LocalSgdLoop
 from tfps.worker.loop import UNROLL, UNROLL_IN_ONE_PROCESS, Loop
 from tfps.worker.step import Step
-from trainer.chief.inputs import identity
 from trainer.chief.run_inputs import RunInputs
 
 
@@ -80,6 +79,7 @@ class Engine:
             train.seed,
             train.wire_dtype,
             mode.staleness_power,
+            experiment.callbacks is not None,
         )
         progress = LeaseProgress(lanes, executor.devices[0])
         # One GPU or none needs no names: TensorFlow places what it can on the GPU.
@@ -133,7 +133,7 @@ class Engine:
             records=sum(count for _, count in shards),
             metrics={"loss": result.loss, **task_metrics(task, result.labels, result.predictions)},
             seconds=round(time.monotonic() - began, 3),
-            dataset=identity(data),
+            dataset=data.identity,
         )
 
 
@@ -176,12 +176,16 @@ def eval_shards(data: Manifest) -> list[tuple[RecordSource, int]]:
 
 def replica_fingerprint(inputs: RunInputs, store: ParameterStore) -> dict[str, Any]:
     """What must be equal on all replicas, as JSON-ready data by name."""
-    data = {"--train_data": inputs.data, "--eval_data": inputs.eval_data}
     return {
-        **{flag: identity(manifest) if manifest else None for flag, manifest in data.items()},
-        "data.shuffle_buffer": inputs.experiment.data.shuffle_buffer,
+        "--train_data": list(inputs.data.identities()),
+        "--eval_data": inputs.eval_data.identity if inputs.eval_data else None,
+        **{
+            f"data.{field}": getattr(inputs.experiment.data, field)
+            for field in ("shuffle_buffer", "negatives", "negatives_of", "negatives_by")
+        },
         **{f"train.{k}": v for k, v in dataclasses.asdict(inputs.experiment.train).items()},
         "parameters": store.signature(),
+        "callbacks": inputs.experiment.callbacks is not None,
         "TensorFlow": tf.__version__,
         "Keras": keras.__version__,
     }

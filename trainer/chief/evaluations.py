@@ -3,17 +3,17 @@
 import logging
 import posixpath
 import time
+from collections.abc import Callable, Sequence
 
 from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.checkpoint.training_losses import TrainedEpoch
 from tfps.errors import UserError
 from tfps.evaluation.best import EarlyStopping
 from tfps.evaluation.history import Evaluation, Evaluations
 from tfps.export.saved_model import EXPORT_BEST
 from tfps.storage import files
 from trainer.chief.engine import Engine
-from trainer.chief.inputs import identity
 from trainer.chief.run_report import RunReport
-from trainer.chief.trial import Trial
 
 _POLL_SECONDS = 0.5
 _log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class JobEvaluations:
         engine: Engine,
         report: RunReport,
         wait_seconds: float,
-        trial: Trial | None = None,
+        listeners: Sequence[Callable[[Sequence[Evaluation]], None]] = (),
     ):
         """Knows of no evaluation yet.
 
@@ -41,19 +41,19 @@ class JobEvaluations:
             engine: Evaluates, where there is no evaluator.
             report: Where evaluations are told.
             wait_seconds: How long the evaluator may take for the last checkpoint.
-            trial: Whose metrics these are, if the job is one of tuning.
+            listeners: Who is told of evaluations that are new to this chief.
         """
         inputs = engine.inputs
         self.reason_to_stop: str | None = None
         self._engine = engine
         self._report = report
         self._wait_seconds = wait_seconds
-        self._trial = trial
+        self._listeners = listeners
         self._evaluator = next(iter(inputs.cluster.evaluators), None)
         self._rule = EarlyStopping(inputs.best_metric, inputs.experiment.train.early_stopping)
         self._files = Evaluations(inputs.job_dir)
         self._told: list[Evaluation] = []
-        self._dataset = identity(inputs.eval_data) if inputs.eval_data else None
+        self._dataset = inputs.eval_data.identity if inputs.eval_data else None
 
     def take_up(self, resumed: Checkpoint | None) -> None:
         """Reads the evaluations that the job has, and deletes those that are not of this training.
@@ -72,6 +72,13 @@ class JobEvaluations:
     def has(self, checkpoint: Checkpoint) -> bool:
         """Whether there is an evaluation of a checkpoint, as far as was looked."""
         return any(evaluation.checkpoint == checkpoint.name for evaluation in self._told)
+
+    def metrics_after(self, epoch: TrainedEpoch) -> dict[str, float] | None:
+        """What was measured at the end of an epoch, by name; None if nothing was."""
+        for evaluation in self._told:
+            if (evaluation.epoch, evaluation.steps) == (epoch.number + 1, epoch.steps):
+                return evaluation.metrics
+        return None
 
     def update(self, checkpoint: Checkpoint, has_ended_epoch: bool) -> None:
         """Evaluates the checkpoint if it ends an epoch, or takes what the evaluator has written.
@@ -149,8 +156,8 @@ class JobEvaluations:
                 "the same flags"
             )
         self._told = found
-        if self._trial:
-            self._trial.report(new)
+        for listener in self._listeners:
+            listener(new)
         self.reason_to_stop = self._rule.reason(found)
         self._report.evaluated(found, self._engine.inputs.best_metric)
         return new

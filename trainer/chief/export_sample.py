@@ -9,13 +9,13 @@ from tfps.cluster import failures
 from tfps.data.batches import Batching, read_good_batches
 from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
-from tfps.data.record_source import RecordSource
 from tfps.errors import RunError, UserError
 from tfps.experiment.task import Task
 from tfps.export.sample import Sample
 from tfps.model.stateless_model import Features, Labels, StatelessModel
 from tfps.store.parameter_store import ParameterStore
 from tfps.worker.step import Step
+from trainer.chief.inputs import first_records
 
 _BATCHES, _SIZE = 4, 32  # of the first shard; a batch with a bad record is left out
 _MOST_VALUES = 5  # of a drawn feature that varies in length
@@ -37,7 +37,7 @@ def predict_sample(
         RunError: If none of the records can be read.
         UserError: If the model fails on records that are drawn.
     """
-    features, labels = _first_records(task, data) if data else _drawn_records(task)
+    features, labels = _read_records(task, data) if data else _drawn_records(task)
     step = Step(task, model, store)
     try:
         _, predictions = tf.function(step.predict, autograph=False)(features, labels)
@@ -55,18 +55,17 @@ def predict_sample(
     )
 
 
-def _first_records(task: Task, data: Manifest) -> tuple[Features, Labels]:
-    shard = next(shard for shard in data.shards if shard.records)
-    path, count = data.path_of(shard), min(shard.records, _BATCHES * _SIZE)
-    source = RecordSource(path, shard.compression, end=count).tensors()
-    bounds = tf.constant(0, tf.int64), tf.constant(-(-count // _SIZE), tf.int64)
+def _read_records(task: Task, data: Manifest) -> tuple[Features, Labels]:
+    source = first_records(data, _BATCHES * _SIZE)
+    bounds = tf.constant(0, tf.int64), tf.constant(-(-source.end // _SIZE), tf.int64)
     seed = tf.constant(0, tf.int64)
-    read = read_good_batches(source, Batching(task.schema(), _SIZE), seed, bounds)
+    read = read_good_batches(source.tensors(), Batching(task.schema(), _SIZE), seed, bounds)
     found = list(itertools.takewhile(lambda batch: batch[0] >= 0, read))
     if not found:
         raise RunError(
-            f"none of the first {count} records of {path} can be read, with which the exported "
-            "model is to be tried; when the storage answers again, the same command exports it"
+            f"none of the first {source.end} records of {source.path} can be read, with which the "
+            "exported model is to be tried; when the storage answers again, the same command "
+            "exports it"
         )
     several = [(features, labels) for _, (_, features, labels) in found]
     features, labels = (

@@ -1,8 +1,6 @@
 """What a run needs before any other task is asked: readable data, a writable job_dir."""
 
 import posixpath
-import zlib
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -42,32 +40,29 @@ def read_data(task: Task, directory: str, flag: str, may_be_cut: bool = False) -
     return manifest
 
 
+def first_records(data: Manifest, most: int) -> RecordSource:
+    """The first records of a dataset: those of one shard, at most so many."""
+    shard = next(shard for shard in data.shards if shard.records)
+    end = min(shard.records, most)
+    return RecordSource(data.path_of(shard), shard.compression, end=end)
+
+
 def first_labels(task: Task, data: Manifest) -> dict[str, np.ndarray]:
-    """The labels of the first records of a dataset, `[records, ...]` by name.
+    """What metrics look at in the first records of a dataset, `[records, ...]` by name.
 
     Raises:
         UserError: If a record of them cannot be read.
         RunError: If the storage does not answer.
     """
-    shard = next(shard for shard in data.shards if shard.records)
-    path, count = data.path_of(shard), min(shard.records, _FIRST_RECORDS)
-    source = RecordSource(path, shard.compression, end=count)
+    source = first_records(data, _FIRST_RECORDS)
+    batching = Batching(task.schema(), source.end)
     try:
-        _, labels = next(iter(read_batches(source.tensors(), Batching(task.schema(), count))))
+        features, labels = next(iter(read_batches(source.tensors(), batching)))
     except tf.errors.OpError as error:
         held = [*task.features(), *task.labels()]
         raise explain_failure(error, "reading the first labels", source, held) from None
-    return {name: value.numpy() for name, value in labels.items()}
-
-
-def identity(data: Manifest) -> dict[str, Any]:
-    """What tells one dataset from another, wherever it lies."""
-    checksums = " ".join(shard.crc32c for shard in data.shards)
-    return {
-        "records": data.records,
-        "shards": len(data.shards),
-        "checksums": zlib.crc32(checksums.encode()),
-    }
+    values = {**features, **labels}
+    return {each.name: values[each.name].numpy() for each in task.measured()}
 
 
 def check_writable(job_dir: str, task: str) -> None:

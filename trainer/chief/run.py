@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+from collections.abc import Iterable
 from typing import NoReturn
 
 import tensorflow as tf
@@ -20,14 +21,16 @@ from tfps.errors import LostPsError, WorkersChangedError
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.job_dir.preemption import PreemptionNotices
 from tfps.job_dir.report import reopen
-from tfps.job_dir.report_fields import FAILED, INTERRUPTED
+from tfps.job_dir.report_fields import FAILED, FINISHED, INTERRUPTED
+from tfps.job_dir.task_name import TaskName
+from trainer.chief.beginning import prepare_training
 from trainer.chief.handover import RestartState
 from trainer.chief.interruption import Interrupted, Interruption
+from trainer.chief.monitoring import Monitoring
 from trainer.chief.restart import has_restarted, restart_process
 from trainer.chief.run_inputs import RunInputs
 from trainer.chief.run_report import RunReport
 from trainer.chief.state import ChiefState
-from trainer.chief.training import Training
 from trainer.chief.trial import Trial
 from trainer.chief.wait_limits import WaitLimits
 from trainer.console.progress_display import ProgressDisplay
@@ -69,6 +72,7 @@ def run(
     limits: WaitLimits,
     interruption: Interruption,
     display: ProgressDisplay,
+    monitoring: Monitoring,
     replica: ReplicaExecutor | None = None,
 ) -> None:
     """Trains, evaluates, saves, exports and reports.
@@ -83,6 +87,7 @@ def run(
         limits: Of the chief's waits.
         interruption: Signals that ask to stop.
         display: Where progress is shown.
+        monitoring: How the run is watched.
         replica: What `join` returned, in a cluster without ps.
 
     Raises:
@@ -90,49 +95,71 @@ def run(
         RunError: If the run cannot go on.
         Interrupted: When a signal asks to stop.
     """
-    state = _begin(inputs, limits, interruption)
+    state = _begin(inputs, limits, interruption, monitoring)
     try:
         while lost := _train(inputs, state, display, replica):
             display.hide()
             _prepare_to_go_on(lost, inputs.cluster, state)
     except Interrupted:
         state.report.ended(INTERRUPTED, state.history())
+        state.observer.ended(INTERRUPTED)
         raise
     except SupersededError:
         raise
     except Exception as error:
         state.report.ended(FAILED, state.history(), str(error))
+        state.observer.ended(FAILED, str(error))
         raise
+    else:
+        state.observer.ended(FINISHED)
     finally:
         state.monitor.stop()
+        state.observer.close()
 
 
-def _begin(inputs: RunInputs, limits: WaitLimits, interruption: Interruption) -> ChiefState:
+def _begin(
+    inputs: RunInputs, limits: WaitLimits, interruption: Interruption, monitoring: Monitoring
+) -> ChiefState:
     """Takes the job_dir over, writes the first report, and makes what the run keeps."""
     cluster, job_dir = inputs.cluster, inputs.job_dir
-    fence = ChiefFence.take_over(job_dir)
-    report = RunReport.begin(inputs, fence)
     peers = {} if cluster.is_local else cluster.peers()
     before = RestartState.found()
     # Replicas need no guard: TensorFlow notices a silent one, and ends what waits for it.
     guard = None if cluster.is_replicated else ConnectionGuard(peers)
+    connector = Connector(
+        cluster, job_dir, limits.connect_seconds, limits.min_workers, has_restarted()
+    )
+    known = Failures(before.failures, before.failures_by_job)
+    monitor = TaskMonitor(peers, guard, failures=known)
+    observer = monitoring.observe(inputs, lambda: _states(peers, connector, monitor))
+    fence = ChiefFence.take_over(job_dir)
+    report = RunReport.begin(inputs, fence)
+    observer.began(inputs, monitoring.overrides)
     return ChiefState(
         limits=limits,
-        connector=Connector(
-            cluster, job_dir, limits.connect_seconds, limits.min_workers, has_restarted()
-        ),
-        monitor=TaskMonitor(
-            peers, guard, failures=Failures(before.failures, before.failures_by_job)
-        ),
+        connector=connector,
+        monitor=monitor,
         report=report,
         fence=fence,
         interruption=interruption,
         notices=PreemptionNotices(job_dir),
+        observer=observer,
         trial=Trial.of(os.environ),
         recoveries=before.recoveries,
         began=before.began,
         changes=before.changes,
     )
+
+
+def _states(
+    peers: Iterable[TaskName], connector: Connector, monitor: TaskMonitor
+) -> dict[TaskName, str]:
+    """What state each worker and ps is in now."""
+    lost = {outage.task for outage in monitor.outages()}
+    left_out = set(connector.left_out)
+    return {
+        task: "left_out" if task in left_out else "lost" if task in lost else "up" for task in peers
+    }
 
 
 def _train(
@@ -149,7 +176,7 @@ def _train(
         executor = replica or state.connector.connect()
         state.report.tasks_changed(state.history())
         state.monitor.start(without=state.connector.left_out)
-        Training.prepare(inputs, executor, state).run(display)
+        prepare_training(inputs, executor, state).run(display)
     except LostPsError as lost:
         # Without its traceback, which holds the variables.
         return LostPsError(str(lost), lost.leaving)
@@ -178,6 +205,7 @@ def _prepare_to_go_on(lost: Exception, cluster: Cluster, state: ChiefState) -> N
         else:
             state.recoveries.begin(str(lost))
         state.report.tasks_changed(state.history())
+    state.observer.close()
     _begin_again(lost, state.restart_state())
 
 

@@ -3,14 +3,22 @@
 import dataclasses
 import logging
 import posixpath
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import keras
+
+from tfps.checkpoint.directory import CheckpointDirectory
+from tfps.checkpoint.warm_start import WarmStart
 from tfps.cluster.spec import Cluster
 from tfps.data.cached_paths import CachedPaths
 from tfps.data.manifest import Manifest
+from tfps.data.training_data import TrainingData, directories
 from tfps.errors import UserError
 from tfps.evaluation.best import BestMetric
 from tfps.evaluation.metrics import check_metrics, metric_names, try_metrics
-from tfps.experiment.experiment import WIRE_DTYPES, Experiment
+from tfps.experiment.experiment import WIRE_DTYPES, Experiment, Train
 from tfps.experiment.mode import Mode
 from tfps.export.saved_model import export, try_export
 from tfps.model.stateless_model import StatelessModel
@@ -21,6 +29,7 @@ from tfps.storage import preflight
 from tfps.storage.preflight import Use
 from tfps.store.layout import StoreLayout
 from tfps.store.parameter_store import ParameterStore
+from trainer.chief.callback_checks import make_callbacks
 from trainer.chief.export_sample import predict_sample
 from trainer.chief.inputs import check_writable, first_labels, read_data
 
@@ -51,7 +60,7 @@ class RunInputs:
     mode: Mode
     job_dir: str
     export: str
-    data: Manifest
+    data: TrainingData
     eval_data: Manifest | None
     model: StatelessModel
     rules: Rules
@@ -80,29 +89,29 @@ class RunInputs:
             export: Where the exported model goes; empty for JOB_DIR/export.
 
         Raises:
-            UserError: If the mode, the data, the model, an optimizer or the job_dir cannot be used,
-                or the parameters do not fit the ps.
+            UserError: If the mode, the data, its negatives, the model, an optimizer, a callback,
+                the job_dir or what a new job begins with cannot be used, or the parameters do not
+                fit the ps.
         """
         mode = experiment.mode.on(cluster)
+        experiment.negatives()  # refuses those that cannot be sampled before anything is read
         if cluster.is_replicated:
             _refuse_unshared(experiment)
         data, eval_data = _read_datasets(experiment, job_dir)
         _check_evaluation(experiment, cluster)
         check_writable(job_dir, f"{cluster.job}-{cluster.index}")
-        staged = CachedPaths(cache_dir, [data, eval_data] if eval_data else [data])
+        staged = CachedPaths(cache_dir, [*data.datasets, *([eval_data] if eval_data else [])])
         model = _build_model(experiment, cluster)
-        if eval_data and experiment.task.labels():
-            labels = first_labels(experiment.task, eval_data)
-            try_metrics(experiment.task, labels, model.prediction_shapes)
-        train = experiment.train
-        best_metric = BestMetric.of(train.best_metric, metric_names(experiment.task))
+        best_metric, train = _best_metric(experiment, model, eval_data), experiment.train
         rules = Rules.of(experiment.task, model, experiment.train.row_updates)
         refuse_unsuitable(mode, experiment, model, rules)
         layout = StoreLayout.of(model, rules, max(1, len(cluster.ps)))
         if ps_memory is not None:
             workers = max(1, len(cluster.workers))
             check_memory(layout, workers, ps_memory, train.checkpoint_in_background)
-        return cls(
+        if cluster.job == "chief":
+            _check_warm_start(train, job_dir, layout.signature(bool(model.loss_scaling)))
+        inputs = cls(
             experiment=experiment,
             cluster=cluster,
             mode=mode,
@@ -116,6 +125,18 @@ class RunInputs:
             staged=staged,
             best_metric=best_metric,
         )
+        if cluster.job == "chief":
+            inputs.make_callbacks()  # for what is wrong with them
+        return inputs
+
+    def make_callbacks(self) -> list[keras.callbacks.Callback]:
+        """The experiment's callbacks, fresh ones.
+
+        Raises:
+            UserError: If there is one that the chief cannot call.
+        """
+        metrics = metric_names(self.experiment.task) if self.eval_data else []
+        return make_callbacks(self.experiment, metrics, self.rules.dense.has_schedule)
 
     def export_model(self, store: ParameterStore, path: str) -> None:
         """Exports the model with a store's parameters, once it predicts what they do.
@@ -129,24 +150,41 @@ class RunInputs:
             RunError: If it predicts something else.
         """
         task = self.experiment.task
-        sample = predict_sample(task, self.model, store, self.eval_data or self.data)
+        sample = predict_sample(task, self.model, store, self.eval_data or self.data.of_epoch(0))
         export(task, self.model, store, path, sample)
 
 
-def _read_datasets(experiment: Experiment, job_dir: str) -> tuple[Manifest, Manifest | None]:
+def _best_metric(
+    experiment: Experiment, model: StatelessModel, eval_data: Manifest | None
+) -> BestMetric:
+    """Which evaluation is the best, once all metrics were tried on some records."""
+    task = experiment.task
+    if eval_data and task.measured():
+        try_metrics(task, first_labels(task, eval_data), model.prediction_shapes)
+    return BestMetric.of(experiment.train.best_metric, metric_names(task))
+
+
+def _read_datasets(experiment: Experiment, job_dir: str) -> tuple[TrainingData, Manifest | None]:
     """Reads the manifests of the training and the evaluation data, if their buckets can be used."""
-    task, data = experiment.task, experiment.data
+    task, data, train = experiment.task, experiment.data, experiment.train
+    of_epochs = directories(data.train, experiment.train.epochs)
     preflight.check(
         [
-            Use("--train_data", data.train),
+            *(Use("--train_data", directory) for directory in of_epochs),
             Use("--eval_data", data.eval),
             Use("--job_dir", job_dir, writes=True),
         ]
     )
     may_be_cut = data.max_bad_records > 0
-    trained = read_data(task, data.train, "--train_data", may_be_cut)
-    if experiment.train.drop_remainder:
-        trained = _in_whole_batches(trained, experiment)
+
+    def read(directory: str) -> Manifest:
+        trained = read_data(task, directory, "--train_data", may_be_cut)
+        return _in_whole_batches(trained, experiment) if train.drop_remainder else trained
+
+    named = list(dict.fromkeys(of_epochs))
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        found = dict(zip(named, pool.map(read, named), strict=True))
+    trained = TrainingData.of(*(found[directory] for directory in of_epochs))
     return trained, read_data(task, data.eval, "--eval_data") if data.eval else None
 
 
@@ -173,6 +211,14 @@ def _in_whole_batches(data: Manifest, experiment: Experiment) -> Manifest:
             size,
         )
     return whole
+
+
+def _check_warm_start(train: Train, job_dir: str, signature: Mapping[str, Any]) -> None:
+    """Looks at what a job begins with that has no checkpoint yet."""
+    warm_start = WarmStart.of(train)
+    if warm_start and not CheckpointDirectory(job_dir).names():
+        preflight.check([Use("--init_from", warm_start.path)])
+        warm_start.check(signature)
 
 
 def _build_model(experiment: Experiment, cluster: Cluster) -> StatelessModel:
@@ -213,7 +259,13 @@ def _refuse_unreachable(model: StatelessModel, cluster: Cluster) -> None:
 
 
 def _check_evaluation(experiment: Experiment, cluster: Cluster) -> None:
-    """Refuses what needs evaluations in a run that has none."""
+    """Refuses what needs evaluations in a run that has none, or not at the end of an epoch."""
+    if experiment.callbacks and (cluster.evaluators or cluster.job == "evaluator"):
+        raise UserError(
+            f"experiment {experiment.name!r} has callbacks, and the job an evaluator, whose "
+            "evaluations come when an epoch is over and the callbacks have heard of it; leave the "
+            "evaluator out, and the workers evaluate after each epoch, or leave the callbacks out"
+        )
     if experiment.data.eval:
         return
     mend = "name evaluation shards with --eval_data, or"

@@ -96,6 +96,15 @@ class RunReport:
             resumed_from=checkpoint, passed_over=passed_over, restore_seconds=round(seconds, 3)
         )
 
+    def began_from(self, checkpoint: str, seconds: float) -> None:
+        """Says that the job has begun with parameters of another one.
+
+        Args:
+            checkpoint: Path of the other job's.
+            seconds: How long looking for it and reading it took.
+        """
+        self._write(init_from=checkpoint, restore_seconds=round(seconds, 3))
+
     def ready(self, checkpoint: str | None, counts: TrainingCounts, history: TaskHistory) -> None:
         """Says that the parameters exist and training may begin.
 
@@ -199,7 +208,8 @@ def first_report(inputs: RunInputs, before: Report | None) -> Report:
             python=platform.python_version(),
         ),
         batch_size=train.batch_size,
-        examples=ExampleCounts(per_epoch=inputs.data.records),
+        negatives=inputs.experiment.data.negatives,
+        examples=ExampleCounts(per_epoch=inputs.data.of_epoch(0).records),
         pipeline_depth=train.pipeline_depth,
         best_auc=inputs.eval_data.best_auc if inputs.eval_data else None,
     )
@@ -212,6 +222,7 @@ def first_report(inputs: RunInputs, before: Report | None) -> Report:
         epochs=before.epochs,
         steps=before.steps,
         checkpoint=before.checkpoint,
+        init_from=before.init_from if before.checkpoint else None,
     )
 
 

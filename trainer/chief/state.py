@@ -14,6 +14,7 @@ from tfps.job_dir.task_name import TaskName
 from tfps.storage.patience import Patience
 from trainer.chief.handover import RestartState
 from trainer.chief.interruption import Interruption
+from trainer.chief.observer import RunObserver
 from trainer.chief.run_report import RunReport, TaskHistory
 from trainer.chief.trial import Trial
 from trainer.chief.wait_limits import WaitLimits
@@ -35,6 +36,7 @@ class ChiefState:
         fence: Whether this chief is still the one that counts.
         interruption: Whether a signal asks to stop.
         notices: Which ps are about to go.
+        observer: Tells whoever watches the run.
         trial: Of a tuning job, None for any other run.
         recoveries: From lost ps.
         began: When the run did, on the monotonic clock.
@@ -48,6 +50,7 @@ class ChiefState:
     fence: ChiefFence
     interruption: Interruption
     notices: PreemptionNotices
+    observer: RunObserver
     trial: Trial | None = None
     recoveries: Recoveries = dataclasses.field(default_factory=Recoveries)
     began: float = dataclasses.field(default_factory=time.monotonic)

@@ -2,27 +2,22 @@
 
 import logging
 import time
-from typing import Self
+from collections.abc import Callable
 
 from tfps import byte_size
 from tfps.checkpoint.checkpoint import Checkpoint
-from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.restore import restore_newest
-from tfps.checkpoint.retention import OldCheckpoints, Retention
 from tfps.checkpoint.saver import Saver
+from tfps.checkpoint.training_losses import NO_LOSSES
 from tfps.cluster.ps_calls import PsCalls
-from tfps.coordinator.executor import Executor
 from tfps.coordinator.progress import Progress
 from tfps.data import shards
-from tfps.errors import LostPsError, WorkersChangedError
-from tfps.evaluation.history import Evaluations
+from tfps.data.manifest import Manifest
+from tfps.errors import LostPsError, UserError, WorkersChangedError
 from tfps.leases.queue import LeaseQueue
 from tfps.leases.queue_state import QueueState
+from trainer.chief.callbacks import Callbacks
 from trainer.chief.engine import Engine
 from trainer.chief.evaluations import JobEvaluations
-from trainer.chief.inputs import identity
-from trainer.chief.run_inputs import RunInputs
-from trainer.chief.run_report import RunReport
 from trainer.chief.state import ChiefState
 from trainer.chief.training_counts import TrainingCounts
 from trainer.console.progress_display import ProgressDisplay
@@ -63,54 +58,18 @@ class Training:
         self._train = inputs.experiment.train
         self._store, self._coordinator = engine.store, engine.coordinator
         self._report = state.report
+        listeners = [state.observer.evaluated, *([state.trial.report] if state.trial else [])]
         self._evaluations = JobEvaluations(
-            engine, state.report, state.limits.evaluator_wait_seconds, state.trial
+            engine, state.report, state.limits.evaluator_wait_seconds, listeners
         )
+        self._callbacks = Callbacks.of(inputs)
+        self._losses = checkpoint.losses if checkpoint else NO_LOSSES
         queue_state = checkpoint.queue if checkpoint else QueueState()
         self._queue = LeaseQueue.of(inputs.experiment, inputs.data, queue_state)
 
-    @classmethod
-    def prepare(cls, inputs: RunInputs, executor: Executor, state: ChiefState) -> Self:
-        """Creates the parameters, restores the newest checkpoint and reports where the run begins.
-
-        Args:
-            inputs: What to train, on what.
-            executor: Where closures run and parameters lie.
-            state: What outlives this connection.
-
-        Raises:
-            UserError: If the checkpoint does not fit, or every one is damaged.
-            LostPsError: If a ps is lost meanwhile.
-        """
-        train, stall_seconds = inputs.experiment.train, state.limits.stall_seconds
-        ps_calls = PsCalls(state.monitor, stall_seconds)
-        engine = ps_calls(
-            "creating the parameters",
-            lambda: Engine.build(inputs, executor, state.monitor, stall_seconds),
-        )
-        keep, hours = train.keep_checkpoints, train.keep_checkpoint_hours
-        directory = CheckpointDirectory(inputs.job_dir)
-        retention = Retention(keep, hours, inputs.best_metric)
-        saver = ps_calls(
-            "preparing to save",
-            lambda: Saver(
-                directory,
-                OldCheckpoints(directory, retention, Evaluations(inputs.job_dir)),
-                engine.store,
-                ps_calls,
-                train.checkpoint_in_background,
-                train.largest_increment,
-            ),
-        )
-        checkpoint = ps_calls(
-            "restoring a checkpoint", lambda: _restore(engine, directory, saver, state.report)
-        )
-        training = cls(engine, state, ps_calls, saver, checkpoint)
-        training._begin()
-        return training
-
     def _begin(self) -> None:
         """Takes up what the job has beside its checkpoint, and reports where the run begins."""
+        self._state.observer.training_began(self._checkpoint, self._queue)
         self._evaluations.take_up(self._checkpoint)
         self._state.recoveries.restored(self._queue.trained)
         path = self._checkpoint.path if self._checkpoint else None
@@ -132,16 +91,22 @@ class Training:
             self._engine.stop()
 
     def _run(self, display: ProgressDisplay) -> None:
+        self._begin()
         if self._queue.finished:
             _log.info("all %d epochs are trained already", self._train.epochs)
         self._evaluate_resumed()
-        reason = self._evaluations.reason_to_stop
+        trained = [(x, self._evaluations.metrics_after(x)) for x in self._losses.epochs]
+        self._callbacks.begin(trained, self._queue.epoch)
         with self._saver:
-            while not (self._queue.finished or reason):
+            while self._goes_on():
+                self._callbacks.push_learning_rate(self._store, self._ps_calls)
                 self._train_to_checkpoint(display)
-                reason = self._evaluations.reason_to_stop
             self._saver.finish()
+        self._callbacks.end()
+        reason = self._reason_to_stop()
         if reason and not self._queue.finished:
+            if self._checkpoint is None:
+                raise UserError(f"{reason}, before anything was trained")
             _log.info("stopping early: %s", reason)
             self._report.stopped_early(reason)
         path = self._inputs.export
@@ -150,6 +115,16 @@ class Training:
         self._report.exported(path)
         self._evaluations.finish(self._last())
         self._report.finished(self._counts(), self._state.history())
+
+    def _reason_to_stop(self) -> str | None:
+        return self._evaluations.reason_to_stop or self._callbacks.reason_to_stop
+
+    def _goes_on(self) -> bool:
+        """Whether there is something to train, of which callbacks then know that it begins."""
+        if self._queue.finished or self._reason_to_stop():
+            return False
+        self._callbacks.begin_epoch(self._queue.epoch)
+        return not self._reason_to_stop()
 
     def _last(self) -> Checkpoint:
         """The last checkpoint, which holds what the parameters are now."""
@@ -167,11 +142,13 @@ class Training:
     def _train_to_checkpoint(self, display: ProgressDisplay) -> None:
         """Trains until a checkpoint is due or the epoch ends, saves it and has it evaluated."""
         epoch, epochs = self._queue.epoch, self._train.epochs
-        records = self._inputs.data.records
+        data = self._inputs.data
+        records, before = data.of_epoch(epoch).records, data.records_before(epoch)
 
         def report(progress: Progress) -> None:
             self._state.trained(progress.examples)
-            display.show(progress, records, epochs)
+            display.show(progress, before, records, epochs)
+            self._observe(progress)
             self._saver.poll()
 
         due = time.monotonic() + self._train.checkpoint_seconds
@@ -181,46 +158,78 @@ class Training:
             return self._state.is_asked_to_save or time.monotonic() > due
 
         with self._state.interruption.deferred():
-            self._coordinator.train(self._queue, pause, report, due)
-            if self._queue.epoch_finished:
-                self._queue.next_epoch()
-            self._save()
+            self._train_leases(pause, report, due)
+            self._save(data.of_epoch(epoch))
             if self._state.is_asked_to_save:
                 self._saver.finish()
         self._go_on_unless_tasks_change()
-        has_ended_epoch = self._queue.epoch > epoch
-        if has_ended_epoch:
+        if self._queue.epoch > epoch:
             display.hide()
             _log.info(
-                "epoch %d of %d trained: %s records so far, %s examples/s",
+                "epoch %d of %d trained%s: %s records so far, %s examples/s",
                 epoch + 1,
                 epochs,
+                f" on {data.of_epoch(epoch).directory}" if len(data.datasets) > 1 else "",
                 f"{self._queue.trained:,}",
                 f"{self._coordinator.meter.throughput.examples_per_second:,.0f}",
             )
-        if has_ended_epoch and self._inputs.eval_data and not self._inputs.cluster.evaluators:
-            self._saver.finish()  # the workers evaluate it
-        if self._checkpoint:
-            self._evaluations.update(self._checkpoint, has_ended_epoch)
+            self._end_epoch()
+        elif self._checkpoint:
+            self._evaluations.update(self._checkpoint, has_ended_epoch=False)
 
-    def _save(self) -> None:
-        """Begins a checkpoint, once the one before it is there."""
+    def _train_leases(
+        self, pause: Callable[[], bool], report: Callable[[Progress], None], due: float
+    ) -> None:
+        """Trains until a pause is asked for or the epoch ends, and counts the loss."""
+        meter, queue = self._coordinator.meter, self._queue
+        loss_sum, trained, seconds = meter.loss_sum, queue.trained, meter.throughput.seconds
+        self._coordinator.train(queue, pause, report, due)
+        self._losses = self._losses.trained(
+            meter.loss_sum - loss_sum,
+            queue.trained - trained,
+            meter.throughput.seconds - seconds,
+        )
+        if queue.epoch_finished:
+            steps = self._ps_calls("reading counters", self._store.steps)
+            self._losses = self._losses.ended(queue.epoch, steps)
+            queue.next_epoch()
+
+    def _end_epoch(self) -> None:
+        """Has the parameters evaluated, and tells callbacks of the epoch that has ended."""
+        if self._inputs.eval_data and not self._inputs.cluster.evaluators:
+            self._saver.finish()  # the workers evaluate it
+            self._callbacks.begin_evaluation()
+        if self._checkpoint:
+            self._evaluations.update(self._checkpoint, has_ended_epoch=True)
+        ended = self._losses.epochs[-1]
+        self._callbacks.end_epoch(ended, self._evaluations.metrics_after(ended))
+
+    def _save(self, trained: Manifest) -> None:
+        """Begins a checkpoint of what some data were trained to, once the one before it is there.
+
+        Args:
+            trained: The data of the epoch that was trained since.
+        """
         self._saver.finish()
-        data, counts, history = self._inputs.data, self._counts(), self._state.history()
+        counts, history = self._counts(), self._state.history()
 
         def may_commit() -> None:
             self._state.fence.confirm()
-            shards.refuse_replaced(data.directory, data.shards)
+            shards.refuse_replaced(trained.directory, trained.shards)
 
         def tell(checkpoint: Checkpoint) -> None:
             self._checkpoint = checkpoint
-            self._report.saved(checkpoint.path, self._saver.report(), counts, history)
+            saves = self._saver.report()
+            self._report.saved(checkpoint.path, saves, counts, history)
+            observer = self._state.observer
+            observer.saved(checkpoint, saves, counts.staleness, self._learning_rate)
             of = f", what was touched since {checkpoint.base.name}" if checkpoint.increment else ""
             _log.info("saved %s: %s%s", checkpoint.path, byte_size.show(checkpoint.size), of)
 
         # The last one stands alone: it is what people copy.
         is_last = self._queue.finished
-        self._saver.begin(self._queue.state(), identity(data), may_commit, tell, is_last)
+        datasets = self._inputs.data.identities()
+        self._saver.begin(self._queue.state(), datasets, may_commit, tell, is_last, self._losses)
         self._saver.poll()
 
     def _go_on_unless_tasks_change(self) -> None:
@@ -238,25 +247,26 @@ class Training:
         if reason and not self._queue.finished:
             raise WorkersChangedError(reason)
 
+    def _observe(self, progress: Progress) -> None:
+        """Tells of lost tasks, and now and then of how far the training is."""
+        observer = self._state.observer
+        observer.look_for_losses(self._state.monitor.failures)
+        observer.progressed(
+            progress,
+            self._queue,
+            self._coordinator.meter.worker_shares,
+            lambda: self._ps_calls("reading counters", self._store.steps),
+        )
+
+    def _learning_rate(self, steps: int) -> float:
+        """The learning rate of the dense parameters after so many updates."""
+        rate = self._inputs.rules.dense.config["learning_rate"]
+        if isinstance(rate, (int, float)):
+            return self._callbacks.learning_rate or float(rate)
+        return float(rate(steps))
+
     def _counts(self) -> TrainingCounts:
         """What changes in the report as the run goes on."""
         return self._ps_calls(
             "reading counters", lambda: TrainingCounts.read(self._engine, self._queue)
         )
-
-
-def _restore(
-    engine: Engine, directory: CheckpointDirectory, saver: Saver, report: RunReport
-) -> Checkpoint | None:
-    """Restores the newest checkpoint, after which the saver goes on; None if there is none."""
-    directory.delete_uncommitted()
-    began = time.monotonic()
-    dataset = identity(engine.inputs.data)
-    checkpoint, passed_over = restore_newest(directory, engine.store, dataset)
-    if checkpoint is None:
-        return None
-    saver.go_on_from(checkpoint)
-    trained = f"{checkpoint.queue.trained:,}"
-    _log.info("resuming from %s: %s records trained", checkpoint.path, trained)
-    report.restored(checkpoint.path, passed_over, time.monotonic() - began)
-    return checkpoint

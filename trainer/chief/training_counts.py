@@ -39,10 +39,11 @@ class TrainingCounts:
             engine: What trains.
             queue: The leases that it trains.
         """
-        store, coordinator = engine.store, engine.coordinator
+        store, coordinator, inputs = engine.store, engine.coordinator, engine.inputs
+        last = inputs.experiment.train.epochs - 1
         return cls(
             examples=ExampleCounts(
-                per_epoch=engine.inputs.data.records,
+                per_epoch=inputs.data.of_epoch(min(queue.epoch, last)).records,
                 trained=queue.trained,
                 skipped=queue.skipped,
                 repeated=queue.repeated,

@@ -38,12 +38,13 @@ class ProgressDisplay:
         self._loss = ""
         self._is_on_screen = False
 
-    def show(self, progress: "Progress", records: int, epochs: int) -> None:
+    def show(self, progress: "Progress", before: int, records: int, epochs: int) -> None:
         """Shows progress, unless it was shown a moment ago.
 
         Args:
             progress: How far the training is.
-            records: Records of one epoch.
+            before: Records of the epochs before this one.
+            records: Records of this epoch.
             epochs: Number of epochs.
         """
         now = time.monotonic()
@@ -54,7 +55,7 @@ class ProgressDisplay:
             return
         self._shown = now
         title = f"epoch {progress.epoch + 1}/{epochs}"
-        done = progress.examples - progress.epoch * records
+        done = progress.examples - before
         if self._bar:
             self._draw(title, done, records, progress.examples_per_second, now - self._began)
         elif progress.examples:

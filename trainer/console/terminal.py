@@ -48,12 +48,15 @@ def redirect_noise(path: str) -> None:
     sys.stderr = os.fdopen(terminal, "w", buffering=1, errors="backslashreplace")
 
 
-def start_logging(progress: str, line_seconds: float) -> ProgressDisplay:
+def start_logging(
+    progress: str, line_seconds: float, formatter: logging.Formatter | None = None
+) -> ProgressDisplay:
     """Sends tfps's log lines to Python's stderr, everybody else's to the native one.
 
     Args:
         progress: `bar`, `lines`, or `auto`: a bar if stderr is a terminal.
         line_seconds: Between one line of progress and the next.
+        formatter: Makes lines for programs of tfps's records; None for lines for people.
 
     Returns:
         The display, which log lines respect.
@@ -61,7 +64,7 @@ def start_logging(progress: str, line_seconds: float) -> ProgressDisplay:
     bar = progress == "bar" or (progress == "auto" and sys.stderr.isatty())
     display = ProgressDisplay(sys.stderr, bar, line_seconds)
     own = _AboveTheBar(sys.stderr, display)
-    own.setFormatter(logging.Formatter(_FORMAT, "%H:%M:%S"))
+    own.setFormatter(formatter or logging.Formatter(_FORMAT, "%H:%M:%S"))
     for name in _OWN:
         logger = logging.getLogger(name)
         logger.handlers = [own]

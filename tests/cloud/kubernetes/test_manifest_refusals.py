@@ -33,6 +33,12 @@ def test_what_is_too_large_is_refused(target, spec, message):
         ({"package": "."}, "takes no --package"),
         ({"network": "n"}, "takes no --network"),
         ({"queue_seconds": 1}, "takes no --queue_seconds"),
+        (
+            {"arguments": (*ARGUMENTS, "--metrics_port=9090")},
+            "--metrics_port=9090 alone answers nobody .* add --metrics_address=0.0.0.0",
+        ),
+        ({"arguments": (*ARGUMENTS, "--metrics_port=2222")}, "not TensorFlow's, 2222"),
+        ({"arguments": (*ARGUMENTS, "--metrics_port=0")}, "name a port from 1 to 65535"),
         ({"roles": cluster_roles(disk_type="pd-ssd")}, r"takes no --disk_type \(worker: pd-ssd\)"),
         (
             {"roles": (Role("chief"), Role("worker"), Role("ps", 1, "", 0, 0, "nvidia-l4", 1))},

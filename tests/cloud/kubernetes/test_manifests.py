@@ -83,6 +83,23 @@ def test_only_the_jobs_own_pods_reach_its_ports(target):
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_figures_for_prometheus_are_found_and_reached(target):
+    flags = ("--metrics_port=9090", "--metrics_address=0.0.0.0")
+    spec = job(arguments=(*ARGUMENTS, *flags))
+    found = {name: pod["metadata"].get("annotations") for name, pod in pods(target, spec).items()}
+    assert found == {
+        **dict.fromkeys(found),
+        "chief": {
+            "prometheus.io/scrape": "true",
+            "prometheus.io/port": "9090",
+            "prometheus.io/path": "/metrics",
+        },
+    }
+    policy, _ = render(target, spec)
+    assert policy["spec"]["ingress"][1:] == [{"ports": [{"protocol": "TCP", "port": 9090}]}]
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_gpus_go_to_the_workers_alone(target):
     found = pods(target, SPECS["gpu"])
     limits = {name: container(pod)["resources"].get("limits") for name, pod in found.items()}

@@ -13,6 +13,7 @@ from tfps.evaluation.history import Evaluations
 from tfps.experiment.experiment import Data
 from tfps.job_dir import report
 from trainer.chief.interruption import Interruption
+from trainer.chief.monitoring import Monitoring
 from trainer.chief.run import run
 from trainer.chief.run_inputs import RunInputs
 from trainer.chief.wait_limits import WaitLimits
@@ -41,7 +42,7 @@ def train(data, job_dir, cluster=None, eval_data="train", **settings):
     inputs = RunInputs.check(experiment, cluster or Cluster(), str(job_dir), None)
     display = ProgressDisplay(io.StringIO(), False)
     limits = WaitLimits(evaluator_wait_seconds=0.2)
-    run(inputs, limits, Interruption(grace_seconds=0.0), display)
+    run(inputs, limits, Interruption(grace_seconds=0.0), display, Monitoring())
     return report.read(str(job_dir))
 
 

@@ -58,6 +58,7 @@ def state_fixture(tmp_path, clock):
         fence=ChiefFence.take_over(job_dir),
         interruption=types.SimpleNamespace(is_requested=False),
         notices=PreemptionNotices(job_dir),
+        observer=None,
     )
     state.changes = WorkerChanges(clock)
     state.changes.begin()

@@ -12,7 +12,9 @@ class Terminal(io.StringIO):
 
 
 def show(display, examples, epoch=0, loss=0.5):
-    display.show(Progress(epoch, examples, 2000.0, loss), records=1000, epochs=2)
+    display.show(
+        Progress(epoch, examples, 2000.0, loss), before=1000 * epoch, records=1000, epochs=2
+    )
 
 
 def test_a_bar_shows_the_epoch_the_records_the_speed_and_the_loss(monkeypatch):

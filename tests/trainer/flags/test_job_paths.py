@@ -15,19 +15,19 @@ TRIAL = {
 
 
 @pytest.mark.parametrize(
-    ("flag", "environ", "job_dir", "export"),
+    ("flag", "environ", "paths"),
     [
-        ("runs/x", {}, "runs/x", ""),
-        ("gs://b/run", OUTPUT, "gs://b/run", "gs://b/run/model"),
-        ("gs://b/run/", OUTPUT, "gs://b/run", "gs://b/run/model"),
-        (None, OUTPUT, "gs://b/run", "gs://b/run/model"),
-        ("gs://b/run", TRIAL, "gs://b/run/7", "gs://b/run/7/model"),
-        ("gs://b/ru", OUTPUT, "gs://b/ru", "gs://b/run/model"),
-        ("gs://b/run/deeper", OUTPUT, "gs://b/run/deeper", "gs://b/run/model"),
+        ("runs/x", {}, ("runs/x", "", "")),
+        ("gs://b/run", OUTPUT, ("gs://b/run", "gs://b/run/model", "gs://b/run/logs")),
+        ("gs://b/run/", OUTPUT, ("gs://b/run", "gs://b/run/model", "gs://b/run/logs")),
+        (None, OUTPUT, ("gs://b/run", "gs://b/run/model", "gs://b/run/logs")),
+        ("gs://b/run", TRIAL, ("gs://b/run/7", "gs://b/run/7/model", "")),
+        ("gs://b/ru", OUTPUT, ("gs://b/ru", "gs://b/run/model", "gs://b/run/logs")),
+        ("gs://b/run/deeper", OUTPUT, ("gs://b/run/deeper", "gs://b/run/model", "gs://b/run/logs")),
     ],
 )
-def test_a_job_writes_to_its_job_dir_or_to_the_platforms_output(flag, environ, job_dir, export):
-    assert JobPaths.of(flag, environ) == JobPaths(job_dir, export)
+def test_a_job_writes_to_its_job_dir_or_to_the_platforms_output(flag, environ, paths):
+    assert JobPaths.of(flag, environ) == JobPaths(*paths)
 
 
 def test_there_must_be_a_place():

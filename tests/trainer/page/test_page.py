@@ -1,0 +1,119 @@
+"""The page of a job, from what its directory holds."""
+
+import html.parser
+
+import pytest
+
+from tests.loaded import client
+from tests.trainer.page.jobs import events, write
+from trainer.page.charts import charts_of
+from trainer.page.job_record import JobRecord
+from trainer.page.page import page
+from trainer.page.tables import tables_of
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture(name="job")
+def job_fixture(tmp_path):
+    return JobRecord.read(write(tmp_path / "monday", events()))
+
+
+class Reader(html.parser.HTMLParser):
+    """Notes what a page is made of, and what it asks for from elsewhere."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.asked, self.text = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        named = ("src", "href", "data", "action", "srcset", "background")
+        self.asked += [value for name, value in attrs if name in named or name.startswith("on")]
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_what_a_run_gave_up_is_in_no_curve_over_records(job):
+    assert job.losses() == [(500, 0.7), (1000, 0.6), (1500, 0.5)]
+    assert job.metric("auc") == [(1000, 0.8), (2000, 0.85)]
+    assert len(job.speeds()) == 4  # which goes over time
+
+
+def test_a_job_has_all_charts_and_tables(job):
+    charts = {chart.title: chart for chart in charts_of([job])}
+    assert list(charts) == [
+        "Loss",
+        "auc",
+        "Records per second",
+        "Share of its time that a worker waits",
+        "Memory",
+        "Staleness",
+    ]
+    kinds = [mark.kind for mark in charts["Records per second"].marks]
+    assert sorted(set(kinds)) == ["checkpoint", "evaluation", "fault"]
+    assert [each.name for each in charts["Memory"].series] == ["chief 0", "ps 0", "worker 1"]
+    idle = charts["Share of its time that a worker waits"].series
+    assert [each.name for each in idle] == ["worker 0", "worker 1"]
+    assert all(y == pytest.approx(5 / 55) for each in idle for _, y in each.points)
+    tables = {table.title: table for table in tables_of([job])}
+    assert list(tables) == ["Overview", "Workers", "What happened", "Settings"]
+    assert tables["Settings"].note == "Set for the last run: train.epochs=2."
+    texts = [row[-1] for row in tables["What happened"].rows]
+    assert "ps 0 was lost: its port refused connections" in texts
+    assert "training went on from 1,000 records" in texts
+
+
+def test_several_jobs_are_compared(tmp_path, job):
+    other = JobRecord.read(
+        write(tmp_path / "tuesday", events(**{"train.batch_size": "128"}), batch_size=128)
+    )
+    [loss, auc, speed] = charts_of([job, other])
+    assert [each.name for each in loss.series] == [
+        "monday: training",
+        "monday: evaluation",
+        "tuesday: training",
+        "tuesday: evaluation",
+    ]
+    assert [each.name for each in auc.series] == [x.name for x in speed.series]
+    overview, differs = tables_of([job, other])
+    assert overview.header == ("", "monday", "tuesday")
+    assert differs.rows == [("train.batch_size", "64", "128")]
+
+
+def test_the_page_needs_nothing_else_and_takes_names_for_text(tmp_path):
+    job_dir = write(tmp_path / "job", events(config=HOSTILE, a=HOSTILE), config=HOSTILE)
+    read = Reader(page([JobRecord.read(job_dir)]))
+    assert read.asked == []
+    assert not {"script", "link", "img", "iframe", "object", "base"} & set(read.tags)
+    assert read.tags.count("svg") == 6
+    assert any(HOSTILE in text for text in read.text)
+
+
+def test_a_job_of_before_there_was_a_history_has_its_tables(tmp_path):
+    job = JobRecord.read(write(tmp_path / "job", []))
+    assert [chart.title for chart in charts_of([job])] == ["Staleness"]
+    assert [table.title for table in tables_of([job])] == ["Overview", "Workers"]
+
+
+def test_the_command_writes_the_page_of_all_that_are_named(tmp_path):
+    job_dirs = [write(tmp_path / name, events()) for name in ("monday", "tuesday")]
+    output = tmp_path / "report.html"
+    done = client.run("trainer.report", *job_dirs, f"--output={output}")
+    assert (done.returncode, done.stdout) == (0, f"report: {output}\n")
+    assert "What differs" not in output.read_text()  # nothing does
+    assert "tuesday: training" in output.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "error: name a job's directory: python -m trainer.report JOB_DIR\n"),
+        (["nowhere"], "error: nowhere holds no report.json: no job ran there\n"),
+    ],
+)
+def test_what_is_no_job_is_refused(arguments, message, tmp_path):
+    done = client.run("trainer.report", *arguments, f"--output={tmp_path / 'x.html'}")
+    assert (done.returncode, done.stderr) == (2, message)

@@ -1,0 +1,86 @@
+"""What each task of a job takes of its machine, told in the job_dir for the chief to collect."""
+
+import dataclasses
+import json
+import logging
+import os
+import posixpath
+import threading
+import time
+
+from tfps.job_dir.task_name import TaskName
+from tfps.storage import files
+from tfps.storage.failures import StorageError
+
+REPORT_SECONDS = 30.0  # on gs:// each report is an object that is written
+_MEMORY = "/proc/self/statm"
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskUsage:
+    """What a process takes.
+
+    Attributes:
+        at: When it was measured, seconds since 1970, on its machine's clock.
+        memory_bytes: Of its memory, those that are in RAM.
+        cpu_seconds: Of all its threads since it began.
+    """
+
+    at: float
+    memory_bytes: int
+    cpu_seconds: float
+
+    @classmethod
+    def own(cls) -> "TaskUsage":
+        """What this process takes now."""
+        with open(_MEMORY, encoding="ascii") as file:
+            pages = int(file.read().split()[1])
+        memory = pages * os.sysconf("SC_PAGE_SIZE")
+        return cls(round(time.time(), 3), memory, round(time.process_time(), 3))
+
+    @classmethod
+    def read(cls, job_dir: str, task: TaskName) -> "TaskUsage | None":
+        """What a task reported last; None when there is nothing that can be read."""
+        try:
+            return cls(**json.loads(files.read(_path(job_dir, task), patience=0.0)))
+        except (FileNotFoundError, StorageError, ValueError, TypeError):
+            return None
+
+    def write(self, job_dir: str, task: TaskName) -> None:
+        """Reports it.
+
+        Raises:
+            StorageError: If it cannot be written.
+        """
+        path = _path(job_dir, task)
+        files.make_directories(posixpath.dirname(path))
+        files.write(path, f"{json.dumps(dataclasses.asdict(self))}\n".encode())
+
+
+def start_reporting(job_dir: str, task: TaskName, seconds: float = REPORT_SECONDS) -> None:
+    """Reports what this process takes until it ends, in a thread of its own.
+
+    Args:
+        job_dir: The job's.
+        task: The name of this task.
+        seconds: Between one report and the next.
+    """
+
+    def run() -> None:
+        is_told = False
+        while True:
+            try:
+                TaskUsage.own().write(job_dir, task)
+                is_told = False
+            except StorageError as error:
+                if not is_told:
+                    _log.warning("%s; so nobody sees how much memory %s takes", error, task)
+                is_told = True
+            time.sleep(seconds)
+
+    threading.Thread(target=run, name="usage-report", daemon=True).start()
+
+
+def _path(job_dir: str, task: TaskName) -> str:
+    return posixpath.join(job_dir, "tasks", f"{task.file_name}.usage.json")

@@ -1,0 +1,77 @@
+"""TensorBoard's event files, written without TensorBoard.
+
+An event file is a TFRecord file of `Event` messages, of which the first names the format.
+TensorBoard reads the event files of a directory as one, in the order of their names.
+"""
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from tfps.data import tfrecord
+from tfps.storage.growing_file import GrowingFile, writer_of
+
+_FORMAT = "brain.Event:2"
+_Event, _Summary = tf.compat.v1.Event, tf.compat.v1.Summary
+_Metadata, _SessionLog = tf.compat.v1.SummaryMetadata, tf.compat.v1.SessionLog
+_SCALARS = "scalars"  # name of TensorBoard's plugin
+
+
+class EventFile:
+    """What one program writes into a directory of event files."""
+
+    def __init__(self, directory: str, began: float):
+        """Writes nothing yet.
+
+        Args:
+            directory: Where to, local or `gs://`.
+            began: When the program began, seconds since 1970: later ones' files are read later.
+        """
+        writer = writer_of(began)
+        self._file = GrowingFile(
+            directory,
+            lambda number: f"events.out.tfevents.{writer}.{number:06d}.v2",
+            _framed(_Event(wall_time=began, file_version=_FORMAT)),
+        )
+
+    def begin(self, step: int, at: float) -> None:
+        """Says that what was written before from a step on is given up: TensorBoard drops it.
+
+        Args:
+            step: The first step that comes now.
+            at: When, seconds since 1970.
+        """
+        log = _SessionLog(status=_SessionLog.START)
+        self._file.append(_framed(_Event(wall_time=at, step=step, session_log=log)))
+
+    def scalars(self, values: Mapping[str, float], step: int, at: float) -> None:
+        """Adds a point to some curves.
+
+        Args:
+            values: By tag.
+            step: Where the points lie on the horizontal axis.
+            at: When, seconds since 1970.
+        """
+        plugin = _Metadata.PluginData(plugin_name=_SCALARS)
+        metadata = _Metadata(plugin_data=plugin, data_class="DATA_CLASS_SCALAR")
+        summary = _Summary(
+            value=[
+                _Summary.Value(
+                    tag=tag, tensor=tf.make_tensor_proto(value, tf.float32), metadata=metadata
+                )
+                for tag, value in values.items()
+            ]
+        )
+        self._file.append(_framed(_Event(wall_time=at, step=step, summary=summary)))
+
+    def flush(self) -> None:
+        """Brings what was added to where TensorBoard finds it.
+
+        Raises:
+            StorageError: If it cannot be written; the next flush tries again.
+        """
+        self._file.flush()
+
+
+def _framed(event: tf.compat.v1.Event) -> bytes:
+    return tfrecord.frame(event.SerializeToString())

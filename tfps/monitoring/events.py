@@ -1,0 +1,256 @@
+"""What happens in a run, as those who watch it are told."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from tfps.job_dir.report_fields import SaveCounts, StalenessCounts, WorkerShare
+from tfps.job_dir.task_usage import TaskUsage
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunEvent:
+    """Something that happened.
+
+    Attributes:
+        kind: What names it in a history.
+        at: When, seconds since 1970.
+    """
+
+    kind: ClassVar[str]
+    at: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunBegan(RunEvent):
+    """A chief has begun to work on the job.
+
+    Attributes:
+        config: Name of the experiment.
+        mode: How updates come together.
+        workers: How many workers there are.
+        ps: How many ps there are.
+        settings: What the config says, by field, as text.
+        overrides: What was set of it for this run, as `field=value`.
+    """
+
+    kind = "began"
+    config: str
+    mode: str
+    workers: int
+    ps: int
+    settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    overrides: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingBegan(RunEvent):
+    """The chief is connected, and training begins, or goes on from a checkpoint.
+
+    Attributes:
+        checkpoint: Path of the checkpoint; None for parameters that are new to the job.
+        epoch: The epoch that is trained next, from 0.
+        examples: Records trained up to the checkpoint: what was trained after it is lost.
+        steps: Updates of the parameters up to the checkpoint.
+    """
+
+    kind = "training"
+    checkpoint: str | None
+    epoch: int
+    examples: int
+    steps: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sampled(RunEvent):
+    """How far the training is.
+
+    Attributes:
+        epoch: The epoch being trained, from 0.
+        examples: Records trained since the job began, those of unfinished leases included.
+        steps: Updates of the parameters.
+        loss: Mean over the records trained since the last sample of the loss of their batch, None
+            where there are none.
+        examples_per_second: Of the time since the last sample.
+        repeated: Records that may have been trained twice, since the job began.
+        bad: How often a bad record was passed over.
+        workers: By index, what each worker did since the chief connected.
+    """
+
+    kind = "sample"
+    epoch: int
+    examples: int
+    steps: int
+    loss: float | None
+    examples_per_second: float
+    repeated: int = 0
+    bad: int = 0
+    workers: tuple[WorkerShare, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TasksMeasured(RunEvent):
+    """What the tasks of the job take of their machines.
+
+    Attributes:
+        tasks: By name of the task, of those that have reported since the last time.
+    """
+
+    kind = "tasks"
+    tasks: Mapping[str, TaskUsage]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckpointSaved(RunEvent):
+    """A checkpoint is committed.
+
+    Attributes:
+        name: Its name.
+        examples: Records trained by then.
+        steps: Updates of the parameters.
+        saves: All saves since the chief connected, and what the last one took.
+        staleness: Of the updates since the chief connected.
+    """
+
+    kind = "checkpoint"
+    name: str
+    examples: int
+    steps: int
+    saves: SaveCounts
+    staleness: StalenessCounts = dataclasses.field(default_factory=StalenessCounts)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EpochTrained(RunEvent):
+    """An epoch is trained, and in a checkpoint: no run goes back before its end.
+
+    Attributes:
+        epoch: The epoch, from 0.
+        steps: Updates of the parameters by then.
+        loss: Mean over its records of the loss of their batch.
+        learning_rate: That of the dense parameters at its end, None where it is not known.
+        steps_per_second: Its updates by the time that it was trained, evaluations and checkpoints
+            left out; None for an epoch of which this chief has not trained all.
+    """
+
+    kind = "epoch"
+    epoch: int
+    steps: int
+    loss: float
+    learning_rate: float | None
+    steps_per_second: float | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluated(RunEvent):
+    """A checkpoint is evaluated.
+
+    Attributes:
+        epoch: Number of epochs trained by then.
+        steps: Updates of the parameters.
+        metrics: `loss` and the task's metrics by name.
+        has_ended_epoch: Whether it is the checkpoint at an epoch's end.
+    """
+
+    kind = "evaluation"
+    epoch: int
+    steps: int
+    metrics: Mapping[str, float]
+    has_ended_epoch: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskLost(RunEvent):
+    """A task was lost.
+
+    Attributes:
+        task: Its name.
+        what: What was seen of it.
+    """
+
+    kind = "lost"
+    task: str
+    what: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskBack(RunEvent):
+    """A task that was lost answers again.
+
+    Attributes:
+        task: Its name.
+        seconds: How long it was away.
+    """
+
+    kind = "back"
+    task: str
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunEnded(RunEvent):
+    """The chief's run has ended.
+
+    Attributes:
+        status: As in the report.
+        error: Why it failed, if it did.
+    """
+
+    kind = "ended"
+    status: str
+    error: str | None = None
+
+
+_KINDS: dict[str, type[RunEvent]] = {
+    kind.kind: kind
+    for kind in (
+        RunBegan,
+        TrainingBegan,
+        Sampled,
+        TasksMeasured,
+        CheckpointSaved,
+        EpochTrained,
+        Evaluated,
+        TaskLost,
+        TaskBack,
+        RunEnded,
+    )
+}
+
+
+def to_json(event: RunEvent) -> dict[str, Any]:
+    """An event as JSON-ready data."""
+    return {"kind": event.kind, **dataclasses.asdict(event)}
+
+
+def from_json(data: Mapping[str, Any]) -> RunEvent | None:
+    """The event that `to_json` gave; None for one of a kind that a later version has added.
+
+    Raises:
+        KeyError: If the data have no kind.
+        TypeError: If a field is missing, or is something else.
+    """
+    kind = _KINDS.get(data["kind"])
+    if kind is None:
+        return None
+    known = {field.name for field in dataclasses.fields(kind)}
+    return kind(
+        **{
+            name: _PARTS.get((kind, name), _as_it_is)(value)
+            for name, value in data.items()
+            if name in known
+        }
+    )
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+_PARTS: dict[tuple[type[RunEvent], str], Callable[[Any], Any]] = {
+    (RunBegan, "overrides"): tuple,
+    (Sampled, "workers"): lambda shares: tuple(WorkerShare(**share) for share in shares),
+    (TasksMeasured, "tasks"): lambda tasks: {k: TaskUsage(**usage) for k, usage in tasks.items()},
+    (CheckpointSaved, "saves"): lambda saves: SaveCounts(**saves),
+    (CheckpointSaved, "staleness"): lambda counts: StalenessCounts(**counts),
+}

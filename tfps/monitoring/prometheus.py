@@ -1,0 +1,250 @@
+"""The figures of a run for Prometheus, served over HTTP.
+
+Names follow Prometheus's conventions: base units, `_total` for what only grows, points in time as
+`_timestamp_seconds`. Where a run goes back to a checkpoint its counters do too, which Prometheus
+takes for a restart. Nothing is served that tells of paths, data or errors.
+"""
+
+import functools
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+import tfps
+from tfps.errors import UserError
+from tfps.job_dir.task_name import TaskName
+from tfps.job_dir.task_usage import TaskUsage
+from tfps.monitoring.events import (
+    CheckpointSaved,
+    Evaluated,
+    RunBegan,
+    RunEvent,
+    Sampled,
+    TaskLost,
+    TasksMeasured,
+    TrainingBegan,
+)
+
+_log = logging.getLogger(__name__)
+_STALENESS_BOUNDS = (0, 1, 2, 4, 8, 16, 32)
+_Values = Mapping[Any, float]  # by the values of the labels, a tuple of text
+
+
+class RunMetrics(Collector):
+    """Keeps the figures of what it is told, and gives them to Prometheus when it asks."""
+
+    name = "the metrics"
+
+    def __init__(self, states: Callable[[], Mapping[TaskName, str]]):
+        """Knows of nothing yet.
+
+        Args:
+            states: What state each task is in now, as "up" or "lost".
+        """
+        self._states = states
+        self._lock = threading.Lock()
+        self._began: RunBegan | None = None
+        self._sample: Sampled | None = None
+        self._saved: CheckpointSaved | None = None
+        self._evaluated: Evaluated | None = None
+        self._loss: float | None = None
+        self._usages: dict[str, TaskUsage] = {}
+        self._lost: Counter[str] = Counter()
+        self._went_back = 0
+
+    def tell(self, event: RunEvent) -> None:
+        """Takes what happened."""
+        with self._lock:
+            self._note(event)
+
+    def flush(self) -> None:
+        """Nothing is to be written."""
+
+    @functools.singledispatchmethod
+    def _note(self, event: RunEvent) -> None:
+        """Keeps what is to be served of an event; not all is."""
+
+    @_note.register
+    def _(self, event: RunBegan) -> None:
+        self._began = event
+
+    @_note.register
+    def _(self, event: TrainingBegan) -> None:
+        self._went_back += self._sample is not None
+        self._sample = Sampled(
+            at=event.at,
+            epoch=event.epoch,
+            examples=event.examples,
+            steps=event.steps,
+            loss=None,
+            examples_per_second=0.0,
+        )
+
+    @_note.register
+    def _(self, event: Sampled) -> None:
+        self._sample = event
+        self._loss = self._loss if event.loss is None else event.loss
+
+    @_note.register
+    def _(self, event: TasksMeasured) -> None:
+        self._usages |= event.tasks
+
+    @_note.register
+    def _(self, event: CheckpointSaved) -> None:
+        self._saved = event
+
+    @_note.register
+    def _(self, event: Evaluated) -> None:
+        self._evaluated = event
+
+    @_note.register
+    def _(self, event: TaskLost) -> None:
+        self._lost[TaskName.parse(event.task).job] += 1
+
+    def collect(self) -> Iterable[Metric]:
+        """The figures as they are now, as prometheus_client asks for them."""
+        states = Counter((task.job, state) for task, state in self._states().items())
+        with self._lock:
+            return [
+                *self._of_run(),
+                *self._of_training(),
+                *self._of_workers(),
+                *self._of_checkpoints(),
+                *self._of_tasks(states),
+            ]
+
+    def _of_run(self) -> Iterator[Metric]:
+        if began := self._began:
+            labels = {"config": began.config, "mode": began.mode, "tfps": tfps.__version__}
+            yield InfoMetricFamily("tfps_run", "What runs.", value=labels)
+
+    def _of_training(self) -> Iterator[Metric]:
+        if sample := self._sample:
+            yield _counter("examples_trained", "Records trained.", {(): sample.examples})
+            text = "Records that may have been trained twice."
+            yield _counter("examples_repeated", text, {(): sample.repeated})
+            text = "How often a bad record was passed over."
+            yield _counter("examples_bad", text, {(): sample.bad})
+            yield _counter("updates", "Updates of the parameters.", {(): sample.steps})
+            yield _gauge("epoch", "The epoch being trained, from 0.", {(): sample.epoch})
+            text = "Records trained per second, since the last sample."
+            yield _gauge("examples_per_second", text, {(): sample.examples_per_second})
+        if self._loss is not None:
+            text = "Mean loss of the records trained since the last sample."
+            yield _gauge("loss", text, {(): self._loss})
+        if self._evaluated:
+            values = {(name,): value for name, value in self._evaluated.metrics.items()}
+            yield _gauge("evaluation", "The last evaluation.", values, ("metric",))
+
+    def _of_workers(self) -> Iterator[Metric]:
+        workers = dict(enumerate(self._sample.workers)) if self._sample else {}
+        label = ("worker",)
+        for name, text, field in (
+            ("worker_leases", "Leases that a worker has ended.", "leases"),
+            ("worker_records", "Records of the leases that a worker has ended.", "records"),
+            ("worker_busy_seconds", "Time in which a worker trained leases.", "seconds"),
+            ("worker_idle_seconds", "Time in which a worker waited for one.", "idle_seconds"),
+        ):
+            values = {(str(index),): getattr(share, field) for index, share in workers.items()}
+            yield _counter(name, text, values, label)
+
+    def _of_checkpoints(self) -> Iterator[Metric]:
+        saved = self._saved
+        if not saved:
+            return
+        yield _counter("checkpoints", "Checkpoints saved.", {(): saved.saves.saved})
+        text = "When the last checkpoint was committed."
+        yield _gauge("checkpoint_timestamp_seconds", text, {(): saved.at})
+        yield _gauge("checkpoint_bytes", "Of the last checkpoint.", {(): saved.saves.bytes})
+        text = "Time in which checkpoints were written."
+        yield _counter("checkpoint_write_seconds", text, {(): saved.saves.write_seconds})
+        text = "Time in which no worker might train because of checkpoints."
+        yield _counter("checkpoint_stopped_seconds", text, {(): saved.saves.stopped_seconds})
+        yield _staleness(saved.staleness.histogram)
+
+    def _of_tasks(self, states: Mapping[tuple[str, str], int]) -> Iterator[Metric]:
+        yield _gauge("tasks", "Tasks by their state.", states, ("job", "state"))
+        lost = {(job,): count for job, count in self._lost.items()}
+        yield _counter("tasks_lost", "How often a task was lost.", lost, ("job",))
+        text = "How often the run went back to its last checkpoint."
+        yield _counter("recoveries", text, {(): self._went_back})
+        memory = {(name,): usage.memory_bytes for name, usage in self._usages.items()}
+        yield _gauge("task_memory_bytes", "Memory of a task in RAM.", memory, ("task",))
+        cpu = {(name,): usage.cpu_seconds for name, usage in self._usages.items()}
+        yield _counter("task_cpu_seconds", "CPU time of a task.", cpu, ("task",))
+
+
+class MetricsServer:
+    """Answers Prometheus, in threads of its own.
+
+    Attributes:
+        port: Where.
+    """
+
+    def __init__(self, metrics: RunMetrics, port: int, address: str):
+        """Begins to answer.
+
+        Args:
+            metrics: What is served.
+            port: The port, 0 for any that is free.
+            address: Of this machine, where others may ask; 127.0.0.1 for itself alone.
+
+        Raises:
+            UserError: If the port is taken, or the address is none of this machine.
+        """
+        registry = CollectorRegistry()
+        registry.register(metrics)
+        try:
+            self._server, self._thread = start_http_server(port, address, registry)
+        except OSError as error:
+            raise UserError(
+                f"--metrics_port={port}: nothing can be served at {address} "
+                f"({error.strerror or error}); name another port, or another --metrics_address"
+            ) from None
+        self.port: int = self._server.server_port
+        _log.info("figures for Prometheus: http://%s:%d/metrics", address, self.port)
+
+    def close(self) -> None:
+        """Answers no more."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _counter(name: str, text: str, values: _Values, labels: tuple[str, ...] = ()) -> Metric:
+    return _with_values(CounterMetricFamily(f"tfps_{name}", text, labels=labels), values)
+
+
+def _gauge(name: str, text: str, values: _Values, labels: tuple[str, ...] = ()) -> Metric:
+    return _with_values(GaugeMetricFamily(f"tfps_{name}", text, labels=labels), values)
+
+
+def _with_values(family: CounterMetricFamily | GaugeMetricFamily, values: _Values) -> Metric:
+    for labels, value in values.items():
+        family.add_metric(labels, value)
+    return family
+
+
+def _staleness(histogram: list[int]) -> Metric:
+    """How many updates had at most so many others between their pull and their push."""
+    text = "Other updates between the pull and the push of one, as of the last checkpoint."
+    buckets = [
+        (str(float(bound)), float(sum(histogram[: bound + 1]))) for bound in _STALENESS_BOUNDS
+    ]
+    buckets.append(("+Inf", float(sum(histogram))))
+    total = sum(staleness * count for staleness, count in enumerate(histogram))
+    family = HistogramMetricFamily("tfps_staleness", text)
+    family.add_metric([], buckets, total)
+    return family

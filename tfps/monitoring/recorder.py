@@ -1,0 +1,111 @@
+"""Hands what happens in a run to those who keep it, without the run waiting for them."""
+
+import contextlib
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from tfps.monitoring.events import RunEvent
+from tfps.storage.failures import StorageError
+
+FLUSH_SECONDS = 30.0  # on gs:// each flush uploads files anew
+_END_SECONDS = 30.0
+_log = logging.getLogger(__name__)
+
+
+class Watcher(Protocol):
+    """Keeps what happens in a run; it is called in a thread of its own."""
+
+    @property
+    def name(self) -> str:
+        """What it keeps, for messages: "the history"."""
+
+    def tell(self, event: RunEvent) -> None:
+        """Takes what happened."""
+
+    def flush(self) -> None:
+        """Brings what it was told to where it is looked at.
+
+        Raises:
+            StorageError: If that fails; the next call tries again.
+        """
+
+
+Source = Callable[[], Iterable[RunEvent]]
+
+
+class RunRecorder:
+    """Tells watchers of all that happens, in its order.
+
+    A watcher that fails is warned of, and keeps its events until it can write them: what is seen of
+    a run never ends it.
+    """
+
+    def __init__(
+        self,
+        watchers: Sequence[Watcher],
+        sources: Sequence[Source] = (),
+        flush_seconds: float = FLUSH_SECONDS,
+    ):
+        """Begins to listen.
+
+        Args:
+            watchers: Who is told.
+            sources: Who is asked what there is to tell before each flush, and may take their time.
+            flush_seconds: After which what they were told can be seen.
+        """
+        self._watchers = watchers
+        self._sources = sources
+        self._flush_seconds = flush_seconds
+        self._events: queue.SimpleQueue[RunEvent | None] = queue.SimpleQueue()
+        self._failing: set[Watcher] = set()
+        self._thread = threading.Thread(target=self._listen, name="run-recorder", daemon=True)
+        self._thread.start()
+
+    def tell(self, event: RunEvent) -> None:
+        """Takes what happened, and returns at once."""
+        self._events.put(event)
+
+    def close(self) -> None:
+        """Has everything written, as far as that can be in half a minute."""
+        self._events.put(None)
+        self._thread.join(_END_SECONDS)
+        if self._thread.is_alive():
+            _log.warning(
+                "what was seen of the run at its end is not all written: it takes too long"
+            )
+
+    def _listen(self) -> None:
+        is_open, due = True, time.monotonic() + self._flush_seconds
+        while is_open:
+            with contextlib.suppress(queue.Empty):
+                event = self._events.get(timeout=max(0.0, due - time.monotonic()))
+                if event is None:
+                    is_open = False
+                else:
+                    self._hand_on(event)
+            if is_open and time.monotonic() >= due:
+                self._flush()
+                due = time.monotonic() + self._flush_seconds
+        self._flush()
+
+    def _hand_on(self, event: RunEvent) -> None:
+        for watcher in self._watchers:
+            watcher.tell(event)
+
+    def _flush(self) -> None:
+        for source in self._sources:
+            for event in source():
+                self._hand_on(event)
+        for watcher in self._watchers:
+            try:
+                watcher.flush()
+            except StorageError as error:
+                if watcher not in self._failing:
+                    _log.warning("%s of the run cannot be written for now: %s", watcher.name, error)
+                self._failing.add(watcher)
+            else:
+                self._failing.discard(watcher)

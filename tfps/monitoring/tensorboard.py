@@ -1,0 +1,151 @@
+"""The curves of a run for TensorBoard, under the names that Keras's own callback gives them.
+
+`train` and `validation` are the directories of `keras.callbacks.TensorBoard`, with its tags: those
+that begin with `epoch_` by epoch, `batch_` and `evaluation_…_vs_iterations` by the number of
+updates. What else tfps knows has tags that begin with `tfps/`.
+"""
+
+import functools
+import posixpath
+from collections.abc import Mapping
+
+from tfps.job_dir.report_fields import WorkerShare
+from tfps.job_dir.task_name import TaskName
+from tfps.monitoring.event_file import EventFile
+from tfps.monitoring.events import (
+    CheckpointSaved,
+    EpochTrained,
+    Evaluated,
+    RunEvent,
+    Sampled,
+    TaskLost,
+    TasksMeasured,
+    TrainingBegan,
+)
+
+TRAIN, VALIDATION = "train", "validation"
+
+
+class TensorBoardLog:
+    """Writes what happens in a run as TensorBoard's events.
+
+    Where a run goes back to a checkpoint, TensorBoard drops what was drawn behind it; the curve
+    `tfps/went_back_examples` says how many records are trained again. What goes by epochs is
+    written once the epoch is in a checkpoint.
+    """
+
+    name = "the curves for TensorBoard"
+
+    def __init__(self, directory: str, began: float):
+        """Writes nothing yet.
+
+        Args:
+            directory: Where `train` and `validation` are, local or `gs://`.
+            began: When the chief began, seconds since 1970.
+        """
+        self._train = EventFile(posixpath.join(directory, TRAIN), began)
+        self._validation = EventFile(posixpath.join(directory, VALIDATION), began)
+        self._last: Sampled | None = None
+        self._lost: dict[str, int] = {}  # by job
+        self._steps: dict[str, int] = {}  # of the last point of each curve
+
+    @functools.singledispatchmethod
+    def tell(self, event: RunEvent) -> None:
+        """Adds what happened to the curves; not all that happens is in one."""
+
+    @tell.register
+    def _(self, event: TrainingBegan) -> None:
+        for file in (self._train, self._validation):
+            file.begin(event.steps + 1, event.at)
+        self._steps = {tag: min(step, event.steps) for tag, step in self._steps.items()}
+        if self._last and self._last.examples > event.examples:
+            again = self._last.examples - event.examples
+            values = {"tfps/went_back_examples": float(again)}
+            self._draw(values, event.steps + 1, event.at)
+        self._last = None
+
+    @tell.register
+    def _(self, event: Sampled) -> None:
+        values = {
+            "tfps/examples_per_second": event.examples_per_second,
+            "tfps/repeated_records": float(event.repeated),
+            "tfps/bad_records": float(event.bad),
+        }
+        if event.loss is not None:
+            values["batch_loss"] = event.loss
+        before = self._last
+        if before and before.steps == event.steps:
+            return  # there is a point
+        if before:
+            seconds = max(event.at - before.at, 1e-3)
+            values["batch_steps_per_second"] = (event.steps - before.steps) / seconds
+            values |= _idle(before.workers, event.workers)
+        values |= {f"tfps/lost_{job}": float(count) for job, count in self._lost.items()}
+        self._draw(values, event.steps, event.at)
+        self._last = event
+
+    @tell.register
+    def _(self, event: TasksMeasured) -> None:
+        largest: dict[str, float] = {}
+        for name, usage in event.tasks.items():
+            tag = f"tfps/memory_bytes_{TaskName.parse(name).job}"
+            largest[tag] = max(largest.get(tag, 0.0), float(usage.memory_bytes))
+        if self._last:
+            self._draw(largest, self._last.steps, event.at)
+
+    @tell.register
+    def _(self, event: CheckpointSaved) -> None:
+        saves = event.saves
+        values = {
+            "tfps/checkpoint_write_seconds": saves.write_seconds,
+            "tfps/checkpoint_stopped_seconds": saves.stopped_seconds,
+            "tfps/checkpoint_bytes": float(saves.bytes),
+        }
+        self._draw(values, event.steps, event.at)
+
+    @tell.register
+    def _(self, event: EpochTrained) -> None:
+        values = {"epoch_loss": event.loss}
+        if event.learning_rate is not None:
+            values["epoch_learning_rate"] = event.learning_rate
+        if event.steps_per_second is not None:
+            values["epoch_steps_per_second"] = event.steps_per_second
+        self._train.scalars(values, event.epoch, event.at)
+
+    @tell.register
+    def _(self, event: Evaluated) -> None:
+        by_steps = {f"evaluation_{name}_vs_iterations": x for name, x in event.metrics.items()}
+        self._validation.scalars(by_steps, event.steps, event.at)
+        if event.has_ended_epoch:
+            by_epoch = {f"epoch_{name}": x for name, x in event.metrics.items()}
+            self._validation.scalars(by_epoch, event.epoch - 1, event.at)
+
+    @tell.register
+    def _(self, event: TaskLost) -> None:
+        job = TaskName.parse(event.task).job
+        self._lost[job] = self._lost.get(job, 0) + 1
+
+    def flush(self) -> None:
+        """Brings the curves to where TensorBoard finds them.
+
+        Raises:
+            StorageError: If they cannot be written; the next flush tries again.
+        """
+        self._train.flush()
+        self._validation.flush()
+
+    def _draw(self, values: Mapping[str, float], steps: int, at: float) -> None:
+        """Adds points to curves of the training; a curve that has one there stays as it is."""
+        new = {tag: value for tag, value in values.items() if self._steps.get(tag, -1) < steps}
+        self._steps |= dict.fromkeys(new, steps)
+        if new:
+            self._train.scalars(new, steps, at)
+
+
+def _idle(before: tuple[WorkerShare, ...], now: tuple[WorkerShare, ...]) -> dict[str, float]:
+    """The part of their time that workers waited for leases since a sample."""
+    if len(before) != len(now):
+        return {}
+    idle = sum(x.idle_seconds - y.idle_seconds for x, y in zip(now, before, strict=True))
+    busy = sum(x.seconds - y.seconds for x, y in zip(now, before, strict=True))
+    return {"tfps/idle_share": idle / (idle + busy)} if idle + busy > 0 else {}

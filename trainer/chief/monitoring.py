@@ -1,0 +1,76 @@
+"""How a run is watched: where what happens is kept."""
+
+import dataclasses
+import logging
+import posixpath
+import time
+from collections.abc import Callable, Mapping
+
+from tfps.errors import UserError
+from tfps.job_dir.task_name import TaskName
+from tfps.monitoring import history
+from tfps.monitoring.events import RunEvent
+from tfps.monitoring.history import RunHistory
+from tfps.monitoring.recorder import RunRecorder, Watcher
+from tfps.monitoring.tensorboard import TensorBoardLog
+from tfps.storage.failures import StorageError
+from trainer.chief.observer import SAMPLE_SECONDS, RunObserver
+from trainer.chief.run_inputs import RunInputs
+from trainer.chief.usages import TaskUsages
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Monitoring:
+    """How a run is watched.
+
+    Attributes:
+        tensorboard: Directory of the curves for TensorBoard; empty for JOB_DIR/tensorboard.
+        sample_seconds: Between one sample of the training and the next.
+        overrides: What was set of the config for this run, as `field=value`.
+        metrics_port: Where Prometheus may ask; None where it may not.
+        metrics_address: Of the chief's machine, where it may ask; 127.0.0.1 for itself alone.
+    """
+
+    tensorboard: str = ""
+    sample_seconds: float = SAMPLE_SECONDS
+    overrides: tuple[str, ...] = ()
+    metrics_port: int | None = None
+    metrics_address: str = "127.0.0.1"
+
+    def observe(
+        self, inputs: RunInputs, states: Callable[[], Mapping[TaskName, str]]
+    ) -> RunObserver:
+        """Begins to keep what happens in a run.
+
+        Args:
+            inputs: The run's.
+            states: What state each task is in now, as "up" or "lost".
+
+        Raises:
+            UserError: If nothing can be served at the port.
+        """
+        began, job_dir = time.time(), inputs.job_dir
+        curves = self.tensorboard or posixpath.join(job_dir, "tensorboard")
+        past = _past(job_dir)
+        watchers: list[Watcher] = [RunHistory(job_dir, began), TensorBoardLog(curves, began)]
+        stop = None
+        if self.metrics_port is not None:
+            # Loaded here: it takes its time, which runs that serve nothing are spared.
+            from tfps.monitoring.prometheus import MetricsServer, RunMetrics
+
+            metrics = RunMetrics(states)
+            stop = MetricsServer(metrics, self.metrics_port, self.metrics_address).close
+            watchers.append(metrics)
+        recorder = RunRecorder(watchers, [TaskUsages(job_dir, inputs.cluster).look])
+        return RunObserver(recorder, past, self.sample_seconds, stop)
+
+
+def _past(job_dir: str) -> list[RunEvent]:
+    """What the job's history tells; one that cannot be read ends no run."""
+    try:
+        return history.read(job_dir)
+    except (StorageError, UserError) as error:
+        _log.warning("curves of epochs may be drawn twice: %s", error)
+        return []

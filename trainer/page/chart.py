@@ -1,0 +1,160 @@
+"""Charts as SVG, drawn once: the file needs no script to show them."""
+
+import dataclasses
+import html
+from collections.abc import Sequence
+
+from trainer.page.scale import NUMBER, Scale, show
+
+WIDTH, HEIGHT = 380, 230  # as wide as a telephone: text is then as large there as elsewhere
+_LEFT, _RIGHT, _TOP, _BOTTOM = 54, 12, 10, 38
+_MOST_POINTS = 300  # of a curve: more could not be told apart
+COLORS = 8  # how many the page's style has: c0, c1, …
+Point = tuple[float, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Series:
+    """A curve.
+
+    Attributes:
+        name: What it is, for the legend.
+        points: In the order of their first coordinates.
+        color: Number of its color.
+        are_steps: Whether each value holds until the next.
+        has_dots: Whether each point is drawn, with its value.
+    """
+
+    name: str
+    points: Sequence[Point]
+    color: int = 0
+    are_steps: bool = False
+    has_dots: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Mark:
+    """Something that happened, as a line across the chart.
+
+    Attributes:
+        at: Where.
+        kind: `fault`, `checkpoint` or `evaluation`, for the style.
+        text: What is shown where a pointer rests.
+    """
+
+    at: float
+    kind: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Chart:
+    """Curves over the same axis.
+
+    Attributes:
+        title: What it shows.
+        x: What lies along the horizontal axis, with its unit.
+        series: The curves.
+        x_unit: As of `scale.show`.
+        y_unit: The same.
+        marks: What happened meanwhile.
+        from_zero: Whether the vertical axis begins at zero.
+    """
+
+    title: str
+    x: str
+    series: Sequence[Series]
+    x_unit: str = NUMBER
+    y_unit: str = NUMBER
+    marks: Sequence[Mark] = ()
+    from_zero: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no point to be drawn."""
+        return not any(each.points for each in self.series)
+
+    def svg(self) -> str:
+        """The picture; its text is escaped, whatever the names are."""
+        points = [point for each in self.series for point in each.points]
+        xs, ys = [x for x, _ in points], [y for _, y in points]
+        low = min(0.0, *ys) if self.from_zero else min(ys)
+        across = Scale.of(min(xs), max(xs), WIDTH - _LEFT - _RIGHT, self.x_unit, 5)
+        up = Scale.of(low, max(ys), HEIGHT - _TOP - _BOTTOM, self.y_unit, 5)
+        parts = [*self._axes(across, up), *self._marks(across)]
+        for each in self.series:
+            if each.points:
+                parts += _curve(each, across, up, self.y_unit)
+        label = html.escape(self.title)
+        return (
+            f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">'
+            f"{''.join(parts)}</svg>"
+        )
+
+    def _axes(self, across: Scale, up: Scale) -> list[str]:
+        bottom, right = HEIGHT - _BOTTOM, WIDTH - _RIGHT
+        parts = []
+        for tick in up.ticks:
+            y = bottom - up.place(tick)
+            parts.append(
+                f'<line class="grid" x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            )
+            text = html.escape(show(tick, self.y_unit))
+            parts.append(
+                f'<text class="tick" x="{_LEFT - 5}" y="{y + 3.5:.1f}" {_END}>{text}</text>'
+            )
+        for tick in across.ticks:
+            x = _LEFT + across.place(tick)
+            anchor = _END if x > right - 12 else _MIDDLE
+            text = html.escape(show(tick, self.x_unit))
+            parts.append(f'<text class="tick" x="{x:.1f}" y="{bottom + 16}" {anchor}>{text}</text>')
+        middle = (_LEFT + right) / 2
+        name = html.escape(self.x)
+        parts.append(f'<text class="label" x="{middle}" y="{HEIGHT - 6}" {_MIDDLE}>{name}</text>')
+        return parts
+
+    def _marks(self, across: Scale) -> list[str]:
+        parts = []
+        for mark in self.marks:
+            if across.low <= mark.at <= across.high:
+                x = _LEFT + across.place(mark.at)
+                parts.append(
+                    f'<line class="mark {html.escape(mark.kind)}" x1="{x:.1f}" x2="{x:.1f}" '
+                    f'y1="{_TOP}" y2="{HEIGHT - _BOTTOM}">'
+                    f"<title>{html.escape(mark.text)}</title></line>"
+                )
+        return parts
+
+
+_END, _MIDDLE = 'text-anchor="end"', 'text-anchor="middle"'
+
+
+def _curve(series: Series, across: Scale, up: Scale, unit: str) -> list[str]:
+    points = thinned(series.points)
+    places = [(_LEFT + across.place(x), HEIGHT - _BOTTOM - up.place(y)) for x, y in points]
+    path = [f"M{places[0][0]:.1f} {places[0][1]:.1f}"]
+    for x, y in places[1:]:
+        path.append(f"H{x:.1f}V{y:.1f}" if series.are_steps else f"L{x:.1f} {y:.1f}")
+    color = f"c{series.color % COLORS}"
+    parts = [f'<path class="curve {color}" d="{"".join(path)}"/>']
+    if series.has_dots or len(places) == 1:
+        for (x, y), (_, value) in zip(places, points, strict=True):
+            text = html.escape(f"{series.name}: {show(value, unit)}")
+            parts.append(
+                f'<circle class="dot {color}" cx="{x:.1f}" cy="{y:.1f}" r="2.5">'
+                f"<title>{text}</title></circle>"
+            )
+    return parts
+
+
+def thinned(points: Sequence[Point], most: int = _MOST_POINTS) -> list[Point]:
+    """As many points as can be told apart: of more, the least and the largest of each stretch."""
+    if len(points) <= most:
+        return list(points)
+    kept: list[Point] = []
+    stretch = -(-len(points) * 2 // most)
+    for first in range(0, len(points), stretch):
+        part = points[first : first + stretch]
+        ends = {min(part, key=lambda x: x[1]), max(part, key=lambda x: x[1])}
+        kept += sorted(ends)
+    return kept

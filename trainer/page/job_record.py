@@ -1,0 +1,104 @@
+"""What there is to show of a job: its report, and what its history tells."""
+
+import bisect
+import dataclasses
+import posixpath
+from collections.abc import Sequence
+from typing import Self, TypeVar
+
+from tfps.errors import UserError
+from tfps.job_dir import report as report_file
+from tfps.job_dir.report_fields import Report
+from tfps.monitoring import history
+from tfps.monitoring.events import (
+    CheckpointSaved,
+    Evaluated,
+    RunBegan,
+    RunEvent,
+    Sampled,
+    TrainingBegan,
+)
+from trainer.page.chart import Point
+
+_Event = TypeVar("_Event", bound=RunEvent)
+
+
+@dataclasses.dataclass(frozen=True)
+class JobRecord:
+    """A job as it is kept in its directory.
+
+    Attributes:
+        job_dir: The directory.
+        report: Its report.
+        events: What happened, in order; nothing in a job of an earlier version.
+    """
+
+    job_dir: str
+    report: Report
+    events: Sequence[RunEvent]
+
+    @classmethod
+    def read(cls, job_dir: str) -> Self:
+        """What is in a job's directory.
+
+        Raises:
+            UserError: If no job ran there, or another version of tfps wrote what there is.
+            StorageError: If the storage does not answer.
+        """
+        found = report_file.load(job_dir)
+        if found is None:
+            raise UserError(f"{job_dir} holds no {report_file.FILE}: no job ran there")
+        return cls(job_dir, found, history.read(job_dir))
+
+    @property
+    def name(self) -> str:
+        """What tells it from others: the last part of its path."""
+        return posixpath.basename(self.job_dir.rstrip("/")) or self.job_dir
+
+    def all(self, kind: type[_Event]) -> list[_Event]:
+        """Events of one kind."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def began(self) -> float:
+        """When the first chief began, seconds since 1970."""
+        return self.events[0].at if self.events else 0.0
+
+    @property
+    def last_run(self) -> RunBegan | None:
+        """What the last chief said of itself."""
+        return next(reversed(self.all(RunBegan)), None)
+
+    def kept_samples(self) -> list[Sampled]:
+        """The samples of what the parameters hold: without what a run has given up."""
+        kept: list[Sampled] = []
+        for event in self.events:
+            if isinstance(event, TrainingBegan):
+                at = bisect.bisect_right(kept, event.examples, key=lambda x: x.examples)
+                del kept[at:]
+            elif isinstance(event, Sampled):
+                kept.append(event)
+        return kept
+
+    def losses(self) -> list[Point]:
+        """Records trained, and the mean loss since the sample before."""
+        return [(x.examples, x.loss) for x in self.kept_samples() if x.loss is not None]
+
+    def metric(self, name: str) -> list[Point]:
+        """Records trained, and a metric of the evaluation by then."""
+        examples = {event.steps: event.examples for event in self.all(CheckpointSaved)}
+        values = {event.steps: event.metrics.get(name) for event in self.all(Evaluated)}
+        return [
+            (examples[steps], value)
+            for steps, value in sorted(values.items())
+            if value is not None and steps in examples
+        ]
+
+    def metric_names(self) -> list[str]:
+        """Names of the metrics, the loss first."""
+        names = {name for event in self.all(Evaluated) for name in event.metrics}
+        return sorted(names, key=lambda name: (name != "loss", name))
+
+    def speeds(self) -> list[Point]:
+        """Seconds since the job began, and records per second."""
+        return [(x.at - self.began, x.examples_per_second) for x in self.all(Sampled)]

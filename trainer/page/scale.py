@@ -1,0 +1,93 @@
+"""Axes: where their ticks are, and how values are written beside them."""
+
+import dataclasses
+import math
+
+_SIGNS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+_MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
+_SPANS = ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min"))
+_ROUND_SECONDS = (
+    *(2.0, 5.0, 10.0, 15.0, 30.0),
+    *(minutes * _MINUTE for minutes in (1, 2, 5, 10, 15, 30)),
+    *(hours * _HOUR for hours in (1, 2, 3, 6, 12)),
+)
+NUMBER, BYTES, SECONDS, SHARE = "number", "bytes", "seconds", "share"
+
+
+def show(value: float, unit: str = NUMBER) -> str:
+    """A value as people read it, such as 12.5k, 3 MiB, 1.5 h or 20%.
+
+    Args:
+        value: The value.
+        unit: What it counts: `NUMBER`, `BYTES`, `SECONDS` or `SHARE`.
+    """
+    if unit == SHARE:
+        return f"{100 * value:.3g}%"
+    signs = {BYTES: _BYTES, SECONDS: _SPANS}.get(unit, _SIGNS)
+    between = "" if unit == NUMBER else " "
+    for size, sign in signs:
+        if abs(value) >= size:
+            return f"{_short(value / size)}{between}{sign}"
+    return f"{_short(value)}{ {BYTES: ' B', SECONDS: ' s'}.get(unit, '') }"
+
+
+def _short(value: float) -> str:
+    """Four digits and no more zeros than need be."""
+    return f"{value:.4g}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """Values between two ends, and where they lie on a line of so many pixels.
+
+    Attributes:
+        low: The least value.
+        high: The largest value.
+        pixels: Length of the line.
+        ticks: Values to be written beside it.
+    """
+
+    low: float
+    high: float
+    pixels: float
+    ticks: tuple[float, ...]
+
+    @classmethod
+    def of(
+        cls, low: float, high: float, pixels: float, unit: str = NUMBER, most: int = 6
+    ) -> "Scale":
+        """The scale that holds two values between round ones.
+
+        Args:
+            low: The least value.
+            high: The largest.
+            pixels: Length of the line.
+            unit: What the values count, as of `show`: of bytes and time other numbers are round.
+            most: How many ticks there may be.
+        """
+        if high <= low:
+            high = low + (abs(low) or 1.0)
+        step = _round_step((high - low) / (most - 1), unit)
+        first, last = math.floor(low / step), math.ceil(high / step)
+        ticks = tuple(number * step for number in range(first, last + 1))
+        return cls(ticks[0], ticks[-1], pixels, ticks)
+
+    def place(self, value: float) -> float:
+        """Where a value lies, in pixels from the least one."""
+        return (value - self.low) / (self.high - self.low) * self.pixels
+
+
+def _round_step(least: float, unit: str) -> float:
+    """The smallest round number that is no less."""
+    if unit == SECONDS and least > 1:
+        days = least / _DAY
+        return next((x for x in _ROUND_SECONDS if x >= least), None) or _DAY * _decimal_step(days)
+    if unit == BYTES and least >= 1024:
+        return 2.0 ** math.ceil(math.log2(least))
+    return _decimal_step(least)
+
+
+def _decimal_step(least: float) -> float:
+    size = 10.0 ** math.floor(math.log10(least))
+    return next(factor * size for factor in (1, 2, 5, 10) if factor * size >= least * (1 - 1e-9))

@@ -1,0 +1,146 @@
+"""The tables of a page."""
+
+import dataclasses
+import time
+from collections.abc import Sequence
+
+from tfps import byte_size
+from tfps.job_dir.report_fields import Report
+from tfps.monitoring.events import RunBegan, RunEnded, TaskBack, TaskLost, TrainingBegan
+from trainer.page.job_record import JobRecord
+from trainer.page.scale import SECONDS, SHARE, show
+
+_MOST_HAPPENINGS = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+        title: What it shows.
+        header: Names of the columns; none for rows that are led by their names.
+        rows: Their cells.
+        note: What else is to be said.
+    """
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+
+def tables_of(jobs: Sequence[JobRecord]) -> list[Table]:
+    """Those of some jobs that have something to show.
+
+    Args:
+        jobs: One, or several to be compared.
+    """
+    found = [_overview(jobs), *([] if len(jobs) == 1 else [_differences(jobs)])]
+    if len(jobs) == 1:
+        [job] = jobs
+        found += [_workers(job.report), _happenings(job), _settings(job)]
+    return [table for table in found if table.rows]
+
+
+def _overview(jobs: Sequence[JobRecord]) -> Table:
+    columns = [_figures(job.report) for job in jobs]
+    names = dict.fromkeys(name for column in columns for name in column)
+    rows = [(name, *(column.get(name, "") for column in columns)) for name in names]
+    header = ("", *(job.name for job in jobs)) if len(jobs) > 1 else ()
+    return Table("Overview", header, rows)
+
+
+def _figures(report: Report) -> dict[str, str]:
+    examples, cluster, saves = report.examples, report.cluster, report.checkpoints
+    figures = {
+        "status": report.status,
+        "mode": report.mode,
+        "tasks": f"{cluster.workers} workers, {cluster.ps} ps"
+        if cluster.workers
+        else "one process",
+        "records trained": f"{examples.trained:,}",
+        "epochs": str(report.epochs),
+        "updates": f"{report.steps:,}",
+        "records per second": f"{report.examples_per_second:,.0f}",
+        "time": show(report.seconds, SECONDS),
+        **{name: f"{value:.5g}" for name, value in report.metrics.items()},
+        "staleness, mean": f"{report.staleness.mean:.3g}",
+        "tasks lost": ", ".join(f"{n} {job}" for job, n in report.failures_by_job.items()) or "0",
+        "repeated records": f"{examples.repeated:,}",
+        "bad records": f"{examples.bad:,}",
+        "checkpoints": f"{saves.saved}, the last of {byte_size.show(saves.bytes)}",
+    }
+    if report.stopped_early:
+        figures["stopped early"] = report.stopped_early
+    if report.error:
+        figures["error"] = report.error
+    versions = report.versions
+    figures["versions"] = (
+        f"tfps {versions.tfps}, TensorFlow {versions.tensorflow}, Keras {versions.keras}, "
+        f"Python {versions.python}"
+    )
+    return figures
+
+
+def _differences(jobs: Sequence[JobRecord]) -> Table:
+    """The fields of the configs that are not equal."""
+    settings = [dict(job.last_run.settings) if job.last_run else {} for job in jobs]
+    names = dict.fromkeys(name for each in settings for name in each)
+    rows = [
+        (name, *(each.get(name, "") for each in settings))
+        for name in names
+        if len({each.get(name) for each in settings}) > 1
+    ]
+    return Table("What differs", ("", *(job.name for job in jobs)), rows)
+
+
+def _workers(report: Report) -> Table:
+    total = sum(share.records for share in report.workers) or 1
+    rows = [
+        (
+            f"worker {index}" if report.cluster.workers else "this process",
+            f"{share.leases:,}",
+            f"{share.records:,}",
+            show(share.records / total, SHARE),
+            show(share.seconds, SECONDS),
+            show(share.idle_seconds / ((share.seconds + share.idle_seconds) or 1.0), SHARE),
+        )
+        for index, share in enumerate(report.workers)
+    ]
+    header = ("", "leases", "records", "share", "trained for", "waited")
+    return Table("Workers", header, rows, "Since the chief connected last.")
+
+
+def _happenings(job: JobRecord) -> Table:
+    """Faults and what became of them, and where runs began and ended."""
+    rows = []
+    for event in job.events:
+        match event:
+            case RunBegan():
+                text = "a chief began"
+            case TrainingBegan(checkpoint=None):
+                text = "training began"
+            case TrainingBegan():
+                text = f"training went on from {event.examples:,} records"
+            case TaskLost():
+                text = f"{event.task} was lost: {event.what}"
+            case TaskBack():
+                text = f"{event.task} was back after {show(event.seconds, SECONDS)}"
+            case RunEnded():
+                text = f"the run {event.status}" if event.status != "failed" else "the run failed"
+            case _:
+                continue
+        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(event.at))
+        rows.append((when, show(event.at - job.began, SECONDS), text))
+    left = len(rows) - _MOST_HAPPENINGS
+    note = f"The {left} before these are in the job's history." if left > 0 else ""
+    return Table("What happened", ("when", "after", "what"), rows[-_MOST_HAPPENINGS:], note)
+
+
+def _settings(job: JobRecord) -> Table:
+    run = job.last_run
+    if not run:
+        return Table("Settings", (), [])
+    note = f"Set for the last run: {', '.join(run.overrides)}." if run.overrides else ""
+    return Table("Settings", (), list(run.settings.items()), note)

@@ -1,0 +1,66 @@
+"""Shows a job, or some beside each other, on a page: `python -m trainer.report JOB_DIR…`."""
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from tfps.errors import UserError
+from trainer import entry
+
+if TYPE_CHECKING:  # it loads TensorFlow, whose noise is to be kept back before
+    from trainer.page.job_record import JobRecord
+
+_FLAGS = flags.FLAGS
+flags.DEFINE_multi_string("job_dir", [], "A job's directory, local or gs://; some to compare them.")
+flags.DEFINE_string("output", "report.html", "The file to write, local or gs://.")
+flags.DEFINE_integer(
+    "follow", 0, "Seconds after which it is written again while a job runs; 0 for once.", 0
+)
+
+
+def main() -> None:
+    """Writes the page of the jobs that the flags name.
+
+    Raises:
+        UserError: If no job is named, or none ran in a directory.
+    """
+    job_dirs = _FLAGS.job_dir
+    if not job_dirs:
+        raise UserError("name a job's directory: python -m trainer.report JOB_DIR")
+    from trainer.console import quiet_tensorflow  # noqa: F401 - it loads TensorFlow  # isort: skip
+    from tfps.job_dir.report_fields import RUNNING
+    from tfps.storage import preflight
+    from trainer.page.job_record import JobRecord
+
+    preflight.check(
+        [
+            *(preflight.Use("--job_dir", job_dir) for job_dir in job_dirs),
+            preflight.Use("--output", _FLAGS.output, writes=True),
+        ]
+    )
+    while True:
+        jobs = [JobRecord.read(job_dir) for job_dir in job_dirs]
+        runs = _FLAGS.follow > 0 and any(job.report.status == RUNNING for job in jobs)
+        _write(jobs, _FLAGS.follow if runs else 0)
+        if not runs:
+            return
+        time.sleep(_FLAGS.follow)
+
+
+def _write(jobs: "list[JobRecord]", refresh_seconds: int) -> None:
+    from tfps.storage import atomic_file
+    from tfps.storage.failures import StorageError
+    from trainer.page.page import page
+
+    try:
+        atomic_file.write(_FLAGS.output, page(jobs, refresh_seconds))
+    except StorageError as error:
+        raise UserError(f"--output={_FLAGS.output}: {error}") from None
+    sys.stdout.write(f"report: {_FLAGS.output}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    entry.run(main, operand="job_dir")
