@@ -1,8 +1,8 @@
 """Holds tfps against Keras's `fit` where most ids are rare: `python -m benchmarks.fidelity`.
 
-The same records, model and optimizer (Adam), from other initial values and in another order with
-each seed: by `fit`, by `fit` with gradients that are summed by row (docs/keras.md), and by tfps
-with rows that move as Keras moves them (`keras`) and rows that only move when a batch asks for them
+The same model, optimizer (Adam) and records, with each seed from other initial values, which all
+have: by `fit`, by `fit` with gradients that are summed by row (docs/keras.md), and by tfps with
+rows that move as Keras moves them (`keras`) and rows that only move when a batch asks for them
 (`lazy`). The figure is the AUC on records that were not trained. See benchmarks/README.md.
 """
 
@@ -21,8 +21,12 @@ import tensorflow as tf
 
 import tfps
 from benchmarks.planted import likes
-from benchmarks.rare_ids import FEATURES, LABEL, build, get_config
+from benchmarks.rare_ids import FEATURES, LABEL, get_config
 from tfps.experiment.metrics import auc
+from tfps.export.trained_model import trained_model
+from tfps.model.stateless_model import StatelessModel
+from tfps.optimizers.rules import Rules
+from tfps.store.parameter_store import ParameterStore
 
 _CONFIG = "benchmarks/rare_ids.py"
 _EVALUATED = 1 << 20  # the seed of the records that are not trained
@@ -63,24 +67,35 @@ def _parse() -> argparse.Namespace:
 def _write(path: pathlib.Path, columns: dict) -> None:
     features = {feature.name: columns[feature.name] for feature in FEATURES}
     label = columns[LABEL.name]
-    tfps.write_dataset(str(path), features, label, features=FEATURES, label=LABEL, shards=4)
+    # Of one shard, whose order `fit` can have too.
+    tfps.write_dataset(str(path), features, label, features=FEATURES, label=LABEL, shards=1)
 
 
 def _fit(seed: int, records: int, by_row: bool) -> float:
     """The AUC that Keras ends at; if `by_row`, its optimizer is given one gradient of each row."""
     keras.utils.clear_session()
-    keras.utils.set_random_seed(seed)
-    train, model = get_config().train, build()
+    train, model = get_config().train, _begun(seed)
     if by_row:
-        _sum_by_row(model.optimizer)
+        sum_by_row(model.optimizer)
     trained, rest = likes(0, records), likes(_EVALUATED, records // 4)
     x, new = ([some[feature.name] for feature in FEATURES] for some in (trained, rest))
-    model.fit(x, trained[LABEL.name], train.batch_size, train.epochs, verbose=0)
+    model.fit(x, trained[LABEL.name], train.batch_size, train.epochs, shuffle=False, verbose=0)
     return auc(rest[LABEL.name], model.predict(new, batch_size=4096, verbose=0))
 
 
-def _sum_by_row(optimizer: keras.optimizers.Optimizer) -> None:
-    """With TensorFlow, Keras squares the gradient of every occurrence of an id by itself."""
+def _begun(seed: int) -> keras.Model:
+    """The model with the initial values that tfps draws from a seed."""
+    task = get_config().task
+    model = StatelessModel(task, seed)
+    store = ParameterStore(model, Rules.of(task, model), ["/device:CPU:0"], seed)
+    return trained_model(task, model, store)
+
+
+def sum_by_row(optimizer: keras.optimizers.Optimizer) -> None:
+    """Lets an optimizer see one gradient of each row, as Keras's other backends do.
+
+    With TensorFlow it squares that of every occurrence of an id by itself (docs/design.md).
+    """
     apply = optimizer.apply
 
     def apply_dense(gradients: Sequence[Any], variables: Sequence[Any] | None = None) -> Any:
@@ -100,6 +115,7 @@ def _tfps(root: pathlib.Path, seed: int, updates: str, on_cluster: bool) -> floa
         f"--eval_data={root / 'eval'}",
         f"--job_dir={job}",
         f"--set=train.seed={seed}",
+        "--set=data.shuffle_buffer=0",
         f"--set=train.row_updates={updates}",
     ]
     command = [sys.executable, "-m", *program, *flags]

@@ -1,6 +1,7 @@
 """Measures what each mode costs in speed and quality: `python -m benchmarks.modes`.
 
-Every mode trains the same records with the same settings, seed after seed, in turn; `--set_rounds`
+Every mode, and Keras's `fit` in one process, trains the same records with the same settings, seed
+after seed, in turn; `--set_rounds`
 changes those of the modes that average the workers' gradients, as docs/modes.md says to. A run is a
 line of `--output`; the same command goes on after an interruption. With `--straggler` one worker is
 stopped for 0.2 s again and again, and only speed is of interest.
@@ -33,6 +34,7 @@ MODES = {
     "local_sgd": ["--sync_every=8"],
     "allreduce": [],
 }
+FIT = "fit"
 _OF_ROUNDS = ("sync", "sync, 1 backup", "allreduce")
 _STOP_SECONDS, _RUN_SECONDS = 0.2, 0.05
 _LIMIT_SECONDS = 7200
@@ -44,10 +46,10 @@ def main() -> int:
     add = parser.add_argument
     add("--config", default="configs/criteo.py")
     add("--train_data", type=pathlib.Path, required=True)
-    add("--eval_data", type=pathlib.Path, help="none: speed only")
+    add("--eval_data", type=pathlib.Path, help="none: speed only, and no fit")
     add("--set", action="append", default=[], help="override of a config's field")
     add("--set_rounds", action="append", default=[], help="more overrides for sync and allreduce")
-    add("--modes", type=lambda text: text.split(";"), default=list(MODES))
+    add("--modes", type=lambda text: text.split(";"), default=[FIT, *MODES])
     add("--workers", type=int, default=4)
     add("--ps", type=int, default=2)
     add("--epochs", type=int, default=3)
@@ -56,7 +58,8 @@ def main() -> int:
     add("--output", type=pathlib.Path, required=True, help="file to which runs are added")
     flags = parser.parse_args()
     done = read(flags.output)
-    for seed, mode in itertools.product(range(flags.seeds), flags.modes):
+    modes = [mode for mode in flags.modes if mode != FIT or flags.eval_data]
+    for seed, mode in itertools.product(range(flags.seeds), modes):
         overrides = [*flags.set, *(flags.set_rounds if mode in _OF_ROUNDS else [])]
         wanted = {"config": flags.config, "mode": mode, "set": overrides, "seed": seed}
         wanted |= {"slowed": flags.straggler}
@@ -79,6 +82,8 @@ def measure(
     flags: argparse.Namespace, mode: str, overrides: list[str], seed: int
 ) -> dict[str, Any]:
     """Trains once; returns speed, and AUC after every epoch."""
+    if mode == FIT:
+        return measure_fit(flags, overrides, seed)
     job_dir = pathlib.Path(tempfile.mkdtemp(prefix="modes-"))
     name = mode.partition(",")[0]
     trainer = [
@@ -106,6 +111,24 @@ def measure(
         return summary(json.loads((job_dir / "report.json").read_text()))
     finally:
         shutil.rmtree(job_dir)
+
+
+def measure_fit(flags: argparse.Namespace, overrides: list[str], seed: int) -> dict[str, Any]:
+    """Trains once by Keras's `fit`; returns speed, and AUC after every epoch."""
+    overrides = [*overrides, f"train.epochs={flags.epochs}", f"train.seed={seed}"]
+    command = [
+        *(sys.executable, "-m", "benchmarks.fit_task", f"--config={flags.config}"),
+        f"--train_data={flags.train_data.absolute()}",
+        f"--eval_data={flags.eval_data.absolute()}",
+        *(f"--set={override}" for override in overrides),
+    ]
+    program = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=_LIMIT_SECONDS, check=False
+    )
+    if program.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {program.stderr}")
+    found: dict[str, Any] = json.loads(program.stdout.splitlines()[-1])
+    return found
 
 
 def summary(report: dict[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from tfps.coordinator.worker_coordinator import WorkerCoordinator
 from tfps.data.manifest import Manifest
 from tfps.data.record_index import RecordIndex
 from tfps.data.shards import Shard
+from tfps.data.training_data import TrainingData
 from tfps.experiment.metrics import auc
 from tfps.experiment.mode import Mode
 from tfps.leases.bad_record_log import BadRecords
@@ -126,7 +127,7 @@ def _seconds_per_lease(workers: int) -> float:
     closures = types.SimpleNamespace(train=None, open=None, schema=())
     coordinator = WorkerCoordinator(executor, closures, progress, TaskMonitor({}), 600.0, 1)
     coordinator.meter.lease_length.measured(160, _LEASE_SECONDS)
-    data = _manifest()
+    data = TrainingData.of(_manifest())
     order = EpochOrder.of(experiment)
     queue = LeaseQueue(data, order, 1, QueueState(), BadRecords(data, (), 0))
     begun: dict[str, float] = {}

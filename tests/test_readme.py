@@ -83,17 +83,16 @@ def test_many_ids_per_record_from_the_pages_to_predictions_for_rows_of_text(tmp_
     head = ",".join(["user", *movies, *context, "tags", "tag_weights"])
     start = "7,1,2,3,4,5" + 8 * ",0.5"
     rows.write_text(f"{head}\n{start},3|17,0.5|2\n{start},,\n{start},29,1\n{start},30,1\n")
-    (batch,) = PredictionInput.find(str(rows), "auto", model, max_bad_rows=1).batches(10)
-    assert batch.numbers == [2, 3, 4]  # tag 30 is outside the vocabulary
-    inputs, _ = batch.parse(model.features)
-    assert inputs["tags"].to_list() == [[3, 17], [], [29]]
-    predictions = model.predict(inputs)["predictions"]
+    (found,) = PredictionInput.find(str(rows), "auto", model, max_bad_rows=1).columns(10)
+    assert found.count == 3  # tag 30 is outside the vocabulary
+    assert found.features["tags"].to_list() == [[3, 17], [], [29]]
+    predictions = model.predict(found.features)["predictions"]
     assert len(set(predictions.tolist())) == 3
 
     rows.write_text(f"{head}\n{start},3|17,0.5\n")
-    (batch,) = PredictionInput.find(str(rows), "auto", model).batches(10)
+    (found,) = PredictionInput.find(str(rows), "auto", model).columns(10)
     with pytest.raises(RunError, match="a record has not as many weights as ids"):
-        model.predict(batch.parse(model.features)[0])
+        model.predict(found.features)
 
 
 def test_the_figures_are_those_of_the_benchmarks():

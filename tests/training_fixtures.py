@@ -20,6 +20,7 @@ from tfps.coordinator.executor import LocalExecutor
 from tfps.coordinator.lanes import lanes_of
 from tfps.coordinator.worker_coordinator import WorkerCoordinator
 from tfps.data.record_source import RecordSource
+from tfps.data.training_data import TrainingData
 from tfps.evaluation.history import Evaluations
 from tfps.experiment.mode import BOUNDED, LOCAL_SGD
 from tfps.export.saved_model import export
@@ -129,6 +130,7 @@ class Trainer:
         mode=None,
         members=0,
         unroll=1,
+        negatives=0,
         **train,
     ):
         experiment = get_config()
@@ -136,7 +138,11 @@ class Trainer:
             experiment,
             task=task or experiment.task,
             data=dataclasses.replace(
-                experiment.data, shuffle_buffer=shuffle_buffer, max_bad_records=max_bad_records
+                experiment.data,
+                shuffle_buffer=shuffle_buffer,
+                max_bad_records=max_bad_records,
+                negatives=negatives,
+                negatives_of=("token",),
             ),
             train=dataclasses.replace(experiment.train, seed=seed, **train),
             mode=mode or experiment.mode,
@@ -220,8 +226,9 @@ class Trainer:
 
     def queue(self, epochs=1, state=None):
         order, state = EpochOrder.of(self.experiment), state or QueueState()
-        bad = BadRecords.of(self.experiment, self.manifest, state.bad_records)
-        return LeaseQueue(self.manifest, order, epochs, state, bad)
+        data = TrainingData.of(self.manifest)
+        bad = BadRecords.of(self.experiment, data, state.bad_records)
+        return LeaseQueue(data, order, epochs, state, bad)
 
     def shards(self):
         return [

@@ -12,7 +12,16 @@ if TYPE_CHECKING:
     from tfps.data.feature import Feature
     from tfps.data.row_format import Field, RowFormat
     from tfps.experiment.experiment import Data, Experiment, Train
+    from tfps.experiment.in_batch_softmax import in_batch_softmax
     from tfps.experiment.mode import Mode
+    from tfps.experiment.ranking_metrics import (
+        NDCG,
+        GroupAUC,
+        GroupedMetric,
+        HitRate,
+        MeanReciprocalRank,
+        RecallAtK,
+    )
     from tfps.experiment.study import Parameter, Study
     from tfps.experiment.task import Task
     from tfps.layers.embedding import Embedding
@@ -21,34 +30,48 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "NDCG",
     "Data",
     "Embedding",
     "Experiment",
     "Feature",
     "Field",
+    "GroupAUC",
+    "GroupedMetric",
+    "HitRate",
+    "MeanReciprocalRank",
     "Mode",
     "Parameter",
+    "RecallAtK",
     "RowFormat",
     "RowsOfIds",
     "Study",
     "Task",
     "Train",
+    "in_batch_softmax",
     "task_of",
     "write_dataset",
 ]
 _MODULES = {
+    "NDCG": "tfps.experiment.ranking_metrics",
     "Data": "tfps.experiment.experiment",
     "Embedding": "tfps.layers.embedding",
     "Experiment": "tfps.experiment.experiment",
     "Feature": "tfps.data.feature",
     "Field": "tfps.data.row_format",
+    "GroupAUC": "tfps.experiment.ranking_metrics",
+    "GroupedMetric": "tfps.experiment.ranking_metrics",
+    "HitRate": "tfps.experiment.ranking_metrics",
+    "MeanReciprocalRank": "tfps.experiment.ranking_metrics",
     "Mode": "tfps.experiment.mode",
     "Parameter": "tfps.experiment.study",
+    "RecallAtK": "tfps.experiment.ranking_metrics",
     "RowFormat": "tfps.data.row_format",
     "RowsOfIds": "tfps.layers.rows_of_ids",
     "Study": "tfps.experiment.study",
     "Task": "tfps.experiment.task",
     "Train": "tfps.experiment.experiment",
+    "in_batch_softmax": "tfps.experiment.in_batch_softmax",
     "task_of": "tfps.model.compiled_task",
     "write_dataset": "tfps.data.array_dataset",
 }

@@ -16,6 +16,16 @@ from tfps.errors import EXIT_BUG, EXIT_OK, EXIT_USER, RunError, UserError
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 _EXIT_INTERRUPTED = 130
+_last_acts: list[Callable[[], None]] = []
+
+
+def at_end(act: Callable[[], None]) -> None:
+    """Has something done when the program ends, after its last word.
+
+    Args:
+        act: What is done.
+    """
+    _last_acts.append(act)
 
 
 def run(
@@ -33,13 +43,14 @@ def run(
         main: The work; it reads `absl.flags.FLAGS`.
         has_lasting_threads: Ends the process without waiting for its threads: those that wait for
             closures in flight, and TensorFlow's servers, cannot be told to end.
-        operand: Name of a flag whose value may be given without the flag.
+        operand: Name of a flag whose value may be given without the flag; of one that may be given
+            several times, all values.
         rewritten: Makes flags that are defined of the command line's, without the program's name.
     """
 
     def guarded(arguments: list[str]) -> int | None:
-        if operand and len(arguments) == 2:
-            flags.FLAGS[operand].value = arguments.pop()
+        if operand:
+            _take_operands(arguments, flags.FLAGS[operand])
         if len(arguments) > 1:
             _fail(f"unexpected argument {arguments[1]!r}; flags begin with --", EXIT_USER)
         try:
@@ -59,12 +70,23 @@ def run(
             status = EXIT_BUG
         sys.stdout.flush()
         sys.stderr.flush()
+        for act in _last_acts:
+            act()
         os._exit(status)
 
     app.run(
         leaving if has_lasting_threads else guarded,
         flags_parser=lambda arguments: _parsed(arguments, rewritten),
     )
+
+
+def _take_operands(arguments: list[str], flag: flags.Flag) -> None:
+    """Gives a flag what stands on the command line without one."""
+    if isinstance(flag, flags.MultiFlag):
+        flag.value += arguments[1:]
+        del arguments[1:]
+    elif len(arguments) == 2:
+        flag.value = arguments.pop()
 
 
 def _parsed(arguments: list[str], rewritten: Callable[[Sequence[str]], list[str]]) -> list[str]:

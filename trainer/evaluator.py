@@ -15,7 +15,6 @@ from tfps.errors import RunError, UserError
 from tfps.evaluation.history import Evaluation, Evaluations
 from tfps.export.saved_model import EXPORT_BEST
 from trainer.chief.engine import Engine
-from trainer.chief.inputs import identity
 from trainer.chief.run_inputs import RunInputs
 
 _POLL_SECONDS = 1.0
@@ -100,8 +99,7 @@ class Evaluator:
         """Reads a checkpoint's parameters; False if the chief has deleted it meanwhile."""
         error: Exception | None = None
         try:
-            data = identity(self._inputs.data)
-            restore(checkpoint, self._engine.store, data)
+            restore(checkpoint, self._engine.store, self._inputs.data.identities())
         except (DamagedCheckpointError, RunError, UserError) as caught:
             error = caught
         # Read again: the chief deletes the marker first, and what was read by then is whole.

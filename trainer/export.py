@@ -18,6 +18,7 @@ from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.failures import DamagedCheckpointError
 from tfps.checkpoint.offline import named_checkpoint
 from tfps.checkpoint.restore import restore
+from tfps.data.training_data import directories
 from tfps.errors import UserError
 from tfps.experiment import loader, overrides
 from tfps.experiment.experiment import Experiment
@@ -68,9 +69,10 @@ def export_checkpoint(
     task, train = experiment.task, experiment.train
     model = StatelessModel(task, train.seed, train.dense_table_bytes)
     rules = Rules.of(task, model, train.row_updates)
-    store = ParameterStore(model, rules, [_DEVICE], train.seed)
+    may_change_rate = experiment.callbacks is not None
+    store = ParameterStore(model, rules, [_DEVICE], train.seed, may_change_rate=may_change_rate)
     try:
-        restore(checkpoint, store, checkpoint.dataset)
+        restore(checkpoint, store, checkpoint.datasets)
     except DamagedCheckpointError as damage:
         raise UserError(
             f"checkpoint {checkpoint.path} is damaged: {damage}; name another with --checkpoint"
@@ -97,12 +99,17 @@ def main() -> None:
         raise UserError(f"--output={values.output} exists; name another, or say --overwrite")
     experiment = overrides.apply(loader.load(values.config), values.set)
     checkpoint = named_checkpoint(values.checkpoint)
-    data = values.data or experiment.data.eval or experiment.data.train
+    data = values.data or experiment.data.eval or _first_data(experiment)
     export_checkpoint(experiment, checkpoint, values.output, data, values.format, values.submodel)
     sys.stdout.write(
         f"checkpoint: {checkpoint.path}, {checkpoint.queue.trained:,} records trained\n"
         f"export: {values.output}\n"
     )
+
+
+def _first_data(experiment: Experiment) -> str:
+    """The directory of the training data, of the first epoch's where they have others."""
+    return directories(experiment.data.train, experiment.train.epochs)[0]
 
 
 def _refuse_misfits(output: str, form: str, part: str) -> None:

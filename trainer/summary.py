@@ -40,6 +40,8 @@ def lines(job_dir: str, report: Report) -> list[str]:
         ),
         ("speed", f"{report.examples_per_second:,.0f} examples/s, {report.seconds:.0f} s in all"),
     ]
+    if report.init_from:
+        rows.append(("began with", report.init_from))
     if len(report.workers) > 1:
         rows.append(("workers", _shares(report.workers)))
     metrics = dict(report.metrics)

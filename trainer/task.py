@@ -24,6 +24,7 @@ from tfps.errors import EXIT_OK, EXIT_RUN, UserError
 from tfps.storage import local_files, tf_settings
 from trainer import entry
 from trainer.console import terminal
+from trainer.console.json_lines import JsonFormatter, JsonStderr
 from trainer.console.progress_display import ProgressDisplay
 from trainer.flags import experiment_flags, field_flags, limit_flags
 from trainer.flags.job_paths import JobPaths
@@ -53,6 +54,21 @@ flags.DEFINE_string(
 flags.DEFINE_string("cache_bytes", "50GiB", "Worker: most bytes of --cache_dir.")
 flags.DEFINE_enum("progress", "auto", ["auto", "bar", "lines"], "How to show progress.")
 flags.DEFINE_float("progress_seconds", 10.0, "Between two lines of progress.", 0.0)
+flags.DEFINE_float(
+    "sample_seconds", 10.0, "Between two points of the run's history and TensorBoard's curves.", 0.0
+)
+flags.DEFINE_integer(
+    "metrics_port", None, "Chief: port at which Prometheus may ask for the run's figures.", 0
+)
+flags.DEFINE_string(
+    "metrics_address", "127.0.0.1", "Chief: address of --metrics_port; 0.0.0.0 for other machines."
+)
+flags.DEFINE_enum(
+    "log_format",
+    "auto",
+    ["auto", "text", "json"],
+    "Log lines for people, or objects of JSON; auto: JSON on Vertex AI and Kubernetes.",
+)
 flags.DEFINE_string(
     "tensorflow_log",
     None,
@@ -66,10 +82,17 @@ def main() -> int:
     paths = JobPaths.of(_FLAGS.job_dir, os.environ)
     _FLAGS.job_dir = paths.job_dir
     _check_flags(cluster)
+    labels = _json_labels(cluster)
+    if labels:
+        entry.at_end(JsonStderr(labels).close)
     log = _FLAGS.tensorflow_log or _default_log(cluster)
     if log:
         terminal.redirect_noise(log)
-    display = terminal.start_logging(_FLAGS.progress, _FLAGS.progress_seconds)
+    display = terminal.start_logging(
+        "lines" if labels else _FLAGS.progress,
+        _FLAGS.progress_seconds,
+        JsonFormatter(labels) if labels else None,
+    )
     if not _FLAGS.dry_run:
         open_files.allow_for_task(cluster)
         _log.info("running as %s", Platform.of(os.environ).role(cluster))
@@ -78,7 +101,7 @@ def main() -> int:
     if cluster.job == "worker" or not cluster.ps:
         tf_settings.keep_blocks()
     if cluster.job == "chief" or _FLAGS.dry_run:
-        return _run_chief(cluster, display, paths.export)
+        return _run_chief(cluster, display, paths)
     if cluster.job == "evaluator":
         return _run_evaluator(cluster)
     return _run_replica(cluster) if cluster.is_replicated else _run_server(cluster)
@@ -107,6 +130,17 @@ def _check_flags(cluster: Cluster) -> None:
         )
 
 
+def _json_labels(cluster: Cluster) -> dict[str, str]:
+    """What tells this task's lines from others' where they are JSON; nothing where they are not."""
+    is_json = _FLAGS.log_format == "json"
+    if _FLAGS.log_format == "auto":
+        is_json = Platform.of(os.environ).collects_json
+    if not is_json or _FLAGS.dry_run:
+        return {}
+    name = posixpath.basename(_FLAGS.job_dir.rstrip("/"))
+    return {"role": cluster.job, "index": str(cluster.index), "job": name}
+
+
 def _default_log(cluster: Cluster) -> str | None:
     """A local run's terminal is a person's; elsewhere stderr is what the platform collects."""
     if _FLAGS.dry_run:
@@ -124,12 +158,13 @@ def _default_log(cluster: Cluster) -> str | None:
     return log
 
 
-def _run_chief(cluster: Cluster, display: ProgressDisplay, export: str) -> int:
+def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> int:
     _set_up_tensorflow()
     # Loaded here: the environment above must be set before TensorFlow is.
     from tfps import byte_size
     from trainer.chief import dry_run, preflight
     from trainer.chief.interruption import Interrupted, Interruption
+    from trainer.chief.monitoring import Monitoring
     from trainer.chief.run import join, run
     from trainer.chief.run_inputs import RunInputs
 
@@ -153,12 +188,19 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, export: str) -> int:
             _check_replica(experiment, cluster)
             replica = join(cluster, _FLAGS.job_dir, limits)
         inputs = RunInputs.check(
-            experiment, cluster, _FLAGS.job_dir, memory, _FLAGS.cache_dir, export
+            experiment, cluster, _FLAGS.job_dir, memory, _FLAGS.cache_dir, paths.export
         )
         preflight.check_machine(inputs, is_serving=replica is not None)
         if not cluster.ps:
             _start_staging()
-        run(inputs, limits, interruption, display, replica)
+        monitoring = Monitoring(
+            paths.tensorboard,
+            _FLAGS.sample_seconds,
+            tuple(experiment_flags.overridden()),
+            _FLAGS.metrics_port,
+            _FLAGS.metrics_address,
+        )
+        run(inputs, limits, interruption, display, monitoring, replica)
     except Interrupted as interrupted:
         name = signal.Signals(interrupted.signal).name
         _log.warning("stopped by %s; the same command goes on from the last checkpoint", name)
@@ -180,6 +222,7 @@ def _set_up_tensorflow() -> None:
 def _run_evaluator(cluster: Cluster) -> int:
     _set_up_tensorflow()
     from tfps.cluster.server import watch_for_end_of_chief
+    from tfps.job_dir.task_usage import start_reporting
     from trainer.chief.run_inputs import RunInputs
     from trainer.evaluator import Evaluator
 
@@ -187,6 +230,7 @@ def _run_evaluator(cluster: Cluster) -> int:
         experiment_flags.experiment(), cluster, _FLAGS.job_dir, None, _FLAGS.cache_dir
     )
     _start_staging()
+    start_reporting(_FLAGS.job_dir, cluster.task)
     options = limit_flags.server_options()
     end_of_chief = watch_for_end_of_chief(cluster, _FLAGS.job_dir, options)
     Evaluator(inputs, end_of_chief, _FLAGS.stall_seconds).run()
@@ -208,6 +252,7 @@ def _check_replica(experiment: "Experiment", cluster: Cluster) -> None:
 
 def _run_replica(cluster: Cluster) -> int:
     _set_up_tensorflow()
+    from tfps.job_dir.task_usage import start_reporting
     from trainer.chief.run_inputs import RunInputs
     from trainer.replica import ReplicaWorker
 
@@ -216,6 +261,7 @@ def _run_replica(cluster: Cluster) -> int:
     options = limit_flags.server_options()
     worker = ReplicaWorker(cluster, _FLAGS.job_dir, options, _FLAGS.stall_seconds, asked_to_end)
     _start_staging()
+    start_reporting(_FLAGS.job_dir, cluster.task)
     worker.run(lambda: RunInputs.check(experiment, cluster, _FLAGS.job_dir, None, _FLAGS.cache_dir))
     return 128 + signal.SIGTERM if asked_to_end.is_set() else EXIT_OK
 
@@ -230,6 +276,7 @@ def _asked_to_end() -> threading.Event:
 
 def _run_server(cluster: Cluster) -> int:
     from tfps.cluster.server import serve
+    from tfps.job_dir.task_usage import start_reporting
     from tfps.storage import preflight
 
     terminal.quiet_tensorflow()
@@ -239,6 +286,7 @@ def _run_server(cluster: Cluster) -> int:
     preflight.check([preflight.Use("--job_dir", _FLAGS.job_dir, writes)])
     if cluster.job == "worker":
         _start_staging()
+    start_reporting(_FLAGS.job_dir, cluster.task)
     asked_to_end = _asked_to_end()
     serve(cluster, _FLAGS.job_dir, options, asked_to_end)
     return 128 + signal.SIGTERM if asked_to_end.is_set() else EXIT_OK

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from configs.smoke import Smoke
+from tests.models import Unloadable
 from tests.training_fixtures import Trainer, dataset
 from tfps.errors import UserError
 from tfps.export.keras_file import export_keras
@@ -70,24 +71,13 @@ def test_a_tower_is_a_model_by_itself(trained, tmp_path):
         write(trained, tmp_path / "attic.keras", "attic")
 
 
-class Doubled(keras.layers.Layer):
-    """A layer of one's own that Keras cannot make again: it does not say what it was made with."""
-
-    def __init__(self, factors):
-        super().__init__()
-        self.factors = keras.ops.array(factors)
-
-    def call(self, x):
-        return x * self.factors
-
-
 @dataclasses.dataclass(frozen=True)
 class Unsaved(Smoke):
     """A model that Keras can save, but not load."""
 
     def build_model(self):
         model = super().build_model()
-        return keras.Model(model.inputs, Doubled(np.array([2.0], "f4"))(model.output))
+        return keras.Model(model.inputs, Unloadable(np.array([2.0], "f4"))(model.output))
 
 
 def test_a_model_that_keras_cannot_load_again_is_refused(trained, tmp_path):

@@ -10,6 +10,7 @@ os.environ |= {"NO_GCE_CHECK": "true", "GCS_RETRY_CONFIG_MAX_RETRIES": "1"}
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,8 @@ import tensorflow as tf
 
 from tfps.cluster import failures, sockets
 from tfps.coordinator import connector
+from tfps.coordinator.repeated_failure import FailureLog
+from tfps.store.worker_copy import WorkerCopy
 
 PS = "/job:ps/replica:0/task:0/device:CPU:0"
 
@@ -24,6 +27,7 @@ PS = "/job:ps/replica:0/task:0/device:CPU:0"
 def main() -> dict[str, Any]:
     """Everything that it sees."""
     seen: dict[str, Any] = {"storage": _storage()}
+    before = tf.Variable(1.0)  # made before this process is a chief
     addresses = {"worker": [_address()], "ps": [_address()], "chief": [_address()]}
     spec = tf.train.ClusterSpec(addresses)
     servers = [tf.distribute.Server(spec, job_name=job, task_index=0) for job in ("worker", "ps")]
@@ -41,6 +45,7 @@ def main() -> dict[str, Any]:
     [ps] = addresses["ps"]
     seen["connections"] = sum(1 for _ in sockets.Connections([ps]).open_now())
     seen["lost"] = _lost(ps, queue)
+    seen["retried"] = _retried(coordinator, before)
     assert servers
     return seen
 
@@ -87,7 +92,24 @@ def _closures(
     seen["scheduled"] = [_kind(each.fetch) for each in scheduled]
     seven = tf.function(lambda: tf.constant(7))
     seen["after"] = int(coordinator.schedule(seven).fetch())
+    seen["kept"] = _kept(coordinator, variable)
     return seen
+
+
+def _kept(
+    coordinator: tf.distribute.coordinator.ClusterCoordinator, variable: tf.Variable
+) -> list[float]:
+    """How often the values were fetched that each of three closures on a worker finds there."""
+    variable.assign(0.0)
+
+    def fetch() -> tf.Tensor:
+        with tf.device(PS):
+            return variable.assign_add(1.0).read_value()[tf.newaxis]
+
+    copy = WorkerCopy(fetch, 1)
+    closures = [tf.function(lambda n=n: copy.value() + 0.0 * n, autograph=False) for n in range(2)]
+    found = [coordinator.schedule(each).fetch() for each in [*closures, closures[0]]]
+    return [float(each[0]) for each in found]
 
 
 def _lost(address: str, queue: tf.queue.FIFOQueue) -> list[str]:
@@ -112,6 +134,19 @@ def _lost(address: str, queue: tf.queue.FIFOQueue) -> list[str]:
         connection.shutdown(socket.SHUT_RDWR)
     waiting.join(60)
     return said
+
+
+def _retried(
+    coordinator: tf.distribute.coordinator.ClusterCoordinator, variable: tf.Variable
+) -> list[Any]:
+    """What the log says of a closure that no worker can run: the worker and the first line."""
+    log = FailureLog()
+    result = coordinator.schedule(tf.function(lambda: variable + 1.0))
+    deadline = time.monotonic() + 60
+    while not (failed := log.take()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert result  # which is never there
+    return [[worker, failures.first_line(error)] for worker, error in failed[:1]]
 
 
 def _kind(call: Callable[[], Any]) -> str:

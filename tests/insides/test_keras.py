@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfps.errors import UserError
-from tfps.model.embedding_layers import EmbeddingLayers
+from tfps.model.embedding_layers import EmbeddingLayers, WholeTableUsedError
 from tfps.model.keras_patches import compile_arguments, initializers_seeded, layers_of
 from tfps.model.lookup_tables import LookupTables
 from tfps.optimizers.rules import _RULES
@@ -23,11 +22,17 @@ def test_patched_embedding():
         rows = keras.layers.Embedding(5, 3, name="rows")
         assert not rows.built
         model = keras.Sequential([keras.Input((2,), dtype="int32"), rows])
-        with pytest.raises(UserError, match="the use of its whole table"):
-            _ = rows.embeddings
     assert [kind.build, kind.embeddings, kind.call, kind.set_weights] == originals
-    assert isinstance(kind.embeddings, property)
     assert (len(layers.tables), rows.weights) == (1, [])
+    assert (type(rows).__name__, type(rows).__module__) == (kind.__name__, kind.__module__)
+    # By either name a whole table is asked for.
+    own = keras.layers.Embedding(5, 3)
+    own.build()
+    assert own.embeddings is own._embeddings
+    for name in ("embeddings", "_embeddings"):
+        with pytest.raises(WholeTableUsedError, match="rows': its whole table is used"):
+            getattr(rows, name)
+    assert own.variable_serialization_spec[None] == ["embeddings"]
     rows.set_weights([np.ones([5, 3])])
     rows.load_own_variables({"0": np.full([5, 3], 2.0)})
     np.testing.assert_array_equal(layers.tables[0].initializer([5, 3]), np.full([5, 3], 2.0))

@@ -119,6 +119,17 @@ def test_error_of_a_closure(seen: dict[str, Any]) -> None:
     assert seen["after"] == 7
 
 
+def test_a_workers_variable_is_found_by_its_name(seen: dict[str, Any]) -> None:
+    """By later closures, also of another function, as long as the chief is connected."""
+    assert seen["kept"] == [1.0, 1.0, 1.0]
+
+
+def test_log_of_a_closure_that_is_run_again(seen: dict[str, Any]) -> None:
+    """A closure whose variable is out of its worker's reach; no result tells of the error."""
+    line = "/job:localhost/replica:0/task:0/device:CPU:0 unknown device"
+    assert seen["retried"] == [[0, line]]
+
+
 def test_connections_are_sockets_of_this_process(seen: dict[str, Any]) -> None:
     assert seen["connections"] > 0
 

@@ -12,7 +12,6 @@ from tests.training_fixtures import Trainer
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.restore import restore
 from tfps.data.manifest import Manifest
-from trainer.chief.inputs import identity
 
 
 def flags(
@@ -43,5 +42,5 @@ def trained(
     checkpoint = directory.latest()
     assert checkpoint is not None
     store = Trainer(data, task).store
-    restore(checkpoint, store, identity(data))
+    restore(checkpoint, store, checkpoint.datasets)
     return store.read_table(0)[:, 0]

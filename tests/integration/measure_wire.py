@@ -30,6 +30,7 @@ from tfps.data import manifest
 from tfps.data.batches import Batching, read_batches
 from tfps.data.manifest import Manifest
 from tfps.data.record_source import RecordSource
+from tfps.data.training_data import TrainingData
 from tfps.experiment import loader
 from tfps.experiment.experiment import Experiment
 from tfps.leases.bad_record_log import BadRecords
@@ -76,6 +77,7 @@ def main() -> None:
     found = {
         dtype: {
             "limit": limit.dense_bytes + limit.table_bytes,
+            "fixed": limit.fixed_bytes,
             "steps": limit.steps,
             **measured(experiment, model, executor, data, ports, dtype),
         }
@@ -93,7 +95,7 @@ def main() -> None:
 def batches(experiment: Experiment, data: Manifest) -> Any:
     """The batches that closures make of all shards but the first, which are one lease each."""
     order = EpochOrder.of(experiment)
-    chunks = order.chunks(data.shards, 0)
+    chunks = order.chunks(enumerate(data.shards), 0)
     assert len(chunks) == len(data.shards)
     return itertools.chain.from_iterable(
         read_batches(
@@ -127,8 +129,9 @@ def measured(
         stall_seconds=100,
         unrecorded_batches=1,
     )
-    no_bad_records = BadRecords(data, (), 0)
-    queue = LeaseQueue(data, EpochOrder.of(experiment), 1, QueueState(), no_bad_records)
+    trained = TrainingData.of(data)
+    no_bad_records = BadRecords(trained, (), 0)
+    queue = LeaseQueue(trained, EpochOrder.of(experiment), 1, QueueState(), no_bad_records)
     coordinator.train(queue, lambda: True, lambda progress: None)
     bytes_before, steps_before = bytes_to(ports), store.steps()
     coordinator.train(queue, lambda: False, lambda progress: None)

@@ -31,7 +31,6 @@ def main() -> int:
     from tfps.coordinator.connector import Connector
     from tfps.evaluation.history import Evaluations
     from trainer.chief.engine import Engine
-    from trainer.chief.inputs import identity
     from trainer.chief.run_inputs import RunInputs
 
     job_dir = flags.FLAGS.job_dir
@@ -39,11 +38,11 @@ def main() -> int:
     executor = Connector(cluster, job_dir, 120.0, min_workers=0, again=False).connect()
     engine = Engine.build(inputs, executor, TaskMonitor({}), 120.0)
     restored, passed_over = restore_newest(
-        CheckpointDirectory(job_dir), engine.store, identity(inputs.data)
+        CheckpointDirectory(job_dir), engine.store, inputs.data.identities()
     )
     assert restored is not None
     assert passed_over == {}
-    draft = Draft.of(engine.store, restored.queue, restored.dataset)
+    draft = Draft.of(engine.store, restored.queue, restored.datasets)
     writer = CheckpointWriter(engine.store.slices())
     copies = CheckpointDirectory(flags.FLAGS.copy_to)
     old = OldCheckpoints(copies, Retention(last=9), Evaluations(flags.FLAGS.copy_to))

@@ -3,7 +3,6 @@
 import pathlib
 
 import keras
-import numpy as np
 import pytest
 from cluster_process import local_cluster, read_report
 
@@ -12,12 +11,17 @@ from tests.keras_models.case import Case
 from tests.keras_models.cases import ALL
 from tests.keras_models.config import CASE, IS_THERE
 from tests.keras_models.kept import CLUSTER, keep
-from tests.keras_models.test_keras_models import fitted, for_keras, split
+from tests.keras_models.test_keras_models import drawn, fitted, for_keras
+
+IN_SLOW = (  # one of each kind
+    *("wide_and_deep", "sasrec", "bidirectional_lstm", "temporal_cnn", "small_resnet"),
+    "mixture_of_experts",
+)
 
 
 def loss_on_cluster(case: Case, directory: pathlib.Path, **environ: str) -> float:
     """The loss that 2 workers and 2 ps end at."""
-    features, labels = split(case, case.columns(np.random.default_rng(1), case.records))
+    features, labels = drawn(case)
     data, job = directory / "data", directory / "job"
     label = case.label if isinstance(case.label, tuple) else (case.label,)
     tfps.write_dataset(str(data), features, labels, features=case.features, label=label, shards=4)
@@ -30,14 +34,22 @@ def loss_on_cluster(case: Case, directory: pathlib.Path, **environ: str) -> floa
 
 def losses_of_fit(case: Case) -> tuple[float, float]:
     """Those that Keras begins with and ends at."""
-    features, labels = split(case, case.columns(np.random.default_rng(1), case.records))
     keras.utils.set_random_seed(0)
     model = case.build()
-    return fitted(case, model, *for_keras(case, model, features, labels))
+    return fitted(case, model, *for_keras(case, model, *drawn(case)))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(
+            case,
+            id=case.name,
+            marks=pytest.mark.slow if case.name in IN_SLOW else pytest.mark.models,
+        )
+        for case in ALL
+    ],
+)
 def test_a_cluster_ends_where_fit_ends(case: Case, tmp_path: pathlib.Path) -> None:
     ours = loss_on_cluster(case, tmp_path)
     before, theirs = losses_of_fit(case)

@@ -13,7 +13,6 @@ from tests.training_fixtures import Trainer
 from tfps.checkpoint.offline import named_checkpoint
 from tfps.checkpoint.restore import restore
 from tfps.data.manifest import Manifest
-from trainer.chief.inputs import identity
 from trainer.generate import generate
 
 TASK = Smoke(vocabulary=25_000, dim=64)  # 20 MB with Adam's slots: rows are tracked
@@ -28,7 +27,7 @@ def held(data: Manifest, job_dir: pathlib.Path) -> tuple[dict[str, np.ndarray], 
     Read by one ps, so that it is clear what is compared.
     """
     trainer, checkpoint = Trainer(data, TASK, parts=1), named_checkpoint(str(job_dir))
-    restore(checkpoint, trainer.store, identity(data))
+    restore(checkpoint, trainer.store, [data.identity])
     tensors = {slice_.name: slice_.variable.numpy() for slice_ in trainer.store.slices()}
     return tensors, trainer.coordinator.evaluate(trainer.shards()).loss
 

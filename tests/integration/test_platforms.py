@@ -7,6 +7,7 @@ is a directory. For Vertex AI see test_vertex_training.py.
 
 import contextlib
 import io
+import json
 import os
 import pathlib
 import re
@@ -91,9 +92,13 @@ def test_a_rendered_job_trains(target: str, datasets: Datasets, tmp_path: pathli
         codes = {name: process.wait(2 * PATIENCE) for name, process in processes.items()}
     logs = {name: (tmp_path / f"{name}.log").read_text() for name in codes}
     assert set(codes.values()) == {0}, "\n".join(f"{name}: {logs[name]}" for name in logs)
-    assert f"running as chief on {platform}\n" in logs["chief 0"]
-    assert f"running as worker 1 of 2 on {platform}\n" in logs["worker 1"]
-    assert f"running as evaluator 0 on {platform}\n" in logs["evaluator 0"]
+    said = {
+        name: [json.loads(line)["message"] for line in log.splitlines()]  # every one of them
+        for name, log in logs.items()
+    }
+    assert f"running as chief on {platform}" in said["chief 0"]
+    assert f"running as worker 1 of 2 on {platform}" in said["worker 1"]
+    assert f"running as evaluator 0 on {platform}" in said["evaluator 0"]
 
     run = tmp_path / "bucket" / "run"
     report = read_report(run)

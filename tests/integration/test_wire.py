@@ -1,6 +1,7 @@
 """What a real cluster sends, held against what it must send; and what its ps hold."""
 
 import json
+import pathlib
 import re
 from typing import Any
 
@@ -8,25 +9,43 @@ import pytest
 from cluster_process import Program
 
 from configs.criteo import get_config
+from tests import frozen_backbone
+from tfps.experiment.experiment import Experiment
 from trainer.generate import generate
 
 pytestmark = pytest.mark.slow
 TOLERANCE = 0.10  # above what must be sent: TensorFlow's own bytes per tensor and step
 
 
-@pytest.fixture(name="measured", scope="module")
-def measured_fixture(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """One worker and two ps train a DLRM in batches of 512, with either dtype on the wire."""
-    directory = tmp_path_factory.mktemp("wire")
-    config, data = "--config=configs/criteo.py", directory / "data"
-    generate(get_config(), str(data), records=8192, shards=4, seed=0, signal_seed=0)
+def measured_by_cluster(
+    directory: pathlib.Path, config: str, experiment: Experiment
+) -> dict[str, Any]:
+    """What one worker and two ps send, with either dtype on the wire."""
+    data = directory / "data"
+    generate(experiment, str(data), records=8192, shards=4, seed=0, signal_seed=0)
     own = ["--workers=1", "--ps=2", "--module=tests.integration.measure_wire"]
-    tasks = [config, f"--train_data={data}", f"--job_dir={directory / 'job'}"]
+    tasks = [f"--config={config}", f"--train_data={data}", f"--job_dir={directory / 'job'}"]
     with Program(*own, "--", *tasks, module="cloud.local", loads=True) as program:
         assert program.finish() == 0, program.text
     [line] = [line for line in program.lines if '{"wire"' in line]
     found: dict[str, Any] = json.loads(re.sub(r"^\[chief\] ", "", line))
     return found
+
+
+@pytest.fixture(name="measured", scope="module")
+def measured_fixture(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Of a DLRM in batches of 512."""
+    return measured_by_cluster(tmp_path_factory.mktemp("wire"), "configs/criteo.py", get_config())
+
+
+def test_what_no_step_changes_is_sent_once(tmp_path: pathlib.Path) -> None:
+    """The worker's copy is there before it is measured; the plan counts it apart."""
+    config = "tests/frozen_backbone.py"
+    found = measured_by_cluster(tmp_path, config, frozen_backbone.get_config())["wire"]["float32"]
+    of_step, limit = found["bytes"] / found["trained_steps"], found["limit"] / found["steps"]
+    assert 1.0 <= of_step / limit <= 1.0 + TOLERANCE
+    assert found["fixed"] > 4e6
+    assert of_step < found["fixed"] / 4
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

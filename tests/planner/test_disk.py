@@ -7,8 +7,9 @@ from tfps.errors import UserError
 from tfps.experiment.task import Table
 from tfps.optimizers.rules import rule_for
 from tfps.planner.disk import check_disk_space
+from tfps.store.flat_layout import DenseLayout, StateLayout
 from tfps.store.group_layout import GroupLayout
-from tfps.store.layout import DenseLayout, Group, StoreLayout
+from tfps.store.layout import Group, StoreLayout
 
 DIM = 64
 ROW_BYTES = 3 * DIM * 4  # with Adam's two slots
@@ -20,7 +21,7 @@ def layout(rows):
     table = Table("table", rows, DIM, keras.initializers.Zeros())
     group = Group(GroupLayout((table,), 2), rule, False)
     flat = DenseLayout(("kernel",), ((4, 8),), 2)
-    return StoreLayout(flat, rule, DenseLayout((), (), 1), (group,), ((0, 0),))
+    return StoreLayout(flat, rule, StateLayout(DenseLayout((), (), 1), ()), (group,), ((0, 0),))
 
 
 def test_a_checkpoint_must_fit(tmp_path):

@@ -18,8 +18,9 @@ from tfps.experiment.task import Table
 from tfps.leases.queue_state import QueueState
 from tfps.optimizers.rules import rule_for
 from tfps.planner.memory import PROCESS_BYTES, WORKING_BYTES, Placement, check_memory
+from tfps.store.flat_layout import DenseLayout, StateLayout
 from tfps.store.group_layout import GroupLayout
-from tfps.store.layout import DenseLayout, Group, StoreLayout
+from tfps.store.layout import Group, StoreLayout
 from tfps.store.partitioned_variable import CHUNK_BYTES
 from tfps.worker.async_loop import AsyncLoop
 from tfps.worker.closures import Closures
@@ -51,7 +52,8 @@ def layout(tables, parts=1, dense=(400, 128), optimizer=None):
     )
     group_of = tuple((g, i) for g, rows in enumerate(tables.values()) for i in range(len(rows)))
     flat = DenseLayout(("kernel",), (dense,), parts)
-    return StoreLayout(flat, rule, DenseLayout(("mean",), ((8,),), 1), groups, group_of)
+    state = StateLayout(DenseLayout(("mean",), ((8,),), 1), (True,))
+    return StoreLayout(flat, rule, state, groups, group_of)
 
 
 def uneven(values):
@@ -248,10 +250,10 @@ def test_neither_a_start_nor_a_save_nor_a_restore_holds_a_table_twice(tmp_path):
     trainer.coordinator.train(leases, lambda: False, lambda progress: None)
     directory = CheckpointDirectory(str(tmp_path))
     with Peak() as saving:
-        checkpoint = save(directory, trainer.store, QueueState(), {})
+        checkpoint = save(directory, trainer.store, QueueState(), [{}])
     assert saving.bytes < spare
     with Peak() as restoring:
-        restore(checkpoint, trainer.store, {})
+        restore(checkpoint, trainer.store, [{}])
     assert restoring.bytes < spare
 
 

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from tests.frozen_backbone import FrozenBackbone
 from tests.store.test_parameter_store import TwoTowers, batch
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
@@ -29,3 +30,18 @@ def test_distinct_rows_ids_once_and_dense_twice(dtype, value):
     assert found.table_bytes == table_bytes
     assert found.dense_bytes == 2 * (dense * value * 2 + state * 4 * 2)
     assert found.per_example == (found.table_bytes + found.dense_bytes) / 52
+
+
+def test_state_that_no_step_changes_is_counted_once():
+    task = FrozenBackbone(width=16)
+    model = StatelessModel(task, 0)
+    layout = StoreLayout.of(model, Rules.of(task, model), parts=2)
+    sizes = {v.path: int(np.prod(v.shape)) for v in model.state}
+    moving = sum(size for path, size in sizes.items() if path.startswith("statistics/"))
+    assert moving == 2 * 4
+    features = {"numbers": np.zeros((3, 4), "f4"), "token": np.zeros(3, "i8")}
+    batches = [(features, {"label": np.zeros(3, "i8")})] * 2
+    found = WireBytes.of(model, layout, "float32", batches)
+    assert found.fixed_bytes == 4 * (sum(sizes.values()) - moving)
+    dense = sum(int(np.prod(v.shape)) for v in model.dense)
+    assert found.dense_bytes == 2 * (2 * dense * 4 + 2 * moving * 4)

@@ -110,6 +110,14 @@ def test_a_shard_in_several_leases_is_trained_the_same_as_in_one(manifest, setti
     np.testing.assert_allclose(parts.store.read_table(0), expected, atol=1e-6)
 
 
+def test_the_loss_of_negatives_is_part_of_their_records(manifest):
+    trainer = reused(manifest, negatives=4)
+    attempts, steps, loss_sum, bad_step = train(trainer)
+    assert (attempts, steps, bad_step) == (1, 7, -1)
+    assert 0.2 < loss_sum / 200 < 1.5
+    assert trainer.store.steps() == 7
+
+
 AHEAD = {"batch_size": 20, "shuffle_buffer": 70, "pipeline_depth": 2, "unroll": 2}
 
 

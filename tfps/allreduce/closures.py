@@ -111,7 +111,8 @@ class ReplicaClosures:
         def train(done: tf.Tensor, loss_sum: tf.Tensor, bad: tf.Tensor) -> State:
             features, labels = next(batches)
             trained = self._step.train(features, labels, draw_of(seed, begin + done))
-            loss = tf.cast(trained.loss, tf.float64) * tf.cast(trained.records, tf.float64)
+            records = trained.records // self._batching.examples_per_record
+            loss = tf.cast(trained.loss, tf.float64) * tf.cast(records, tf.float64)
             record(tf.stack([0.0, 1.0, 0.0, loss]))
             return done + 1, loss_sum + loss, note_failure(bad, done, loss)
 

@@ -13,6 +13,7 @@ from tfps.data.record_source import RecordSource
 from tfps.evaluation.results import EvaluationResult
 from tfps.leases.lease import Lease
 from tfps.leases.queue import LeaseQueue
+from tfps.store.learning_rates import Changes
 
 
 class ReplicaCoordinator:
@@ -44,7 +45,9 @@ class ReplicaCoordinator:
     ) -> None:
         """See `Coordinator`."""
         self._share_parameters()
-        self.replica.tell(Order.TAKE_LEASES, state=queue.state().to_json())
+        self.replica.tell(
+            Order.TAKE_LEASES, state=queue.state().to_json(), learning_rates=self._learning_rates()
+        )
         self.meter.begin(queue)
         has_begun = False
         while queue.batches_left and not (has_begun and pause()):
@@ -67,9 +70,15 @@ class ReplicaCoordinator:
                 Order.TAKE_PARAMETERS,
                 fingerprint=self._fingerprint,
                 steps=self.replica.store.steps(),
+                learning_rates=self._learning_rates(),
             )
             self.replica.share_parameters()
             self._are_equal = True
+
+    def _learning_rates(self) -> Changes:
+        """Those that the chief has set; none where it may not."""
+        rates = self.replica.store.learning_rates
+        return rates.changes if rates else ()
 
     def _train(self, queue: LeaseQueue, report: Callable[[Progress], None], seconds: float) -> None:
         rounds = self.meter.lease_length.within(queue.batches_left, 1, seconds)

@@ -10,6 +10,7 @@ from tfps.data.record_source import RecordSource
 from tfps.errors import UserError
 from tfps.leases.queue import LeaseQueue
 from tfps.leases.queue_state import QueueState
+from tfps.store.learning_rates import Changes
 
 _log = logging.getLogger(__name__)
 
@@ -59,13 +60,19 @@ class ReplicaFollower:
                 self._refuse_other(details["fingerprint"])
                 self._replica.share_parameters()
                 self._replica.store.set_steps(details["steps"])
+                self._take_learning_rates(details["learning_rates"])
                 _log.info("took over the chief's parameters, step %d", details["steps"])
             elif order is Order.TAKE_LEASES:
                 self._queue = self._make_queue(QueueState.from_json(details["state"]))
+                self._take_learning_rates(details["learning_rates"])
             elif order is Order.TRAIN:
                 self._train(details["batches"], poll)
             else:
                 self._replica.evaluate(self._shards)
+
+    def _take_learning_rates(self, changes: Changes) -> None:
+        if rates := self._replica.store.learning_rates:
+            rates.restore(changes)
 
     def _train(self, batches: int, poll: Callable[[], None]) -> None:
         assert self._queue is not None

@@ -31,8 +31,8 @@ _T = TypeVar("_T")
 class Order(enum.StrEnum):
     """What the chief tells all replicas to do next."""
 
-    TAKE_PARAMETERS = "take over my parameters, slots and state"
-    TAKE_LEASES = "take over the state of my lease queue"
+    TAKE_PARAMETERS = "take over my parameters, slots, state and learning rates"
+    TAKE_LEASES = "take over the state of my lease queue, and my learning rates"
     TRAIN = "train the next lease"
     EVALUATE = "evaluate the evaluation shards"
 

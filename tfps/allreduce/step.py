@@ -71,10 +71,7 @@ class ReplicaStep:
         sums = self._group.sum(tf.concat([weight[tf.newaxis], weighted], 0))
         records, means = sums[0], sums[1:] / sums[0]
         dense, loss, changed = tf.split(means, [layout.dense.total, 1, -1])
-        after = before
-        if change is not None:
-            both = zip(before, layout.state.unflatten(changed), strict=True)
-            after = [old + difference for old, difference in both]
+        after = before if change is None else layout.state.add(before, changed)
         return records, loss[0], layout.dense.unflatten(dense), after
 
     def _exchanged(

@@ -83,11 +83,9 @@ class Contributions:
             )
         ]
         change = store.change_of_state(pulled.state, gradients.state)
-        if change is None:
-            change = tf.zeros([store.layout.state.total])
         queued = []
         for part, device in enumerate(store.devices):
-            state = [change] if self._has_state(part) else []
+            state = [change] if change is not None and self._has_state(part) else []
             with tf.device(device):
                 here = tf.identity(token)
                 sent = _Sent(here, dense[part : part + 1], [rows[part] for rows in groups], state)
@@ -154,7 +152,7 @@ class Contributions:
         return tf.where(is_taken, decision.weights[member], 0.0)
 
     def _has_state(self, part: int) -> bool:
-        return part == len(self._store.devices) - 1 and self._store.layout.state.total > 0
+        return part == len(self._store.devices) - 1 and self._store.state.changes
 
     def _specs(self, part: int) -> _Sent:
         """Shapes and dtypes of a contribution to one ps."""
@@ -168,7 +166,8 @@ class Contributions:
             )
             for group in layout.groups
         ]
-        state = [tf.TensorSpec([layout.state.total])] if self._has_state(part) else []
+        changing = layout.state.changing.total
+        state = [tf.TensorSpec([changing])] if self._has_state(part) else []
         return _Sent(tf.TensorSpec([TOKEN_FIELDS], tf.int64), dense, groups, state)
 
 

@@ -117,6 +117,15 @@ def lost_ps_behind(error: tf.errors.OpError) -> LostPsError | None:
     return lost_ps(str(TaskName("ps", int(found.group(1))))) if found else None
 
 
+def is_of_lost_peer(error: tf.errors.OpError) -> bool:
+    """Whether an error may come of a ps or of storage that did not answer, which others see to.
+
+    One that was cancelled does not tell for whose sake.
+    """
+    is_derived = isinstance(error, (tf.errors.CancelledError, tf.errors.DeadlineExceededError))
+    return is_derived or _STORAGE_GAVE_UP in str(error) or bool(_PS.search(str(error)))
+
+
 def lost_ps(names: str) -> LostPsError:
     """The error of a run that lost a ps."""
     return LostPsError(f"{names} was lost, and with it its share of the parameters")

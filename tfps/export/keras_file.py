@@ -16,7 +16,7 @@ from tfps.export.trained_model import trained_model
 from tfps.model import keras_patches
 from tfps.model.builder import build_model
 from tfps.model.inputs import model_inputs
-from tfps.model.model_source import layer_classes
+from tfps.model.model_source import load_saved
 from tfps.model.predictions import predict_by_name
 from tfps.model.stateless_model import StatelessModel
 from tfps.storage import failures
@@ -73,10 +73,7 @@ def _written_and_read(
     try:
         if not path.endswith(WEIGHTS):
             model.save(path)
-            # It is the user's own model, and was written here: it may hold Python functions.
-            return keras.saving.load_model(
-                path, layer_classes(model), compile=False, safe_mode=False
-            )
+            return load_saved(path, model)
         model.save_weights(path)
         fresh = build_model(task, seed)
         again = _part(fresh, part) if part else fresh

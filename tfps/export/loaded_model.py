@@ -78,7 +78,8 @@ class ExportedModel:
         """Predicts one batch.
 
         Args:
-            inputs: Tensors `[n, *shape]` by feature name, ragged for shape `(None,)`.
+            inputs: Tensors or arrays `[n, *shape]` by feature name, for shape `(None,)` a
+                `tf.RaggedTensor`.
 
         Returns:
             Predictions `[n, ...]` float32 by name, in the order of their names.
@@ -86,8 +87,9 @@ class ExportedModel:
         Raises:
             RunError: If the model fails on them.
         """
+        packed = pack_signature_inputs(inputs, self.features)
         try:
-            outputs = self._signature(**pack_signature_inputs(inputs, self.features))
+            outputs = self._signature(**{k: tf.convert_to_tensor(v) for k, v in packed.items()})
         except tf.errors.OpError as error:
             raise RunError(
                 f"--model={self.directory} fails on the records it was given: {error.message}"

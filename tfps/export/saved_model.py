@@ -15,8 +15,6 @@ from tfps.export.loaded_model import FORMAT, SCHEMA_FILE, ExportedModel
 from tfps.export.sample import Sample
 from tfps.export.trained_model import trained_model
 from tfps.model import inputs
-from tfps.model.builder import build_model
-from tfps.model.embedding_layers import EmbeddingLayers
 from tfps.model.inputs import model_inputs
 from tfps.model.predictions import predict_by_name
 from tfps.model.stateless_model import StatelessModel
@@ -88,8 +86,7 @@ def try_export(task: Task, model: StatelessModel) -> None:
     """
     if not model.has_resources:
         return
-    with EmbeddingLayers().taken_over():
-        trial = build_model(task, model.seed)
+    trial = model.build_without_tables()
     try:
         _save(task, trial, _TRIAL)
     except Exception as error:  # whatever TensorFlow says of whatever a model may hold

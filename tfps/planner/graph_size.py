@@ -8,7 +8,7 @@ import dataclasses
 
 # Of a closure unrolled into ten steps and one, with Adam, whose rule has the most operations: for
 # the dense parameters of a ps, and again for each group of tables.
-_NODES_PER_BUFFER = 400
+_NODES_PER_BUFFER = 300
 _OTHER_BYTES = 450_000  # of the GraphDef: the model, reading
 _NODE_BYTES = 170
 _NODE_CPU_SECONDS = 0.5e-3  # of the chief, to trace it

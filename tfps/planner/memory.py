@@ -179,7 +179,8 @@ def _shares(layout: StoreLayout, part: int) -> list[Share]:
     slots = len(layout.dense_rule.slots)
     found.append(_share("dense", part, end - first, layout.dense.total, 1, slots))
     if part == layout.parts - 1:
-        found.append(_share("state", part, layout.state.total, layout.state.total, 1, 0))
+        state = layout.state.whole.total
+        found.append(_share("state", part, state, state, 1, 0))
     for group in layout.groups:
         first, end = group.layout.bounds(part)
         whole, dim, slots = group.layout.total_rows, group.layout.dim, len(group.rule.slots)

@@ -17,15 +17,17 @@ class WireBytes:
     """What crosses the wire in some steps, at least.
 
     A step pulls and pushes every dense parameter and every distinct row, both in the wire's dtype,
-    and the state in float32. The id of a distinct row travels once: the push finds it where the
-    pull has left it. TensorFlow adds some hundred bytes per tensor.
+    and the state that training changes in float32; what no step changes of it is pulled once by
+    each worker. The id of a distinct row travels once: the push finds it where the pull has left
+    it. TensorFlow adds some hundred bytes per tensor.
 
     Attributes:
         steps: Number of steps.
-        examples: Records in them.
+        examples: Records in them, without negatives.
         rows: Distinct rows of all groups, summed over the steps.
         dense_bytes: Of dense parameters and state, pulled and pushed.
         table_bytes: Of ids, rows and their gradients.
+        fixed_bytes: Of the state that no step changes, by worker; no part of the others.
     """
 
     steps: int
@@ -33,6 +35,7 @@ class WireBytes:
     rows: int
     dense_bytes: int
     table_bytes: int
+    fixed_bytes: int
 
     @property
     def per_example(self) -> float:
@@ -46,6 +49,7 @@ class WireBytes:
         layout: StoreLayout,
         wire_dtype: str,
         batches: Iterable[tuple[Features, Features]],
+        examples_per_record: int = 1,
     ) -> "WireBytes":
         """Counts what training on some batches sends.
 
@@ -54,19 +58,21 @@ class WireBytes:
             layout: Where its parameters lie.
             wire_dtype: Dtype in which parameters and gradients travel.
             batches: Features and labels by name, at least one batch.
+            examples_per_record: What they hold for each record: the record and its negatives.
         """
         value = Wire(wire_dtype).value_bytes
-        dense = layout.dense.total * value * 2 + layout.state.total * _VALUE * 2
+        dense = layout.dense.total * value * 2 + layout.state.changing.total * _VALUE * 2
         steps, examples, rows, table_bytes = 0, 0, 0, 0
         for features, labels in batches:
             steps += 1
-            examples += len(next(iter(labels.values())))
+            examples += len(next(iter(labels.values()))) // examples_per_record
             for group, asked in zip(layout.groups, _ids_of(layout, model, features), strict=True):
                 distinct = len(np.unique(asked))
                 rows += distinct
                 row_bytes = group.layout.dim * value * 2 + group.layout.id_dtype.size
                 table_bytes += distinct * row_bytes
-        return cls(steps, examples, rows, dense * steps, table_bytes)
+        fixed = layout.state.fixed.total * _VALUE
+        return cls(steps, examples, rows, dense * steps, table_bytes, fixed)
 
 
 def _ids_of(layout: StoreLayout, model: StatelessModel, features: Features) -> Sequence[np.ndarray]:

@@ -84,7 +84,7 @@ class AsyncLoop:
         with tf.control_dependencies(newest.batch.arrived()):
             pushed = tf.identity(unrecorded)
         record(pushed)
-        records, draw = due.records, batches.draw(number)
+        records, draw = due.records // batches.examples_per_record, batches.draw(number)
 
         def train() -> tf.Tensor:
             return self._step.train(due.batch, draw)

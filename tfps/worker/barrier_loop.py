@@ -80,7 +80,7 @@ class BarrierLoop:
 
         def train(steps: int, *state: Any) -> State:
             for _ in range(steps):
-                state = self._train_next(read, batches.draw, *state)
+                state = self._train_next(read, batches, *state)
             return state
 
         def goes_on(steps: int, step: tf.Tensor, token: tf.Tensor, *state: Any) -> tf.Tensor:
@@ -93,7 +93,7 @@ class BarrierLoop:
     def _train_next(
         self,
         read: Callable[[], ReadBatch],
-        draw: Callable[[tf.Tensor], tf.Tensor],
+        batches: LeaseBatches,
         step: tf.Tensor,
         token: tf.Tensor,
         bad_step: tf.Tensor,
@@ -105,8 +105,9 @@ class BarrierLoop:
             held = tf.cond(is_taken, lambda: _records(read()), lambda: held)
         features, labels = held or _records(read())
         batch = self._step.pull(features, labels, [token])
-        loss, gradients = self._step.gradients(batch, draw(step))
-        records, loss = batch_records(features, labels), tf.cast(loss, tf.float64)
+        loss, gradients = self._step.gradients(batch, batches.draw(step))
+        records = batch_records(features, labels) // batches.examples_per_record
+        loss = tf.cast(loss, tf.float64)
         token = self._barrier.contribute(token, gradients, records, trained_batch(loss, records))
         bad_step = note_failure(bad_step, step, loss)
         return step + (token[TAKEN] if self._may_repeat else 1), token, bad_step, held

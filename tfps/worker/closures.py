@@ -81,7 +81,7 @@ class Closures:
             lease is trained. What goes wrong is left to the lease itself.
         evaluate: (source, count int64) -> (loss_sum, labels, predictions). Every record of a shard
             once, in order; `loss_sum` is the sum over records of the loss of their batch; labels
-            and predictions are dicts by name.
+            (what `Task.measured` names) and predictions are dicts by name.
         schema: Features and labels of a record.
     """
 
@@ -105,6 +105,7 @@ class Closures:
             locate: Gives the path from which a worker reads a shard.
         """
         self._batching = EpochOrder.batching(experiment)
+        self._measured = experiment.task.measured()
         self.schema = self._batching.schema.all
         self._may_be_bad = experiment.data.max_bad_records > 0
         self._step = step
@@ -128,7 +129,8 @@ class Closures:
     def _train(self, source: SourceTensors, lease: tf.Tensor) -> tf.Tensor:
         began, worker = tf.timestamp(), self._worker_index()
         batches = LeaseBatches(self._located(source), lease, self._batching, self._may_be_bad)
-        outcome = self._loop.train(batches, worker)
+        with self._step.store.in_closure():
+            outcome = self._loop.train(batches, worker)
         with tf.control_dependencies([outcome.bad_step]):
             lane = self._progress.lane_of(batches.place)
             trained = self._progress.result(lane, outcome.attempt)
@@ -149,7 +151,8 @@ class Closures:
 
     def _evaluate(self, source: SourceTensors, count: tf.Tensor) -> tuple[tf.Tensor, ...]:
         total = tf.cast(-(-count // self._batching.size), tf.int32)
-        iterator = iter(read_batches(self._located(source), self._batching._replace(block=0)))
+        batching = self._batching._replace(block=0, negatives=None)
+        iterator = iter(read_batches(self._located(source), batching))
 
         def one(step: tf.Tensor, loss_sum: tf.Tensor, *arrays: dict[str, tf.TensorArray]) -> State:
             features, labels = next(iterator)
@@ -158,15 +161,16 @@ class Closures:
             loss_sum += tf.cast(loss, tf.float64) * tf.cast(records, tf.float64)
             written = [
                 {name: array.write(step, values[name]) for name, array in some.items()}
-                for some, values in zip(arrays, (labels, predictions), strict=True)
+                for some, values in zip(arrays, ({**features, **labels}, predictions), strict=True)
             ]
             return step + 1, loss_sum, *written
 
         def array(dtype: Any) -> tf.TensorArray:
             return tf.TensorArray(dtype, total, infer_shape=False)
 
-        labels = {label.name: array(label.dtype) for label in self._batching.schema.labels}
+        labels = {each.name: array(each.dtype) for each in self._measured}
         predictions = {name: array(tf.float32) for name in self._step.prediction_names}
         state = (0, tf.zeros([], tf.float64), labels, predictions)
-        _, loss_sum, *arrays = tf.while_loop(lambda step, *_: step < total, one, state)
+        with self._step.store.in_closure():
+            _, loss_sum, *arrays = tf.while_loop(lambda step, *_: step < total, one, state)
         return loss_sum, *({name: x.concat() for name, x in some.items()} for some in arrays)

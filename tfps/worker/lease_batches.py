@@ -21,6 +21,8 @@ class LeaseBatches:
         end: Number of the batch behind its last, scalar int64.
         may_be_bad: Whether there may be bad records: then its batches end before the first one that
             cannot be read, and one of them may be without records.
+        examples_per_record: What a batch holds for each record that was read: the record itself and
+            its negatives.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class LeaseBatches:
         self._source = source
         self._batching = batching
         self.may_be_bad = may_be_bad
+        self.examples_per_record = batching.examples_per_record
         self.first = first // batching.size
         self.end = -(-(first + count) // batching.size)
 

@@ -1,6 +1,6 @@
 """A worker's copy of what a few batches need, which is trained in its own memory."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -216,7 +216,7 @@ class LocalSgdLoop:
         def train(steps: int, number: tf.Tensor, bad_step: tf.Tensor, _: tf.Tensor) -> State:
             holds = self._progress.holds(*held)
             ready = [read() for _ in range(steps)]
-            total, bad_step = self._train_copy(ready, batches.draw, number, bad_step)
+            total, bad_step = self._train_copy(ready, batches, number, bad_step)
             self._progress.advance(*held, tf.stack([0.0, float(steps), 0.0, total]))
             return number + steps, bad_step, holds
 
@@ -226,8 +226,8 @@ class LocalSgdLoop:
 
     def _train_copy(
         self,
-        batches: Sequence[ReadBatch],
-        draw: Callable[[tf.Tensor], tf.Tensor],
+        ready: Sequence[ReadBatch],
+        batches: LeaseBatches,
         number: tf.Tensor,
         bad_step: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -237,14 +237,15 @@ class LocalSgdLoop:
             The sum over the records of the loss of their batch, which exists once all is pushed,
             and the first batch whose loss was not finite, or -1.
         """
-        lookups = [self._step.lookups(batch.features, batch.labels) for batch in batches]
+        lookups = [self._step.lookups(batch.features, batch.labels) for batch in ready]
         copy = LocalCopy(self._store, self._workers, lookups)
         total = tf.zeros([], tf.float64)
-        for index, batch in enumerate(batches):
-            ready = Batch(batch.features, batch.labels, copy.pulled(index))
-            loss, gradients = self._step.gradients(ready, draw(number + index))
+        for index, batch in enumerate(ready):
+            pulled = Batch(batch.features, batch.labels, copy.pulled(index))
+            loss, gradients = self._step.gradients(pulled, batches.draw(number + index))
             copy.update(index, gradients)
-            records, loss = batch.records, tf.cast(loss, tf.float64)
+            records = batch.records // batches.examples_per_record
+            loss = tf.cast(loss, tf.float64)
             total += loss * tf.cast(records, tf.float64)
             bad_step = note_failure(bad_step, number + index, loss)
         with tf.control_dependencies(copy.push()):

@@ -26,7 +26,7 @@ class ReadBatch(NamedTuple):
 
     @property
     def records(self) -> tf.Tensor:
-        """How many records it has, scalar int32."""
+        """How many records it has, negatives among them, scalar int32."""
         return batch_records(self.features, self.labels)
 
 
@@ -45,7 +45,7 @@ class PulledBatch(NamedTuple):
 
     @property
     def records(self) -> tf.Tensor:
-        """How many records it has, scalar int32."""
+        """How many records it has, negatives among them, scalar int32."""
         return batch_records(self.batch.features, self.batch.labels)
 
 

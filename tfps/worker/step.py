@@ -222,7 +222,7 @@ def _cut(values: Mapping[str, tf.Tensor], first: tf.Tensor, end: tf.Tensor) -> d
 
 
 def batch_records(features: Features, labels: Labels) -> tf.Tensor:
-    """Records of a batch, scalar int32."""
+    """Records of a batch, negatives among them, scalar int32."""
     for value in (*labels.values(), *features.values()):
         if not isinstance(value, tf.RaggedTensor):
             return tf.shape(value)[0]

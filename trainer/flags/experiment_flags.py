@@ -14,7 +14,12 @@ _FLAGS = flags.FLAGS
 flags.adopt_module_key_flags(mode_flags)
 flags.DEFINE_string("config", None, "Config file or module, e.g. configs/census.py.")
 flags.DEFINE_multi_string("set", [], "Overrides one field of the config: train.batch_size=1024.")
-flags.DEFINE_string("train_data", None, "Directory of training shards (overrides data.train).")
+flags.DEFINE_string(
+    "train_data",
+    None,
+    "Directory of training shards, or one for each epoch as A,B,C or day-{epoch} (overrides "
+    "data.train).",
+)
 flags.DEFINE_string("eval_data", None, "Directory of evaluation shards (overrides data.eval).")
 flags.DEFINE_enum(
     "wire_dtype",
@@ -43,12 +48,29 @@ flags.DEFINE_integer(
     "Evaluations without a better one that end the training (overrides train.early_stopping).",
     0,
 )
+flags.DEFINE_string(
+    "init_from",
+    None,
+    "Job's directory, or a checkpoint's, with whose parameters and slots a new job begins "
+    "(overrides train.init_from).",
+)
+flags.DEFINE_string(
+    "init_layers",
+    None,
+    "Of --init_from only layers that match one of these names or patterns, as NAME,NAME (overrides "
+    "train.init_layers).",
+)
 
 
 def experiment() -> "Experiment":
     """The config's, with what the flags override."""
     from tfps.experiment import loader, overrides
 
+    return overrides.apply(loader.load(_FLAGS.config), overridden())
+
+
+def overridden() -> list[str]:
+    """What the flags override of the config, as `field=value`."""
     own = {
         "data.train": _FLAGS.train_data,
         "data.eval": _FLAGS.eval_data,
@@ -58,6 +80,8 @@ def experiment() -> "Experiment":
         "train.jit_compile": _FLAGS.jit_compile,
         "train.early_stopping": _FLAGS.early_stopping,
         "train.wire_dtype": _FLAGS.wire_dtype,
+        "train.init_from": _FLAGS.init_from,
+        "train.init_layers": _FLAGS.init_layers,
     }
     given = [f"{field}={value}" for field, value in own.items() if value is not None]
-    return overrides.apply(loader.load(_FLAGS.config), [*_FLAGS.set, *given])
+    return [*_FLAGS.set, *given]

@@ -8,6 +8,7 @@ from tfps.errors import UserError
 
 _CHECKPOINTS = "AIP_CHECKPOINT_DIR"
 _MODEL = "AIP_MODEL_DIR"
+_TENSORBOARD = "AIP_TENSORBOARD_LOG_DIR"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,10 +18,12 @@ class JobPaths:
     Attributes:
         job_dir: Checkpoints, evaluations and the report.
         export: The exported model; empty for its place in the job_dir.
+        tensorboard: TensorBoard's curves; empty for their place in the job_dir.
     """
 
     job_dir: str
     export: str
+    tensorboard: str
 
     @classmethod
     def of(cls, job_dir: str | None, environ: Mapping[str, str]) -> "JobPaths":
@@ -29,7 +32,8 @@ class JobPaths:
         Vertex AI's AIP_CHECKPOINT_DIR is OUTPUT/checkpoints/, which is where a job whose job_dir is
         OUTPUT keeps its checkpoints. A trial of a tuning has an OUTPUT of its own below the job's,
         so that one wins over the --job_dir that all trials were given. AIP_MODEL_DIR, from which
-        Vertex AI takes the model, is where the export goes.
+        Vertex AI takes the model, is where the export goes, and AIP_TENSORBOARD_LOG_DIR, from which
+        it takes what TensorBoard shows, where that does.
 
         Args:
             job_dir: The value of --job_dir, if any.
@@ -51,4 +55,5 @@ class JobPaths:
         if output and (not job_dir or f"{output}/".startswith(f"{job_dir.rstrip('/')}/")):
             job_dir = output
         assert job_dir is not None
-        return cls(job_dir, environ.get(_MODEL, "").rstrip("/"))
+        export, tensorboard = (environ.get(x, "").rstrip("/") for x in (_MODEL, _TENSORBOARD))
+        return cls(job_dir, export, tensorboard)

@@ -36,6 +36,11 @@ class Platform(enum.Enum):
             return cls.TFJOB if _is_of_tfjob(environ.get(TF_CONFIG, "")) else cls.KUBERNETES
         return cls.LOCAL
 
+    @property
+    def collects_json(self) -> bool:
+        """Whether what tasks write to stderr is read by a program that understands JSON."""
+        return self in (Platform.VERTEX, Platform.JOBSET, Platform.TFJOB, Platform.KUBERNETES)
+
     def role(self, cluster: Cluster) -> str:
         """What a task is and where, for example "worker 1 of 4 on Vertex AI".
 
