@@ -14,9 +14,8 @@ from tfps.export.trained_model import trained_model
 from tfps.model.inputs import model_inputs
 
 FAST = (
-    *("normalized_mlp", "quantile_regression", "factorization_machine", "dlrm", "two_towers"),
-    *("matrix_factorization", "summed_history", "bag_of_words", "lstm_forecast", "convnet"),
-    *("price_and_kind", "click_and_conversion"),
+    *("normalized_mlp", "dlrm", "two_towers", "summed_history", "lstm_forecast", "convnet"),
+    "price_and_kind",
 )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tfps.cluster import sockets
+from tfps.cluster import freed_memory, sockets
 from tfps.cluster.address import port_error, refuse_taken_port
 from tfps.cluster.identity import ServerIdentity
 from tfps.cluster.liveness import probe
@@ -70,6 +70,7 @@ def serve(
     if cluster.job == "ps":  # what it left behind when it was killed
         notices.clear(cluster.task)
     server = _start(cluster, options)
+    freed_memory.start_giving_back()
     _log.info("%s serves at %s", cluster.name, server.target.removeprefix("grpc://"))
     _announce(cluster, job_dir)
     if cluster.job == "worker":  # the chief does not see what is lost between a worker and a ps
