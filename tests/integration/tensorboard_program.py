@@ -29,6 +29,16 @@ class TensorBoard:
         with urllib.request.urlopen(url, timeout=LIMIT_SECONDS) as answer:
             return json.load(answer)
 
+    def session_groups(self) -> list[dict[str, Any]]:
+        """What its HParams plugin has read of each run."""
+        url = f"{self._url}/data/plugin/hparams/session_groups"
+        statuses = [f"STATUS_{name}" for name in ("UNKNOWN", "SUCCESS", "FAILURE", "RUNNING")]
+        asked = {"allowedStatuses": statuses, "startIndex": 0, "sliceSize": 100}
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(url, json.dumps(asked).encode(), headers)
+        with urllib.request.urlopen(request, timeout=LIMIT_SECONDS) as answer:
+            return json.load(answer)["sessionGroups"]
+
     def tags(self) -> dict[str, set[str]]:
         """Names of the curves, by run."""
         found = self.ask("data/plugin/scalars/tags")
@@ -48,11 +58,11 @@ class TensorBoard:
 
 
 @contextlib.contextmanager
-def tensorboard(directory: pathlib.Path, fast: bool) -> Iterator[TensorBoard]:
+def tensorboard(directory: pathlib.Path | str, fast: bool) -> Iterator[TensorBoard]:
     """Starts TensorBoard on a directory, and ends it.
 
     Args:
-        directory: What it shows.
+        directory: What it shows, local or `gs://`.
         fast: Whether it reads by its data server, as where that is installed, or by Python.
     """
     command = [sys.executable, "-m", "tensorboard.main", f"--logdir={directory}", "--port=0"]

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 from census_rows import census_rows
 from cluster_process import PATIENCE, Program, local_cluster
+from tensorboard_program import tensorboard
 
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
 from tests.local_cloud.settings import Fault
@@ -89,11 +90,31 @@ def check_predictions(rows, report):
     assert auc == pytest.approx(report["metrics"]["auc"], abs=1e-6)
 
 
+def check_curves(report):
+    """TensorBoard reads gs:// by itself; the page is beside the report."""
+    with tensorboard(f"{JOB_DIR}/tensorboard", fast=False) as board:
+        board.wait_for("train")
+        board.wait_for("validation")
+        for run, names in board.tags().items():
+            for name in names:
+                steps = [step for _, step, _ in board.curve(run, name)]
+                assert steps == sorted(set(steps)), (run, name, steps)
+        for name in report["metrics"]:
+            shown = [(step, value) for _, step, value in board.curve("validation", f"epoch_{name}")]
+            assert shown == [
+                (row["epoch"] - 1, pytest.approx(row[name], rel=1e-6))
+                for row in report["evaluations"]
+            ]
+        assert len(board.curve("train", "epoch_loss")) == report["epochs"]
+    assert "Records per second" in read_text(f"{JOB_DIR}/report.html")
+
+
 def test_train_from_gs_with_a_kill_and_predict_to_gs(cloud):
     dataset(f"{ROOT}/data", records=2000, shards=5)
     report = train_with_a_kill(1, training(SMOKE, "--set=train.epochs=2"))
     assert report["examples"]["trained"] == 4000
     assert report["examples"]["skipped"] == 0
+    check_curves(report)
     check_predictions(2000, report)
 
 

@@ -65,6 +65,9 @@ def assert_shows(board: TensorBoard, job_dir: pathlib.Path) -> None:
         by_steps = board.curve("validation", f"evaluation_{name}_vs_iterations")
         assert [step for _, step, _ in by_steps] == [row["steps"] for row in rows]
         assert by_steps[-1][2] == pytest.approx(value, rel=1e-6)
+    [group] = board.session_groups()
+    assert group["hparams"]["train.batch_size"] == 32.0
+    assert [session["status"] for session in group["sessions"]] == ["STATUS_SUCCESS"]
     losses = [value for *_, value in board.curve("train", "epoch_loss")]
     assert len(losses) == EPOCHS
     assert losses[-1] < losses[0]

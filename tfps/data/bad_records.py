@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError
 
 from tfps.data.feature import Feature
 from tfps.data.record_source import RecordSource

@@ -64,6 +64,20 @@ class EventFile:
         )
         self._file.append(_framed(_Event(wall_time=at, step=step, summary=summary)))
 
+    def note(self, tag: str, plugin: str, content: bytes, at: float) -> None:
+        """Adds what a plugin of TensorBoard keeps with a tag, and no values.
+
+        Args:
+            tag: The tag.
+            plugin: Name of the plugin.
+            content: As the plugin reads it.
+            at: When, seconds since 1970.
+        """
+        data = _Metadata.PluginData(plugin_name=plugin, content=content)
+        nothing = tf.make_tensor_proto(0.0, tf.float32)
+        value = _Summary.Value(tag=tag, tensor=nothing, metadata=_Metadata(plugin_data=data))
+        self._file.append(_framed(_Event(wall_time=at, summary=_Summary(value=[value]))))
+
     def flush(self) -> None:
         """Brings what was added to where TensorBoard finds it.
 

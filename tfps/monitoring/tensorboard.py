@@ -2,20 +2,24 @@
 
 `train` and `validation` are the directories of `keras.callbacks.TensorBoard`, with its tags: those
 that begin with `epoch_` by epoch, `batch_` and `evaluation_…_vs_iterations` by the number of
-updates. What else tfps knows has tags that begin with `tfps/`.
+updates. What else tfps knows has tags that begin with `tfps/`. Beside them lies what was set for
+the run, for TensorBoard to compare runs by.
 """
 
 import functools
 import posixpath
 from collections.abc import Mapping
 
-from tfps.job_dir.report_fields import WorkerShare
+from tfps.job_dir.report_fields import FINISHED, WorkerShare
 from tfps.job_dir.task_name import TaskName
+from tfps.monitoring import hparams
 from tfps.monitoring.event_file import EventFile
 from tfps.monitoring.events import (
     CheckpointSaved,
     EpochTrained,
     Evaluated,
+    RunBegan,
+    RunEnded,
     RunEvent,
     Sampled,
     TaskLost,
@@ -43,6 +47,7 @@ class TensorBoardLog:
             directory: Where `train` and `validation` are, local or `gs://`.
             began: When the chief began, seconds since 1970.
         """
+        self._run = EventFile(directory, began)
         self._train = EventFile(posixpath.join(directory, TRAIN), began)
         self._validation = EventFile(posixpath.join(directory, VALIDATION), began)
         self._last: Sampled | None = None
@@ -52,6 +57,17 @@ class TensorBoardLog:
     @functools.singledispatchmethod
     def tell(self, event: RunEvent) -> None:
         """Adds what happened to the curves; not all that happens is in one."""
+
+    @tell.register
+    def _(self, event: RunBegan) -> None:
+        settings = dict(override.split("=", 1) for override in event.overrides)
+        start = hparams.session_start(settings, event.at)
+        self._run.note(hparams.START_TAG, hparams.PLUGIN, start, event.at)
+
+    @tell.register
+    def _(self, event: RunEnded) -> None:
+        end = hparams.session_end(event.status == FINISHED, event.at)
+        self._run.note(hparams.END_TAG, hparams.PLUGIN, end, event.at)
 
     @tell.register
     def _(self, event: TrainingBegan) -> None:
@@ -131,6 +147,7 @@ class TensorBoardLog:
         Raises:
             StorageError: If they cannot be written; the next flush tries again.
         """
+        self._run.flush()
         self._train.flush()
         self._validation.flush()
 
