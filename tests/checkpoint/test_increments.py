@@ -91,7 +91,10 @@ def test_an_increment_holds_what_was_touched_since_the_last_full_one(trainer, di
     assert [directory.latest(), directory.find(full.name)] == [second, full]
 
 
-@pytest.mark.parametrize(("chunk_bytes", "runs"), [(increments.CHUNK_BYTES, 2), (100_000, 3)])
+@pytest.mark.parametrize(
+    ("chunk_bytes", "runs"),
+    [pytest.param(increments.CHUNK_BYTES, 2, marks=pytest.mark.slow), (100_000, 3)],
+)
 def test_it_is_restored_with_its_base_onto_any_number_of_ps(
     trainer, others, directory, chunk_bytes, runs, monkeypatch
 ):

@@ -27,12 +27,12 @@ def exploration_fixture(tmp_path_factory):
 @pytest.mark.parametrize(
     ("kind", "tenths", "is_lasting"),
     [
-        ("EIO", 3, False),
+        pytest.param("EIO", 3, False, marks=pytest.mark.slow),
         ("EIO", 7, True),
         pytest.param("ESTALE", 5, False, marks=pytest.mark.slow),
         pytest.param("ETIMEDOUT", 6, False, marks=pytest.mark.slow),
         ("ENOSPC", 6, True),
-        ("EROFS", 4, False),
+        pytest.param("EROFS", 4, False, marks=pytest.mark.slow),
         pytest.param("slow", 5, False, marks=pytest.mark.slow),
         pytest.param("short", 2, False, marks=pytest.mark.slow),
         ("stale", 5, False),

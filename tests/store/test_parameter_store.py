@@ -188,7 +188,13 @@ def test_predicting_changes_nothing():
     assert store.steps() == 0
 
 
-@pytest.mark.parametrize("initializer", ["uniform", "normal", "zeros", "glorot_normal"])
+@pytest.mark.parametrize(
+    "initializer",
+    [
+        "glorot_normal",
+        *(pytest.param(x, marks=pytest.mark.slow) for x in ("uniform", "normal", "zeros")),
+    ],
+)
 def test_initial_rows_have_the_initializer_s_distribution(initializer):
     @dataclasses.dataclass(frozen=True)
     class OneTable(TwoTowers):
