@@ -50,12 +50,11 @@ def main() -> None:
 
 
 def _write(jobs: "list[JobRecord]", refresh_seconds: int) -> None:
-    from tfps.storage import atomic_file
     from tfps.storage.failures import StorageError
-    from trainer.page.page import page
+    from trainer.page import page
 
     try:
-        atomic_file.write(_FLAGS.output, page(jobs, refresh_seconds))
+        page.write(jobs, _FLAGS.output, refresh_seconds)
     except StorageError as error:
         raise UserError(f"--output={_FLAGS.output}: {error}") from None
     sys.stdout.write(f"report: {_FLAGS.output}\n")

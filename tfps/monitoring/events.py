@@ -21,6 +21,23 @@ class RunEvent:
     at: float
 
 
+@dataclasses.dataclass(frozen=True)
+class TableSize:
+    """A table of a model.
+
+    Attributes:
+        name: Its name.
+        rows: How many rows it has.
+        dim: Values of a row.
+        bytes: Of its rows on all ps together, the optimizer's slots included.
+    """
+
+    name: str
+    rows: int
+    dim: int
+    bytes: int
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunBegan(RunEvent):
     """A chief has begun to work on the job.
@@ -32,6 +49,7 @@ class RunBegan(RunEvent):
         ps: How many ps there are.
         settings: What the config says, by field, as text.
         overrides: What was set of it for this run, as `field=value`.
+        tables: Those of the model.
     """
 
     kind = "began"
@@ -41,6 +59,7 @@ class RunBegan(RunEvent):
     ps: int
     settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
     overrides: tuple[str, ...] = ()
+    tables: tuple[TableSize, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -249,6 +268,7 @@ def _as_it_is(value: Any) -> Any:
 
 _PARTS: dict[tuple[type[RunEvent], str], Callable[[Any], Any]] = {
     (RunBegan, "overrides"): tuple,
+    (RunBegan, "tables"): lambda tables: tuple(TableSize(**table) for table in tables),
     (Sampled, "workers"): lambda shares: tuple(WorkerShare(**share) for share in shares),
     (TasksMeasured, "tasks"): lambda tasks: {k: TaskUsage(**usage) for k, usage in tasks.items()},
     (CheckpointSaved, "saves"): lambda saves: SaveCounts(**saves),

@@ -17,6 +17,7 @@ from tfps.storage.failures import StorageError
 from trainer.chief.observer import SAMPLE_SECONDS, RunObserver
 from trainer.chief.run_inputs import RunInputs
 from trainer.chief.usages import TaskUsages
+from trainer.page.run_page import RunPage
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class Monitoring:
             metrics = RunMetrics(states)
             stop = MetricsServer(metrics, self.metrics_port, self.metrics_address).close
             watchers.append(metrics)
+        watchers.append(RunPage(job_dir))  # the last: it shows what the others have written
         recorder = RunRecorder(watchers, [TaskUsages(job_dir, inputs.cluster).look])
         return RunObserver(recorder, past, self.sample_seconds, stop)
 

@@ -23,7 +23,7 @@ from tfps.monitoring.events import (
 )
 from tfps.monitoring.recorder import RunRecorder
 from trainer.chief.run_inputs import RunInputs
-from trainer.chief.settings import settings_of, without_secret
+from trainer.chief.settings import settings_of, tables_of, without_secret
 
 SAMPLE_SECONDS = 10.0
 _Single = EpochTrained | Evaluated | TaskBack | TaskLost  # what is told once
@@ -77,6 +77,7 @@ class RunObserver:
                 ps=len(cluster.ps),
                 settings=settings_of(inputs.experiment),
                 overrides=tuple(map(without_secret, overrides)),
+                tables=tables_of(inputs.layout),
             )
         )
 

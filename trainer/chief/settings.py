@@ -1,9 +1,11 @@
-"""What a run's config says, for those who look at the run."""
+"""What a run's config says and what its model holds, for those who look at the run."""
 
 import dataclasses
 import re
 
 from tfps.experiment.experiment import Experiment
+from tfps.monitoring.events import TableSize
+from tfps.store.layout import StoreLayout
 
 _PARTS = ("task", "data", "train", "mode")
 # Tokens are words as well: max_tokens is no secret.
@@ -12,6 +14,7 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 _HIDDEN = "(not shown)"
+_VALUE = 4  # bytes of a float32
 
 
 def settings_of(experiment: Experiment) -> dict[str, str]:
@@ -34,3 +37,21 @@ def without_secret(override: str) -> str:
     """`field=value`, without the value where the field's name says that it is a secret."""
     field, _, _ = override.partition("=")
     return f"{field}={_HIDDEN}" if _SECRET.search(field) else override
+
+
+def tables_of(layout: StoreLayout) -> tuple[TableSize, ...]:
+    """The tables of a model, in the order of their groups.
+
+    Args:
+        layout: Where its parameters lie.
+    """
+    return tuple(
+        TableSize(
+            table.name,
+            table.rows,
+            table.dim,
+            _VALUE * table.rows * table.dim * (1 + len(group.rule.slots)),
+        )
+        for group in layout.groups
+        for table in group.layout.tables
+    )

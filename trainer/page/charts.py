@@ -18,29 +18,46 @@ def charts_of(jobs: Sequence[JobRecord]) -> list[Chart]:
         jobs: One, or several to be compared.
     """
     names = dict.fromkeys(name for job in jobs for name in job.metric_names() if name != "loss")
-    found = [_loss(jobs), *(_metric(jobs, name) for name in names), _speed(jobs)]
+    found = [
+        *(_loss(jobs, over_time) for over_time in (False, True)),
+        *(_metric(jobs, name, over_time) for name in names for over_time in (False, True)),
+        _speed(jobs),
+    ]
     if len(jobs) == 1:
         found += [_idle(jobs[0]), _memory(jobs[0]), _staleness(jobs[0])]
     return [chart for chart in found if not chart.is_empty]
 
 
-def _loss(jobs: Sequence[JobRecord]) -> Chart:
+def _loss(jobs: Sequence[JobRecord], over_time: bool) -> Chart:
     series = []
     for index, job in enumerate(jobs):
         before = f"{job.name}: " if len(jobs) > 1 else ""
-        series.append(Series(f"{before}training", job.losses(), index))
+        trained = job.losses_over_time() if over_time else job.losses()
+        series.append(Series(f"{before}training", trained, index))
         color = index if len(jobs) > 1 else 1
-        evaluated = job.metric("loss")
+        evaluated = job.metric_over_time("loss") if over_time else job.metric("loss")
         series.append(Series(f"{before}evaluation", evaluated, color, has_dots=True))
-    return Chart("Loss", _RECORDS, series)
+    return _curves("Loss", series, over_time)
 
 
-def _metric(jobs: Sequence[JobRecord], name: str) -> Chart:
+def _metric(jobs: Sequence[JobRecord], name: str, over_time: bool) -> Chart:
     series = [
-        Series(job.name if len(jobs) > 1 else name, job.metric(name), index, has_dots=True)
+        Series(
+            job.name if len(jobs) > 1 else name,
+            job.metric_over_time(name) if over_time else job.metric(name),
+            index,
+            has_dots=True,
+        )
         for index, job in enumerate(jobs)
     ]
-    return Chart(name, _RECORDS, series)
+    return _curves(name, series, over_time)
+
+
+def _curves(title: str, series: Sequence[Series], over_time: bool) -> Chart:
+    """Curves of what is learned, over the records trained or over the time that it took."""
+    if over_time:
+        return Chart(f"{title} over time", _TIME, series, x_unit=SECONDS)
+    return Chart(title, _RECORDS, series)
 
 
 def _speed(jobs: Sequence[JobRecord]) -> Chart:

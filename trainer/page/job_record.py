@@ -84,6 +84,18 @@ class JobRecord:
         """Records trained, and the mean loss since the sample before."""
         return [(x.examples, x.loss) for x in self.kept_samples() if x.loss is not None]
 
+    def losses_over_time(self) -> list[Point]:
+        """Seconds since the job began, and the mean loss since the sample before."""
+        return [(x.at - self.began, x.loss) for x in self.all(Sampled) if x.loss is not None]
+
+    def metric_over_time(self, name: str) -> list[Point]:
+        """Seconds since the job began, and a metric of the evaluation that was made then."""
+        return [
+            (event.at - self.began, event.metrics[name])
+            for event in self.all(Evaluated)
+            if name in event.metrics
+        ]
+
     def metric(self, name: str) -> list[Point]:
         """Records trained, and a metric of the evaluation by then."""
         examples = {event.steps: event.examples for event in self.all(CheckpointSaved)}

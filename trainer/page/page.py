@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import jinja2
 
+from tfps.storage import atomic_file
 from trainer.page.charts import charts_of
 from trainer.page.job_record import JobRecord
 from trainer.page.tables import tables_of
@@ -33,3 +34,17 @@ def page(jobs: Sequence[JobRecord], refresh_seconds: int = 0) -> str:
         tables=tables_of(jobs),
         refresh_seconds=refresh_seconds,
     )
+
+
+def write(jobs: Sequence[JobRecord], path: str, refresh_seconds: int = 0) -> None:
+    """Writes the page of some jobs.
+
+    Args:
+        jobs: The jobs.
+        path: The file, local or `gs://`, replaced where there is one.
+        refresh_seconds: As of `page`.
+
+    Raises:
+        StorageError: If it cannot be written.
+    """
+    atomic_file.write(path, page(jobs, refresh_seconds))

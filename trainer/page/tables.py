@@ -8,9 +8,10 @@ from tfps import byte_size
 from tfps.job_dir.report_fields import Report
 from tfps.monitoring.events import RunBegan, RunEnded, TaskBack, TaskLost, TrainingBegan
 from trainer.page.job_record import JobRecord
-from trainer.page.scale import SECONDS, SHARE, show
+from trainer.page.scale import BYTES, SECONDS, SHARE, show
 
 _MOST_HAPPENINGS = 200
+_MOST_TABLES = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +40,7 @@ def tables_of(jobs: Sequence[JobRecord]) -> list[Table]:
     found = [_overview(jobs), *([] if len(jobs) == 1 else [_differences(jobs)])]
     if len(jobs) == 1:
         [job] = jobs
-        found += [_workers(job.report), _happenings(job), _settings(job)]
+        found += [_workers(job.report), _tables(job), _happenings(job), _settings(job)]
     return [table for table in found if table.rows]
 
 
@@ -110,6 +111,27 @@ def _workers(report: Report) -> Table:
     ]
     header = ("", "leases", "records", "share", "trained for", "waited")
     return Table("Workers", header, rows, "Since the chief connected last.")
+
+
+def _tables(job: JobRecord) -> Table:
+    """The tables of the model, the largest first."""
+    tables = job.last_run.tables if job.last_run else ()
+    total = sum(table.bytes for table in tables)
+    rows = [
+        (
+            table.name,
+            f"{table.rows:,}",
+            str(table.dim),
+            show(table.bytes, BYTES),
+            show(table.bytes / total, SHARE),
+        )
+        for table in sorted(tables, key=lambda table: table.bytes, reverse=True)
+    ]
+    note = f"All {len(tables)} hold {show(total, BYTES)}, the optimizers' slots included."
+    if len(rows) > _MOST_TABLES:
+        note += f" The {_MOST_TABLES} largest are shown."
+    header = ("", "rows", "dim", "bytes with slots", "share")
+    return Table("Tables", header, rows[:_MOST_TABLES], note)
 
 
 def _happenings(job: JobRecord) -> Table:

@@ -46,7 +46,9 @@ def test_a_job_has_all_charts_and_tables(job):
     charts = {chart.title: chart for chart in charts_of([job])}
     assert list(charts) == [
         "Loss",
+        "Loss over time",
         "auc",
+        "auc over time",
         "Records per second",
         "Share of its time that a worker waits",
         "Memory",
@@ -59,7 +61,11 @@ def test_a_job_has_all_charts_and_tables(job):
     assert [each.name for each in idle] == ["worker 0", "worker 1"]
     assert all(y == pytest.approx(5 / 55) for each in idle for _, y in each.points)
     tables = {table.title: table for table in tables_of([job])}
-    assert list(tables) == ["Overview", "Workers", "What happened", "Settings"]
+    assert list(tables) == ["Overview", "Workers", "Tables", "What happened", "Settings"]
+    assert tables["Tables"].rows == [
+        ("item", "5,000", "16", "625 KiB", "83.3%"),
+        ("user", "1,000", "16", "125 KiB", "16.7%"),
+    ]
     assert tables["Settings"].note == "Set for the last run: train.epochs=2."
     texts = [row[-1] for row in tables["What happened"].rows]
     assert "ps 0 was lost: its port refused connections" in texts
@@ -70,7 +76,8 @@ def test_several_jobs_are_compared(tmp_path, job):
     other = JobRecord.read(
         write(tmp_path / "tuesday", events(**{"train.batch_size": "128"}), batch_size=128)
     )
-    [loss, auc, speed] = charts_of([job, other])
+    [loss, loss_over_time, auc, _, speed] = charts_of([job, other])
+    assert loss_over_time.series[0].points[:2] == [(60.0, 0.7), (120.0, 0.6)]
     assert [each.name for each in loss.series] == [
         "monday: training",
         "monday: evaluation",
@@ -88,7 +95,7 @@ def test_the_page_needs_nothing_else_and_takes_names_for_text(tmp_path):
     read = Reader(page([JobRecord.read(job_dir)]))
     assert read.asked == []
     assert not {"script", "link", "img", "iframe", "object", "base"} & set(read.tags)
-    assert read.tags.count("svg") == 6
+    assert read.tags.count("svg") == 8
     assert any(HOSTILE in text for text in read.text)
 
 

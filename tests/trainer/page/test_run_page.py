@@ -1,0 +1,31 @@
+"""The page that a run leaves behind."""
+
+from tests.trainer.page.jobs import BEGAN, events, write
+from tfps.monitoring.events import RunEnded
+from trainer.page.run_page import FILE, RunPage
+
+
+def test_the_page_is_there_when_the_run_has_ended(tmp_path):
+    job_dir = tmp_path / "job"
+    page = RunPage(write(job_dir, events()))
+    *before, end = events()
+    assert isinstance(end, RunEnded)
+    for event in before:
+        page.tell(event)
+    page.flush()
+    assert not (job_dir / FILE).exists()
+    page.tell(end)
+    page.flush()
+    assert "Records per second" in (job_dir / FILE).read_text()
+    (job_dir / FILE).unlink()
+    page.flush()
+    assert not (job_dir / FILE).exists()
+
+
+def test_a_page_that_nothing_can_be_shown_on_ends_nothing(tmp_path, caplog):
+    page = RunPage(str(tmp_path))
+    page.tell(RunEnded(at=BEGAN, status="finished"))
+    page.flush()
+    [warning] = caplog.messages
+    assert warning.startswith("the run's page is not written: ")
+    assert "no job ran there" in warning
