@@ -5,7 +5,7 @@ import logging
 import threading
 import time
 
-_SECONDS = 60.0
+_SECONDS = 20.0
 _log = logging.getLogger(__name__)
 
 
