@@ -50,7 +50,7 @@ types: install
 	$(BIN)/mypy
 
 test: lint types
-	$(BIN)/pytest -m 'not slow and not models' -n 3 --dist loadfile --no-loadscope-reorder --durations=20
+	$(BIN)/pytest -m 'not slow and not models' -n 2 --dist loadfile --no-loadscope-reorder --durations=20
 
 # The census job on the real data (UCI Adult): make census CENSUS=DIR with adult.data and adult.test.
 census: install

@@ -2,6 +2,7 @@
 
 import dataclasses
 import html
+import math
 from collections.abc import Sequence
 
 from trainer.page.scale import NUMBER, Scale, show
@@ -30,6 +31,11 @@ class Series:
     color: int = 0
     are_steps: bool = False
     has_dots: bool = False
+
+    @property
+    def drawn(self) -> list[Point]:
+        """The points that have a place: a loss may be infinite, and an AUC no number."""
+        return [(x, y) for x, y in self.points if math.isfinite(x) and math.isfinite(y)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,18 +78,23 @@ class Chart:
     @property
     def is_empty(self) -> bool:
         """Whether there is no point to be drawn."""
-        return not any(each.points for each in self.series)
+        return not any(each.drawn for each in self.series)
+
+    @property
+    def left_out(self) -> int:
+        """How many points have no place."""
+        return sum(len(each.points) - len(each.drawn) for each in self.series)
 
     def svg(self) -> str:
         """The picture; its text is escaped, whatever the names are."""
-        points = [point for each in self.series for point in each.points]
+        points = [point for each in self.series for point in each.drawn]
         xs, ys = [x for x, _ in points], [y for _, y in points]
         low = min(0.0, *ys) if self.from_zero else min(ys)
         across = Scale.of(min(xs), max(xs), WIDTH - _LEFT - _RIGHT, self.x_unit, 5)
         up = Scale.of(low, max(ys), HEIGHT - _TOP - _BOTTOM, self.y_unit, 5)
         parts = [*self._axes(across, up), *self._marks(across)]
         for each in self.series:
-            if each.points:
+            if each.drawn:
                 parts += _curve(each, across, up, self.y_unit)
         label = html.escape(self.title)
         return (
@@ -130,7 +141,7 @@ _END, _MIDDLE = 'text-anchor="end"', 'text-anchor="middle"'
 
 
 def _curve(series: Series, across: Scale, up: Scale, unit: str) -> list[str]:
-    points = thinned(series.points)
+    points = thinned(series.drawn)
     places = [(_LEFT + across.place(x), HEIGHT - _BOTTOM - up.place(y)) for x, y in points]
     path = [f"M{places[0][0]:.1f} {places[0][1]:.1f}"]
     for x, y in places[1:]:

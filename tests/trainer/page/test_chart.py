@@ -41,6 +41,14 @@ def test_few_or_strange_points_are_drawn(points, are_steps):
     assert drawn(Chart("c", "x", [Series("s", points, are_steps=are_steps)]))["path"]
 
 
+def test_what_is_no_number_is_counted_and_not_drawn():
+    nothing = Series("auc", [(1, float("nan")), (2, float("inf"))], has_dots=True)
+    assert Chart("auc", "x", [nothing]).is_empty
+    chart = Chart("c", "x", [nothing, Series("loss", [(1, 0.5), (2, -float("inf"))])])
+    assert (chart.is_empty, chart.left_out) == (False, 3)
+    assert len(drawn(chart)["path"]) == 1
+
+
 def test_names_are_text():
     chart = Chart(
         HOSTILE,

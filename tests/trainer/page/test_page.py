@@ -1,11 +1,12 @@
 """The page of a job, from what its directory holds."""
 
 import html.parser
+import math
 
 import pytest
 
 from tests.loaded import client
-from tests.trainer.page.jobs import events, write
+from tests.trainer.page.jobs import evaluated, events, sampled, write
 from trainer.page.charts import charts_of
 from trainer.page.job_record import JobRecord
 from trainer.page.page import page
@@ -70,6 +71,12 @@ def test_a_job_has_all_charts_and_tables(job):
     texts = [row[-1] for row in tables["What happened"].rows]
     assert "ps 0 was lost: its port refused connections" in texts
     assert "training went on from 1,000 records" in texts
+
+
+def test_a_diverged_run_is_shown(tmp_path):
+    happened = [*events(), sampled(7, 2500, math.inf), *evaluated(8, 2500, loss=math.nan, auc=0.5)]
+    text = page([JobRecord.read(write(tmp_path / "job", happened))])
+    assert "2 not drawn: no finite numbers" in text
 
 
 def test_several_jobs_are_compared(tmp_path, job):
