@@ -19,6 +19,7 @@ from tfps.monitoring.events import (
     Evaluated,
     RunBegan,
     Sampled,
+    TableSize,
     TaskLost,
     TasksMeasured,
     TrainingBegan,
@@ -35,8 +36,9 @@ ENDINGS = {  # written as `…_bad_total` behind the first of their kind
     "tfps_checkpoint_stopped_seconds",
 }
 STATES = {TaskName("ps", 0): "up", TaskName("worker", 0): "up", TaskName("worker", 1): "lost"}
+TABLES = (TableSize("user", 1000, 16, 128_000), TableSize("item", 50, 16, 6400))
 EVENTS = [
-    RunBegan(at=1.0, config="smoke", mode="async", workers=2, ps=1),
+    RunBegan(at=1.0, config="smoke", mode="async", workers=2, ps=1, tables=TABLES),
     TrainingBegan(at=2.0, checkpoint=None, epoch=0, examples=0, steps=0),
     Sampled(
         at=3.0,
@@ -119,6 +121,8 @@ def test_all_figures_are_those_of_the_run(metrics, ask):
         "tfps_staleness_sum": 7,
         "tfps_recoveries_total": 0,
     }
+    assert found[("tfps_table_rows", "item")] == 50
+    assert found[("tfps_table_bytes", "user")] == 128_000
     assert found[("tfps_evaluation", "auc")] == 0.9
     assert found[("tfps_worker_idle_seconds_total", "1")] == 0.25
     assert found[("tfps_staleness_bucket", "1.0")] == 8

@@ -129,6 +129,11 @@ class RunMetrics(Collector):
         if began := self._began:
             labels = {"config": began.config, "mode": began.mode, "tfps": tfps.__version__}
             yield InfoMetricFamily("tfps_run", "What runs.", value=labels)
+            rows = {(table.name,): table.rows for table in began.tables}
+            yield _gauge("table_rows", "Rows of a table.", rows, ("table",))
+            text = "Bytes of a table on all ps together, slots included."
+            sizes = {(table.name,): table.bytes for table in began.tables}
+            yield _gauge("table_bytes", text, sizes, ("table",))
 
     def _of_training(self) -> Iterator[Metric]:
         if sample := self._sample:
