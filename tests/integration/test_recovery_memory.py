@@ -11,19 +11,23 @@ WARM = 3  # recoveries after which every task's allocator has what it needs at m
 # Each ps holds half of 26 tables of 20,000 rows, dim 16, with one slot: 33 MB. Kept once per
 # recovery, as 100 MB of functions on a worker, that would be 200 and 600 MB more after six.
 ALLOWED_GROWTH = {"ps 0": 66e6, "worker 0": 300e6, "worker 1": 300e6, "chief 0": 100e6}
-# For the tasks to free what a program that was begun anew has left there, and to give it back.
-EXPIRY_SECONDS = 90
+EXPIRY_SECONDS = 65  # for the tasks to free what a program that was begun anew has left
+# What is freed is given back every 20 seconds; what training frees is kept until then.
+WATCHED_SECONDS = 25
 FLAGS = ("--config=configs/criteo.py", "--set=train.epochs=1000")
 
 
-def resident(program: Program, *tasks: str) -> dict[str, int]:
-    """Bytes of memory of some tasks."""
-    running = program.tasks()
-    return {task: running[task].memory_info().rss for task in tasks}
+def least_resident(program: Program, *tasks: str) -> dict[str, int]:
+    """The least bytes of memory of some tasks in the next seconds, while they train."""
+    running, least = program.tasks(), dict.fromkeys(tasks, 1 << 62)
+    for _ in range(WATCHED_SECONDS):
+        least = {task: min(least[task], running[task].memory_info().rss) for task in tasks}
+        time.sleep(1.0)
+    return least
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 def test_what_ten_recoveries_leave_behind_is_bounded(tmp_path: pathlib.Path) -> None:
     generate = (FLAGS[0], f"--output={tmp_path / 'data'}", "--records=20000", "--shards=4")
     with Program(*generate, module="trainer.generate") as program:
@@ -40,7 +44,7 @@ def test_what_ten_recoveries_leave_behind_is_bounded(tmp_path: pathlib.Path) -> 
             program.see("training goes on", seen=first)
             lines = len(program.lines)
             program.see(r"epoch \d+ of 1000 trained", seen=lines)
-            seen.append(resident(program, *ALLOWED_GROWTH))
+            seen.append(least_resident(program, *ALLOWED_GROWTH))
             if any("beginning again" in line for line in program.lines[first:]):
                 time.sleep(EXPIRY_SECONDS)
         assert all(task.is_running() for task in servers.values())
