@@ -6,7 +6,7 @@ import math
 _SIGNS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
-_SPANS = ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min"))
+_SPANS = ((_DAY, "d", _HOUR, "h"), (_HOUR, "h", _MINUTE, "min"), (_MINUTE, "min", 1.0, "s"))
 _ROUND_SECONDS = (
     *(2.0, 5.0, 10.0, 15.0, 30.0),
     *(minutes * _MINUTE for minutes in (1, 2, 5, 10, 15, 30)),
@@ -16,7 +16,7 @@ NUMBER, BYTES, SECONDS, SHARE = "number", "bytes", "seconds", "share"
 
 
 def show(value: float, unit: str = NUMBER) -> str:
-    """A value as people read it, such as 12.5k, 3 MiB, 1.5 h or 20%.
+    """A value as people read it, such as 12.5k, 3 MiB, 1 h 30 min or 20%.
 
     Args:
         value: The value.
@@ -24,12 +24,24 @@ def show(value: float, unit: str = NUMBER) -> str:
     """
     if unit == SHARE:
         return f"{100 * value:.3g}%"
-    signs = {BYTES: _BYTES, SECONDS: _SPANS}.get(unit, _SIGNS)
-    between = "" if unit == NUMBER else " "
-    for size, sign in signs:
+    if unit == SECONDS:
+        return _span(value)
+    between, none = (" ", " B") if unit == BYTES else ("", "")
+    for size, sign in _BYTES if unit == BYTES else _SIGNS:
         if abs(value) >= size:
             return f"{_short(value / size)}{between}{sign}"
-    return f"{_short(value)}{ {BYTES: ' B', SECONDS: ' s'}.get(unit, '') }"
+    return f"{_short(value)}{none}"
+
+
+def _span(seconds: float) -> str:
+    """A time in its largest unit and the one below."""
+    for size, sign, part_size, part_sign in _SPANS:
+        # Of 59.96 s and the like the parts, rounded, are a whole of the larger unit.
+        parts = round(seconds / part_size)
+        if parts * part_size >= size:
+            whole, left = divmod(parts, round(size / part_size))
+            return f"{whole} {sign}" + (f" {left} {part_sign}" if left else "")
+    return f"{_short(seconds)} s"
 
 
 def _short(value: float) -> str:
