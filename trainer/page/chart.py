@@ -9,6 +9,7 @@ from trainer.page.scale import NUMBER, Scale, show
 
 WIDTH, HEIGHT = 380, 230  # as wide as a telephone: text is then as large there as elsewhere
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54, 12, 10, 38
+_CHARACTER = 6.5  # as wide as one of a text is at most, on average
 _MOST_POINTS = 300  # of a curve: more could not be told apart
 COLORS = 8  # how many the page's style has: c0, c1, …
 Point = tuple[float, float]
@@ -114,14 +115,27 @@ class Chart:
             parts.append(
                 f'<text class="tick" x="{_LEFT - 5}" y="{y + 3.5:.1f}" {_END}>{text}</text>'
             )
-        for tick in across.ticks:
-            x = _LEFT + across.place(tick)
-            anchor = _END if x > right - 12 else _MIDDLE
-            text = html.escape(show(tick, self.x_unit))
-            parts.append(f'<text class="tick" x="{x:.1f}" y="{bottom + 16}" {anchor}>{text}</text>')
+        parts += self._labels_across(across)
         middle = (_LEFT + right) / 2
         name = html.escape(self.x)
         parts.append(f'<text class="label" x="{middle}" y="{HEIGHT - 6}" {_MIDDLE}>{name}</text>')
+        return parts
+
+    def _labels_across(self, across: Scale) -> list[str]:
+        """The texts below the horizontal axis, from its end on, without any that would touch."""
+        parts: list[str] = []
+        bottom, right = HEIGHT - _BOTTOM, WIDTH - _RIGHT
+        free = float(WIDTH)
+        for tick in reversed(across.ticks):
+            x, text = _LEFT + across.place(tick), show(tick, self.x_unit)
+            is_last, width = x > right - 12, _CHARACTER * len(text)
+            if (end := x if is_last else x + width / 2) > free:
+                continue
+            free = end - width - _CHARACTER
+            anchor, escaped = _END if is_last else _MIDDLE, html.escape(text)
+            parts.append(
+                f'<text class="tick" x="{x:.1f}" y="{bottom + 16}" {anchor}>{escaped}</text>'
+            )
         return parts
 
     def _marks(self, across: Scale) -> list[str]:

@@ -6,7 +6,12 @@ import math
 _SIGNS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
-_SPANS = ((_DAY, "d", _HOUR, "h"), (_HOUR, "h", _MINUTE, "min"), (_MINUTE, "min", 1.0, "s"))
+# A unit, the one below it, and how both are written.
+_SPANS = (
+    (_DAY, _HOUR, "{} d", "{} d {} h"),
+    (_HOUR, _MINUTE, "{} h", "{}:{:02} h"),
+    (_MINUTE, 1.0, "{} min", "{}:{:02} min"),
+)
 _ROUND_SECONDS = (
     *(2.0, 5.0, 10.0, 15.0, 30.0),
     *(minutes * _MINUTE for minutes in (1, 2, 5, 10, 15, 30)),
@@ -16,7 +21,7 @@ NUMBER, BYTES, SECONDS, SHARE = "number", "bytes", "seconds", "share"
 
 
 def show(value: float, unit: str = NUMBER) -> str:
-    """A value as people read it, such as 12.5k, 3 MiB, 1 h 30 min or 20%.
+    """A value as people read it, such as 12.5k, 3 MiB, 1:30 h or 20%.
 
     Args:
         value: The value.
@@ -34,13 +39,13 @@ def show(value: float, unit: str = NUMBER) -> str:
 
 
 def _span(seconds: float) -> str:
-    """A time in its largest unit and the one below."""
-    for size, sign, part_size, part_sign in _SPANS:
+    """A time in its largest unit and the one below, short enough for an axis."""
+    for size, part_size, alone, with_parts in _SPANS:
         # Of 59.96 s and the like the parts, rounded, are a whole of the larger unit.
         parts = round(seconds / part_size)
         if parts * part_size >= size:
             whole, left = divmod(parts, round(size / part_size))
-            return f"{whole} {sign}" + (f" {left} {part_sign}" if left else "")
+            return (with_parts if left else alone).format(whole, left)
     return f"{_short(seconds)} s"
 
 

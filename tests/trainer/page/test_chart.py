@@ -49,6 +49,13 @@ def test_what_is_no_number_is_counted_and_not_drawn():
     assert len(drawn(chart)["path"]) == 1
 
 
+def test_texts_that_would_touch_are_left_out():
+    points = [(75.0, 1.0), (185.0, 2.0)]
+    found = drawn(Chart("c", "time", [Series("s", points)], x_unit="seconds"))
+    texts = [x.text for x in found["text"] if x.text.endswith("min")]
+    assert texts == ["3:30 min", "2:30 min", "2 min", "1:30 min", "1 min"]
+
+
 def test_names_are_text():
     chart = Chart(
         HOSTILE,
