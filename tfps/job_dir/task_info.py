@@ -14,6 +14,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 import tfps
+from tfps.job_dir.task_file import TaskFile
 from tfps.job_dir.task_name import TaskName
 from tfps.storage import atomic_file, files
 from tfps.storage.failures import StorageError
@@ -22,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
-class TaskInfo:
+class TaskInfo(TaskFile):
     """`JOB_DIR/tasks/JOB-INDEX.json`: what runs a worker or a ps, written when it serves.
 
     Attributes:
@@ -38,6 +39,7 @@ class TaskInfo:
         since: When it was written, UTC.
     """
 
+    ending = ".json"
     incarnation: int
     tensorflow: str
     keras: str
@@ -68,24 +70,12 @@ class TaskInfo:
             since=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         )
 
-    @classmethod
-    def read(cls, job_dir: str, task: TaskName) -> "TaskInfo | None":
-        """That of a task; None when there is none that can be read."""
-        try:
-            return cls(**json.loads(files.read(_path(job_dir, task), patience=0.0)))
-        except (FileNotFoundError, StorageError, ValueError, TypeError):
-            return None
-
     def write(self, job_dir: str, task: TaskName) -> None:
         """Writes it in one piece; a job_dir that cannot be written is only warned of."""
-        path = _path(job_dir, task)
+        path = self.path(job_dir, task)
         text = json.dumps(dataclasses.asdict(self), indent=1) + "\n"
         try:
             files.make_directories(posixpath.dirname(path))
             atomic_file.write(path, text, str(self.incarnation))
         except StorageError as error:
             _log.warning("%s; so the chief sees no versions", error)
-
-
-def _path(job_dir: str, task: TaskName) -> str:
-    return posixpath.join(job_dir, "tasks", f"{task.file_name}.json")

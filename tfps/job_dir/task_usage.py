@@ -8,6 +8,7 @@ import posixpath
 import threading
 import time
 
+from tfps.job_dir.task_file import TaskFile
 from tfps.job_dir.task_name import TaskName
 from tfps.storage import files
 from tfps.storage.failures import StorageError
@@ -18,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
-class TaskUsage:
+class TaskUsage(TaskFile):
     """What a process takes.
 
     Attributes:
@@ -27,6 +28,7 @@ class TaskUsage:
         cpu_seconds: Of all its threads since it began.
     """
 
+    ending = ".usage.json"
     at: float
     memory_bytes: int
     cpu_seconds: float
@@ -39,21 +41,13 @@ class TaskUsage:
         memory = pages * os.sysconf("SC_PAGE_SIZE")
         return cls(round(time.time(), 3), memory, round(time.process_time(), 3))
 
-    @classmethod
-    def read(cls, job_dir: str, task: TaskName) -> "TaskUsage | None":
-        """What a task reported last; None when there is nothing that can be read."""
-        try:
-            return cls(**json.loads(files.read(_path(job_dir, task), patience=0.0)))
-        except (FileNotFoundError, StorageError, ValueError, TypeError):
-            return None
-
     def write(self, job_dir: str, task: TaskName) -> None:
         """Reports it.
 
         Raises:
             StorageError: If it cannot be written.
         """
-        path = _path(job_dir, task)
+        path = self.path(job_dir, task)
         files.make_directories(posixpath.dirname(path))
         files.write(path, f"{json.dumps(dataclasses.asdict(self))}\n".encode())
 
@@ -80,7 +74,3 @@ def start_reporting(job_dir: str, task: TaskName, seconds: float = REPORT_SECOND
             time.sleep(seconds)
 
     threading.Thread(target=run, name="usage-report", daemon=True).start()
-
-
-def _path(job_dir: str, task: TaskName) -> str:
-    return posixpath.join(job_dir, "tasks", f"{task.file_name}.usage.json")
