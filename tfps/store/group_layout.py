@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfps.experiment.task import Table
 
 BUCKETS = 1024
+_VALUE_BYTES = 4  # of a float32
 # Of a smaller group a save writes all rows in no time: which of them were touched is not kept.
 TRACKED_BYTES = 16 << 20
 _ROW_STRIDE = 619  # odd, near BUCKETS / golden ratio: neighbouring ids fall in far-apart buckets
@@ -70,13 +71,21 @@ class GroupLayout:
         """The narrowest dtype that holds every id in the group: what travels to the ps."""
         return tf.int32 if self.total_rows < 2**31 else tf.int64
 
+    def row_bytes(self, slots: int) -> int:
+        """Bytes of a row with its slots.
+
+        Args:
+            slots: That each row has.
+        """
+        return _VALUE_BYTES * self.dim * (1 + slots)
+
     def tracks_touched(self, slots: int) -> bool:
         """Whether the ps keep which rows were touched.
 
         Args:
             slots: That each row has.
         """
-        return 4 * self.total_rows * self.dim * (1 + slots) >= TRACKED_BYTES
+        return self.total_rows * self.row_bytes(slots) >= TRACKED_BYTES
 
     def bounds(self, part: int) -> tuple[int, int]:
         """First logical row of a part and the one after its last."""

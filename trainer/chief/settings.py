@@ -14,7 +14,6 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 _HIDDEN = "(not shown)"
-_VALUE = 4  # bytes of a float32
 
 
 def settings_of(experiment: Experiment) -> dict[str, str]:
@@ -50,7 +49,7 @@ def tables_of(layout: StoreLayout) -> tuple[TableSize, ...]:
             table.name,
             table.rows,
             table.dim,
-            _VALUE * table.rows * table.dim * (1 + len(group.rule.slots)),
+            table.rows * group.layout.row_bytes(len(group.rule.slots)),
         )
         for group in layout.groups
         for table in group.layout.tables
