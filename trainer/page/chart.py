@@ -1,6 +1,7 @@
 """Charts as SVG, drawn once: the file needs no script to show them."""
 
 import dataclasses
+import functools
 import html
 import math
 from collections.abc import Sequence
@@ -33,7 +34,7 @@ class Series:
     are_steps: bool = False
     has_dots: bool = False
 
-    @property
+    @functools.cached_property
     def drawn(self) -> list[Point]:
         """The points that have a place: a loss may be infinite, and an AUC no number."""
         return [(x, y) for x, y in self.points if math.isfinite(x) and math.isfinite(y)]
