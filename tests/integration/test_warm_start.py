@@ -11,20 +11,27 @@ from counting_job import flags, trained
 from tests import counting_task
 
 RECORDS, BATCH, STEP_SECONDS = 1000, 20, 0.25
+BATCHES = f"--set=train.batch_size={BATCH}"
 FIRST, SECOND = (300, 200), (600, 400)  # records per shard of two days
+
+
+def two_days(directory, task):
+    """The data of a job, and of another that goes on from it."""
+    return (
+        counting_task.write(directory / "first", task, FIRST),
+        counting_task.write(directory / "second", task, SECOND),
+    )
 
 
 @pytest.mark.slow
 def test_a_job_goes_on_with_another_s_parameters_on_other_data(tmp_path: pathlib.Path) -> None:
     task = counting_task.CountingTask(records=RECORDS, step_seconds=STEP_SECONDS)
-    first = counting_task.write(tmp_path / "first", task, FIRST)
-    second = counting_task.write(tmp_path / "second", task, SECOND)
-    batches = f"--set=train.batch_size={BATCH}"
+    first, second = two_days(tmp_path, task)
     before, after = tmp_path / "before" / "job", tmp_path / "after" / "job"
-    with local_cluster(2, 2, flags(first, before, task, batches)) as program:
+    with local_cluster(2, 2, flags(first, before, task, BATCHES)) as program:
         assert program.finish() == 0, program.text
     begun = read_report(before)
-    own = (f"--init_from={before}", "--progress_seconds=0.2", batches)
+    own = (f"--init_from={before}", "--progress_seconds=0.2", BATCHES)
 
     def go_on() -> Program:
         return local_cluster(2, 1, flags(second, after, task, *own))
@@ -59,13 +66,11 @@ def test_a_job_goes_on_with_another_s_parameters_on_other_data(tmp_path: pathlib
 @pytest.mark.slow
 def test_a_job_takes_one_layer_of_another_s_on_another_number_of_ps(tmp_path: pathlib.Path) -> None:
     task = counting_task.CountingTask(records=RECORDS)
-    first = counting_task.write(tmp_path / "first", task, FIRST)
-    second = counting_task.write(tmp_path / "second", task, SECOND)
-    batches = f"--set=train.batch_size={BATCH}"
+    first, second = two_days(tmp_path, task)
     before, after = tmp_path / "before" / "job", tmp_path / "after" / "job"
-    with local_cluster(1, 2, flags(first, before, task, batches)) as program:
+    with local_cluster(1, 2, flags(first, before, task, BATCHES)) as program:
         assert program.finish() == 0, program.text
-    own = (f"--init_from={before}", "--init_layers=count*", batches)
+    own = (f"--init_from={before}", "--init_layers=count*", BATCHES)
     with local_cluster(2, 3, flags(second, after, task, *own)) as program:
         program.see(r"\[chief\] .*taken from .*counted")
         assert program.finish() == 0, program.text
