@@ -9,6 +9,7 @@ from cloud.job_status import JobStatus
 from cloud.local.task_output import TaskOutput
 from cloud.sender import JobClient
 from tfps.errors import EXIT_OK, RunError, UserError
+from tfps.live_view.status import parse
 
 _NAME = "submit"  # whose lines the follower's own are
 
@@ -42,7 +43,7 @@ class Follower:
         has_colour = is_terminal and "NO_COLOR" not in os.environ
         self._sender = sender
         self._patience = patience
-        self._relay = TaskOutput(sys.stdout.fileno(), is_terminal=False, has_colour=has_colour)
+        self._relay = TaskOutput(sys.stdout.fileno(), is_terminal, has_colour)
         self._has_lines = True  # whether the lines can be read
 
     def follow(self, job: str, again: str) -> int:
@@ -62,10 +63,13 @@ class Follower:
         try:
             status = self._watch(job)
         except KeyboardInterrupt:
+            self._relay.hide()
             self._say(f"{job} goes on; {_mends(job, again)}")
             raise
         except RunError as error:
             raise RunError(f"{error}; the job goes on; {_mends(job, again)}") from None
+        finally:
+            self._relay.hide()
         if not status.is_success:
             reason = status.message or f"see `python -m cloud.submit describe {job} {again}`"
             raise RunError(f"{job}: {status.state}: {reason}")
@@ -99,6 +103,9 @@ class Follower:
             return
         try:
             for task, text in self._sender.new_lines(job):
+                if status := parse(text):
+                    self._relay.show(task, status)
+                    continue
                 for line in text.splitlines() or [""]:
                     self._relay.line(task, line)
         except UserError as error:

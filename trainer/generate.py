@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from absl import flags
-from tqdm import tqdm
 
 from tfps.data import examples
 from tfps.data.dataset_writer import DatasetWriter
@@ -29,6 +28,7 @@ from tfps.experiment.experiment import Experiment
 from tfps.storage import preflight
 from tfps.storage.preflight import Use
 from trainer import entry
+from trainer.console import file_progress
 
 _BLOCK_RECORDS = 4096
 
@@ -72,7 +72,7 @@ def generate(
         DatasetWriter.open(
             output, name or experiment.name, shards, task.schema(), overwrite
         ) as writer,
-        tqdm(total=records, unit=" records", disable=None, leave=False) as progress,
+        file_progress.shown(records, "records") as progress,
     ):
         for shard in range(shards):
             generator = np.random.default_rng([seed, shard])
@@ -86,7 +86,7 @@ def generate(
                     all_truth.append(truth)
                 for values in _records(columns):
                     writer.write(shard, examples.encode(values, features, labels))
-                progress.update(count)
+                progress.add(count)
         if len(labels) > 1:
             return writer.finish()
         best_auc = metrics.auc(np.concatenate(all_truth), np.concatenate(all_logits))

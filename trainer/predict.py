@@ -23,7 +23,6 @@ import time
 from collections.abc import Sequence
 
 from absl import flags
-from tqdm import tqdm
 
 from tfps.data.row_format import RowFormat
 from tfps.errors import UserError
@@ -32,6 +31,7 @@ from tfps.export.loaded_model import ExportedModel
 from tfps.storage import preflight
 from tfps.storage.preflight import Use
 from trainer import entry
+from trainer.console import file_progress
 from trainer.datasets.batched_prediction import predict_all
 from trainer.datasets.prediction_auc import PredictionAuc
 from trainer.datasets.prediction_input import FORMATS, PredictionInput
@@ -79,13 +79,13 @@ def predict(
     records = 0
     finished = False
     try:
-        with tqdm(total=source.total, unit=" records", disable=None, leave=False) as progress:
+        with file_progress.shown(source.total, "records") as progress:
             read = source.columns(batch_size)
             for found, predictions in predict_all(model, read, batch_size):
                 sink.write(found.kept, found.labels, predictions)
                 auc.add(found.labels, predictions)
                 records += found.count
-                progress.update(found.count)
+                progress.add(found.count)
         if not records:
             raise UserError(f"--data={source.data} holds no record")
         sink.finish()

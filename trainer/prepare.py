@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import tensorflow as tf
 from absl import flags
-from tqdm import tqdm
 
 from tfps.data.dataset_writer import DatasetWriter, Frames, split
 from tfps.data.manifest import Manifest
@@ -33,6 +32,8 @@ from tfps.experiment.experiment import Experiment
 from tfps.storage import files, preflight
 from tfps.storage.preflight import Use
 from trainer import entry
+from trainer.console import file_progress
+from trainer.console.file_progress import FileProgress
 from trainer.console.order_warning import warn_of_sorted
 from trainer.datasets import row_encoding
 from trainer.datasets.processes import Processes, worthwhile
@@ -49,7 +50,7 @@ class _BadRows:
         self.count = 0
         self._allowed = allowed
 
-    def __call__(self, bad: str) -> None:
+    def take(self, bad: str, progress: FileProgress) -> None:
         self.count += 1
         if self.count > self._allowed:
             raise UserError(
@@ -57,7 +58,7 @@ class _BadRows:
                 "more"
             )
         if self.count <= _SHOWN_BAD_ROWS:
-            tqdm.write(f"left out: {bad}", file=sys.stderr)
+            progress.write(f"left out: {bad}")
 
 
 def prepare(
@@ -102,7 +103,7 @@ def prepare(
             output, name or experiment.name, shards, task.schema(), overwrite
         ) as writer,
         Processes(processes, row_encoding.__name__, "keras") as pool,
-        tqdm(total=_size(inputs), unit="B", unit_scale=True, disable=None, leave=False) as progress,
+        file_progress.shown(_size(inputs)) as progress,
     ):
         encoded = pool.map(encode, _blocks(inputs, row_encoding.format_of(experiment)))
         dealt = _good_rows(encoded, bad_rows, progress)
@@ -118,18 +119,17 @@ def prepare(
 
 
 def _good_rows(
-    blocks: Iterable[EncodedRows], bad_rows: _BadRows, progress: tqdm
+    blocks: Iterable[EncodedRows], bad_rows: _BadRows, progress: FileProgress
 ) -> Iterator[list[Frames]]:
     """The records of blocks as they are dealt to the shards; counts bad rows, and shows how far."""
     count = 0
     for encoded in blocks:
         for bad in encoded.bad_rows:
-            bad_rows(bad)
+            bad_rows.take(bad, progress)
         if encoded.count:
             yield encoded.frames
         count += encoded.count
-        progress.set_postfix_str(f"{count:,} rows", refresh=False)
-        progress.update(encoded.size)
+        progress.add(encoded.size, f"{count:,} rows")
 
 
 def _blocks(inputs: Sequence[str], row_format: RowFormat) -> Iterator[Block]:

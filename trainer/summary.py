@@ -7,6 +7,7 @@ from absl import flags
 from tfps.errors import UserError
 from tfps.job_dir.report_fields import BestEvaluation, Report, WorkerShare
 from trainer import entry
+from trainer.console.text_table import named_texts
 
 _FLAGS = flags.FLAGS
 flags.DEFINE_string("job_dir", None, "The job's directory, local or gs://.")
@@ -62,7 +63,7 @@ def lines(job_dir: str, report: Report) -> list[str]:
     }
     rows += [(name, path) for name, path in paths.items() if path]
     rows.append(("report", f"{job_dir}/report.json"))
-    return [f"{name:<11}{text}" for name, text in rows]
+    return named_texts(rows, 10)
 
 
 def _best(best: BestEvaluation, count: int) -> str:
@@ -78,12 +79,11 @@ def _best(best: BestEvaluation, count: int) -> str:
 def _shares(workers: Sequence[WorkerShare]) -> str:
     """How evenly the workers trained what this run did."""
     records = [worker.records for worker in workers]
-    idle = sum(worker.idle_seconds for worker in workers)
-    busy = sum(worker.seconds for worker in workers)
-    total, time = max(1, sum(records)), max(1e-9, idle + busy)
+    idle = WorkerShare.together(workers).idle_share or 0.0
+    total = max(1, sum(records))
     return (
         f"{min(records) / total:.1%} to {max(records) / total:.1%} of the records each, "
-        f"idle {idle / time:.1%} of the time between leases"
+        f"idle {idle:.1%} of the time between leases"
     )
 
 

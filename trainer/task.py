@@ -52,7 +52,9 @@ flags.DEFINE_string(
     "cache_dir", "", "Worker: directory for copies of shards on gs://; the same flag for all tasks."
 )
 flags.DEFINE_string("cache_bytes", "50GiB", "Worker: most bytes of --cache_dir.")
-flags.DEFINE_enum("progress", "auto", ["auto", "bar", "lines"], "How to show progress.")
+flags.DEFINE_enum(
+    "progress", "auto", ["auto", "live", "lines"], "How to show progress; auto: live on a terminal."
+)
 flags.DEFINE_float("progress_seconds", 10.0, "Between two lines of progress.", 0.0)
 flags.DEFINE_float(
     "sample_seconds", 10.0, "Between two points of the run's history and TensorBoard's curves.", 0.0
@@ -101,7 +103,10 @@ def main() -> int:
     if cluster.job == "worker" or not cluster.ps:
         tf_settings.keep_blocks()
     if cluster.job == "chief" or _FLAGS.dry_run:
-        return _run_chief(cluster, display, paths)
+        try:
+            return _run_chief(cluster, display, paths)
+        finally:
+            display.hide()
     if cluster.job == "evaluator":
         return _run_evaluator(cluster)
     return _run_replica(cluster) if cluster.is_replicated else _run_server(cluster)

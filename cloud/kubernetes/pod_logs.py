@@ -9,6 +9,7 @@ from typing import Any
 
 from cloud.kubernetes.kind import KubernetesKind
 from cloud.kubernetes.pod import CONTAINER
+from cloud.log_line import said
 
 _OVERLAP_SECONDS = 30  # that clocks may differ
 _STAMPED = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(?:Z|[+-]\d\d:\d\d) ?(.*)")
@@ -97,4 +98,4 @@ def _plain(line: str) -> str:
         fields = json.loads(line)
     except ValueError:
         return line
-    return str(fields.get("message", line))
+    return said(fields) or line

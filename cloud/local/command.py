@@ -48,7 +48,7 @@ def commands(
         spec: What every task runs.
         log_dir: Directory of the tasks' native logs.
         environ: The launcher's environment; a cluster it may describe is left out.
-        progress: How the chief shows progress, "bar" or "lines"; None adds no such flag.
+        progress: How the chief shows progress, "live" or "lines"; None adds no such flag.
 
     Returns:
         One command per task.

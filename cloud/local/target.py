@@ -118,7 +118,7 @@ class LocalTarget(Target):
         log_dir = _made(self._log_dir(spec))
         is_terminal = sys.stdout.isatty()
         has_progress = any(re.match(r"--?progress(=|$)", each) for each in spec.arguments)
-        progress = None if has_progress else "bar" if is_terminal and not faults else "lines"
+        progress = None if has_progress else "live" if is_terminal and not faults else "lines"
         is_coloured = is_terminal and "NO_COLOR" not in os.environ
         relay = TaskOutput(sys.stdout.fileno(), is_terminal, is_coloured)
         limits = supervisor.Limits(

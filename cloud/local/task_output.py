@@ -4,17 +4,24 @@ import os
 import re
 import select
 import unicodedata
+from collections.abc import Sequence
+
+from tfps.live_view import view
+from tfps.live_view.block import LiveBlock
+from tfps.live_view.status import RunStatus, parse
 
 _COLOURS = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
 _ESCAPE = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|.)?")
 _LONGEST = 1 << 16  # bytes of one line; a longer one is broken
+_USUAL_SIZE = 80, 24  # columns and lines
 
 
 class TaskOutput:
     """Prints lines with the name of their task in front.
 
-    Text that a task ends with a carriage return instead of a newline is a transient status, such
-    as a progress bar. A terminal shows the latest one below the lines; elsewhere it is dropped.
+    Text that a task ends with a carriage return instead of a newline is a transient status: how far
+    a run is, as its chief tells it, or any text, such as a bar. A terminal shows the latest one
+    below the lines; elsewhere it is dropped.
 
     Attributes:
         is_broken: Whether the output cannot be written any more: a closed pipe or terminal.
@@ -34,7 +41,8 @@ class TaskOutput:
         self._has_colour = has_colour
         self._names: list[str] = []
         self._pending: dict[str, bytes] = {}
-        self._status = ("", "")  # task and text
+        self._block = LiveBlock()
+        self._showing = ""  # the task whose status it is
         self._returned: dict[str, bytes] = {}  # text that a carriage return has just ended
 
     def feed(self, name: str, data: bytes) -> None:
@@ -62,8 +70,8 @@ class TaskOutput:
         self._returned.pop(name, None)
         if rest := self._pending.pop(name, b""):
             self._end_line(name, rest)
-        if self._status[0] == name:
-            self._show(name, b"")
+        if self._showing == name:
+            self.hide()
 
     def line(self, name: str, text: str) -> None:
         """Prints one line.
@@ -72,33 +80,50 @@ class TaskOutput:
             name: Whose line it is.
             text: The line, without its end.
         """
-        erase = "\r\x1b[K" if self._status[1] else ""
-        self._write(f"{erase}{self._prefix(name)}{text}\n{self._status_text()}")
+        self._write(self._block.below(f"{self._prefix(name)}{text}\n"))
+
+    def show(self, name: str, status: RunStatus) -> None:
+        """Shows how far a run is: below the lines of a terminal, as a line elsewhere.
+
+        Args:
+            name: The task that tells it.
+            status: How far it is.
+        """
+        if self._is_terminal:
+            self._place(name, view.draw(status, *self._size(), self._has_colour))
+        else:
+            self.line(name, status.line)
+
+    def hide(self) -> None:
+        """Takes the status off the terminal, until there is another."""
+        self._place("", ())
 
     def _end_line(self, name: str, text: bytes) -> None:
         returned = self._returned.pop(name, None)
         if not text and returned is not None:  # "text\r\n" is a line like any other
             text = returned
-            if self._status[0] == name:
-                self._show(name, b"")
+            if self._showing == name:
+                self.hide()
         self.line(name, text.decode("utf-8", "backslashreplace"))
 
     def _show(self, name: str, text: bytes) -> None:
         """Makes `text` the status; blank text takes it away."""
         if not self._is_terminal:
             return
-        clean = _ESCAPE.sub("", text.decode("utf-8", "backslashreplace")).rstrip()
-        had_status = bool(self._status[1])
-        self._status = (name, "".join(c for c in clean if c.isprintable()))
-        if had_status or self._status[1]:
-            self._write(f"\r\x1b[K{self._status_text()}")
+        decoded = text.decode("utf-8", "backslashreplace")
+        if status := parse(decoded):
+            self.show(name, status)
+            return
+        clean = "".join(c for c in _ESCAPE.sub("", decoded).rstrip() if c.isprintable())
+        self._place(name, [self._cut(name, clean)] if clean else ())
 
-    def _status_text(self) -> str:
-        """The status, cut so that it fills less than one row: a second row could not be erased."""
-        name, text = self._status
-        if not text:
-            return ""
-        room = self._columns() - 1 - len(f"[{name}] ")
+    def _place(self, name: str, lines: Sequence[str]) -> None:
+        self._showing = name
+        self._write(self._block.replace(lines))
+
+    def _cut(self, name: str, text: str) -> str:
+        """A line that fills less than one row: a second row could not be erased."""
+        room = self._size().columns - 1 - len(f"[{name}] ")
         for place, character in enumerate(text):
             room -= 2 if unicodedata.east_asian_width(character) in "WF" else 1
             if room < 0:
@@ -106,12 +131,13 @@ class TaskOutput:
                 break
         return f"{self._prefix(name)}{text}"
 
-    def _columns(self) -> int:
-        """The terminal's width; 80 for one that does not know it, or is gone."""
+    def _size(self) -> os.terminal_size:
+        """The terminal's; 80 columns and 24 lines for one that does not know them, or is gone."""
         try:
-            return os.get_terminal_size(self._descriptor).columns or 80
+            size = os.get_terminal_size(self._descriptor)
         except OSError:
-            return 80
+            return os.terminal_size(_USUAL_SIZE)
+        return os.terminal_size((size.columns or _USUAL_SIZE[0], size.lines or _USUAL_SIZE[1]))
 
     def _prefix(self, name: str) -> str:
         if not self._has_colour:

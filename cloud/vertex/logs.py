@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from cloud.log_line import said
 from cloud.vertex.rest import Rest
 from tfps.cluster.spec import JOBS
 from tfps.job_dir.task_name import TaskName
@@ -79,4 +80,4 @@ def _task(entry: dict[str, Any]) -> str:
 
 def _text(entry: dict[str, Any]) -> str:
     payload = entry.get("jsonPayload", {})
-    return str(entry.get("textPayload") or payload.get("message") or payload or "").rstrip("\n")
+    return str(entry.get("textPayload") or said(payload) or payload or "").rstrip("\n")

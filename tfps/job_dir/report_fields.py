@@ -1,7 +1,7 @@
 """The fields of `JOB_DIR/report.json`. `docs/report.md` says what each of them means."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 FORMAT = 2
@@ -57,6 +57,34 @@ class WorkerShare:
     records: int
     seconds: float
     idle_seconds: float
+
+    @property
+    def idle_share(self) -> float | None:
+        """The part of its time in which it waited for leases; None where no time has passed."""
+        time = self.seconds + self.idle_seconds
+        return self.idle_seconds / time if time > 0 else None
+
+    def since(self, before: "WorkerShare") -> "WorkerShare":
+        """What it did since an earlier moment."""
+        return WorkerShare(
+            leases=self.leases - before.leases,
+            records=self.records - before.records,
+            seconds=self.seconds - before.seconds,
+            idle_seconds=self.idle_seconds - before.idle_seconds,
+        )
+
+    @staticmethod
+    def together(shares: "Iterable[WorkerShare]") -> "WorkerShare":
+        """What some workers did, added up."""
+        total = WorkerShare(leases=0, records=0, seconds=0.0, idle_seconds=0.0)
+        for share in shares:
+            total = WorkerShare(
+                leases=total.leases + share.leases,
+                records=total.records + share.records,
+                seconds=total.seconds + share.seconds,
+                idle_seconds=total.idle_seconds + share.idle_seconds,
+            )
+        return total
 
 
 @dataclasses.dataclass(frozen=True)

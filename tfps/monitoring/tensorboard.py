@@ -163,6 +163,5 @@ def _idle(before: tuple[WorkerShare, ...], now: tuple[WorkerShare, ...]) -> dict
     """The part of their time that workers waited for leases since a sample."""
     if len(before) != len(now):
         return {}
-    idle = sum(x.idle_seconds - y.idle_seconds for x, y in zip(now, before, strict=True))
-    busy = sum(x.seconds - y.seconds for x, y in zip(now, before, strict=True))
-    return {"tfps/idle_share": idle / (idle + busy)} if idle + busy > 0 else {}
+    new = WorkerShare.together(x.since(y) for x, y in zip(now, before, strict=True))
+    return {} if new.idle_share is None else {"tfps/idle_share": new.idle_share}

@@ -16,6 +16,7 @@ from tfps.monitoring.tensorboard import TensorBoardLog
 from tfps.storage.failures import StorageError
 from trainer.chief.observer import SAMPLE_SECONDS, RunObserver
 from trainer.chief.run_inputs import RunInputs
+from trainer.chief.status_board import StatusBoard
 from trainer.chief.usages import TaskUsages
 from trainer.page.run_page import RunPage
 
@@ -53,9 +54,14 @@ class Monitoring:
             UserError: If nothing can be served at the port.
         """
         began, job_dir = time.time(), inputs.job_dir
+        board = StatusBoard(inputs, states)
         curves = self.tensorboard or posixpath.join(job_dir, "tensorboard")
         past = _past(job_dir)
-        watchers: list[Watcher] = [RunHistory(job_dir, began), TensorBoardLog(curves, began)]
+        watchers: list[Watcher] = [
+            RunHistory(job_dir, began),
+            TensorBoardLog(curves, began),
+            board,
+        ]
         stop = None
         if self.metrics_port is not None:
             # Loaded here: it takes its time, which runs that serve nothing are spared.
@@ -66,7 +72,7 @@ class Monitoring:
             watchers.append(metrics)
         watchers.append(RunPage(job_dir))  # the last: it shows what the others have written
         recorder = RunRecorder(watchers, [TaskUsages(job_dir, inputs.cluster).look])
-        return RunObserver(recorder, past, self.sample_seconds, stop)
+        return RunObserver(recorder, board, past, self.sample_seconds, stop)
 
 
 def _past(job_dir: str) -> list[RunEvent]:

@@ -24,6 +24,7 @@ from tfps.monitoring.events import (
 from tfps.monitoring.recorder import RunRecorder
 from trainer.chief.run_inputs import RunInputs
 from trainer.chief.settings import settings_of, tables_of, without_secret
+from trainer.chief.status_board import StatusBoard
 
 SAMPLE_SECONDS = 10.0
 _Single = EpochTrained | Evaluated | TaskBack | TaskLost  # what is told once
@@ -33,11 +34,15 @@ class RunObserver:
     """Makes events of what happens, each once, also where a chief begins again.
 
     What a chief before this one has told it knows by the job's history.
+
+    Attributes:
+        board: Knows how far the run is.
     """
 
     def __init__(
         self,
         recorder: RunRecorder,
+        board: StatusBoard,
         past: Iterable[RunEvent] = (),
         sample_seconds: float = SAMPLE_SECONDS,
         stop: Callable[[], None] | None = None,
@@ -46,10 +51,12 @@ class RunObserver:
 
         Args:
             recorder: Takes what happens.
+            board: Knows how far the run is.
             past: What was told by chiefs of the job before this one.
             sample_seconds: Between one sample of the training and the next.
             stop: Ends what else there is to end.
         """
+        self.board = board
         self._stop = stop
         self._recorder = recorder
         self._tell = recorder.tell
@@ -117,6 +124,7 @@ class RunObserver:
         """
         if progress.loss is not None:
             self._loss_sum += progress.loss * (progress.examples - self._examples)
+        self.board.note(progress)
         self._examples = progress.examples
         examples, then = self._sampled
         seconds = time.monotonic() - then

@@ -143,12 +143,12 @@ class Training:
         """Trains until a checkpoint is due or the epoch ends, saves it and has it evaluated."""
         epoch, epochs = self._queue.epoch, self._train.epochs
         data = self._inputs.data
-        records, before = data.of_epoch(epoch).records, data.records_before(epoch)
+        board, shares = self._state.observer.board, self._coordinator.meter.worker_shares
 
         def report(progress: Progress) -> None:
             self._state.trained(progress.examples)
-            display.show(progress, before, records, epochs)
             self._observe(progress)
+            display.show(lambda: board.status(progress, shares))
             self._saver.poll()
 
         due = time.monotonic() + self._train.checkpoint_seconds

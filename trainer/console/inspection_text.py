@@ -5,7 +5,7 @@ from typing import Any
 
 from tfps.data.manifest import Manifest
 from tfps.data.shards import Shard
-from trainer.console.text_table import text_table
+from trainer.console.text_table import named_texts, text_table
 from trainer.datasets.shard_scan import ShardScan
 
 _KINDS = {"int64_list": "int64", "float_list": "float32", "bytes_list": "string"}
@@ -27,7 +27,7 @@ def overview(data: str, dataset: Manifest | None, shards: Sequence[Shard]) -> li
         rows.append(("left out", f"{_count(dataset.rejected_rows, 'bad row')} of the source"))
     if dataset and dataset.best_auc is not None:
         rows.append(("best AUC", f"{dataset.best_auc:.4f}, which the planted signal allows"))
-    return [f"{name:<10}{text}" for name, text in rows]
+    return named_texts(rows, 9)
 
 
 def schema(dataset: Manifest) -> list[str]:

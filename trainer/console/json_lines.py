@@ -12,8 +12,9 @@ import re
 import signal
 import sys
 import time
+import types
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TextIO
+from typing import Any, TextIO
 
 _LABELS = "logging.googleapis.com/labels"
 _STDERR = 2
@@ -47,10 +48,17 @@ class JsonFormatter(logging.Formatter):
         message = record.getMessage()
         if record.exc_info:
             message = f"{message}\n{self.formatException(record.exc_info)}"
-        return to_line(record.levelname, message, self._labels, record.created)
+        status = getattr(record, "status", {})  # of the run, for who follows it
+        return to_line(record.levelname, message, self._labels, record.created, status)
 
 
-def to_line(severity: str, message: str, labels: Mapping[str, str], at: float | None = None) -> str:
+def to_line(
+    severity: str,
+    message: str,
+    labels: Mapping[str, str],
+    at: float | None = None,
+    more: Mapping[str, Any] = types.MappingProxyType({}),
+) -> str:
     """A line of JSON.
 
     Args:
@@ -58,12 +66,13 @@ def to_line(severity: str, message: str, labels: Mapping[str, str], at: float | 
         message: The text; it may have several lines.
         labels: Whose line it is.
         at: When, seconds since 1970; None for now.
+        more: Further fields.
     """
     now = datetime.datetime.now(datetime.UTC)
     when = now if at is None else datetime.datetime.fromtimestamp(at, datetime.UTC)
     text = when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return json.dumps(
-        {"severity": severity, "time": text, "message": message, _LABELS: dict(labels)}
+        {"severity": severity, "time": text, "message": message, _LABELS: dict(labels), **more}
     )
 
 

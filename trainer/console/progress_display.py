@@ -1,100 +1,91 @@
-"""Shows how far the training is: a bar on a terminal, log lines elsewhere."""
+"""Shows how far the training is: a live view on a terminal, log lines elsewhere."""
 
+import contextlib
 import logging
+import os
 import shutil
+import threading
 import time
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Callable, Iterator
+from typing import TextIO
 
-from tqdm import tqdm
+from tfps.live_view import view
+from tfps.live_view.block import LiveBlock
+from tfps.live_view.status import RunStatus
 
-if TYPE_CHECKING:  # its module loads TensorFlow, before which stderr is to be set up
-    from tfps.coordinator.progress import Progress
-
-_BAR_SECONDS = 0.5
-_ERASE_LINE = "\x1b[2K"
+_LIVE_SECONDS = 1.0  # a drawing takes 3 ms of CPU
 _log = logging.getLogger(__name__)
 
 
 class ProgressDisplay:
-    """Draws a bar or writes lines, seldom enough not to matter.
+    """Draws a view or writes lines, seldom enough not to matter.
 
-    A bar's text ends in a carriage return: whoever relays the output to a terminal keeps it as the
-    last line.
+    Where the stream of a live view is no terminal, the status is told as a line that ends in a
+    carriage return: whoever relays the output to a terminal draws it.
     """
 
-    def __init__(self, stream: TextIO, bar: bool, line_seconds: float = 10.0):
+    def __init__(self, stream: TextIO, is_live: bool, line_seconds: float = 10.0):
         """Shows nothing yet.
 
         Args:
             stream: Where to.
-            bar: Whether a bar is drawn, not lines.
+            is_live: Whether a view is drawn, not lines written.
             line_seconds: Between one line and the next.
         """
         self._stream = stream
-        self._bar = bar
-        self._seconds = _BAR_SECONDS if bar else line_seconds
-        self._began: float | None = None
-        self._shown = 0.0
-        self._loss = ""
-        self._is_on_screen = False
+        self._is_live = is_live
+        self._seconds = _LIVE_SECONDS if is_live else line_seconds
+        self._shown: float | None = None
+        self._block = LiveBlock()
+        self._is_told = False  # whether whoever relays the output has a status
+        self._lock = threading.RLock()
 
-    def show(self, progress: "Progress", before: int, records: int, epochs: int) -> None:
-        """Shows progress, unless it was shown a moment ago.
+    def show(self, status: Callable[[], RunStatus]) -> None:
+        """Shows how far a run is, unless that was shown a moment ago.
 
         Args:
-            progress: How far the training is.
-            before: Records of the epochs before this one.
-            records: Records of this epoch.
-            epochs: Number of epochs.
+            status: Asked for it where it is to be shown.
         """
         now = time.monotonic()
-        self._began = self._began or now
-        if progress.loss is not None:
-            self._loss = f", loss {progress.loss:.4f}"
-        if now - self._shown < self._seconds:
+        if self._shown is not None and now - self._shown < self._seconds:
             return
         self._shown = now
-        title = f"epoch {progress.epoch + 1}/{epochs}"
-        done = progress.examples - before
-        if self._bar:
-            self._draw(title, done, records, progress.examples_per_second, now - self._began)
-        elif progress.examples:
-            _log.info(
-                "%s: %s of %s records, %s examples/s%s",
-                title,
-                f"{done:,}",
-                f"{records:,}",
-                f"{progress.examples_per_second:,.0f}",
-                self._loss,
-            )
+        found = status()
+        if self._is_live:
+            self._draw(found)
+        elif found.records or found.epoch > 1:
+            _log.info("%s", found.line, extra={"status": found.to_json()})
 
-    def clear(self) -> None:
-        """Takes the bar off the screen, for a line to be written."""
-        if self._is_on_screen and self._stream.isatty():
-            self._stream.write(_ERASE_LINE)
-        self._is_on_screen = False
+    @contextlib.contextmanager
+    def above(self) -> Iterator[None]:
+        """While it is open, lines may be written to the stream: the view stays below them."""
+        with self._lock:
+            self._stream.write(self._block.erased())
+            try:
+                yield
+            finally:
+                self._stream.write(self._block.drawn())
+                self._stream.flush()
 
     def hide(self) -> None:
-        """Takes the bar off the screen until it is shown again."""
-        if self._is_on_screen:
-            self._stream.write(f"{_ERASE_LINE if self._stream.isatty() else ' '}\r")
-            self._stream.flush()
-        self._is_on_screen = False
+        """Takes the view off the screen until it is shown again."""
+        with self._lock:
+            if self._block.is_shown:
+                self._write(self._block.replace(()))
+            elif self._is_told:
+                self._write(" \r")
+            self._is_told = False
 
-    def _draw(self, title: str, done: int, total: int, rate: float, elapsed: float) -> None:
-        text = tqdm.format_meter(
-            done,
-            total,
-            elapsed,
-            ncols=shutil.get_terminal_size().columns - 1,
-            prefix=title,
-            unit=" examples",
-            unit_scale=True,
-            rate=rate or None,
-            bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} {rate_fmt}{postfix}",
-            postfix=self._loss.removeprefix(", "),
-        )
-        self.clear()
-        self._stream.write(f"{text}\r")
+    def _draw(self, status: RunStatus) -> None:
+        if not self._stream.isatty():
+            self._is_told = True
+            self._write(f"{status.to_text()}\r")
+            return
+        size = shutil.get_terminal_size()
+        lines = view.draw(status, size.columns, size.lines, "NO_COLOR" not in os.environ)
+        with self._lock:
+            self._write(self._block.replace(lines))
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
         self._stream.flush()
-        self._is_on_screen = True

@@ -12,14 +12,14 @@ _FORMAT = "%(asctime)s %(message)s"
 _OWN = ("tfps", "trainer", "configs")
 
 
-class _AboveTheBar(logging.StreamHandler):
+class _AboveTheView(logging.StreamHandler):
     def __init__(self, stream: TextIO, display: ProgressDisplay):
         super().__init__(stream)
         self._display = display
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._display.clear()
-        super().emit(record)
+        with self._display.above():
+            super().emit(record)
 
 
 def redirect_noise(path: str) -> None:
@@ -54,16 +54,16 @@ def start_logging(
     """Sends tfps's log lines to Python's stderr, everybody else's to the native one.
 
     Args:
-        progress: `bar`, `lines`, or `auto`: a bar if stderr is a terminal.
+        progress: `live`, `lines`, or `auto`: a live view if stderr is a terminal.
         line_seconds: Between one line of progress and the next.
         formatter: Makes lines for programs of tfps's records; None for lines for people.
 
     Returns:
         The display, which log lines respect.
     """
-    bar = progress == "bar" or (progress == "auto" and sys.stderr.isatty())
-    display = ProgressDisplay(sys.stderr, bar, line_seconds)
-    own = _AboveTheBar(sys.stderr, display)
+    is_live = progress == "live" or (progress == "auto" and sys.stderr.isatty())
+    display = ProgressDisplay(sys.stderr, is_live, line_seconds)
+    own = _AboveTheView(sys.stderr, display)
     own.setFormatter(formatter or logging.Formatter(_FORMAT, "%H:%M:%S"))
     for name in _OWN:
         logger = logging.getLogger(name)

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
-from tqdm import tqdm
 
 from tfps.data import bad_records
 from tfps.data.feature import Feature
@@ -15,6 +14,7 @@ from tfps.data.record_index import STRIDE
 from tfps.data.shards import Shard
 from tfps.data.tfrecord import StoredRecord, compression_of, scan
 from tfps.storage import checksum
+from trainer.console import file_progress
 from trainer.datasets.processes import Processes, worthwhile
 
 CHECKED_RECORDS = 64  # of each file, where no manifest says what they hold
@@ -99,10 +99,9 @@ def scan_shards(
     records = 0
     with (
         Processes(min(worthwhile(processes, sum(sizes)), len(paths)), __name__) as pool,
-        tqdm(total=sum(sizes), unit="B", unit_scale=True, disable=None, leave=False) as progress,
+        file_progress.shown(sum(sizes)) as progress,
     ):
         for size, found in zip(sizes, pool.map(work, paths), strict=True):
             records += found.shard.records
-            progress.set_postfix_str(f"{records:,} records")
-            progress.update(size)
+            progress.add(size, f"{records:,} records")
             yield found

@@ -4,7 +4,6 @@ import posixpath
 from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
-from tqdm import tqdm
 
 from tfps.data import bad_records, manifest, replacement
 from tfps.data.dataset_writer import DatasetWriter
@@ -15,6 +14,8 @@ from tfps.data.whole_shuffle import scratch_for, whole_shuffle
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
 from tfps.storage import files
+from trainer.console import file_progress
+from trainer.console.file_progress import FileProgress
 from trainer.datasets import data_files
 from trainer.datasets.shard_scan import CHECKED_RECORDS
 
@@ -73,7 +74,7 @@ def copy_shuffled(
             DatasetWriter.open(
                 output, name or experiment.name, len(paths), schema, overwrite
             ) as writer,
-            tqdm(total=size, unit="B", unit_scale=True, disable=None, leave=False) as progress,
+            file_progress.shown(size) as progress,
         ):
             records = _good_records(paths, schema.all, progress)
             writer.write_all_in_turn(whole_shuffle(records, seed, scratch_for(output)))
@@ -85,7 +86,7 @@ def copy_shuffled(
 
 
 def _good_records(
-    paths: Sequence[str], features: Sequence[Feature], progress: tqdm
+    paths: Sequence[str], features: Sequence[Feature], progress: FileProgress
 ) -> Iterator[bytes]:
     """All records of the files as they stand there; refuses one that a copy would hide."""
     for path in paths:
@@ -100,4 +101,4 @@ def _good_records(
                     "again"
                 )
             yield frame(record.data)
-        progress.update(tf.io.gfile.stat(path).length)
+        progress.add(tf.io.gfile.stat(path).length)

@@ -91,10 +91,9 @@ def _idle(job: JobRecord) -> Chart:
         if len(before.workers) != len(sample.workers):
             continue
         for worker, (then, now) in enumerate(zip(before.workers, sample.workers, strict=True)):
-            idle = now.idle_seconds - then.idle_seconds
-            total = idle + now.seconds - then.seconds
-            if idle >= 0 and total > 0:  # else the chief has connected anew
-                curves.setdefault(worker, []).append((sample.at - job.began, idle / total))
+            new = now.since(then)
+            if new.idle_seconds >= 0 and new.idle_share is not None:  # else it has connected anew
+                curves.setdefault(worker, []).append((sample.at - job.began, new.idle_share))
     series = [Series(f"worker {k}", points, k) for k, points in sorted(curves.items())[:COLORS]]
     return Chart(
         "Share of its time that a worker waits",

@@ -105,7 +105,7 @@ def _workers(report: Report) -> Table:
             f"{share.records:,}",
             show(share.records / total, SHARE),
             show(share.seconds, SECONDS),
-            show(share.idle_seconds / ((share.seconds + share.idle_seconds) or 1.0), SHARE),
+            show(share.idle_share or 0.0, SHARE),
         )
         for index, share in enumerate(report.workers)
     ]

@@ -20,7 +20,8 @@ def observer(past=(), sample_seconds=0.0):
     """An observer, and what it tells."""
     told = []
     recorder = types.SimpleNamespace(tell=told.append, close=lambda: None)
-    return RunObserver(recorder, past, sample_seconds), told
+    board = types.SimpleNamespace(note=lambda progress: None)
+    return RunObserver(recorder, board, past, sample_seconds), told
 
 
 def queue(epoch=0, trained=0):

@@ -1,0 +1,151 @@
+"""How far a run is at a moment, as its chief tells whoever shows it."""
+
+import dataclasses
+import datetime
+import json
+from collections.abc import Mapping
+from typing import Any
+
+UP = "up"
+MOST_TASKS = 100  # that are told of, so that a line of a log holds them
+_MOST_SECONDS = 1e9  # that are worth telling
+_MARK = "tfps_status"
+_FORMAT = 1
+_BEGIN = f'{{"{_MARK}": '
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskStatus:
+    """How a task of the run is.
+
+    Attributes:
+        name: Its name, for people.
+        state: `up`, `lost` or `left_out`.
+        share: Of the records trained since the chief connected, those that it has trained; None
+            for a task that trains none.
+        idle: The part of its time since then in which it waited for records to train.
+        memory_bytes: Of its memory, those that are in RAM; None while it is not known.
+        cores: How many cores it has kept busy lately; None while it is not known.
+    """
+
+    name: str
+    state: str = UP
+    share: float | None = None
+    idle: float | None = None
+    memory_bytes: int | None = None
+    cores: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunStatus:
+    """How far a run is.
+
+    Attributes:
+        config: Name of the experiment.
+        mode: How updates come together.
+        epoch: The epoch that is trained, from 1.
+        epochs: How many there are.
+        records: Records of this epoch that are trained.
+        records_of_epoch: How many it has.
+        examples_per_second: At steady state.
+        loss: Mean over the records trained last of the loss of their batch, None while there is
+            none.
+        seconds_left: Until all epochs are trained at that speed; None while it is not known.
+        tasks: Those that are told of.
+        more_tasks: How many others there are.
+    """
+
+    config: str
+    mode: str
+    epoch: int
+    epochs: int
+    records: int
+    records_of_epoch: int
+    examples_per_second: float
+    loss: float | None = None
+    seconds_left: float | None = None
+    tasks: tuple[TaskStatus, ...] = ()
+    more_tasks: int = 0
+
+    @property
+    def figures(self) -> str:
+        """Records, speed, loss and the time that is left, in a line."""
+        said = [
+            f"{self.records:,} of {self.records_of_epoch:,} records",
+            f"{self.examples_per_second:,.0f} examples/s",
+        ]
+        if self.loss is not None:
+            said.append(f"loss {self.loss:.4f}")
+        if self.seconds_left is not None and self.seconds_left < _MOST_SECONDS:
+            said.append(f"{datetime.timedelta(seconds=round(self.seconds_left))} left")
+        return ", ".join(said)
+
+    @property
+    def line(self) -> str:
+        """All but the tasks, in a line."""
+        return f"epoch {self.epoch}/{self.epochs}: {self.figures}"
+
+    def cut(self, most: int) -> "RunStatus":
+        """The same with so many tasks at most: those that are not up, then those that wait most."""
+        if len(self.tasks) <= most:
+            return self
+        by_interest = sorted(self.tasks, key=lambda task: (task.state == UP, -(task.idle or 0.0)))
+        kept = set(by_interest[:most])
+        return dataclasses.replace(
+            self,
+            tasks=tuple(task for task in self.tasks if task in kept),
+            more_tasks=self.more_tasks + len(self.tasks) - len(kept),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready data, by which `parse` knows that they are a status."""
+        return {_MARK: _FORMAT, **dataclasses.asdict(self.cut(MOST_TASKS))}
+
+    def to_text(self) -> str:
+        """A line that `parse` reads."""
+        return json.dumps(self.to_json())
+
+
+def parse(text: str) -> RunStatus | None:
+    """The status that a line holds, as `RunStatus.to_text` made it; None for any other line."""
+    if not text.startswith(_BEGIN):
+        return None
+    try:
+        return from_json(json.loads(text))
+    except ValueError:
+        return None
+
+
+def from_json(data: Mapping[str, Any]) -> RunStatus | None:
+    """The status that an object holds, as `RunStatus.to_json` made it; None for any other one."""
+    if data.get(_MARK) != _FORMAT:
+        return None
+    try:
+        tasks = tuple(_checked(TaskStatus, task) for task in data["tasks"])
+        return dataclasses.replace(_checked(RunStatus, {**data, "tasks": ()}), tasks=tasks)
+    except (KeyError, TypeError):
+        return None
+
+
+def _checked(kind: type, data: Mapping[str, Any]) -> Any:
+    """An object of its fields, each of the type that it is declared with.
+
+    Raises:
+        TypeError: If a field is missing, or is something else.
+    """
+    fields = {field.name: field.type for field in dataclasses.fields(kind) if field.name in data}
+    return kind(
+        **{
+            name: data[name] if name == "tasks" else _of_type(declared, name, data[name])
+            for name, declared in fields.items()
+        }
+    )
+
+
+def _of_type(declared: Any, name: str, value: Any) -> Any:
+    """A value of a field as JSON holds it, where some writers make no whole numbers."""
+    if isinstance(value, float) and declared in (int, int | None) and value.is_integer():
+        return int(value)
+    if not isinstance(value, declared | int if declared in (float, float | None) else declared):
+        raise TypeError(f"{name} of a status is no {declared}, but {value!r}")
+    return value

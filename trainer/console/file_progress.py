@@ -1,0 +1,66 @@
+"""A bar that shows how far a program is with what it reads or writes."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+
+class FileProgress:
+    """What is done of some work."""
+
+    def __init__(self, progress: Progress, total: int | None):
+        """Shows that nothing is done.
+
+        Args:
+            progress: Draws it.
+            total: How much there is to do, None where that is not known.
+        """
+        self._progress = progress
+        self._task = progress.add_task("", total=total)
+
+    def add(self, done: int, text: str = "") -> None:
+        """Shows that more is done.
+
+        Args:
+            done: How much.
+            text: What else is to be said.
+        """
+        self._progress.update(self._task, advance=done, description=text)
+
+    def write(self, text: str) -> None:
+        """Writes a line to stderr, above the bar if there is one."""
+        if self._progress.disable:
+            print(text, file=sys.stderr)  # noqa: T201 (what it is for)
+        else:
+            self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def shown(total: int | None, unit: str = "") -> Iterator[FileProgress]:
+    """Shows a bar on stderr, where that is a terminal, until all is done.
+
+    Args:
+        total: How much there is to do, None where that is not known.
+        unit: What is counted; bytes if it is empty.
+    """
+    console = Console(stderr=True)
+    counted = (
+        (MofNCompleteColumn(), TextColumn(unit))
+        if unit
+        else (DownloadColumn(), TransferSpeedColumn())
+    )
+    columns = (BarColumn(), *counted, TimeRemainingColumn(), TextColumn("{task.description}"))
+    is_hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=is_hidden) as progress:
+        yield FileProgress(progress, total)
