@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tfps.allreduce.group import ReplicaGroup
 from tfps.model.stateless_model import Features, Labels
+from tfps.profiling import scopes
 from tfps.store.messages import Gradients, Pulled
 from tfps.worker.step import Step, batch_records
 
@@ -53,9 +54,10 @@ class ReplicaStep:
         sizes = self._group.gather(_distinct(batch.pulled), on_host=True)
         loss, mine = self._step.gradients(batch, seed)
         weight = tf.cast(batch_records(features, labels), tf.float32)
-        records, loss, dense, state = self._mean(loss, mine, weight)
-        pulled, rows = self._exchanged(mine, weight, sizes)
-        self._store.push(pulled, dense, [gradient / records for gradient in rows], state)
+        with tf.name_scope(scopes.PUSH):
+            records, loss, dense, state = self._mean(loss, mine, weight)
+            pulled, rows = self._exchanged(mine, weight, sizes)
+            self._store.push(pulled, dense, [gradient / records for gradient in rows], state)
         return Round(loss, records)
 
     def _mean(

@@ -9,6 +9,7 @@ from tfps.barrier.barrier import Barrier
 from tfps.barrier.messages import ATTEMPT, ROUND, TAKEN, Answer
 from tfps.leases.progress import Attempt
 from tfps.model.stateless_model import Features, Labels
+from tfps.profiling import scopes
 from tfps.worker.lease_batches import LeaseBatches
 from tfps.worker.loop import UNROLL, Outcome, iterate, note_failure, trained_batch
 from tfps.worker.prefetch import ReadBatch
@@ -108,7 +109,9 @@ class BarrierLoop:
         loss, gradients = self._step.gradients(batch, batches.draw(step))
         records = batch_records(features, labels) // batches.examples_per_record
         loss = tf.cast(loss, tf.float64)
-        token = self._barrier.contribute(token, gradients, records, trained_batch(loss, records))
+        with tf.name_scope(scopes.PUSH):
+            trained = trained_batch(loss, records)
+            token = self._barrier.contribute(token, gradients, records, trained)
         bad_step = note_failure(bad_step, step, loss)
         return step + (token[TAKEN] if self._may_repeat else 1), token, bad_step, held
 

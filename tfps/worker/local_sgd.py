@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfps.leases.progress import LeaseProgress
 from tfps.model.stateless_model import Lookup
 from tfps.optimizers.missed_updates import MissedUpdates
+from tfps.profiling import scopes
 from tfps.store.lookups import ids_of_group
 from tfps.store.messages import Gradients, Pulled, PulledRows
 from tfps.store.parameter_store import ParameterStore
@@ -63,12 +64,14 @@ class LocalCopy:
         self._store = store
         self._workers = workers
         self._batches = batches
-        dense, state, self._versions = store.pull_with_slots()
+        with tf.name_scope(scopes.PULL):
+            dense, state, self._versions = store.pull_with_slots()
         self._groups: list[PulledRows] = []
         self._inverse: list[list[tf.Tensor]] = []
         for index, group in enumerate(store.groups):
             ids = [ids_of_group(store.layout, index, lookups) for lookups in batches]
-            pulled = group.pull(tf.concat(ids, 0), with_slots=True)
+            with tf.name_scope(scopes.PULL):
+                pulled = group.pull(tf.concat(ids, 0), with_slots=True)
             sizes = tf.stack([tf.size(some) for some in ids])
             self._groups.append(pulled)
             self._inverse.append(tf.split(pulled.inverse, sizes, num=len(ids)))
@@ -96,6 +99,10 @@ class LocalCopy:
 
     def update(self, batch: int, gradients: Gradients) -> None:
         """Makes a step with the gradients of the batch that was pulled last."""
+        with tf.name_scope(scopes.COMPUTE):
+            self._update(batch, gradients)
+
+    def _update(self, batch: int, gradients: Gradients) -> None:
         store, now = self._store, self._now
         step, groups = self._step(batch), gradients.pulled.groups
         summed = [
@@ -125,6 +132,10 @@ class LocalCopy:
 
     def push(self) -> list[tf.Tensor | tf.Operation]:
         """Makes the steps from what the ps have become; returns what is there then."""
+        with tf.name_scope(scopes.PUSH):
+            return self._push()
+
+    def _push(self) -> list[tf.Tensor | tf.Operation]:
         store, steps = self._store, len(self._batches)
         begun, now = self._begun, self._now
         rows_now, row_updates = self._ended(steps)

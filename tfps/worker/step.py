@@ -10,6 +10,7 @@ from tfps.experiment.task import Task
 from tfps.model import draws
 from tfps.model.predictions import predict_by_name
 from tfps.model.stateless_model import Features, Labels, Lookup, StatelessModel
+from tfps.profiling import scopes
 from tfps.store.messages import Gradients, Pulled
 from tfps.store.parameter_store import ParameterStore
 
@@ -80,7 +81,9 @@ class Step:
             labels: By name, `[batch, *shape]`.
             after: What each ps waits for before it reads.
         """
-        return Batch(features, labels, self.store.pull(self.lookups(features, labels), after))
+        with tf.name_scope(scopes.PULL):
+            pulled = self.store.pull(self.lookups(features, labels), after)
+        return Batch(features, labels, pulled)
 
     def lookups(self, features: Features, labels: Labels) -> list[Lookup]:
         """What a batch asks of the tables to be trained, on all devices.
@@ -106,7 +109,8 @@ class Step:
             The loss (scalar float32, the model's own losses included).
         """
         loss, gradients = self.gradients(batch, seed)
-        self.store.push(*gradients)
+        with tf.name_scope(scopes.PUSH):
+            self.store.push(*gradients)
         return loss
 
     def gradients(self, batch: Batch, seed: tf.Tensor) -> tuple[tf.Tensor, Gradients]:
@@ -119,6 +123,10 @@ class Step:
         Returns:
             The loss, as `train` does, and the gradients.
         """
+        with tf.name_scope(scopes.COMPUTE):
+            return self._gradients(batch, seed)
+
+    def _gradients(self, batch: Batch, seed: tf.Tensor) -> tuple[tf.Tensor, Gradients]:
         pulled = batch.pulled
         rows = self.store.rows_by_lookup(pulled)
         pieces = self._pieces(batch.features, batch.labels)

@@ -63,6 +63,7 @@ class RunObserver:
         self._sample_seconds = sample_seconds
         self._told = _Told(past)
         self._examples, self._loss_sum = 0, 0.0  # up to the last progress; since the last sample
+        self._epoch = 0  # of the last progress
         self._sampled = (0, time.monotonic())  # examples, when
         self._away: dict[int, Failure] = {}  # by identity of the entry, while they are away
         self._seen_failures = 0
@@ -126,23 +127,37 @@ class RunObserver:
             self._loss_sum += progress.loss * (progress.examples - self._examples)
         self.board.note(progress)
         self._examples = progress.examples
+        self._epoch = progress.epoch
+        if time.monotonic() - self._sampled[1] >= self._sample_seconds:
+            self._sample(queue, workers, steps)
+
+    def paused(self, queue: LeaseQueue, workers: WorkerShares, steps: Callable[[], int]) -> None:
+        """Takes a sample where training pauses, so that there is one of a short run, too.
+
+        Args:
+            queue: The leases of the training.
+            workers: What each worker did.
+            steps: Asks the ps for the number of updates.
+        """
+        if self._examples > self._sampled[0]:
+            self._sample(queue, workers, steps)
+
+    def _sample(self, queue: LeaseQueue, workers: WorkerShares, steps: Callable[[], int]) -> None:
+        """Tells how far the training was at the last progress."""
         examples, then = self._sampled
-        seconds = time.monotonic() - then
-        if seconds < self._sample_seconds:
-            return
-        new = progress.examples - examples
+        new, seconds = self._examples - examples, time.monotonic() - then
         event = Sampled(
             at=time.time(),
-            epoch=progress.epoch,
-            examples=progress.examples,
+            epoch=self._epoch,
+            examples=self._examples,
             steps=steps(),
             loss=self._loss_sum / new if new > 0 else None,
-            examples_per_second=max(0, new) / seconds,
+            examples_per_second=max(0, new) / seconds if seconds > 0 else 0.0,
             repeated=queue.repeated,
             bad=queue.bad,
             workers=tuple(workers.report()),
         )
-        self._loss_sum, self._sampled = 0.0, (progress.examples, time.monotonic())
+        self._loss_sum, self._sampled = 0.0, (self._examples, time.monotonic())
         self._tell(event)
 
     def saved(

@@ -159,6 +159,7 @@ class Training:
 
         with self._state.interruption.deferred():
             self._train_leases(pause, report, due)
+            self._state.observer.paused(self._queue, shares, self._steps)
             self._save(data.of_epoch(epoch))
             if self._state.is_asked_to_save:
                 self._saver.finish()
@@ -190,8 +191,7 @@ class Training:
             meter.throughput.seconds - seconds,
         )
         if queue.epoch_finished:
-            steps = self._ps_calls("reading counters", self._store.steps)
-            self._losses = self._losses.ended(queue.epoch, steps)
+            self._losses = self._losses.ended(queue.epoch, self._steps())
             queue.next_epoch()
 
     def _end_epoch(self) -> None:
@@ -255,8 +255,12 @@ class Training:
             progress,
             self._queue,
             self._coordinator.meter.worker_shares,
-            lambda: self._ps_calls("reading counters", self._store.steps),
+            self._steps,
         )
+
+    def _steps(self) -> int:
+        """Number of updates of the parameters."""
+        return self._ps_calls("reading counters", self._store.steps)
 
     def _learning_rate(self, steps: int) -> float:
         """The learning rate of the dense parameters after so many updates."""

@@ -56,6 +56,17 @@ def test_a_sample_has_the_mean_loss_since_the_last_one():
     assert (second.epoch, second.loss, second.examples_per_second) == (1, None, 0.0)
 
 
+def test_a_short_run_has_a_sample_too():
+    seen, told = observer(sample_seconds=1e9)
+    seen.training_began(None, queue())
+    seen.paused(queue(), SHARES, lambda: 0)
+    seen.progressed(Progress(0, 10, 1.0, 2.0), queue(), SHARES, lambda: 1)
+    for _ in range(2):
+        seen.paused(queue(), SHARES, lambda: 1)
+    (sample,) = (event for event in told if isinstance(event, Sampled))
+    assert (sample.examples, sample.steps, sample.loss) == (10, 1, 2.0)
+
+
 def test_epochs_are_told_once_they_are_in_a_checkpoint():
     seen, told = observer()
     seen.training_began(None, queue())
