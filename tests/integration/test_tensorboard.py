@@ -27,7 +27,8 @@ def flags_fixture(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     settings = {"batch_size": 32, "epochs": EPOCHS, "checkpoint_seconds": 2}
     own = (f"--set=train.{name}={value}" for name, value in settings.items())
     made = trainer_flags(directory / "train", directory / "job", *own, eval_data=directory / "eval")
-    return ["--config=configs/census.py", *made[1:], "--sample_seconds=0.5"]
+    often = ("--sample_seconds=0.5", "--progress_seconds=0.2")
+    return ["--config=configs/census.py", *made[1:], *often]
 
 
 @pytest.fixture(name="job_dir", scope="module")

@@ -4,7 +4,7 @@ import itertools
 import logging
 import threading
 
-from tfps.monitoring.events import RunEnded
+from tfps.monitoring.events import RunEnded, TaskLost
 from tfps.monitoring.recorder import RunRecorder
 from tfps.storage.failures import StorageError
 
@@ -86,3 +86,13 @@ def test_sources_are_asked_before_each_flush():
         assert watcher.flushed.wait(PATIENCE)
     recorder.close()
     assert watcher.written == [event(at) for at in range(len(watcher.written))]
+
+
+def test_what_only_this_chief_has_seen_is_written_soon():
+    watcher = Watcher()
+    recorder = RunRecorder([watcher], flush_seconds=1e6)
+    recorder.tell(event(1.0))
+    recorder.tell(TaskLost(at=2.0, task="ps 0", what="its port refused connections"))
+    assert watcher.flushed.wait(PATIENCE)
+    recorder.close()
+    assert [each.at for each in watcher.written] == [1.0, 2.0]

@@ -14,10 +14,12 @@ class RunEvent:
 
     Attributes:
         kind: What names it in a history.
+        is_urgent: Whether it is to be written soon: nobody can tell it again if the chief is lost.
         at: When, seconds since 1970.
     """
 
     kind: ClassVar[str]
+    is_urgent: ClassVar[bool] = False
     at: float
 
 
@@ -74,6 +76,7 @@ class TrainingBegan(RunEvent):
     """
 
     kind = "training"
+    is_urgent = True
     checkpoint: str | None
     epoch: int
     examples: int
@@ -188,6 +191,7 @@ class TaskLost(RunEvent):
     """
 
     kind = "lost"
+    is_urgent = True
     task: str
     what: str
 
@@ -202,6 +206,7 @@ class TaskBack(RunEvent):
     """
 
     kind = "back"
+    is_urgent = True
     task: str
     seconds: float
 

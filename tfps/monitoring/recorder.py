@@ -12,6 +12,7 @@ from tfps.monitoring.events import RunEvent
 from tfps.storage.failures import StorageError
 
 FLUSH_SECONDS = 30.0  # on gs:// each flush uploads files anew
+_URGENT_SECONDS = 1.0  # in which what comes together is written together
 _END_SECONDS = 30.0
 _log = logging.getLogger(__name__)
 
@@ -87,6 +88,8 @@ class RunRecorder:
                     is_open = False
                 else:
                     self._hand_on(event)
+                    if event.is_urgent:
+                        due = min(due, time.monotonic() + _URGENT_SECONDS)
             if is_open and time.monotonic() >= due:
                 self._flush()
                 due = time.monotonic() + self._flush_seconds

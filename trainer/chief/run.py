@@ -99,22 +99,28 @@ def run(
     try:
         while lost := _train(inputs, state, display, replica):
             display.hide()
+            state.observer.look_for_losses(state.monitor.failures)
             _prepare_to_go_on(lost, inputs.cluster, state)
     except Interrupted:
-        state.report.ended(INTERRUPTED, state.history())
-        state.observer.ended(INTERRUPTED)
+        _tell_end(state, INTERRUPTED)
         raise
     except SupersededError:
         raise
     except Exception as error:
-        state.report.ended(FAILED, state.history(), str(error))
-        state.observer.ended(FAILED, str(error))
+        _tell_end(state, FAILED, str(error))
         raise
     else:
         state.observer.ended(FINISHED)
     finally:
         state.monitor.stop()
         state.observer.close()
+
+
+def _tell_end(state: ChiefState, status: str, error: str | None = None) -> None:
+    """Says that the run has ended before it was done."""
+    state.report.ended(status, state.history(), error)
+    state.observer.look_for_losses(state.monitor.failures)
+    state.observer.ended(status, error)
 
 
 def _begin(
