@@ -26,7 +26,7 @@ from trainer import entry
 from trainer.console import terminal
 from trainer.console.json_lines import JsonFormatter, JsonStderr
 from trainer.console.progress_display import ProgressDisplay
-from trainer.flags import experiment_flags, field_flags, limit_flags
+from trainer.flags import experiment_flags, field_flags, limit_flags, task_flags
 from trainer.flags.job_paths import JobPaths
 from trainer.flags.platform import Platform
 
@@ -38,44 +38,7 @@ _log = logging.getLogger("trainer.task")
 
 flags.adopt_module_key_flags(experiment_flags)
 flags.adopt_module_key_flags(limit_flags)
-flags.DEFINE_string("job_dir", None, "Where checkpoints, export and report go; every task's.")
-flags.DEFINE_boolean(
-    "dry_run", False, "Prints what lands on which ps, its memory and the wire's bytes; then ends."
-)
-flags.DEFINE_boolean(
-    "preflight", False, "Chief: prints which tasks answer and can take part; then ends."
-)
-flags.DEFINE_string(
-    "ps_memory", None, "Memory of one ps, e.g. 16GiB; a run that needs more is refused."
-)
-flags.DEFINE_string(
-    "cache_dir", "", "Worker: directory for copies of shards on gs://; the same flag for all tasks."
-)
-flags.DEFINE_string("cache_bytes", "50GiB", "Worker: most bytes of --cache_dir.")
-flags.DEFINE_enum(
-    "progress", "auto", ["auto", "live", "lines"], "How to show progress; auto: live on a terminal."
-)
-flags.DEFINE_float("progress_seconds", 10.0, "Between two lines of progress.", 0.0)
-flags.DEFINE_float(
-    "sample_seconds", 10.0, "Between two points of the run's history and TensorBoard's curves.", 0.0
-)
-flags.DEFINE_integer(
-    "metrics_port", None, "Chief: port at which Prometheus may ask for the run's figures.", 0
-)
-flags.DEFINE_string(
-    "metrics_address", "127.0.0.1", "Chief: address of --metrics_port; 0.0.0.0 for other machines."
-)
-flags.DEFINE_enum(
-    "log_format",
-    "auto",
-    ["auto", "text", "json"],
-    "Log lines for people, or objects of JSON; auto: JSON on Vertex AI and Kubernetes.",
-)
-flags.DEFINE_string(
-    "tensorflow_log",
-    None,
-    "File for TensorFlow's own messages; default: stderr, in local mode JOB_DIR/logs.",
-)
+flags.adopt_module_key_flags(task_flags)
 
 
 def main() -> int:
@@ -198,12 +161,15 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
         preflight.check_machine(inputs, is_serving=replica is not None)
         if not cluster.ps:
             _start_staging()
+        if _FLAGS.profiler_port is not None:
+            _start_profiler()
         monitoring = Monitoring(
             paths.tensorboard,
             _FLAGS.sample_seconds,
             tuple(experiment_flags.overridden()),
             _FLAGS.metrics_port,
             _FLAGS.metrics_address,
+            _FLAGS.profiler_port,
         )
         run(inputs, limits, interruption, display, monitoring, replica)
     except Interrupted as interrupted:
@@ -211,6 +177,18 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
         _log.warning("stopped by %s; the same command goes on from the last checkpoint", name)
         return 128 + interrupted.signal
     return EXIT_OK
+
+
+def _start_profiler() -> None:
+    """Lets this process be traced; tasks of a cluster can be at their own ports."""
+    import tensorflow as tf
+
+    try:
+        tf.profiler.experimental.server.start(_FLAGS.profiler_port)
+    except tf.errors.OpError as error:
+        raise UserError(
+            f"--profiler_port={_FLAGS.profiler_port} cannot be used: {error.message}; name another"
+        ) from None
 
 
 def _set_up_tensorflow() -> None:

@@ -6,6 +6,7 @@ import posixpath
 import time
 from collections.abc import Callable, Mapping
 
+from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
 from tfps.job_dir.task_name import TaskName
 from tfps.monitoring import history
@@ -33,6 +34,7 @@ class Monitoring:
         overrides: What was set of the config for this run, as `field=value`.
         metrics_port: Where Prometheus may ask; None where it may not.
         metrics_address: Of the chief's machine, where it may ask; 127.0.0.1 for itself alone.
+        profiler_port: Where a job in one process can be traced; None where it cannot.
     """
 
     tensorboard: str = ""
@@ -40,6 +42,17 @@ class Monitoring:
     overrides: tuple[str, ...] = ()
     metrics_port: int | None = None
     metrics_address: str = "127.0.0.1"
+    profiler_port: int | None = None
+
+    def traced_at(self, cluster: Cluster) -> dict[str, list[str]]:
+        """Where TensorFlow's profiler reaches the tasks of a job, by job; nowhere it may be.
+
+        Args:
+            cluster: The cluster, as its chief sees it.
+        """
+        if not cluster.is_local:
+            return {job: list(addresses) for job, addresses in cluster.spec().items()}
+        return {} if self.profiler_port is None else {"chief": [f"127.0.0.1:{self.profiler_port}"]}
 
     def observe(
         self, inputs: RunInputs, states: Callable[[], Mapping[TaskName, str]]

@@ -18,6 +18,7 @@ from tfps.cluster.peers import wait_for_ps
 from tfps.cluster.spec import Cluster
 from tfps.coordinator.connector import Connector
 from tfps.errors import LostPsError, WorkersChangedError
+from tfps.job_dir import cluster_addresses
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.job_dir.preemption import PreemptionNotices
 from tfps.job_dir.report import reopen
@@ -139,6 +140,7 @@ def _begin(
     monitor = TaskMonitor(peers, guard, failures=known)
     observer = monitoring.observe(inputs, lambda: _states(peers, connector, monitor))
     fence = ChiefFence.take_over(job_dir)
+    cluster_addresses.write(job_dir, monitoring.traced_at(cluster))
     report = RunReport.begin(inputs, fence)
     observer.began(inputs, monitoring.overrides)
     return ChiefState(

@@ -1,0 +1,106 @@
+"""What traces of a job's tasks tell, as lines for people."""
+
+from collections.abc import Mapping, Sequence
+
+from tfps.errors import UserError
+from tfps.job_dir.report_fields import WorkerShare
+from tfps.job_dir.task_name import TaskName
+from tfps.monitoring.events import RunBegan, RunEvent, Sampled
+from tfps.profiling.bound import find_bound
+from tfps.profiling.shares import Activity, TaskShares, shares_of, span_of
+from tfps.profiling.trace import TaskTrace
+from trainer.console.text_table import text_table
+
+_OPERATIONS = 10
+_IN_STEP = ("sync", "bounded", "allreduce")  # modes in which workers wait for each other
+_SHOWN = (
+    Activity.READING,
+    Activity.PULLING,
+    Activity.COMPUTING,
+    Activity.PUSHING,
+    Activity.SAVING,
+    Activity.OTHER,
+)
+
+
+def lines(traces: Mapping[TaskName, TaskTrace], events: Sequence[RunEvent]) -> list[str]:
+    """What traces of a job's tasks tell, as lines.
+
+    Args:
+        traces: By task.
+        events: What happened in the job.
+
+    Raises:
+        UserError: If no task did anything.
+    """
+    seen = {task: found for task, found in traces.items() if found.threads}
+    if not seen:
+        raise UserError("no task did anything while it was traced; trace for longer (--seconds)")
+    span = span_of(seen.values())
+    senders = {
+        operation: str(task)
+        for task, found in seen.items()
+        if task.job == "ps"
+        for operation in found.sent
+    }
+    shares = {task: shares_of(found, span, senders, _OPERATIONS) for task, found in seen.items()}
+    told = _table(shares)
+    for job in dict.fromkeys(task.job for task in shares):
+        told += ["", *_operations(job, shares)]
+    if not any(each.steps for each in shares.values()):
+        return [*told, "", "No worker has trained while it was traced; so nothing bounds the run."]
+    began = [event for event in events if isinstance(event, RunBegan)][-1]
+    bound = find_bound(
+        shares,
+        began.mode in _IN_STEP,
+        int(began.settings.get("train.batch_size", "0")),
+        _idle([event for event in events if isinstance(event, Sampled)]),
+    )
+    return [*told, "", bound.sentence]
+
+
+def _idle(samples: Sequence[Sampled]) -> float:
+    """The part of their time in which workers waited for leases, between the last two samples."""
+    if len(samples) < 2 or len(samples[-1].workers) != len(samples[-2].workers):
+        return 0.0
+    new = WorkerShare.together(
+        now.since(then) for now, then in zip(samples[-1].workers, samples[-2].workers, strict=True)
+    )
+    return min(1.0, max(0.0, new.idle_share or 0.0))
+
+
+def _table(shares: Mapping[TaskName, TaskShares]) -> list[str]:
+    """How each task has spent its time."""
+    rows = []
+    for task, found in shares.items():
+        waits = [f"{found.waiting:.0%}"]
+        waits += [f"{share:.0%} for {other}" for other, share in sorted(found.waits.items())]
+        cells = [f"{found.shares[each]:.0%}" for each in _SHOWN]
+        steps = f"{found.steps:,}" if found.steps else ""
+        rows.append((task.label, steps, *cells, ", ".join(waits)))
+    header = ("task", "steps", *(each.value for each in _SHOWN), "waits")
+    return text_table(header, rows, right=range(1, len(header) - 1))
+
+
+def _operations(job: str, shares: Mapping[TaskName, TaskShares]) -> list[str]:
+    """The heaviest operations of the tasks of a job."""
+    tasks = [found for task, found in shares.items() if task.job == job]
+    seconds: dict[str, float] = {}
+    counts: dict[str, int] = {}
+    for found in tasks:
+        for each in found.operations:
+            seconds[each.name] = seconds.get(each.name, 0.0) + each.seconds
+            counts[each.name] = counts.get(each.name, 0) + each.count
+    heaviest = sorted(seconds, key=lambda name: seconds[name], reverse=True)[:_OPERATIONS]
+    total = sum(found.seconds for found in tasks)
+    rows = [
+        (
+            name,
+            f"{counts[name]:,}",
+            f"{1e3 * seconds[name]:,.1f} ms",
+            f"{seconds[name] / total:.1%}",
+        )
+        for name in heaviest
+    ]
+    title = f"heaviest of the {job}"
+    return text_table((title, "count", "time", "of a core"), rows, right=(1, 2, 3)) if rows else []

@@ -1,0 +1,140 @@
+"""Looks what the tasks of a running job do: `python -m trainer.profile --job_dir=… --seconds=2`.
+
+Each task writes a trace below JOB_DIR/tensorboard/plugins/profile, where TensorBoard's profiler
+plugin finds it. What they have in common is told in the terminal.
+"""
+
+import trainer.console.quiet_tensorflow  # noqa: F401 - it loads TensorFlow  # isort: skip
+
+import os
+import posixpath
+import sys
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import tensorflow as tf
+from absl import flags
+
+from tfps.cluster.prober import ask_all
+from tfps.errors import RunError, UserError
+from tfps.job_dir import cluster_addresses, report
+from tfps.job_dir.report_fields import RUNNING
+from tfps.job_dir.task_name import TaskName
+from tfps.monitoring import history
+from tfps.profiling import trace
+from tfps.profiling.trace import TaskTrace
+from tfps.storage import files, preflight
+from tfps.storage.preflight import Use
+from trainer import entry
+from trainer.console import profile_text
+
+_DIRECTORY = "plugins/profile"  # where TensorBoard's plugin looks
+_ENDING = ".xplane.pb"
+_MOST_SECONDS = 60.0  # a trace of 2 s has some 5 MB a task
+_ANSWER_SECONDS = 60.0  # for the traces to be written, behind the time that is traced
+
+
+def main() -> None:
+    """Traces the job that the flags name, and prints what its tasks do.
+
+    Raises:
+        UserError: If the job does not run, or its traces cannot be used.
+        RunError: If no task answers, or the traces do not come in time.
+    """
+    values = flags.FLAGS
+    if not values.job_dir:
+        raise UserError("--job_dir is missing")
+    if not 0 < values.seconds <= _MOST_SECONDS:
+        raise UserError(
+            f"--seconds={values.seconds:g}: a trace takes more than 0 and up to "
+            f"{_MOST_SECONDS:g} seconds"
+        )
+    job_dir = values.job_dir if "://" in values.job_dir else os.path.abspath(values.job_dir)
+    preflight.check([Use("--job_dir", job_dir, writes=True)])
+    addresses = _addresses(job_dir)
+    directory = _trace(addresses, posixpath.join(job_dir, "tensorboard"), values.seconds)
+    traces = _read(addresses, directory)
+    lines = profile_text.lines(traces, history.read(job_dir))
+    sys.stdout.write("\n".join([*lines, f"traces: {directory}"]) + "\n")
+
+
+def _addresses(job_dir: str) -> dict[TaskName, str]:
+    """Where the tasks of a job are that runs and answers."""
+    found = report.read(job_dir)
+    if found is None or found["status"] != RUNNING:
+        state = "no job has run there" if found is None else f"its job is {found['status']}"
+        raise UserError(f"--job_dir={job_dir}: {state}; only a job that runs can be traced")
+    addresses = cluster_addresses.read(job_dir)
+    if not addresses:
+        raise UserError(
+            f"--job_dir={job_dir}: its job runs in one process, which answers nobody; start it "
+            "with --profiler_port=6009, and it goes on from its last checkpoint"
+        )
+    liveness = ask_all(set(addresses.values()))
+    for task, address in addresses.items():
+        if not liveness[address].answers:
+            sys.stderr.write(f"{task} at {address} is left out: {liveness[address].value}\n")
+    left = {task: address for task, address in addresses.items() if liveness[address].answers}
+    if not left:
+        raise RunError(
+            "no task of the job answers; trace it from a machine that reaches the addresses in "
+            f"{job_dir}/cluster.json"
+        )
+    return left
+
+
+def _trace(addresses: Mapping[TaskName, str], log_dir: str, seconds: float) -> str:
+    """Has the tasks traced; returns the directory of the traces."""
+    parent = posixpath.join(log_dir, _DIRECTORY)
+    before = set(_names(parent))
+    where = ",".join(f"grpc://{address}" for address in addresses.values())
+
+    def collect() -> None:
+        tf.profiler.experimental.client.trace(where, log_dir, round(1000 * seconds))
+
+    pool = ThreadPoolExecutor(max_workers=1)
+    tracing = pool.submit(collect)
+    try:
+        tracing.result(seconds + _ANSWER_SECONDS)
+    except TimeoutError:
+        raise RunError(
+            f"the tasks have not written their traces within {seconds + _ANSWER_SECONDS:g} s: "
+            f"{', '.join(map(str, addresses))}"
+        ) from None
+    except tf.errors.OpError as error:
+        raise RunError(f"the job cannot be traced: {error.message}") from None
+    finally:
+        pool.shutdown(wait=False)
+    deadline = time.monotonic() + _ANSWER_SECONDS
+    while not (new := set(_names(parent)) - before):
+        if time.monotonic() > deadline:
+            raise RunError(f"no task has written a trace to {parent}; can they all write there?")
+        time.sleep(0.2)
+    return posixpath.join(parent, max(new))
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return files.names(directory)
+    except FileNotFoundError:
+        return []
+
+
+def _read(addresses: Mapping[TaskName, str], directory: str) -> dict[TaskName, TaskTrace]:
+    """The traces by task; those that are missing are told."""
+    found = {}
+    for task, address in addresses.items():
+        try:
+            found[task] = trace.read(
+                posixpath.join(directory, f"{address.replace(':', '_')}{_ENDING}")
+            )
+        except FileNotFoundError:
+            sys.stderr.write(f"{task} at {address} has left no trace; can it write {directory}?\n")
+    return found
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("job_dir", None, "The job's directory, local or gs://.")
+    flags.DEFINE_float("seconds", 2.0, "How long to trace.")
+    entry.run(main, has_lasting_threads=True, operand="job_dir")
