@@ -3,8 +3,7 @@
     python -m benchmarks.demo_picture --output=docs/demo.svg
 
 It runs `make demo` in a terminal of its own, keeps what is written there, and draws the lines that
-tell most, with a progress bar as it stood in the middle of each epoch. It needs rich, which draws
-(`pip install rich`), and no TensorFlow.
+tell most, with the live view as it stood in the middle of each epoch.
 """
 
 import argparse
@@ -22,9 +21,11 @@ from rich.console import Console
 from rich.text import Text
 
 _COLUMNS, _ROWS = 104, 40
-_ERASED = re.compile(r"\x1b\[2?K")
-_COLORS = re.compile(r"\x1b\[\d*m")
-_BAR = re.compile(r"epoch \d+/\d+: +(\d+)%")
+_ERASED = re.compile(r"\x1b\[(2?K|\?25[lh])")
+_ERASED_VIEW = re.compile(r"\r\x1b\[(\d+)A\x1b\[J")
+_ENDED_BAR = re.compile(r"[^\n]*\n\r\x1b\[1A\x1b\[2K")  # of a program that reads or writes files
+_STYLES = re.compile(r"\x1b\[[\d;]*m")
+_BAR = re.compile(r"epoch \d+/\d+ [^\n]* (\d+)%$", re.MULTILINE)
 # What the launcher and all tasks say as they start and end.
 _LEFT_OUT = re.compile(r"^\[launcher\]|running as|serves at|waiting for| ends: ")
 _MARK = "\x1b[2m⋮\x1b[0m"
@@ -60,23 +61,32 @@ def record(command: list[str]) -> str:
 
 
 def shown(written: str) -> Iterator[str]:
-    """The lines that a terminal showed, but those that are left out, with bars between them.
+    """The lines that a terminal showed, but those that are left out, with views between them.
 
     Args:
         written: All that was written to the terminal.
     """
+    lines = _ENDED_BAR.sub("", written.replace("\r\n", "\n")).removesuffix("\n")
     is_marked = False
-    for line in written.replace("\r\n", "\n").removesuffix("\n").split("\n"):
-        *before, last = (_ERASED.sub("", text) for text in line.split("\r"))
-        bars = [(abs(50 - int(bar[1])), text) for text in before if (bar := _BAR.search(text))]
-        if bars:
-            yield min(bars)[1].rstrip()
-        is_left_out = bool(_LEFT_OUT.search(_COLORS.sub("", last)))
-        if not is_left_out:
-            yield last
-        elif not is_marked:
-            yield _MARK
-        is_marked = is_left_out
+    views: list[tuple[int, list[str]]] = []  # how far from the middle of an epoch, and the lines
+    first, *rest = _ERASED_VIEW.split(lines)
+    above = [*rest[::2], "-1"]  # lines that are erased above the last one
+    for text, count in zip([first, *rest[1::2]], above, strict=True):
+        found = text.split("\n")
+        begin = len(found) - int(count) - 1
+        if found[:begin] and views:
+            yield from min(views)[1]
+            views = []
+        for line in found[:begin]:
+            last = _ERASED.sub("", line.split("\r")[-1])
+            is_left_out = bool(_LEFT_OUT.search(_STYLES.sub("", last)))
+            if not is_left_out:
+                yield last
+            elif not is_marked:
+                yield _MARK
+            is_marked = is_left_out
+        if bar := _BAR.search(_STYLES.sub("", "\n".join(found[begin:]))):
+            views.append((abs(50 - int(bar[1])), found[begin:]))
 
 
 def draw(lines: list[str]) -> str:

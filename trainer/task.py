@@ -170,6 +170,7 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
             _FLAGS.metrics_port,
             _FLAGS.metrics_address,
             _FLAGS.profiler_port,
+            tuple(dict.fromkeys(_FLAGS.track)),
         )
         run(inputs, limits, interruption, display, monitoring, replica)
     except Interrupted as interrupted:
@@ -235,6 +236,7 @@ def _check_replica(experiment: "Experiment", cluster: Cluster) -> None:
 
 def _run_replica(cluster: Cluster) -> int:
     _set_up_tensorflow()
+    from tfps.cluster.traffic import Traffic
     from tfps.job_dir.task_usage import start_reporting
     from trainer.chief.run_inputs import RunInputs
     from trainer.replica import ReplicaWorker
@@ -244,7 +246,7 @@ def _run_replica(cluster: Cluster) -> int:
     options = limit_flags.server_options()
     worker = ReplicaWorker(cluster, _FLAGS.job_dir, options, _FLAGS.stall_seconds, asked_to_end)
     _start_staging()
-    start_reporting(_FLAGS.job_dir, cluster.task)
+    start_reporting(_FLAGS.job_dir, cluster.task, Traffic(cluster.addresses()).count)
     worker.run(lambda: RunInputs.check(experiment, cluster, _FLAGS.job_dir, None, _FLAGS.cache_dir))
     return 128 + signal.SIGTERM if asked_to_end.is_set() else EXIT_OK
 
@@ -259,6 +261,7 @@ def _asked_to_end() -> threading.Event:
 
 def _run_server(cluster: Cluster) -> int:
     from tfps.cluster.server import serve
+    from tfps.cluster.traffic import Traffic
     from tfps.job_dir.task_usage import start_reporting
     from tfps.storage import preflight
 
@@ -269,7 +272,7 @@ def _run_server(cluster: Cluster) -> int:
     preflight.check([preflight.Use("--job_dir", _FLAGS.job_dir, writes)])
     if cluster.job == "worker":
         _start_staging()
-    start_reporting(_FLAGS.job_dir, cluster.task)
+    start_reporting(_FLAGS.job_dir, cluster.task, Traffic(cluster.addresses()).count)
     asked_to_end = _asked_to_end()
     serve(cluster, _FLAGS.job_dir, options, asked_to_end)
     return 128 + signal.SIGTERM if asked_to_end.is_set() else EXIT_OK

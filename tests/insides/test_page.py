@@ -14,7 +14,7 @@ PAGE = (ROOT / "docs/tensorflow_insides.md").read_text()
 MODULES = [path for room in ("tfps", "trainer", "cloud") for path in (ROOT / room).rglob("*.py")]
 TREES = {path: ast.parse(path.read_text()) for path in MODULES}
 INSIDE = re.compile(
-    r"tensorflow\.(python|core|compiler|_api)\b|keras\.src\b|tensorflow\.\w*internal"
+    r"tensorflow\.(python|core|compiler|tsl|_api)\b|keras\.src\b|tensorflow\.\w*internal"
 )
 ENVIRONMENT = re.compile(r"(TF|GRPC|GCS|CUDA|KERAS|XLA|NCCL)_[A-Z0-9_]+")
 PATCHES = ROOT / "tfps/model/keras_patches.py"

@@ -59,7 +59,7 @@ EVENTS = [
         saves=SaveCounts(saved=2, bytes=900, stopped_seconds=0.5, write_seconds=1.5),
         staleness=StalenessCounts(1.0, [5, 3, 2]),
     ),
-    TasksMeasured(at=5.0, tasks={"ps 0": TaskUsage(4.5, 1000, 2.5)}),
+    TasksMeasured(at=5.0, tasks={"ps 0": TaskUsage(4.5, 1000, 2.5, 70, 80)}),
     TaskLost(at=6.0, task="worker 1", what="gone"),
     Evaluated(at=7.0, epoch=1, steps=10, metrics={"loss": 0.4, "auc": 0.9}, has_ended_epoch=True),
 ]
@@ -130,6 +130,8 @@ def test_all_figures_are_those_of_the_run(metrics, ask):
     assert found[("tfps_tasks_lost_total", "worker")] == 1
     assert found[("tfps_task_memory_bytes", "ps 0")] == 1000
     assert found[("tfps_task_cpu_seconds_total", "ps 0")] == 2.5
+    assert found[("tfps_task_sent_bytes_total", "ps 0")] == 70
+    assert found[("tfps_task_received_bytes_total", "ps 0")] == 80
 
 
 def test_counters_go_back_with_the_run(metrics, ask):

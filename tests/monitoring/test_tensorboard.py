@@ -136,3 +136,28 @@ def test_nothing_is_written_before_a_flush(tmp_path):
     assert not list(tmp_path.iterdir())
     file.flush()
     assert {path.name for path in tmp_path.iterdir()} == {TRAIN, VALIDATION}
+
+
+def test_what_the_ps_send_and_receive(tmp_path):
+    def measured(at, *bytes_of_ps):
+        usages = {
+            f"ps {n}": TaskUsage(at, 1, 1.0, sent, received)
+            for n, (sent, received) in enumerate(bytes_of_ps)
+        }
+        return TasksMeasured(at=at, tasks={**usages, "worker 0": TaskUsage(at, 1, 1.0, 9, 9)})
+
+    log(
+        tmp_path,
+        [
+            sampled(10, 0.5),
+            measured(100.0, (1000, 100), (0, 0)),
+            sampled(20, 0.5),
+            measured(110.0, (3000, 200), (500, 50)),
+            sampled(30, 0.5),
+            measured(120.0, (10, 10), (600, 150)),  # the first has begun again
+        ],
+    )
+    sent = curve(tmp_path, TRAIN, "tfps/ps_sent_bytes_per_second")
+    assert sent == [(20, 250.0), (30, 10.0)]
+    received = curve(tmp_path, TRAIN, "tfps/ps_received_bytes_per_second")
+    assert received == [(20, 15.0), (30, 10.0)]

@@ -56,7 +56,10 @@ def found(workers, ps=(IDLE_PS, IDLE_PS), are_in_step=False, idle=0.0):
             "Worker 1 is a straggler: a step takes it 3.3 times as long as the others. Look",
         ),
         (  # it waits for leases
-            [worker(waits=WAITS, **COMPUTES), worker(steps=30, computing=0.1)],
+            [
+                worker(waits=WAITS, **COMPUTES),
+                worker(30, computing=0.1, waits={"ps 0": 0.2}.items()),
+            ],
             {},
             bound.NETWORK,
             "no ps is busy",

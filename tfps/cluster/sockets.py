@@ -108,6 +108,13 @@ def start_keep_alive(addresses: Sequence[str]) -> None:
 
 
 def _connections_to_ports(ports: Collection[int]) -> Iterator[tuple[Place, socket.socket]]:
+    """Where the other ends of some of this process's connections are, with the connections."""
+    for peer, connection in own_connections():
+        if peer[1] in ports:
+            yield peer, connection
+
+
+def own_connections() -> Iterator[tuple[Place, socket.socket]]:
     """Where the other ends of this process's connections are, with handles to be used at once."""
     for name in os.listdir(_OPEN_FILES):
         if int(name) in Http2Connection.open_descriptors:
@@ -122,8 +129,7 @@ def _connections_to_ports(ports: Collection[int]) -> Iterator[tuple[Place, socke
             except OSError:  # no socket
                 os.close(descriptor)
                 continue
-            peer = _peer(connection)
-            if peer and peer[1] in ports:
+            if peer := _peer(connection):
                 yield peer, connection
 
 

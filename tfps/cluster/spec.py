@@ -88,6 +88,10 @@ class Cluster:
         tasks = {"chief": self.chief, "worker": self.workers, "ps": self.ps}
         return {job: list(addresses) for job, addresses in tasks.items() if addresses}
 
+    def addresses(self) -> list[str]:
+        """Addresses of the chief, all workers and ps."""
+        return [address for addresses in self.spec().values() for address in addresses]
+
     def tf_config(self, job: str, index: int) -> str:
         """Encodes the cluster for one of its tasks.
 

@@ -7,6 +7,7 @@ import os
 import posixpath
 import threading
 import time
+from collections.abc import Callable
 
 from tfps.job_dir.task_file import TaskFile
 from tfps.job_dir.task_name import TaskName
@@ -17,6 +18,8 @@ REPORT_SECONDS = 30.0  # on gs:// each report is an object that is written
 _MEMORY = "/proc/self/statm"
 _log = logging.getLogger(__name__)
 
+Traffic = Callable[[], tuple[int, int]]
+
 
 @dataclasses.dataclass(frozen=True)
 class TaskUsage(TaskFile):
@@ -26,20 +29,29 @@ class TaskUsage(TaskFile):
         at: When it was measured, seconds since 1970, on its machine's clock.
         memory_bytes: Of its memory, those that are in RAM.
         cpu_seconds: Of all its threads since it began.
+        sent_bytes: To other tasks since it began.
+        received_bytes: From other tasks since it began.
     """
 
     ending = ".usage.json"
     at: float
     memory_bytes: int
     cpu_seconds: float
+    sent_bytes: int = 0
+    received_bytes: int = 0
 
     @classmethod
-    def own(cls) -> "TaskUsage":
-        """What this process takes now."""
+    def own(cls, traffic: Traffic | None = None) -> "TaskUsage":
+        """What this process takes now.
+
+        Args:
+            traffic: Counts what it has sent to other tasks, and received; None where there is none.
+        """
         with open(_MEMORY, encoding="ascii") as file:
             pages = int(file.read().split()[1])
         memory = pages * os.sysconf("SC_PAGE_SIZE")
-        return cls(round(time.time(), 3), memory, round(time.process_time(), 3))
+        sent, received = traffic() if traffic else (0, 0)
+        return cls(round(time.time(), 3), memory, round(time.process_time(), 3), sent, received)
 
     def write(self, job_dir: str, task: TaskName) -> None:
         """Reports it.
@@ -52,12 +64,15 @@ class TaskUsage(TaskFile):
         files.write(path, f"{json.dumps(dataclasses.asdict(self))}\n".encode())
 
 
-def start_reporting(job_dir: str, task: TaskName, seconds: float = REPORT_SECONDS) -> None:
+def start_reporting(
+    job_dir: str, task: TaskName, traffic: Traffic | None = None, seconds: float = REPORT_SECONDS
+) -> None:
     """Reports what this process takes until it ends, in a thread of its own.
 
     Args:
         job_dir: The job's.
         task: The name of this task.
+        traffic: As of `TaskUsage.own`.
         seconds: Between one report and the next.
     """
 
@@ -65,7 +80,7 @@ def start_reporting(job_dir: str, task: TaskName, seconds: float = REPORT_SECOND
         is_told = False
         while True:
             try:
-                TaskUsage.own().write(job_dir, task)
+                TaskUsage.own(traffic).write(job_dir, task)
                 is_told = False
             except StorageError as error:
                 if not is_told:

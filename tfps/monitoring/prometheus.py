@@ -189,6 +189,11 @@ class RunMetrics(Collector):
         yield _gauge("task_memory_bytes", "Memory of a task in RAM.", memory, ("task",))
         cpu = {(name,): usage.cpu_seconds for name, usage in self._usages.items()}
         yield _counter("task_cpu_seconds", "CPU time of a task.", cpu, ("task",))
+        sent = {(name,): usage.sent_bytes for name, usage in self._usages.items()}
+        yield _counter("task_sent_bytes", "Bytes that a task sent to others.", sent, ("task",))
+        received = {(name,): usage.received_bytes for name, usage in self._usages.items()}
+        text = "Bytes that a task received from others."
+        yield _counter("task_received_bytes", text, received, ("task",))
 
 
 class MetricsServer:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from tfps.job_dir.report_fields import FINISHED, WorkerShare
 from tfps.job_dir.task_name import TaskName
+from tfps.job_dir.task_usage import TaskUsage
 from tfps.monitoring import hparams
 from tfps.monitoring.event_file import EventFile
 from tfps.monitoring.events import (
@@ -53,6 +54,7 @@ class TensorBoardLog:
         self._last: Sampled | None = None
         self._lost: dict[str, int] = {}  # by job
         self._steps: dict[str, int] = {}  # of the last point of each curve
+        self._usages: dict[str, TaskUsage] = {}  # by name of the task
 
     @functools.singledispatchmethod
     def tell(self, event: RunEvent) -> None:
@@ -106,8 +108,23 @@ class TensorBoardLog:
         for name, usage in event.tasks.items():
             tag = f"tfps/memory_bytes_{TaskName.parse(name).job}"
             largest[tag] = max(largest.get(tag, 0.0), float(usage.memory_bytes))
+        largest |= self._wire(event.tasks)
         if self._last:
             self._draw(largest, self._last.steps, event.at)
+
+    def _wire(self, usages: Mapping[str, TaskUsage]) -> dict[str, float]:
+        """What all ps together have sent and received per second, since their reports before."""
+        rates: dict[str, float] = {}
+        for name, now in usages.items():
+            before, self._usages[name] = self._usages.get(name), now
+            if TaskName.parse(name).job != "ps" or not before or now.at <= before.at:
+                continue
+            for what in ("sent", "received"):
+                more = getattr(now, f"{what}_bytes") - getattr(before, f"{what}_bytes")
+                if more >= 0:  # else it has begun again
+                    tag = f"tfps/ps_{what}_bytes_per_second"
+                    rates[tag] = rates.get(tag, 0.0) + more / (now.at - before.at)
+        return rates
 
     @tell.register
     def _(self, event: CheckpointSaved) -> None:

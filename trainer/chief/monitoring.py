@@ -1,6 +1,7 @@
 """How a run is watched: where what happens is kept."""
 
 import dataclasses
+import importlib
 import logging
 import posixpath
 import time
@@ -14,6 +15,7 @@ from tfps.monitoring.events import RunEvent
 from tfps.monitoring.history import RunHistory
 from tfps.monitoring.recorder import RunRecorder, Watcher
 from tfps.monitoring.tensorboard import TensorBoardLog
+from tfps.monitoring.tracker import TrackedRun, Tracker
 from tfps.storage.failures import StorageError
 from trainer.chief.observer import SAMPLE_SECONDS, RunObserver
 from trainer.chief.run_inputs import RunInputs
@@ -21,6 +23,7 @@ from trainer.chief.status_board import StatusBoard
 from trainer.chief.usages import TaskUsages
 from trainer.page.run_page import RunPage
 
+TRACKERS = {"mlflow": "MlflowTracker", "wandb": "WandbTracker"}  # classes by name
 _log = logging.getLogger(__name__)
 
 
@@ -35,6 +38,7 @@ class Monitoring:
         metrics_port: Where Prometheus may ask; None where it may not.
         metrics_address: Of the chief's machine, where it may ask; 127.0.0.1 for itself alone.
         profiler_port: Where a job in one process can be traced; None where it cannot.
+        trackers: Which services keep the run, of those in `TRACKERS`.
     """
 
     tensorboard: str = ""
@@ -43,6 +47,7 @@ class Monitoring:
     metrics_port: int | None = None
     metrics_address: str = "127.0.0.1"
     profiler_port: int | None = None
+    trackers: tuple[str, ...] = ()
 
     def traced_at(self, cluster: Cluster) -> dict[str, list[str]]:
         """Where TensorFlow's profiler reaches the tasks of a job, by job; nowhere it may be.
@@ -64,7 +69,7 @@ class Monitoring:
             states: What state each task is in now, as "up" or "lost".
 
         Raises:
-            UserError: If nothing can be served at the port.
+            UserError: If nothing can be served at the port, or a tracker cannot be used.
         """
         began, job_dir = time.time(), inputs.job_dir
         board = StatusBoard(inputs, states)
@@ -83,9 +88,20 @@ class Monitoring:
             metrics = RunMetrics(states)
             stop = MetricsServer(metrics, self.metrics_port, self.metrics_address).close
             watchers.append(metrics)
-        watchers.append(RunPage(job_dir))  # the last: it shows what the others have written
+        watchers.append(RunPage(job_dir))  # it shows what those before it have written
+        # The last: others need not wait until a service answers.
+        watchers += [
+            TrackedRun(_tracker(x), job_dir, inputs.experiment.name) for x in self.trackers
+        ]
         recorder = RunRecorder(watchers, [TaskUsages(job_dir, inputs.cluster).look])
         return RunObserver(recorder, board, past, self.sample_seconds, stop)
+
+
+def _tracker(name: str) -> Tracker:
+    """A service that keeps runs; its library is loaded here."""
+    module = importlib.import_module(f"tfps.monitoring.{name}_tracker")
+    tracker: Tracker = getattr(module, TRACKERS[name])()
+    return tracker
 
 
 def _past(job_dir: str) -> list[RunEvent]:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable
 
 from tfps.cluster.spec import Cluster
+from tfps.cluster.traffic import Traffic
 from tfps.job_dir.task_name import TaskName
 from tfps.job_dir.task_usage import TaskUsage
 from tfps.monitoring.events import TasksMeasured
@@ -21,6 +22,7 @@ class TaskUsages:
         """
         self._job_dir = job_dir
         self._own = str(cluster.task)
+        self._traffic = None if cluster.is_local else Traffic(cluster.addresses()).count
         others = [] if cluster.is_local else list(cluster.peers())
         others += [TaskName("evaluator", index) for index in range(len(cluster.evaluators))]
         # What there is by now is perhaps of tasks of before.
@@ -28,7 +30,7 @@ class TaskUsages:
 
     def look(self) -> Iterable[TasksMeasured]:
         """What this process takes, and what others have reported since the last call."""
-        tasks = {self._own: TaskUsage.own()}
+        tasks = {self._own: TaskUsage.own(self._traffic)}
         for task, known in self._others.items():
             found = TaskUsage.read(self._job_dir, task)
             if found and found != known:

@@ -35,6 +35,9 @@ flags.DEFINE_integer(
     "One process: port at which trainer.profile traces it; open to whoever reaches it.",
     1,
 )
+flags.DEFINE_multi_enum(
+    "track", [], ["mlflow", "wandb"], "Chief: a service that keeps the run beside others."
+)
 flags.DEFINE_enum(
     "log_format",
     "auto",

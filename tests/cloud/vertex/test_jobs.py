@@ -11,6 +11,7 @@ import yaml
 
 from cloud.vertex import rest
 from tests.cloud.vertex.conftest import ARGUMENTS, CLUSTER, PLACE
+from tests.live_view.test_status import run_status
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
 from tests.local_cloud.settings import Fault
 from tests.project import ROOT
@@ -82,6 +83,8 @@ def test_waiting_shows_states_and_lines_of_every_task(cloud, vertex, vertex_subm
     for number, task in enumerate(("service", "workerpool0-0", "workerpool1-1", "workerpool2-0")):
         vertex.write(task, f"line {number}", number)
     vertex.write("workerpool3-0", "", 9, jsonPayload={"message": "two\nlines\n"})
+    told = {"severity": "INFO", "message": "a line", **run_status().to_json()}
+    vertex.write("workerpool0-0", "", 10, jsonPayload=told)
     code, out, err = vertex_submit("--wait", *JOB)
     assert (code, err) == (0, "")
     lines = out.splitlines()
@@ -96,6 +99,7 @@ def test_waiting_shows_states_and_lines_of_every_task(cloud, vertex, vertex_subm
         "[ps 0] line 3",
         "[evaluator 0] two",
         "[evaluator 0] lines",
+        f"[chief] {run_status().line}",
     ]
     assert vertex.queries[0]["filter"] == (
         'resource.type="ml_job" AND resource.labels.job_id="1000"'

@@ -12,7 +12,11 @@ from trainer.chief.usages import TaskUsages
 
 PS = TaskName("ps", 0)
 CLUSTER = types.SimpleNamespace(
-    task=TaskName("chief", 0), is_local=False, evaluators=("host:1",), peers=lambda: {PS: "host:2"}
+    task=TaskName("chief", 0),
+    is_local=False,
+    evaluators=("host:1",),
+    peers=lambda: {PS: "host:2"},
+    addresses=lambda: ["host:2"],
 )
 
 
@@ -20,6 +24,11 @@ def test_a_process_measures_itself():
     usage, seen = TaskUsage.own(), psutil.Process(os.getpid())
     assert usage.memory_bytes == pytest.approx(seen.memory_info().rss, rel=0.1)
     assert usage.cpu_seconds == pytest.approx(sum(seen.cpu_times()[:2]), abs=2.0)
+
+
+def test_a_process_tells_what_it_has_sent():
+    usage = TaskUsage.own(lambda: (7, 8))
+    assert (usage.sent_bytes, usage.received_bytes) == (7, 8)
 
 
 def test_each_report_is_told_once_and_none_of_before(tmp_path):

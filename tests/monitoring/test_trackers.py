@@ -1,0 +1,148 @@
+"""Runs are kept where experiments are compared: by the services' own libraries."""
+
+import json
+import pathlib
+
+import mlflow
+import pytest
+
+from tfps.errors import UserError
+from tfps.monitoring.events import EpochTrained, Evaluated, RunBegan, RunEnded, Sampled
+from tfps.monitoring.mlflow_tracker import MlflowTracker
+from tfps.monitoring.tracker import TrackedRun
+from tfps.monitoring.wandb_tracker import WandbTracker
+from tfps.storage.failures import StorageError
+
+
+def began(**settings):
+    return RunBegan(at=0.0, config="census", mode="async", workers=2, ps=1, settings=settings)
+
+
+def sample(steps, loss):
+    return Sampled(
+        at=float(steps), epoch=0, examples=10 * steps, steps=steps, loss=loss, examples_per_second=7
+    )
+
+
+def tell(run):
+    """A run of an epoch, which went back once."""
+    for event in (
+        began(lr="0.1", epochs="2"),
+        sample(10, 0.5),
+        sample(20, 0.4),
+        sample(10, 0.6),
+        EpochTrained(
+            at=30.0, epoch=0, steps=30, loss=0.45, learning_rate=0.1, steps_per_second=None
+        ),
+        Evaluated(at=31.0, epoch=1, steps=30, metrics={"auc": 0.75}, has_ended_epoch=True),
+    ):
+        run.tell(event)
+    run.flush()
+
+
+@pytest.fixture
+def client(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file://{tmp_path}/mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    return mlflow.MlflowClient()
+
+
+def run_of(job_dir, service):
+    return json.loads((pathlib.Path(job_dir) / "trackers" / f"{service}.json").read_text())["run"]
+
+
+def test_mlflow_keeps_a_job_as_one_run(client, tmp_path):
+    job_dir = str(tmp_path / "job")
+    tell(TrackedRun(MlflowTracker(), job_dir, "census"))
+    run = run_of(job_dir, "mlflow")
+    found = client.get_run(run)
+    assert client.get_experiment(found.info.experiment_id).name == "census"
+    assert (found.info.run_name, found.info.status) == ("job", "RUNNING")
+    settings = {"lr": "0.1", "epochs": "2", "mode": "async", "workers": "2", "ps": "1"}
+    assert found.data.params == settings
+    losses = client.get_metric_history(run, "loss")
+    assert [(each.step, each.value, each.timestamp) for each in losses] == [
+        (10, 0.5, 10_000),
+        (20, 0.4, 20_000),
+        (10, 0.6, 10_000),
+    ]
+    assert found.data.metrics["evaluation/auc"] == 0.75
+    assert found.data.metrics["epoch_loss"] == 0.45
+    again = TrackedRun(MlflowTracker(), job_dir, "census")
+    again.tell(began(lr="0.2", epochs="2"))
+    again.tell(sample(40, 0.3))
+    again.tell(RunEnded(at=50.0, status="finished"))
+    again.flush()
+    assert run_of(job_dir, "mlflow") == run
+    found = client.get_run(run)
+    assert found.info.status == "FINISHED"
+    assert found.data.params == settings
+    assert found.data.tags["now.lr"] == "0.2"
+    assert "now.epochs" not in found.data.tags
+
+
+def test_a_service_that_cannot_be_reached_is_told_at_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(UserError, match=r"--track=mlflow cannot be used .*127\.0\.0\.1"):
+        TrackedRun(MlflowTracker(), str(tmp_path), "census")
+
+
+def test_weights_and_biases_keeps_a_job_as_one_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    job_dir = str(tmp_path / "job")
+    for _ in range(2):
+        run = TrackedRun(WandbTracker(), job_dir, "census")
+        tell(run)
+        run.tell(RunEnded(at=50.0, status="finished"))
+        run.flush()
+    kept = sorted(tmp_path.glob("wandb/offline-run-*/*.wandb"))
+    assert {path.name for path in kept} == {f"run-{run_of(job_dir, 'wandb')}.wandb"}
+    for path in kept:
+        content = path.read_bytes()
+        for text in (b"evaluation/auc", b"0.75", b"epoch_loss", b"0.45", b"lr", b"census"):
+            assert text in content
+
+
+class Service:
+    """A service that does not answer for a while."""
+
+    name = "service"
+
+    def __init__(self, failures):
+        self.failures, self.kept = failures, []
+
+    def connect(self, experiment, title, known):
+        return known or "7"
+
+    def describe(self, settings):
+        self.kept.append(settings["mode"])
+
+    def log(self, point):
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError("no route\nto host")
+        self.kept.append(point.step)
+
+    def end(self, has_finished):
+        self.kept.append(has_finished)
+
+
+def test_what_a_service_does_not_take_is_told_again(tmp_path):
+    service = Service(failures=1)
+    run = TrackedRun(service, str(tmp_path), "census")
+    run.tell(began())
+    run.tell(sample(10, None))
+    run.tell(RunEnded(at=1.0, status="failed"))
+    with pytest.raises(StorageError, match="ConnectionError: no route to host"):
+        run.flush()
+    run.flush()
+    assert service.kept == ["async", 10, False]
+
+
+def test_a_damaged_name_of_a_run_is_no_new_run(tmp_path):
+    (tmp_path / "trackers").mkdir()
+    (tmp_path / "trackers" / "service.json").write_text("{")
+    with pytest.raises(UserError, match=r"service\.json is damaged"):
+        TrackedRun(Service(0), str(tmp_path), "census")

@@ -1,0 +1,89 @@
+"""Runs kept by MLflow, where MLFLOW_TRACKING_URI says."""
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from tfps.errors import UserError
+from tfps.monitoring.tracker import Point
+
+_EXPERIMENT = "MLFLOW_EXPERIMENT_NAME"
+# MLflow itself would try for an hour.
+_PATIENCE = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "10", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
+_LONGEST = 6000  # characters of a value
+
+
+class MlflowTracker:
+    """Keeps a run in MLflow.
+
+    What was set for a run cannot be changed there: what is set anew when a job goes on is kept as
+    tags that begin with `now.`.
+    """
+
+    name = "mlflow"
+
+    def __init__(self) -> None:
+        """Loads MLflow.
+
+        Raises:
+            UserError: If it is not installed.
+        """
+        for variable, value in _PATIENCE.items():
+            os.environ.setdefault(variable, value)
+        try:
+            import mlflow
+        except ImportError:
+            raise UserError("--track=mlflow needs MLflow: pip install 'tfps[mlflow]'") from None
+        self._entities = mlflow.entities
+        self._client = mlflow.MlflowClient()
+        self._run = ""
+        self._settings: dict[str, str] = {}
+
+    def connect(self, experiment: str, title: str, known: str | None) -> str:
+        """See `Tracker`; MLFLOW_EXPERIMENT_NAME names another experiment."""
+        client = self._client
+        if known:
+            found = client.get_run(known)
+            self._settings = dict(found.data.params)
+            client.update_run(known, status="RUNNING")
+            self._run = known
+            return known
+        name = os.environ.get(_EXPERIMENT) or experiment
+        kept = client.get_experiment_by_name(name)
+        number = kept.experiment_id if kept else client.create_experiment(name)
+        self._run = client.create_run(number, run_name=title).info.run_id
+        return self._run
+
+    def describe(self, settings: Mapping[str, str]) -> None:
+        """See `Tracker`."""
+        kept = {name: value[:_LONGEST] for name, value in settings.items()}
+        new = {name: value for name, value in kept.items() if name not in self._settings}
+        changed = {
+            f"now.{name}": value
+            for name, value in kept.items()
+            if name in self._settings and self._settings[name] != value
+        }
+        self._send(
+            params=[self._entities.Param(name, value) for name, value in new.items()],
+            tags=[self._entities.RunTag(name, value) for name, value in changed.items()],
+        )
+        self._settings |= new
+
+    def log(self, point: Point) -> None:
+        """See `Tracker`."""
+        at = round(1000 * point.at)
+        self._send(
+            metrics=[
+                self._entities.Metric(name, value, at, point.step)
+                for name, value in point.values.items()
+            ]
+        )
+
+    def end(self, has_finished: bool) -> None:
+        """See `Tracker`."""
+        status = "FINISHED" if has_finished else "FAILED"
+        self._client.set_terminated(self._run, status, round(1000 * time.time()))
+
+    def _send(self, **batch: Any) -> None:
+        self._client.log_batch(self._run, **batch)

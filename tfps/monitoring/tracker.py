@@ -1,0 +1,192 @@
+"""Keeps a run where experiments are compared: MLflow, Weights & Biases."""
+
+import dataclasses
+import functools
+import json
+import logging
+import posixpath
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from tfps.errors import UserError
+from tfps.job_dir.report_fields import FINISHED
+from tfps.monitoring.events import (
+    EpochTrained,
+    Evaluated,
+    RunBegan,
+    RunEnded,
+    RunEvent,
+    Sampled,
+)
+from tfps.storage import atomic_file, files
+from tfps.storage.failures import StorageError
+
+_DIRECTORY = "trackers"
+_MOST_POINTS = 10_000  # that are kept while a service does not answer
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """Figures of a run at a moment.
+
+    Attributes:
+        step: Updates of the parameters by then.
+        at: When, seconds since 1970.
+        values: By name.
+    """
+
+    step: int
+    at: float
+    values: Mapping[str, float]
+
+
+class Tracker(Protocol):
+    """A service that keeps runs. Its methods raise what its own library does."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+
+    def connect(self, experiment: str, title: str, known: str | None) -> str:
+        """Begins a run, or goes on with one.
+
+        Args:
+            experiment: What the run is compared with, where nothing else is set.
+            title: What people call the run.
+            known: The service's name of the run, None for a new one.
+
+        Returns:
+            The service's name of the run.
+        """
+
+    def describe(self, settings: Mapping[str, str]) -> None:
+        """Tells what was set for the run; some may be told again, with other values."""
+
+    def log(self, point: Point) -> None:
+        """Adds figures."""
+
+    def end(self, has_finished: bool) -> None:
+        """Ends the run, which goes on where it is connected to again."""
+
+
+class TrackedRun:
+    """Tells a tracker what happens in a run.
+
+    A job is one run of the service, also where it is gone on with: its name there is kept in
+    JOB_DIR/trackers.
+    """
+
+    def __init__(self, tracker: Tracker, job_dir: str, experiment: str):
+        """Connects to the service.
+
+        Args:
+            tracker: The service.
+            job_dir: The job's.
+            experiment: Name of the config.
+
+        Raises:
+            UserError: If the service cannot be used.
+            StorageError: If the job_dir does not answer.
+        """
+        self.name = f"what {tracker.name} shows"
+        self._tracker = tracker
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._left_out = 0
+        path = posixpath.join(job_dir, _DIRECTORY, f"{tracker.name}.json")
+        known = _known(path)
+        title = posixpath.basename(job_dir.rstrip("/")) or experiment
+        try:
+            run = tracker.connect(experiment, title, known)
+        except Exception as error:  # whatever its library raises
+            line = " ".join(str(error).split())
+            raise UserError(
+                f"--track={tracker.name} cannot be used ({type(error).__name__}: {line}); see "
+                "docs/monitoring.md for what it needs, or leave the flag out"
+            ) from None
+        if run != known:
+            files.make_directories(posixpath.dirname(path))
+            atomic_file.write(path, json.dumps({"run": run}) + "\n")
+        _log.info("%s keeps this run as %s", tracker.name, run)
+
+    @functools.singledispatchmethod
+    def tell(self, event: RunEvent) -> None:
+        """Takes what happened; not all that happens is kept."""
+
+    @tell.register
+    def _(self, event: RunBegan) -> None:
+        settings = {
+            **event.settings,
+            "mode": event.mode,
+            "workers": str(event.workers),
+            "ps": str(event.ps),
+        }
+        self._later(lambda: self._tracker.describe(settings))
+
+    @tell.register
+    def _(self, event: Sampled) -> None:
+        values = {
+            "examples": float(event.examples),
+            "examples_per_second": event.examples_per_second,
+        }
+        if event.loss is not None:
+            values["loss"] = event.loss
+        self._add(event.steps, event.at, values)
+
+    @tell.register
+    def _(self, event: EpochTrained) -> None:
+        values = {"epoch": event.epoch + 1.0, "epoch_loss": event.loss}
+        if event.learning_rate is not None:
+            values["learning_rate"] = event.learning_rate
+        self._add(event.steps, event.at, values)
+
+    @tell.register
+    def _(self, event: Evaluated) -> None:
+        values = {f"evaluation/{name}": value for name, value in event.metrics.items()}
+        self._add(event.steps, event.at, values)
+
+    @tell.register
+    def _(self, event: RunEnded) -> None:
+        self._later(lambda: self._tracker.end(event.status == FINISHED))
+
+    def flush(self) -> None:
+        """Sends what it was told.
+
+        Raises:
+            StorageError: If the service does not take it; the next flush tries again.
+        """
+        while self._waiting:
+            try:
+                self._waiting[0]()
+            except Exception as error:  # whatever the service's library raises
+                line = " ".join(str(error).split())
+                raise StorageError(f"{type(error).__name__}: {line}", may_pass=True) from None
+            self._waiting.popleft()
+        if self._left_out:
+            _log.warning(
+                "%s lacks %d points: it did not answer for too long",
+                self._tracker.name,
+                self._left_out,
+            )
+            self._left_out = 0
+
+    def _add(self, step: int, at: float, values: Mapping[str, float]) -> None:
+        if len(self._waiting) >= _MOST_POINTS:
+            self._left_out += 1
+        else:
+            self._later(lambda: self._tracker.log(Point(step, at, values)))
+
+    def _later(self, act: Callable[[], None]) -> None:
+        self._waiting.append(act)
+
+
+def _known(path: str) -> str | None:
+    """The service's name of the job's run; None for a new job."""
+    try:
+        run = json.loads(files.read(path))["run"]
+    except FileNotFoundError:
+        return None
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is damaged ({error}); delete it for a new run") from None
+    return str(run)
