@@ -17,6 +17,7 @@ from tfps.job_dir.task_usage import TaskUsage
 from tfps.monitoring.events import (
     CheckpointSaved,
     Evaluated,
+    LeaseTimes,
     RunBegan,
     Sampled,
     TableSize,
@@ -50,13 +51,16 @@ EVENTS = [
         repeated=2,
         bad=1,
         workers=(WorkerShare(3, 60, 1.5, 0.5), WorkerShare(2, 40, 1.0, 0.25)),
+        leases=LeaseTimes().with_another(0.3).with_another(0.5).with_another(1000.0),
     ),
     CheckpointSaved(
         at=4.0,
         name="c",
         examples=100,
         steps=10,
-        saves=SaveCounts(saved=2, bytes=900, stopped_seconds=0.5, write_seconds=1.5),
+        saves=SaveCounts(
+            saved=2, bytes=900, stopped_seconds=0.5, write_seconds=1.5, touched_rows=7
+        ),
         staleness=StalenessCounts(1.0, [5, 3, 2]),
     ),
     TasksMeasured(at=5.0, tasks={"ps 0": TaskUsage(4.5, 1000, 2.5, 70, 80)}),
@@ -117,6 +121,9 @@ def test_all_figures_are_those_of_the_run(metrics, ask):
         "tfps_checkpoint_bytes": 900,
         "tfps_checkpoint_write_seconds_total": 1.5,
         "tfps_checkpoint_stopped_seconds_total": 0.5,
+        "tfps_touched_rows": 7,
+        "tfps_lease_seconds_count": 3,
+        "tfps_lease_seconds_sum": 1000.8,
         "tfps_staleness_count": 10,
         "tfps_staleness_sum": 7,
         "tfps_recoveries_total": 0,
@@ -125,6 +132,10 @@ def test_all_figures_are_those_of_the_run(metrics, ask):
     assert found[("tfps_table_bytes", "user")] == 128_000
     assert found[("tfps_evaluation", "auc")] == 0.9
     assert found[("tfps_worker_idle_seconds_total", "1")] == 0.25
+    by_seconds = [("0.1", 0), ("0.3", 1), ("1.0", 2), ("100.0", 2), ("+Inf", 3)]
+    assert [found[("tfps_lease_seconds_bucket", x)] for x, _ in by_seconds] == [
+        count for _, count in by_seconds
+    ]
     assert found[("tfps_staleness_bucket", "1.0")] == 8
     assert found[("tfps_staleness_bucket", "+Inf")] == 10
     assert found[("tfps_tasks_lost_total", "worker")] == 1

@@ -19,6 +19,10 @@ class Increments:
 
     An increment holds every row that was touched since the last full one, so none ever needs more
     than that one.
+
+    Attributes:
+        touched_rows: How many rows were touched by the last save since the last full checkpoint
+            before it, of those tables where that is kept.
     """
 
     def __init__(self, slices: Sequence[TensorSlice], largest: float):
@@ -32,6 +36,7 @@ class Increments:
         full = sum(slice_.total_bytes for slice_ in slices)
         self._other = full - sum(slice_.total_bytes for slice_ in self._tracked)
         self._largest = largest * full
+        self.touched_rows = 0
         self._base: Base | None = None
         self._is_full = True
         self._freeze = trace_now(self._freeze_and_count)
@@ -52,6 +57,7 @@ class Increments:
             What to hold of the tables that are tracked; None for all of everything.
         """
         counts = [count.numpy() for count in self._freeze()] if self._tracked else []
+        self.touched_rows = sum(int(count.sum()) for count in counts)
         increment = None if is_full or not counts else self._plan(counts)
         self._is_full = increment is None
         if self._is_full and counts:

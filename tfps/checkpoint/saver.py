@@ -218,6 +218,7 @@ class Saver:
             bytes=self._size,
             stopped_seconds=round(self._stopped_seconds, 3),
             write_seconds=round(self._write_seconds, 3),
+            touched_rows=self._increments.touched_rows,
         )
 
     def __enter__(self) -> Self:

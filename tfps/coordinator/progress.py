@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from tfps.job_dir.report_fields import WorkerShare
 from tfps.leases.lease_length import LeaseLength
 from tfps.leases.queue import LeaseQueue
+from tfps.monitoring.events import LeaseTimes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +79,11 @@ class _Share:
 
 
 class WorkerShares:
-    """Counts by worker, told by the closures as they end."""
+    """Counts by worker, told by the closures as they end.
+
+    Attributes:
+        lease_times: How long those took that have ended a lease.
+    """
 
     def __init__(self, workers: Sequence[int]):
         """Starts at 0.
@@ -86,6 +91,7 @@ class WorkerShares:
         Args:
             workers: Their indices.
         """
+        self.lease_times = LeaseTimes()
         self._shares = [_Share() for _ in range(1 + max(workers))]
 
     def begin(self) -> None:
@@ -112,6 +118,8 @@ class WorkerShares:
         if share.ended is not None:
             share.idle_seconds += max(0.0, began - share.ended)
         share.ended = began + seconds
+        if leases:
+            self.lease_times = self.lease_times.with_another(seconds)
 
     def report(self) -> list[WorkerShare]:
         """The shares, by index of the worker."""

@@ -183,6 +183,7 @@ class SaveCounts:
     bytes: int = 0
     stopped_seconds: float = 0.0
     write_seconds: float = 0.0
+    touched_rows: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,11 +1,14 @@
 """What happens in a run, as those who watch it are told."""
 
+import bisect
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from tfps.job_dir.report_fields import SaveCounts, StalenessCounts, WorkerShare
 from tfps.job_dir.task_usage import TaskUsage
+
+LEASE_SECONDS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # bounds of what is told of leases
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,6 +41,26 @@ class TableSize:
     rows: int
     dim: int
     bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class LeaseTimes:
+    """How long the closures of leases ran.
+
+    Attributes:
+        counts: How many took at most as long as each of `LEASE_SECONDS`, but longer than the one
+            before it, and in the end how many took longer than all.
+        seconds: Of all together.
+    """
+
+    counts: tuple[int, ...] = (0,) * (1 + len(LEASE_SECONDS))
+    seconds: float = 0.0
+
+    def with_another(self, seconds: float) -> "LeaseTimes":
+        """The same with another one that took so long."""
+        place = bisect.bisect_left(LEASE_SECONDS, seconds)
+        counts = (count + (at == place) for at, count in enumerate(self.counts))
+        return LeaseTimes(tuple(counts), self.seconds + seconds)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,6 +120,7 @@ class Sampled(RunEvent):
         repeated: Records that may have been trained twice, since the job began.
         bad: How often a bad record was passed over.
         workers: By index, what each worker did since the chief connected.
+        leases: How long leases took since then; None in histories of before.
     """
 
     kind = "sample"
@@ -108,6 +132,7 @@ class Sampled(RunEvent):
     repeated: int = 0
     bad: int = 0
     workers: tuple[WorkerShare, ...] = ()
+    leases: LeaseTimes | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -275,6 +300,7 @@ _PARTS: dict[tuple[type[RunEvent], str], Callable[[Any], Any]] = {
     (RunBegan, "overrides"): tuple,
     (RunBegan, "tables"): lambda tables: tuple(TableSize(**table) for table in tables),
     (Sampled, "workers"): lambda shares: tuple(WorkerShare(**share) for share in shares),
+    (Sampled, "leases"): lambda x: x and LeaseTimes(tuple(x["counts"]), x["seconds"]),
     (TasksMeasured, "tasks"): lambda tasks: {k: TaskUsage(**usage) for k, usage in tasks.items()},
     (CheckpointSaved, "saves"): lambda saves: SaveCounts(**saves),
     (CheckpointSaved, "staleness"): lambda counts: StalenessCounts(**counts),

@@ -6,6 +6,7 @@ takes for a restart. Nothing is served that tells of paths, data or errors.
 """
 
 import functools
+import itertools
 import logging
 import threading
 from collections import Counter
@@ -27,8 +28,10 @@ from tfps.errors import UserError
 from tfps.job_dir.task_name import TaskName
 from tfps.job_dir.task_usage import TaskUsage
 from tfps.monitoring.events import (
+    LEASE_SECONDS,
     CheckpointSaved,
     Evaluated,
+    LeaseTimes,
     RunBegan,
     RunEvent,
     Sampled,
@@ -164,6 +167,8 @@ class RunMetrics(Collector):
         ):
             values = {(str(index),): getattr(share, field) for index, share in workers.items()}
             yield _counter(name, text, values, label)
+        if self._sample and self._sample.leases:
+            yield _lease_seconds(self._sample.leases)
 
     def _of_checkpoints(self) -> Iterator[Metric]:
         saved = self._saved
@@ -177,6 +182,8 @@ class RunMetrics(Collector):
         yield _counter("checkpoint_write_seconds", text, {(): saved.saves.write_seconds})
         text = "Time in which no worker might train because of checkpoints."
         yield _counter("checkpoint_stopped_seconds", text, {(): saved.saves.stopped_seconds})
+        text = "Rows of large tables touched since the full checkpoint before the last save."
+        yield _gauge("touched_rows", text, {(): saved.saves.touched_rows})
         yield _staleness(saved.staleness.histogram)
 
     def _of_tasks(self, states: Mapping[tuple[str, str], int]) -> Iterator[Metric]:
@@ -244,6 +251,16 @@ def _gauge(name: str, text: str, values: _Values, labels: tuple[str, ...] = ()) 
 def _with_values(family: CounterMetricFamily | GaugeMetricFamily, values: _Values) -> Metric:
     for labels, value in values.items():
         family.add_metric(labels, value)
+    return family
+
+
+def _lease_seconds(leases: LeaseTimes) -> Metric:
+    """How many leases took at most so long."""
+    counts = list(itertools.accumulate(leases.counts))
+    bounds = [*map(str, LEASE_SECONDS), "+Inf"]
+    buckets = [(bound, float(count)) for bound, count in zip(bounds, counts, strict=True)]
+    family = HistogramMetricFamily("tfps_lease_seconds", "How long leases took.")
+    family.add_metric([], buckets, leases.seconds)
     return family
 
 

@@ -156,6 +156,7 @@ class RunObserver:
             repeated=queue.repeated,
             bad=queue.bad,
             workers=tuple(workers.report()),
+            leases=workers.lease_times,
         )
         self._loss_sum, self._sampled = 0.0, (self._examples, time.monotonic())
         self._tell(event)

@@ -72,6 +72,8 @@ def _figures(report: Report) -> dict[str, str]:
         "bad records": f"{examples.bad:,}",
         "checkpoints": f"{saves.saved}, the last of {byte_size.show(saves.bytes)}",
     }
+    if saves.touched_rows:
+        figures["touched rows"] = f"{saves.touched_rows:,} of large tables, at the last checkpoint"
     if report.stopped_early:
         figures["stopped early"] = report.stopped_early
     if report.error:
