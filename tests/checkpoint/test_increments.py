@@ -79,6 +79,7 @@ def test_an_increment_holds_what_was_touched_since_the_last_full_one(trainer, di
         train(trainer, 1)  # the same rows again
         second = save(saver, 2)
         assert saver.report().increments == 2
+        assert saver.report().touched_rows == len(changed)
     assert full.increment is None
     assert first.increment.base == second.increment.base == full.base
     assert first.increment.tensors == (TABLE,)

@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -151,7 +152,9 @@ def test_what_cannot_be_traced_is_refused(tmp_path: pathlib.Path, data: pathlib.
         program.terminate()
         program.finish()
     assert "its job is interrupted" in refused(f"--job_dir={tmp_path}")
-    with Program(*flags, "--set=train.epochs=1000", "--profiler_port=27182") as program:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with Program(*flags, "--set=train.epochs=1000", f"--profiler_port={port}") as program:
         program.see("epoch . of")
         said = profile(tmp_path)
         assert "bounds the run" in said

@@ -31,7 +31,7 @@ def lines(traces: Mapping[TaskName, TaskTrace], events: Sequence[RunEvent]) -> l
         events: What happened in the job.
 
     Raises:
-        UserError: If no task did anything.
+        UserError: If no task did anything, or the history is missing.
     """
     seen = {task: found for task, found in traces.items() if found.threads}
     if not seen:
@@ -49,7 +49,11 @@ def lines(traces: Mapping[TaskName, TaskTrace], events: Sequence[RunEvent]) -> l
         told += ["", *_operations(job, shares)]
     if not any(each.steps for each in shares.values()):
         return [*told, "", "No worker has trained while it was traced; so nothing bounds the run."]
-    began = [event for event in events if isinstance(event, RunBegan)][-1]
+    began = next((event for event in reversed(events) if isinstance(event, RunBegan)), None)
+    if began is None:
+        raise UserError(
+            "the job's history is not there: JOB_DIR/history; what bounds it is unknown"
+        )
     bound = find_bound(
         shares,
         began.mode in _IN_STEP,
