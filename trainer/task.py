@@ -170,6 +170,7 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
             _FLAGS.metrics_port,
             _FLAGS.metrics_address,
             _FLAGS.profiler_port,
+            _FLAGS.histograms_every,
             tuple(dict.fromkeys(_FLAGS.track)),
         )
         run(inputs, limits, interruption, display, monitoring, replica)

@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+import tensorflow as tf
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 
 from tfps.job_dir.report_fields import SaveCounts, WorkerShare
@@ -11,6 +12,8 @@ from tfps.monitoring.events import (
     CheckpointSaved,
     EpochTrained,
     Evaluated,
+    Histogram,
+    ParametersMeasured,
     RunBegan,
     Sampled,
     TaskLost,
@@ -161,3 +164,27 @@ def test_what_the_ps_send_and_receive(tmp_path):
     assert sent == [(20, 250.0), (30, 10.0)]
     received = curve(tmp_path, TRAIN, "tfps/ps_received_bytes_per_second")
     assert received == [(20, 15.0), (30, 10.0)]
+
+
+def test_how_parameters_and_gradients_are_spread(tmp_path):
+    values = Histogram((-1.0, 0.0, 2.0), (3, 4), 5.0)
+    gradients = Histogram((0.0, 0.5, 1.0), (1, 0), 0.25)
+    event = ParametersMeasured(
+        at=1.0,
+        steps=20,
+        epoch=1,
+        parameters={"a/kernel": values},
+        gradients={"a/kernel": gradients},
+    )
+    log(tmp_path, [sampled(10, 0.5), event])
+    reader = EventAccumulator(str(tmp_path / TRAIN), size_guidance={"tensors": 0})
+    reader.Reload()
+    assert set(reader.PluginTagToContent("histograms")) == {
+        "a/kernel/histogram",
+        "a/kernel/gradient/histogram",
+    }
+    [point] = reader.Tensors("a/kernel/histogram")
+    bins = [[-1.0, 0.0, 3.0], [0.0, 2.0, 4.0]]
+    assert (point.step, tf.make_ndarray(point.tensor_proto).tolist()) == (20, bins)
+    assert curve(tmp_path, TRAIN, "tfps/norm/a/kernel") == [(20, 5.0)]
+    assert curve(tmp_path, TRAIN, "tfps/gradient_norm/a/kernel") == [(20, 0.25)]

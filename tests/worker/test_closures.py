@@ -252,3 +252,26 @@ def test_every_record_is_evaluated_once_in_order(manifest):
         if variable.path == "hidden/kernel"
     )
     assert float(loss_sum) / 200 == pytest.approx(-np.log(likelihood).mean() + penalty, abs=1e-5)
+
+
+class Descending(Smoke):
+    """Moves by the gradients themselves."""
+
+    def optimizer(self):
+        return keras.optimizers.SGD(1.0)
+
+
+def test_gradients_are_those_of_a_step_that_is_not_made(manifest):
+    trainer = Trainer(manifest, task=Descending(), batch_size=32)
+    source, _ = trainer.shards()[0]
+    dense, table = trainer.store.read_dense(), trainer.store.read_table(0)
+    lease = tf.constant([0, 32, 3, 0], tf.int64)
+    gradients, norms = trainer.closures.gradients(source.tensors(), lease)
+    assert trainer.steps() == 0
+    train(trainer, count=32)
+    assert trainer.steps() == 1
+    for before, gradient, after in zip(dense, gradients, trainer.store.read_dense(), strict=True):
+        np.testing.assert_allclose(before - gradient, after, rtol=0, atol=1e-6)
+    moved = np.linalg.norm(table - trainer.store.read_table(0), axis=1)
+    assert norms["token_table/embeddings"].shape == (32,)
+    assert 0 < moved.sum() <= norms["token_table/embeddings"].numpy().sum() + 1e-6

@@ -7,7 +7,7 @@ from typing import Any
 
 from tfps.allreduce.closures import TrainedRounds
 from tfps.allreduce.replica import Order, Replica
-from tfps.coordinator.coordinator import not_finite
+from tfps.coordinator.coordinator import Gradients, not_finite
 from tfps.coordinator.progress import Progress, TrainingMeter
 from tfps.data.record_source import RecordSource
 from tfps.evaluation.results import EvaluationResult
@@ -62,6 +62,10 @@ class ReplicaCoordinator:
         results = self.replica.evaluate(shards)
         records = sum(count for _, count in shards)
         return EvaluationResult.of(results, records)
+
+    def gradients(self, source: RecordSource, lease: Sequence[int]) -> Gradients:
+        """See `Coordinator`; the chief's own replica alone computes them."""
+        return self.replica.gradients(source, lease)
 
     def _share_parameters(self) -> None:
         """Lets all replicas begin with equal parameters: initial values, or a checkpoint's."""

@@ -15,7 +15,7 @@ from tfps.allreduce.executor import ReplicaExecutor
 from tfps.allreduce.group import LostReplicaError
 from tfps.cluster import failures
 from tfps.cluster.monitor import TaskMonitor
-from tfps.coordinator.coordinator import POLL_SECONDS
+from tfps.coordinator.coordinator import POLL_SECONDS, Gradients
 from tfps.data.record_source import RecordSource
 from tfps.errors import RunError
 from tfps.evaluation.results import ShardResult
@@ -152,6 +152,12 @@ class Replica:
         future = self._executor.schedule(self._train.train, (source.tensors(), numbers))
         doing = f"training epoch {lease.epoch + 1}"
         return TrainedRounds.unpack(self._result(future, doing, source, look))
+
+    def gradients(self, source: RecordSource, lease: Sequence[int]) -> Gradients:
+        """See `Coordinator.gradients`; no other replica takes part."""
+        numbers = tf.constant([*lease, LANE], tf.int64)
+        dense, norms = self._evaluate.gradients(source.tensors(), numbers)
+        return [each.numpy() for each in dense], {name: x.numpy() for name, x in norms.items()}
 
     def evaluate(self, shards: Sequence[tuple[RecordSource, int]]) -> list[ShardResult]:
         """Evaluates some shards, together with all others.

@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import numpy as np
+
 from tfps.coordinator.progress import Progress, TrainingMeter
 from tfps.data.record_source import RecordSource
 from tfps.errors import RunError
@@ -11,6 +13,8 @@ from tfps.evaluation.results import EvaluationResult
 from tfps.leases.queue import LeaseQueue
 
 POLL_SECONDS = 0.25
+
+Gradients = tuple[list[np.ndarray], dict[str, np.ndarray]]
 
 
 class Coordinator(Protocol):
@@ -58,6 +62,22 @@ class Coordinator(Protocol):
             UserError: If a shard cannot be used.
             LostPsError: If a ps is lost.
             LostReplicaError: If one of several replicas is lost.
+            RunError: If nothing moves any more.
+        """
+
+    def gradients(self, source: RecordSource, lease: Sequence[int]) -> Gradients:
+        """What the first batch of a lease gives, of which nothing is pushed.
+
+        Args:
+            source: Of the lease's shard.
+            lease: Its first record, number of records, and seed.
+
+        Returns:
+            As `Closures.gradients`, as NumPy values.
+
+        Raises:
+            UserError: If the shard cannot be used.
+            LostPsError: If a ps is lost.
             RunError: If nothing moves any more.
         """
 

@@ -14,7 +14,7 @@ from tfps.barrier.membership import BarrierMembers
 from tfps.cluster import failures
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.ps_calls import PsCalls
-from tfps.coordinator.coordinator import POLL_SECONDS, not_finite
+from tfps.coordinator.coordinator import POLL_SECONDS, Gradients, not_finite
 from tfps.coordinator.executor import Executor
 from tfps.coordinator.lanes import Lanes, lanes_of
 from tfps.coordinator.lease_prefetch import LeasePrefetcher
@@ -145,6 +145,19 @@ class WorkerCoordinator:
             self._refuse_stall(time.monotonic() - last_change, "shard was evaluated")
         ordered = [results[index] for index in range(len(shards))]
         return EvaluationResult.of(ordered, sum(count for _, count in shards))
+
+    def gradients(self, source: RecordSource, lease: Sequence[int]) -> Gradients:
+        """See `Coordinator`."""
+        args = (source.tensors(), tf.constant([*lease, 0], tf.int64))
+        future = self._executor.schedule(self._closures.gradients, args)
+        began = time.monotonic()
+        while not future.done():
+            concurrent.futures.wait([future], POLL_SECONDS)
+            self._refuse_lost_ps()
+            self._refuse_repeated_failure("computing gradients")
+            self._refuse_stall(time.monotonic() - began, "gradient was computed")
+        found: Gradients = self._result(future, "computing gradients", source)
+        return found
 
     def give_out(self, leases: Sequence[Lease]) -> None:
         """Sends leases to the workers.

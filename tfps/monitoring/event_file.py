@@ -9,12 +9,13 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from tfps.data import tfrecord
+from tfps.monitoring.events import Histogram
 from tfps.storage.growing_file import GrowingFile, writer_of
 
 _FORMAT = "brain.Event:2"
 _Event, _Summary = tf.compat.v1.Event, tf.compat.v1.Summary
 _Metadata, _SessionLog = tf.compat.v1.SummaryMetadata, tf.compat.v1.SessionLog
-_SCALARS = "scalars"  # name of TensorBoard's plugin
+_SCALARS, _HISTOGRAMS = "scalars", "histograms"  # names of TensorBoard's plugins
 
 
 class EventFile:
@@ -60,6 +61,32 @@ class EventFile:
                     tag=tag, tensor=tf.make_tensor_proto(value, tf.float32), metadata=metadata
                 )
                 for tag, value in values.items()
+            ]
+        )
+        self._file.append(_framed(_Event(wall_time=at, step=step, summary=summary)))
+
+    def histograms(self, values: Mapping[str, Histogram], step: int, at: float) -> None:
+        """Adds how some values are spread.
+
+        Args:
+            values: By tag.
+            step: Where they lie on the horizontal axis.
+            at: When, seconds since 1970.
+        """
+        plugin = _Metadata.PluginData(plugin_name=_HISTOGRAMS)
+        metadata = _Metadata(plugin_data=plugin, data_class="DATA_CLASS_TENSOR")
+        summary = _Summary(
+            value=[
+                _Summary.Value(
+                    tag=tag,
+                    tensor=tf.make_tensor_proto(
+                        # Left edge, right edge and count of each bin.
+                        list(zip(each.edges[:-1], each.edges[1:], each.counts, strict=True)),
+                        tf.float64,
+                    ),
+                    metadata=metadata,
+                )
+                for tag, each in values.items()
             ]
         )
         self._file.append(_framed(_Event(wall_time=at, step=step, summary=summary)))

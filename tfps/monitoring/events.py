@@ -2,8 +2,8 @@
 
 import bisect
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 from tfps.job_dir.report_fields import SaveCounts, StalenessCounts, WorkerShare
 from tfps.job_dir.task_usage import TaskUsage
@@ -147,6 +147,42 @@ class TasksMeasured(RunEvent):
     tasks: Mapping[str, TaskUsage]
 
 
+@dataclasses.dataclass(frozen=True)
+class Histogram:
+    """How some values are spread.
+
+    Attributes:
+        edges: Of the bins, one more than there are.
+        counts: Values in each bin.
+        norm: Euclidean norm of all values.
+        left_out: Values that are not finite.
+    """
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+    norm: float
+    left_out: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ParametersMeasured(RunEvent):
+    """What the parameters are, and what a batch would change of them.
+
+    Attributes:
+        steps: Updates of the parameters.
+        epoch: Number of epochs trained.
+        parameters: By path of a dense parameter its values; by name of a table, those of some rows.
+        gradients: Of a batch, by path of a dense parameter; by name of a table, the norms of the
+            gradients of the rows that the batch asks for.
+    """
+
+    kind = "parameters"
+    steps: int
+    epoch: int
+    parameters: Mapping[str, Histogram]
+    gradients: Mapping[str, Histogram]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckpointSaved(RunEvent):
     """A checkpoint is committed.
@@ -248,60 +284,3 @@ class RunEnded(RunEvent):
     kind = "ended"
     status: str
     error: str | None = None
-
-
-_KINDS: dict[str, type[RunEvent]] = {
-    kind.kind: kind
-    for kind in (
-        RunBegan,
-        TrainingBegan,
-        Sampled,
-        TasksMeasured,
-        CheckpointSaved,
-        EpochTrained,
-        Evaluated,
-        TaskLost,
-        TaskBack,
-        RunEnded,
-    )
-}
-
-
-def to_json(event: RunEvent) -> dict[str, Any]:
-    """An event as JSON-ready data."""
-    return {"kind": event.kind, **dataclasses.asdict(event)}
-
-
-def from_json(data: Mapping[str, Any]) -> RunEvent | None:
-    """The event that `to_json` gave; None for one of a kind that a later version has added.
-
-    Raises:
-        KeyError: If the data have no kind.
-        TypeError: If a field is missing, or is something else.
-    """
-    kind = _KINDS.get(data["kind"])
-    if kind is None:
-        return None
-    known = {field.name for field in dataclasses.fields(kind)}
-    return kind(
-        **{
-            name: _PARTS.get((kind, name), _as_it_is)(value)
-            for name, value in data.items()
-            if name in known
-        }
-    )
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
-
-
-_PARTS: dict[tuple[type[RunEvent], str], Callable[[Any], Any]] = {
-    (RunBegan, "overrides"): tuple,
-    (RunBegan, "tables"): lambda tables: tuple(TableSize(**table) for table in tables),
-    (Sampled, "workers"): lambda shares: tuple(WorkerShare(**share) for share in shares),
-    (Sampled, "leases"): lambda x: x and LeaseTimes(tuple(x["counts"]), x["seconds"]),
-    (TasksMeasured, "tasks"): lambda tasks: {k: TaskUsage(**usage) for k, usage in tasks.items()},
-    (CheckpointSaved, "saves"): lambda saves: SaveCounts(**saves),
-    (CheckpointSaved, "staleness"): lambda counts: StalenessCounts(**counts),
-}

@@ -5,7 +5,7 @@ import posixpath
 from collections.abc import Iterator
 
 from tfps.errors import UserError
-from tfps.monitoring import events
+from tfps.monitoring import event_json
 from tfps.monitoring.events import RunEvent
 from tfps.storage import files
 from tfps.storage.growing_file import GrowingFile, writer_of
@@ -31,7 +31,7 @@ class RunHistory:
 
     def tell(self, event: RunEvent) -> None:
         """Adds what happened."""
-        self._file.append(f"{json.dumps(events.to_json(event))}\n".encode())
+        self._file.append(f"{json.dumps(event_json.to_json(event))}\n".encode())
 
     def flush(self) -> None:
         """Brings what was added to where it is read.
@@ -65,7 +65,7 @@ def _events(path: str) -> Iterator[RunEvent]:
     *lines, _ = files.read(path).split(b"\n")
     for number, line in enumerate(lines, 1):
         try:
-            event = events.from_json(json.loads(line))
+            event = event_json.from_json(json.loads(line))
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(
                 f"{path}, line {number}, is damaged ({error}); delete the line, or the file"

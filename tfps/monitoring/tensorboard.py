@@ -19,6 +19,7 @@ from tfps.monitoring.events import (
     CheckpointSaved,
     EpochTrained,
     Evaluated,
+    ParametersMeasured,
     RunBegan,
     RunEnded,
     RunEvent,
@@ -125,6 +126,15 @@ class TensorBoardLog:
                     tag = f"tfps/ps_{what}_bytes_per_second"
                     rates[tag] = rates.get(tag, 0.0) + more / (now.at - before.at)
         return rates
+
+    @tell.register
+    def _(self, event: ParametersMeasured) -> None:
+        spreads = {f"{name}/histogram": each for name, each in event.parameters.items()}
+        spreads |= {f"{name}/gradient/histogram": each for name, each in event.gradients.items()}
+        norms = {f"tfps/norm/{name}": each.norm for name, each in event.parameters.items()}
+        norms |= {f"tfps/gradient_norm/{name}": x.norm for name, x in event.gradients.items()}
+        self._train.histograms(spreads, event.steps, event.at)
+        self._draw(norms, event.steps, event.at)
 
     @tell.register
     def _(self, event: CheckpointSaved) -> None:

@@ -117,6 +117,29 @@ def rows_by_group(
     return joined
 
 
+def norms_by_table(
+    layout: StoreLayout, lookups: Sequence[Lookup], rows: Sequence[tf.Tensor]
+) -> dict[str, tf.Tensor]:
+    """By name of the table, the Euclidean norms of what `rows_by_group` joined, `[n]`.
+
+    Args:
+        layout: Where everything lies.
+        lookups: The lookups, in the model's order.
+        rows: By group, a value for each row of its lookups, `[n, dim]`.
+    """
+    norms: dict[str, list[tf.Tensor]] = {}
+    for index, (group, values) in enumerate(zip(layout.groups, rows, strict=True)):
+        mine = [lookup for lookup in lookups if layout.group_of[lookup.table][0] == index]
+        if not mine:  # tables that this pass of the model does not use
+            continue
+        sizes = tf.stack([tf.size(lookup.ids) for lookup in mine])
+        pieces = tf.split(tf.norm(values, axis=1), sizes, num=len(mine))
+        for lookup, piece in zip(mine, pieces, strict=True):
+            table = group.layout.tables[layout.group_of[lookup.table][1]]
+            norms.setdefault(table.name, []).append(piece)
+    return {name: tf.concat(pieces, 0) for name, pieces in norms.items()}
+
+
 def _shaped(rows: tf.Tensor, lookup: Lookup, dim: int) -> tf.Tensor:
     shape = lookup.ids.shape
     if shape.rank == 1:

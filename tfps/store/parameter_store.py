@@ -262,6 +262,11 @@ class ParameterStore:
         group, index = self.layout.group_of[table]
         return self.groups[group].read_table(index)
 
+    def read_rows(self, table: int, ids: np.ndarray) -> np.ndarray:
+        """Some rows of a table by their ids `[n]`, `[n, dim]`, on the chief."""
+        group, index = self.layout.group_of[table]
+        return self.groups[group].read_rows(index, ids)
+
     def _share(self, pulled: Pulled) -> float | tf.Tensor:
         """The part of a worker's state in a mean with that of others: 1 / (1 + staleness)."""
         if self.state.is_recurrent:

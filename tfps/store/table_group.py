@@ -242,6 +242,23 @@ class TableGroup:
                         values[ids] = self._rows.pull(part, numbers).numpy()
         return values
 
+    def read_rows(self, table: int, ids: np.ndarray) -> np.ndarray:
+        """Some rows of a table, `[n, dim]` float32, on the chief.
+
+        Args:
+            table: Index of the table.
+            ids: Of the rows, `[n]` int64.
+        """
+        values = np.empty([len(ids), self.layout.dim], np.float32)
+        numbers = self.layout.rows_of(table, ids)
+        for part, device in enumerate(self._devices):
+            first, end = self.layout.bounds(part)
+            mine = (numbers >= first) & (numbers < end)
+            with tf.device(device):
+                rows = tf.constant(numbers[mine] - first, self.layout.id_dtype)
+                values[mine] = self._rows.pull(part, rows).numpy()
+        return values
+
     def slices(self) -> list[TensorSlice]:
         """What a checkpoint holds of the group."""
         rows, last_updates = self._rows.slices()

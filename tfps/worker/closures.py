@@ -11,6 +11,7 @@ from tfps.data.record_source import SourceTensors, without_rewrites
 from tfps.experiment.experiment import Experiment
 from tfps.leases.epoch_order import EpochOrder
 from tfps.leases.progress import LeaseProgress
+from tfps.store.lookups import norms_by_table
 from tfps.worker.lease_batches import LeaseBatches
 from tfps.worker.loop import Loop
 from tfps.worker.step import Step, batch_records
@@ -82,6 +83,9 @@ class Closures:
         evaluate: (source, count int64) -> (loss_sum, labels, predictions). Every record of a shard
             once, in order; `loss_sum` is the sum over records of the loss of their batch; labels
             (what `Task.measured` names) and predictions are dicts by name.
+        gradients: (source, lease as of `train`) -> (gradients, norms). What the first batch of a
+            lease gives, of which nothing is pushed: the gradients of the dense parameters in the
+            model's order, and by table the norms of those of the rows that it asks for, `[n]`.
         schema: Features and labels of a record.
     """
 
@@ -119,6 +123,11 @@ class Closures:
             input_signature=[source, tf.TensorSpec([4], tf.int64)],
             autograph=False,
         )
+        self.gradients = tf.function(
+            self._gradients,
+            input_signature=[source, tf.TensorSpec([4], tf.int64)],
+            autograph=False,
+        )
         self.open = tf.function(
             self._open, input_signature=[source, tf.TensorSpec([], tf.int64)], autograph=False
         )
@@ -135,6 +144,18 @@ class Closures:
             lane = self._progress.lane_of(batches.place)
             trained = self._progress.result(lane, outcome.attempt)
         return LeaseResult.pack(trained, outcome.bad_step, worker, began)
+
+    def _gradients(
+        self, source: SourceTensors, lease: tf.Tensor
+    ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
+        batches = LeaseBatches(self._located(source), lease, self._batching, self._may_be_bad)
+        store = self._step.store
+        with store.in_closure():
+            read = batches.reader(batches.first)()
+            batch = self._step.pull(read.features, read.labels)
+            _, found = self._step.gradients(batch, batches.draw(batches.first))
+        norms = norms_by_table(store.layout, found.pulled.lookups, found.rows)
+        return list(found.dense), norms
 
     def _located(self, source: SourceTensors) -> SourceTensors:
         """The source that this worker reads in a shard's stead."""

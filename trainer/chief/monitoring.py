@@ -38,6 +38,7 @@ class Monitoring:
         metrics_port: Where Prometheus may ask; None where it may not.
         metrics_address: Of the chief's machine, where it may ask; 127.0.0.1 for itself alone.
         profiler_port: Where a job in one process can be traced; None where it cannot.
+        histograms_every: Epochs after which parameters and gradients are measured; 0 for never.
         trackers: Which services keep the run, of those in `TRACKERS`.
     """
 
@@ -47,6 +48,7 @@ class Monitoring:
     metrics_port: int | None = None
     metrics_address: str = "127.0.0.1"
     profiler_port: int | None = None
+    histograms_every: int = 0
     trackers: tuple[str, ...] = ()
 
     def traced_at(self, cluster: Cluster) -> dict[str, list[str]]:
@@ -94,7 +96,7 @@ class Monitoring:
             TrackedRun(_tracker(x), job_dir, inputs.experiment.name) for x in self.trackers
         ]
         recorder = RunRecorder(watchers, [TaskUsages(job_dir, inputs.cluster).look])
-        return RunObserver(recorder, board, past, self.sample_seconds, stop)
+        return RunObserver(recorder, board, past, self.sample_seconds, self.histograms_every, stop)
 
 
 def _tracker(name: str) -> Tracker:

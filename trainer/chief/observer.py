@@ -13,6 +13,7 @@ from tfps.monitoring.events import (
     CheckpointSaved,
     EpochTrained,
     Evaluated,
+    ParametersMeasured,
     RunBegan,
     RunEnded,
     RunEvent,
@@ -45,6 +46,7 @@ class RunObserver:
         board: StatusBoard,
         past: Iterable[RunEvent] = (),
         sample_seconds: float = SAMPLE_SECONDS,
+        histograms_every: int = 0,
         stop: Callable[[], None] | None = None,
     ):
         """Has told nothing yet.
@@ -54,6 +56,7 @@ class RunObserver:
             board: Knows how far the run is.
             past: What was told by chiefs of the job before this one.
             sample_seconds: Between one sample of the training and the next.
+            histograms_every: Epochs after which it is to be told what the parameters are; 0: never.
             stop: Ends what else there is to end.
         """
         self.board = board
@@ -61,6 +64,7 @@ class RunObserver:
         self._recorder = recorder
         self._tell = recorder.tell
         self._sample_seconds = sample_seconds
+        self._histograms_every = histograms_every
         self._told = _Told(past)
         self._examples, self._loss_sum = 0, 0.0  # up to the last progress; since the last sample
         self._epoch = 0  # of the last progress
@@ -212,6 +216,14 @@ class RunObserver:
                 has_ended_epoch=evaluation.has_ended_epoch,
             )
             self._tell_new(event)
+
+    def wants_parameters(self, epoch: int) -> bool:
+        """Whether it is to be told what the parameters are after so many epochs."""
+        return self._histograms_every > 0 and epoch % self._histograms_every == 0
+
+    def measured(self, event: ParametersMeasured) -> None:
+        """Says what the parameters are."""
+        self._tell(event)
 
     def look_for_losses(self, failures: Failures) -> None:
         """Tells of tasks that were lost, or are back, since it was called last.

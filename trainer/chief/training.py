@@ -15,6 +15,7 @@ from tfps.data.manifest import Manifest
 from tfps.errors import LostPsError, UserError, WorkersChangedError
 from tfps.leases.queue import LeaseQueue
 from tfps.leases.queue_state import QueueState
+from trainer.chief import parameter_probe
 from trainer.chief.callbacks import Callbacks
 from trainer.chief.engine import Engine
 from trainer.chief.evaluations import JobEvaluations
@@ -201,6 +202,9 @@ class Training:
             self._callbacks.begin_evaluation()
         if self._checkpoint:
             self._evaluations.update(self._checkpoint, has_ended_epoch=True)
+        if self._state.observer.wants_parameters(self._queue.epoch):
+            measured = parameter_probe.measure(self._engine, self._ps_calls, self._queue.epoch)
+            self._state.observer.measured(measured)
         ended = self._losses.epochs[-1]
         self._callbacks.end_epoch(ended, self._evaluations.metrics_after(ended))
 

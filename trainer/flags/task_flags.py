@@ -24,6 +24,12 @@ flags.DEFINE_float(
     "sample_seconds", 10.0, "Between two points of the run's history and TensorBoard's curves.", 0.0
 )
 flags.DEFINE_integer(
+    "histograms_every",
+    0,
+    "Chief: epochs after which TensorBoard is shown how parameters and gradients are spread.",
+    0,
+)
+flags.DEFINE_integer(
     "metrics_port", None, "Chief: port at which Prometheus may ask for the run's figures.", 0
 )
 flags.DEFINE_string(

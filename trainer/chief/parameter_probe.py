@@ -1,0 +1,71 @@
+"""Looks at the parameters, and at what a batch would change of them."""
+
+import time
+
+import numpy as np
+
+from tfps.cluster.ps_calls import PsCalls
+from tfps.data.record_source import RecordSource
+from tfps.monitoring.events import Histogram, ParametersMeasured
+from trainer.chief.engine import Engine
+
+_BINS = 30  # as many as Keras's callback draws
+_ROWS = 4096  # of a table, at most, evenly spread over its ids
+
+
+def measure(engine: Engine, ps_calls: PsCalls, epoch: int) -> ParametersMeasured:
+    """Reads dense parameters and some rows of each table, and has a worker compute gradients.
+
+    The gradients are those of the first batch of the data, of which nothing is pushed.
+
+    Args:
+        engine: With the parameters, while no worker trains.
+        ps_calls: Makes the chief's calls of the ps.
+        epoch: Number of epochs trained.
+
+    Raises:
+        UserError: If the data cannot be read.
+        RunError: If a ps is lost, or nothing moves any more.
+    """
+    model, store = engine.inputs.model, engine.store
+    paths = [variable.path for variable in model.dense]
+
+    def read() -> tuple[dict[str, np.ndarray], int]:
+        values = dict(zip(paths, store.read_dense(), strict=True))
+        for index, table in enumerate(model.tables):
+            ids = np.unique(np.linspace(0, table.rows - 1, min(table.rows, _ROWS), dtype=np.int64))
+            values[table.name] = store.read_rows(index, ids)
+        return values, store.steps()
+
+    values, steps = ps_calls("reading parameters", read)
+    dense, norms = engine.coordinator.gradients(*_first_batch(engine))
+    gradients = dict(zip(paths, dense, strict=True)) | norms
+    return ParametersMeasured(
+        at=time.time(),
+        steps=steps,
+        epoch=epoch,
+        parameters={name: spread(each) for name, each in values.items()},
+        gradients={name: spread(each) for name, each in gradients.items()},
+    )
+
+
+def spread(values: np.ndarray) -> Histogram:
+    """How values are spread; those that are not finite are counted apart."""
+    flat = np.ravel(values).astype(np.float64)
+    finite = flat[np.isfinite(flat)]
+    counts, edges = np.histogram(finite, _BINS)
+    return Histogram(
+        edges=tuple(edges.tolist()),
+        counts=tuple(counts.tolist()),
+        norm=float(np.linalg.norm(finite)),
+        left_out=len(flat) - len(finite),
+    )
+
+
+def _first_batch(engine: Engine) -> tuple[RecordSource, tuple[int, int, int]]:
+    """The source of the first shard that has records, and a lease of its first batch."""
+    inputs = engine.inputs
+    data, train = inputs.data.of_epoch(0), inputs.experiment.train
+    shard = next(shard for shard in data.shards if shard.records)
+    source = RecordSource(data.path_of(shard), shard.compression, end=shard.records)
+    return source, (0, min(train.batch_size, shard.records), train.seed)
