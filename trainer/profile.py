@@ -6,11 +6,12 @@ plugin finds it. What they have in common is told in the terminal.
 
 import trainer.console.quiet_tensorflow  # noqa: F401 - it loads TensorFlow  # isort: skip
 
+import contextlib
 import os
 import posixpath
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import tensorflow as tf
@@ -91,7 +92,8 @@ def _trace(addresses: Mapping[TaskName, str], log_dir: str, seconds: float) -> s
     where = ",".join(f"grpc://{address}" for address in addresses.values())
 
     def collect() -> None:
-        tf.profiler.experimental.client.trace(where, log_dir, round(1000 * seconds))
+        with _stdout_held_back():
+            tf.profiler.experimental.client.trace(where, log_dir, round(1000 * seconds))
 
     pool = ThreadPoolExecutor(max_workers=1)
     tracing = pool.submit(collect)
@@ -112,6 +114,20 @@ def _trace(addresses: Mapping[TaskName, str], log_dir: str, seconds: float) -> s
             raise RunError(f"no task has written a trace to {parent}; can they all write there?")
         time.sleep(0.2)
     return posixpath.join(parent, max(new))
+
+
+@contextlib.contextmanager
+def _stdout_held_back() -> Iterator[None]:
+    """Keeps off stdout what TensorFlow's native code writes there by itself."""
+    sys.stdout.flush()
+    kept, null = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(null)
 
 
 def _names(directory: str) -> list[str]:

@@ -55,7 +55,7 @@ class TaskOutput:
         parts = re.split(rb"([\r\n])", self._pending.pop(name, b"") + data)
         for text, end in zip(parts[0::2], parts[1::2], strict=False):
             if end == b"\r":
-                self._show(name, text)
+                self._take_status(name, text)
                 self._returned[name] = text
             else:
                 self._end_line(name, text)
@@ -106,7 +106,7 @@ class TaskOutput:
                 self.hide()
         self.line(name, text.decode("utf-8", "backslashreplace"))
 
-    def _show(self, name: str, text: bytes) -> None:
+    def _take_status(self, name: str, text: bytes) -> None:
         """Makes `text` the status; blank text takes it away."""
         if not self._is_terminal:
             return

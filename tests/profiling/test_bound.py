@@ -23,10 +23,10 @@ COMPUTES = {"computing": 0.3}
 WAITS = {"ps 0": 0.35, "ps 1": 0.35}.items()
 
 
-def found(workers, ps=(IDLE_PS, IDLE_PS), are_in_step=False, idle=0.0):
+def found(workers, ps=(IDLE_PS, IDLE_PS), are_in_step=False):
     tasks = {TaskName("worker", k): each for k, each in enumerate(workers)}
     tasks |= {TaskName("ps", k): each for k, each in enumerate(ps)}
-    return find_bound(tasks, are_in_step, 512, idle)
+    return find_bound(tasks, are_in_step, 512)
 
 
 @pytest.mark.parametrize(
@@ -34,9 +34,24 @@ def found(workers, ps=(IDLE_PS, IDLE_PS), are_in_step=False, idle=0.0):
     [
         ([worker(reading=0.6, **COMPUTES)] * 2, {}, bound.READER, "60% of their time for records"),
         ([worker(computing=0.7)] * 2, {}, bound.WORKER, "computing bounds the run: 70%"),
-        ([worker(computing=0.2)] * 2, {"idle": 0.5}, bound.CHIEF, "wait 50% of their time for"),
-        ([worker(**COMPUTES)] * 2, {}, bound.NETWORK, "no ps is busy more than 10% of its own"),
-        ([worker(**COMPUTES)] * 2, {"ps": [shares(pushing=0.7)]}, bound.PS, "a ps is busy 70%"),
+        (
+            [worker(computing=0.2, waits={"ps 0": 0.3}.items())] * 2,
+            {},
+            bound.CHIEF,
+            "wait 50% of their",
+        ),
+        (
+            [worker(waits=WAITS, **COMPUTES)] * 2,
+            {},
+            bound.NETWORK,
+            "no ps is busy more than 10% of its own",
+        ),
+        (
+            [worker(waits=WAITS, **COMPUTES)] * 2,
+            {"ps": [shares(pushing=0.7)]},
+            bound.PS,
+            "a ps is busy 70%",
+        ),
         (
             [worker(waits={"ps 0": 0.05, "ps 1": 0.6}.items(), **COMPUTES)] * 2,
             {},
@@ -44,7 +59,7 @@ def found(workers, ps=(IDLE_PS, IDLE_PS), are_in_step=False, idle=0.0):
             "bounded by ps 1: workers wait 60% of their time for it, and 5% for another",
         ),
         (
-            [worker(steps=1000, computing=0.1)] * 2,
+            [worker(1000, computing=0.1, waits={"ps 0": 0.9}.items())] * 2,
             {},
             bound.STEPS,
             "one computes for 0.2 ms, and pulls and pushes take 90%",
@@ -71,7 +86,7 @@ def found(workers, ps=(IDLE_PS, IDLE_PS), are_in_step=False, idle=0.0):
             "Worker 0 is a straggler: a step takes it 8.0 times as long as the others, and the",
         ),
         (
-            [worker(computing=0.1), worker(computing=0.01)],
+            [worker(computing=0.1, waits=WAITS), worker(computing=0.01, waits=WAITS)],
             {"are_in_step": True},
             bound.STEPS,
             "train.batch_size, which is 512",
@@ -86,5 +101,5 @@ def test_the_bound(workers, more, name, said):
 
 def test_one_process_is_bound_by_its_reader_or_its_computing():
     alone = {TaskName("chief", 0): worker(reading=0.2, computing=0.3)}
-    assert find_bound(alone, False, 512, 0.0).name == bound.WORKER
-    assert "train.jit_compile" in find_bound(alone, False, 512, 0.0).sentence
+    assert find_bound(alone, False, 512).name == bound.WORKER
+    assert "train.jit_compile" in find_bound(alone, False, 512).sentence

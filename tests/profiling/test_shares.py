@@ -3,19 +3,19 @@
 import pytest
 
 from tfps.profiling.shares import Activity, shares_of, span_of
-from tfps.profiling.trace import Arrival, Event, TaskTrace
+from tfps.profiling.trace import Arrival, Event, Sending, TaskTrace
 
 STEP = "while/body/while"
 PULL, COMPUTE, PUSH = (f"{STEP}/tfps_{part}" for part in ("pull", "compute", "push"))
 NEXT = "IteratorGetNextOp::DoCompute"
 
 
-def traced(*threads, devices=(), arrivals=(), sent=()):
+def traced(*threads, devices=(), arrivals=(), sendings=()):
     return TaskTrace(
         threads=[[Event(*event) for event in thread] for thread in threads],
         devices=[[Event(*event) for event in stream] for stream in devices],
         arrivals=[Arrival(*arrival) for arrival in arrivals],
-        sent=frozenset(sent),
+        sendings=[Sending(*sending) for sending in sendings],
     )
 
 
@@ -87,3 +87,12 @@ def test_what_lies_outside_of_the_span_counts_for_nothing():
     trace = traced([(0.0, 4.0, f"{COMPUTE}/a:A"), (20.0, 30.0, f"{COMPUTE}/a:A")])
     found = shares_of(trace, (2.0, 12.0), {}, most=0)
     assert (found.shares[Activity.COMPUTING], found.waiting) == (0.2, 0.8)
+
+
+def test_a_batch_that_is_waited_for_before_and_after_the_trace():
+    trace = traced([(2.0, 3.0, f"{COMPUTE}/a:A"), (3.0, 3.5, "MakeIterator::Prefetch")])
+    trace.begun_before.append(1.5)
+    trace.ended_after.append(8.0)
+    found = shares_of(trace, (0.0, 10.0), {}, most=0)
+    assert found.shares[Activity.READING] == pytest.approx(0.4)
+    assert found.waiting == pytest.approx(0.5)

@@ -5,7 +5,11 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from tfps.errors import UserError
 from tfps.profiling import trace
-from tfps.profiling.trace import Arrival, Event
+from tfps.profiling.trace import Arrival, Event, Sending
+
+HERE = "/job:worker/replica:0/task:1"
+NEXT = {"name": "while/IteratorGetNext", "kernel_type": "IteratorGetNext"}
+THERE = "/job:ps/replica:0/task:11/device:CPU:0"
 
 
 def plane(space, name, *threads):
@@ -38,7 +42,7 @@ def write(tmp_path, space):
 
 def test_threads_arrivals_and_what_was_sent(tmp_path):
     space = xplane_pb2.XSpace()
-    done = "ExecutorState::ProcessAsync::Done"
+    done, begun = (f"ExecutorState::ProcessAsync::{what}" for what in ("Done", "Start"))
     plane(
         space,
         "/host:CPU",
@@ -46,7 +50,12 @@ def test_threads_arrivals_and_what_was_sent(tmp_path):
         [
             (3, 1, done, {"name": "while/gather/_7", "kernel_type": "_Recv"}),
             (4, 1, done, {"name": "while/queue", "kernel_type": "QueueDequeueV2"}),
-            (6, 1, "while/split/_12:_Send", {}),
+            (6, 1, "while/split/_12:_Send", {"key": f"{HERE}/device:CPU:0;7;{THERE};edge_12;0:0"}),
+            (7, 1, "while/other/_14:_Send", {}),
+            (1, 1, done, NEXT),
+            (2, 1, begun, NEXT),
+            (4, 1, done, NEXT),
+            (8, 1, begun, NEXT),
         ],
         [],
     )
@@ -59,7 +68,9 @@ def test_threads_arrivals_and_what_was_sent(tmp_path):
     ]
     assert len(found.threads) == 2
     assert found.arrivals == [Arrival(pytest.approx(1.003), "while/gather")]
-    assert found.sent == {"while/split"}
+    assert found.sendings == [Sending(pytest.approx(1.006), "while/split", "ps 11")]
+    assert found.begun_before == [pytest.approx(1.001)]
+    assert found.ended_after == [pytest.approx(1.008)]
     assert found.devices == [[Event(pytest.approx(1.002), pytest.approx(1.004), "kernel")]]
 
 

@@ -13,6 +13,7 @@ CHIEF, STEPS, STRAGGLER = "chief", "small steps", "straggler"
 _SLOWER = 2.0  # times as slow as the others is a straggler, or a ps that stands out
 _SMALL_STEP_SECONDS = 0.002  # less computing than what a message takes to go and come
 _BUSY = 0.5
+_NOTABLE = 0.1  # of their time, that workers wait for a ps
 _STRAGGLING = 0.3  # of its time, at least, that a straggler works for a step in which others wait
 
 
@@ -29,16 +30,13 @@ class Bound:
     sentence: str
 
 
-def find_bound(
-    shares: Mapping[TaskName, TaskShares], are_in_step: bool, batch_size: int, idle: float
-) -> Bound:
+def find_bound(shares: Mapping[TaskName, TaskShares], are_in_step: bool, batch_size: int) -> Bound:
     """What bounds a run, as the traces of its tasks show.
 
     Args:
         shares: How the tasks have spent their time; one trains at least.
         are_in_step: Whether workers wait for each other after each step.
         batch_size: Records of a step.
-        idle: The part of their time in which workers waited for leases.
 
     Raises:
         ValueError: If no task trains.
@@ -51,8 +49,8 @@ def find_bound(
         return straggler
     reading = _mean(each.shares[Activity.READING] for each in workers.values())
     computing = _mean(each.shares[Activity.COMPUTING] for each in workers.values())
-    waiting = max(0.0, _mean(each.waiting for each in workers.values()) - idle)
-    talking = waiting + _mean(_talking(each) for each in workers.values())
+    talking = _mean(_talking(each) for each in workers.values())
+    idle = _mean(each.between_leases for each in workers.values()) if ps else 0.0
     largest = max(reading, computing, talking, idle)
     if largest == idle:
         return Bound(
@@ -82,17 +80,14 @@ def _straggler(workers: Mapping[TaskName, TaskShares], are_in_step: bool) -> Bou
         return None
     if are_in_step:  # all make as many steps: what counts is the work for one
         slowness = {
-            task: (each.busy + each.shares[Activity.READING]) * each.seconds / max(each.steps, 1)
-            for task, each in workers.items()
+            task: each.busy * each.seconds / max(each.steps, 1) for task, each in workers.items()
         }
     else:
         slowness = {task: each.seconds_of_step for task, each in workers.items()}
     slowest = max(slowness, key=lambda task: slowness[task])
     others = statistics.median(slowness[task] for task in workers if task != slowest)
     times = slowness[slowest] / max(others, 1e-9)
-    own = workers[slowest]
-    works = own.busy + own.shares[Activity.READING]
-    if times < _SLOWER or (are_in_step and works < _STRAGGLING):
+    if times < _SLOWER or (are_in_step and workers[slowest].busy < _STRAGGLING):
         return None
     waits = ", and the others wait for it" if are_in_step else ""
     return Bound(
@@ -125,7 +120,7 @@ def _exchange(
     by_ps = {task: waits[str(task)] / len(workers) for task in ps}
     slowest = max(by_ps, key=lambda task: by_ps[task])
     others = [wait for task, wait in by_ps.items() if task != slowest]
-    if others and by_ps[slowest] > _SLOWER * max(statistics.fmean(others), 0.01):
+    if others and by_ps[slowest] > max(_SLOWER * statistics.fmean(others), _NOTABLE):
         return Bound(
             PS,
             f"The run is bounded by {slowest}: workers wait {by_ps[slowest]:.0%} of their time for "
@@ -150,7 +145,9 @@ def _exchange(
 
 
 def _talking(shares: TaskShares) -> float:
-    return shares.shares[Activity.PULLING] + shares.shares[Activity.PUSHING]
+    """The part of its time that a worker spends with pulls and pushes."""
+    own = shares.shares[Activity.PULLING] + shares.shares[Activity.PUSHING]
+    return own + sum(shares.waits.values())
 
 
 def _mean(values: Iterable[float]) -> float:

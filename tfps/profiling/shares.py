@@ -10,10 +10,12 @@ from tfps.profiling.scopes import COMPUTE, PULL, PUSH
 from tfps.profiling.trace import Event, TaskTrace
 
 _NEXT_BATCH = "IteratorGetNextOp::DoCompute"
+_OPENING = ("MakeIterator::", "LoadBufferFromGCS ")
 _LOOPS = ("while/", "while_")  # operations outside of a loop are those of the reader
 _READERS = ("Iterator::", "ParallelMap", "Prefetch", "InstantiatedCapturedFunction", "MakeIterator")
 _SAVE = ":SaveV2"
 _AT_ONCE = 1e-4  # seconds between the arrival of a tensor and what it was waited for
+_BETWEEN = 2e-4  # seconds between one operation and the next in which nothing is waited for
 
 Span = tuple[float, float]
 
@@ -26,7 +28,7 @@ class Activity(enum.Enum):
     PULLING = "pulls"  # on a ps: looks up what is pulled
     SAVING = "saves"
     OTHER = "other"
-    READING = "reads"  # waits for the next batch
+    READING = "reads"  # waits for the next batch, or for the storage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +53,8 @@ class TaskShares:
     Attributes:
         shares: By activity, the part of the time in which it was the first one.
         waiting: The part in which there was nothing to do.
-        waits: Of `waiting`, by the task that it waited for, as far as that is seen.
+        waits: Of `waiting`, by the task that it waited for in a step. A worker has waited for a
+            lease in the rest.
         steps: How many batches it has taken from its reader.
         seconds: How long it was traced.
         operations: The heaviest, the heaviest first.
@@ -66,9 +69,14 @@ class TaskShares:
 
     @property
     def seconds_of_step(self) -> float:
-        """How long a step takes, without waits that are for no task that is seen: for leases."""
-        unseen = max(0.0, self.waiting - sum(self.waits.values()))
-        return (1.0 - unseen) * self.seconds / max(self.steps, 1)
+        """How long a step takes, reading and what lies between leases left out."""
+        others = self.between_leases + self.shares[Activity.READING]
+        return (1.0 - others) * self.seconds / max(self.steps, 1)
+
+    @property
+    def between_leases(self) -> float:
+        """The part of the time in which a worker had no step to wait in."""
+        return max(0.0, self.waiting - sum(self.waits.values()))
 
     @property
     def busy(self) -> float:
@@ -102,6 +110,8 @@ def shares_of(trace: TaskTrace, span: Span, senders: Mapping[str, str], most: in
         for event in thread:
             if activity := activity_of(event.name):
                 spans[activity].append((event.begin, event.end))
+    spans[Activity.READING] += [(span[0], end) for end in trace.begun_before]
+    spans[Activity.READING] += [(begin, span[1]) for begin in trace.ended_after]
     spans[Activity.COMPUTING] += [(e.begin, e.end) for stream in trace.devices for e in stream]
     taken: list[Span] = []
     shares = {}
@@ -109,10 +119,12 @@ def shares_of(trace: TaskTrace, span: Span, senders: Mapping[str, str], most: in
         before = _length(taken)
         taken = _union([*taken, *_within(spans[activity], span)])
         shares[activity] = (_length(taken) - before) / seconds
-    waits = _waits(trace, _gaps(taken, span), senders)
+    joined = _union(taken, _BETWEEN)
+    shares[Activity.OTHER] += (_length(joined) - _length(taken)) / seconds
+    waits = _waits(trace, _gaps(joined, span), senders)
     return TaskShares(
         shares=shares,
-        waiting=1.0 - _length(taken) / seconds,
+        waiting=1.0 - _length(joined) / seconds,
         waits={task: length / seconds for task, length in waits.items()},
         steps=sum(e.name == _NEXT_BATCH for thread in trace.threads for e in thread),
         seconds=seconds,
@@ -126,7 +138,7 @@ def activity_of(name: str) -> Activity | None:
     Args:
         name: The event's.
     """
-    if name == _NEXT_BATCH:
+    if name == _NEXT_BATCH or name.startswith(_OPENING):
         return Activity.READING
     for scope, activity in (
         (COMPUTE, Activity.COMPUTING),
@@ -144,14 +156,15 @@ def activity_of(name: str) -> Activity | None:
 def _waits(
     trace: TaskTrace, gaps: Iterable[Span], senders: Mapping[str, str]
 ) -> Mapping[str, float]:
-    """How long a task waited for each other one: for the one whose tensor ended the wait."""
+    """How long a task waited for each other one in its steps: whose tensor has ended the wait."""
     times = [arrival.at for arrival in trace.arrivals]
     found: Counter[str] = Counter()
     for begin, end in gaps:
         place = bisect.bisect_right(times, end + _AT_ONCE) - 1
         if place >= 0 and times[place] >= begin:
-            sender = senders.get(trace.arrivals[place].operation)
-            if sender:
+            operation = trace.arrivals[place].operation
+            sender = senders.get(operation)
+            if sender and operation.startswith(_LOOPS):
                 found[sender] += end - begin  # type: ignore[assignment]
     return found
 
@@ -199,10 +212,11 @@ def _within(spans: Iterable[Span], span: Span) -> Iterator[Span]:
             yield max(begin, span[0]), min(end, span[1])
 
 
-def _union(spans: Iterable[Span]) -> list[Span]:
+def _union(spans: Iterable[Span], between: float = 0.0) -> list[Span]:
+    """Spans that do not overlap; those with less than `between` between them are one."""
     joined: list[Span] = []
     for begin, end in sorted(spans):
-        if joined and begin <= joined[-1][1]:
+        if joined and begin <= joined[-1][1] + between:
             joined[-1] = joined[-1][0], max(joined[-1][1], end)
         else:
             joined.append((begin, end))

@@ -1,6 +1,7 @@
 """What TensorFlow's profiler has seen of a task, read from the file that it leaves."""
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -10,12 +11,15 @@ from google.protobuf.message import DecodeError
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from tfps.errors import UserError
+from tfps.job_dir.task_name import TaskName
 from tfps.storage import files
 
 _HOST, _DEVICES = "/host:CPU", "/device:"
-_ARRIVED = "ExecutorState::ProcessAsync::Done"
-_NAME, _KIND, _RECEIVE = "name", "kernel_type", "_Recv"
-_SEND = ":_Send"
+_BEGUN, _DONE = "ExecutorState::ProcessAsync::Start", "ExecutorState::ProcessAsync::Done"
+_NAME, _KIND, _RECEIVE, _NEXT = "name", "kernel_type", "_Recv", "IteratorGetNext"
+_SEND, _KEY = ":_Send", "key"
+# Of a key "SOURCE DEVICE;NUMBER;TARGET DEVICE;…".
+_TARGET = re.compile(r"^[^;]*;[^;]*;/job:(\w+)/replica:0/task:(\d+)/")
 _SECOND = 1e9  # nanoseconds
 _PICOSECOND = 1e-12
 
@@ -46,6 +50,20 @@ class Arrival(NamedTuple):
     operation: str
 
 
+class Sending(NamedTuple):
+    """A tensor was sent to another task.
+
+    Attributes:
+        at: When, seconds since 1970.
+        operation: The operation that made it.
+        task: The task that it went to.
+    """
+
+    at: float
+    operation: str
+    task: str
+
+
 @dataclasses.dataclass(frozen=True)
 class TaskTrace:
     """What one task did for a while.
@@ -55,13 +73,17 @@ class TaskTrace:
             something within something else.
         devices: By stream of an accelerator, what it did.
         arrivals: In order.
-        sent: The operations whose results were sent to other tasks.
+        sendings: In order.
+        begun_before: When batches came that were asked for before the trace began.
+        ended_after: When batches were asked for that came after its end.
     """
 
     threads: list[list[Event]]
     devices: list[list[Event]]
     arrivals: list[Arrival]
-    sent: frozenset[str]
+    sendings: list[Sending]
+    begun_before: list[float] = dataclasses.field(default_factory=list)
+    ended_after: list[float] = dataclasses.field(default_factory=list)
 
 
 def read(path: str) -> TaskTrace:
@@ -80,23 +102,34 @@ def read(path: str) -> TaskTrace:
     except DecodeError:
         raise UserError(f"{path} is no trace, or is damaged; trace the job again") from None
     host = [plane for plane in space.planes if plane.name == _HOST]
-    threads = [thread for plane in host for thread in _lines(plane)]
+    steps = [step for plane in host for step in _asynchronous(plane)]
+    begun_before, ended_after = _cut_off([step for step in steps if step.kind == _NEXT])
     return TaskTrace(
-        threads=threads,
+        threads=[thread for plane in host for thread in _lines(plane)],
         devices=[
             stream
             for plane in space.planes
             if plane.name.startswith(_DEVICES)
             for stream in _lines(plane)
         ],
-        arrivals=sorted(arrival for plane in host for arrival in _arrivals(plane)),
-        sent=frozenset(
-            _source(event.name.removesuffix(_SEND))
-            for thread in threads
-            for event in thread
-            if event.name.endswith(_SEND)
+        arrivals=sorted(
+            Arrival(step.at, _source(step.name))
+            for step in steps
+            if step.kind == _RECEIVE and step.is_done
         ),
+        sendings=sorted(sending for plane in host for sending in _sendings(plane)),
+        begun_before=begun_before,
+        ended_after=ended_after,
     )
+
+
+class _Asynchronous(NamedTuple):
+    """The begin or the end of an operation for which no thread waits."""
+
+    at: float
+    name: str
+    kind: str
+    is_done: bool
 
 
 def _lines(plane: Any) -> Iterator[list[Event]]:
@@ -112,17 +145,44 @@ def _lines(plane: Any) -> Iterator[list[Event]]:
             yield sorted(events, key=lambda event: (event.begin, -event.end))
 
 
-def _arrivals(plane: Any) -> Iterator[Arrival]:
+def _asynchronous(plane: Any) -> Iterator[_Asynchronous]:
     names = {number: each.name for number, each in plane.event_metadata.items()}
     fields = {number: each.name for number, each in plane.stat_metadata.items()}
     for line in plane.lines:
         for event in line.events:
-            if names[event.metadata_id] != _ARRIVED:
+            name = names[event.metadata_id]
+            if name not in (_BEGUN, _DONE):
                 continue
             told = dict(_texts(event, fields))
-            if told.get(_KIND) == _RECEIVE:
+            at = line.timestamp_ns / _SECOND + event.offset_ps * _PICOSECOND
+            yield _Asynchronous(at, told.get(_NAME, ""), told.get(_KIND, ""), name == _DONE)
+
+
+def _cut_off(steps: list[_Asynchronous]) -> tuple[list[float], list[float]]:
+    """Ends without a begin, and begins without an end."""
+    begun: dict[str, float] = {}
+    ends = []
+    for step in sorted(steps):
+        if not step.is_done:
+            begun[step.name] = step.at
+        elif begun.pop(step.name, None) is None:
+            ends.append(step.at)
+    return ends, list(begun.values())
+
+
+def _sendings(plane: Any) -> Iterator[Sending]:
+    names = {number: each.name for number, each in plane.event_metadata.items()}
+    fields = {number: each.name for number, each in plane.stat_metadata.items()}
+    for line in plane.lines:
+        for event in line.events:
+            name = names[event.metadata_id]
+            if not name.endswith(_SEND):
+                continue
+            target = _TARGET.search(dict(_texts(event, fields)).get(_KEY, ""))
+            if target:
                 at = line.timestamp_ns / _SECOND + event.offset_ps * _PICOSECOND
-                yield Arrival(at, _source(told.get(_NAME, "")))
+                task = str(TaskName(target[1], int(target[2])))
+                yield Sending(at, _source(name.removesuffix(_SEND)), task)
 
 
 def _texts(event: Any, fields: Mapping[int, str]) -> Iterator[tuple[str, str]]:

@@ -3,15 +3,18 @@
 from collections.abc import Mapping, Sequence
 
 from tfps.errors import UserError
-from tfps.job_dir.report_fields import WorkerShare
 from tfps.job_dir.task_name import TaskName
-from tfps.monitoring.events import RunBegan, RunEvent, Sampled
+from tfps.monitoring.events import RunBegan, RunEvent
 from tfps.profiling.bound import find_bound
 from tfps.profiling.shares import Activity, TaskShares, shares_of, span_of
 from tfps.profiling.trace import TaskTrace
 from trainer.console.text_table import text_table
 
 _OPERATIONS = 10
+_NO_STEP = (
+    "No worker has taken a batch while it was traced: it may wait for a lease, or for the storage; "
+    "trace for longer (--seconds)."
+)
 _IN_STEP = ("sync", "bounded", "allreduce")  # modes in which workers wait for each other
 _SHOWN = (
     Activity.READING,
@@ -38,17 +41,17 @@ def lines(traces: Mapping[TaskName, TaskTrace], events: Sequence[RunEvent]) -> l
         raise UserError("no task did anything while it was traced; trace for longer (--seconds)")
     span = span_of(seen.values())
     senders = {
-        operation: str(task)
+        sending.operation: str(task)
         for task, found in seen.items()
         if task.job == "ps"
-        for operation in found.sent
+        for sending in found.sendings
     }
     shares = {task: shares_of(found, span, senders, _OPERATIONS) for task, found in seen.items()}
     told = _table(shares)
     for job in dict.fromkeys(task.job for task in shares):
         told += ["", *_operations(job, shares)]
     if not any(each.steps for each in shares.values()):
-        return [*told, "", "No worker has trained while it was traced; so nothing bounds the run."]
+        return [*told, "", _NO_STEP]
     began = next((event for event in reversed(events) if isinstance(event, RunBegan)), None)
     if began is None:
         raise UserError(
@@ -58,19 +61,8 @@ def lines(traces: Mapping[TaskName, TaskTrace], events: Sequence[RunEvent]) -> l
         shares,
         began.mode in _IN_STEP,
         int(began.settings.get("train.batch_size", "0")),
-        _idle([event for event in events if isinstance(event, Sampled)]),
     )
     return [*told, "", bound.sentence]
-
-
-def _idle(samples: Sequence[Sampled]) -> float:
-    """The part of their time in which workers waited for leases, between the last two samples."""
-    if len(samples) < 2 or len(samples[-1].workers) != len(samples[-2].workers):
-        return 0.0
-    new = WorkerShare.together(
-        now.since(then) for now, then in zip(samples[-1].workers, samples[-2].workers, strict=True)
-    )
-    return min(1.0, max(0.0, new.idle_share or 0.0))
 
 
 def _table(shares: Mapping[TaskName, TaskShares]) -> list[str]:
