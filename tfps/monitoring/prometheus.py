@@ -187,9 +187,9 @@ class RunMetrics(Collector):
         yield _staleness(saved.staleness.histogram)
 
     def _of_tasks(self, states: Mapping[tuple[str, str], int]) -> Iterator[Metric]:
-        yield _gauge("tasks", "Tasks by their state.", states, ("job", "state"))
+        yield _gauge("tasks", "Tasks by their state.", states, ("role", "state"))
         lost = {(job,): count for job, count in self._lost.items()}
-        yield _counter("tasks_lost", "How often a task was lost.", lost, ("job",))
+        yield _counter("tasks_lost", "How often a task was lost.", lost, ("role",))
         text = "How often the run went back to its last checkpoint."
         yield _counter("recoveries", text, {(): self._went_back})
         memory = {(name,): usage.memory_bytes for name, usage in self._usages.items()}
