@@ -15,7 +15,9 @@ BATCHES_OF_ONE_PROCESS = ("--set=train.batch_size=8",)
 # with 2, 0.738 to 0.740 beside 0.741.
 OFTEN_TOGETHER = ("--sync_every=2",)
 # Measured on the real data to a tenth of it, see docs/modes.md; this is for some thousand records.
-WITHIN = 0.02
+# Where nobody waits it is chance what a worker that comes late has pulled: beside 0.739, five runs on
+# a busy machine ended from 0.737 to 0.744, and one of many at 0.719.
+WITHIN = 0.03
 
 
 def run(program: Program) -> None:
