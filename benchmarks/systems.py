@@ -14,7 +14,7 @@ from benchmarks import datasets
 from benchmarks.cases import TFPS, Case
 
 _PROGRESS = re.compile(
-    r"epoch 1/1: (?P<examples>[\d,]+) of [\d,]+ records, .*loss (?P<loss>\S+)"  # of tfps
+    r"epoch 1/1: (?P<examples>[\d,]+) of [\d,]+ records, .*loss (?P<loss>[^\s,]+)"  # of tfps
     r"|^TRAINED (?P<peer_examples>\d+) loss (?P<peer_loss>\S+)"
 )
 
