@@ -63,7 +63,6 @@ class Follower:
         try:
             status = self._watch(job)
         except KeyboardInterrupt:
-            self._relay.hide()
             self._say(f"{job} goes on; {_mends(job, again)}")
             raise
         except RunError as error:

@@ -164,14 +164,14 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
         if _FLAGS.profiler_port is not None:
             _start_profiler()
         monitoring = Monitoring(
-            paths.tensorboard,
-            _FLAGS.sample_seconds,
-            tuple(experiment_flags.overridden()),
-            _FLAGS.metrics_port,
-            _FLAGS.metrics_address,
-            _FLAGS.profiler_port,
-            _FLAGS.histograms_every,
-            tuple(dict.fromkeys(_FLAGS.track)),
+            tensorboard=paths.tensorboard,
+            sample_seconds=_FLAGS.sample_seconds,
+            overrides=tuple(experiment_flags.overridden()),
+            metrics_port=_FLAGS.metrics_port,
+            metrics_address=_FLAGS.metrics_address,
+            profiler_port=_FLAGS.profiler_port,
+            histograms_every=_FLAGS.histograms_every,
+            trackers=tuple(dict.fromkeys(_FLAGS.track)),
         )
         run(inputs, limits, interruption, display, monitoring, replica)
     except Interrupted as interrupted:

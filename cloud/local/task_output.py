@@ -6,7 +6,6 @@ import select
 import unicodedata
 from collections.abc import Sequence
 
-from tfps.live_view import view
 from tfps.live_view.block import LiveBlock
 from tfps.live_view.status import RunStatus, parse
 
@@ -90,6 +89,8 @@ class TaskOutput:
             status: How far it is.
         """
         if self._is_terminal:
+            from tfps.live_view import view  # loaded here: most outputs are no terminals
+
             self._place(name, view.draw(status, *self._size(), self._has_colour))
         else:
             self.line(name, status.line)

@@ -155,9 +155,11 @@ class Replica:
 
     def gradients(self, source: RecordSource, lease: Sequence[int]) -> Gradients:
         """See `Coordinator.gradients`; no other replica takes part."""
-        numbers = tf.constant([*lease, LANE], tf.int64)
-        dense, norms = self._evaluate.gradients(source.tensors(), numbers)
-        return [each.numpy() for each in dense], {name: x.numpy() for name, x in norms.items()}
+        args = source.tensors(), tf.constant([*lease, LANE], tf.int64)
+        future = self._executor.schedule(self._evaluate.gradients, args)
+        doing = "computing gradients"
+        found: Gradients = self._result(future, doing, source, self._limit(doing))
+        return found
 
     def evaluate(self, shards: Sequence[tuple[RecordSource, int]]) -> list[ShardResult]:
         """Evaluates some shards, together with all others.

@@ -140,9 +140,7 @@ class WorkerCoordinator:
                 results[index] = self._result(future, "evaluation", shards[index][0])
                 last_change = time.monotonic()
                 self._repeated_failure.forget()
-            self._refuse_lost_ps()
-            self._refuse_repeated_failure("evaluation")
-            self._refuse_stall(time.monotonic() - last_change, "shard was evaluated")
+            self._refuse_no_end("evaluation", last_change, "shard was evaluated")
         ordered = [results[index] for index in range(len(shards))]
         return EvaluationResult.of(ordered, sum(count for _, count in shards))
 
@@ -153,9 +151,7 @@ class WorkerCoordinator:
         began = time.monotonic()
         while not future.done():
             concurrent.futures.wait([future], POLL_SECONDS)
-            self._refuse_lost_ps()
-            self._refuse_repeated_failure("computing gradients")
-            self._refuse_stall(time.monotonic() - began, "gradient was computed")
+            self._refuse_no_end("computing gradients", began, "gradient was computed")
         found: Gradients = self._result(future, "computing gradients", source)
         return found
 
@@ -231,6 +227,18 @@ class WorkerCoordinator:
         queue.repeat(lost * min(lease.records_of(self._unrecorded_batches), records))
         self.meter.finished(result.loss_sum)
         self.lanes.release(lane)
+
+    def _refuse_no_end(self, doing: str, since: float, what: str) -> None:
+        """Ends a wait for closures beside the training that cannot come to an end, or takes long.
+
+        Args:
+            doing: What they do, for people.
+            since: When one came to its end last, on the monotonic clock.
+            what: What has not happened since, as "shard was evaluated".
+        """
+        self._refuse_lost_ps()
+        self._refuse_repeated_failure(doing)
+        self._refuse_stall(time.monotonic() - since, what)
 
     def _result(self, future: concurrent.futures.Future, doing: str, source: RecordSource) -> Any:
         error = future.exception()

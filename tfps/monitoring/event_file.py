@@ -5,6 +5,7 @@ TensorBoard reads the event files of a directory as one, in the order of their n
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -53,17 +54,8 @@ class EventFile:
             step: Where the points lie on the horizontal axis.
             at: When, seconds since 1970.
         """
-        plugin = _Metadata.PluginData(plugin_name=_SCALARS)
-        metadata = _Metadata(plugin_data=plugin, data_class="DATA_CLASS_SCALAR")
-        summary = _Summary(
-            value=[
-                _Summary.Value(
-                    tag=tag, tensor=tf.make_tensor_proto(value, tf.float32), metadata=metadata
-                )
-                for tag, value in values.items()
-            ]
-        )
-        self._file.append(_framed(_Event(wall_time=at, step=step, summary=summary)))
+        points = {tag: tf.make_tensor_proto(x, tf.float32) for tag, x in values.items()}
+        self._add(points, _SCALARS, "DATA_CLASS_SCALAR", step, at)
 
     def histograms(self, values: Mapping[str, Histogram], step: int, at: float) -> None:
         """Adds how some values are spread.
@@ -73,23 +65,13 @@ class EventFile:
             step: Where they lie on the horizontal axis.
             at: When, seconds since 1970.
         """
-        plugin = _Metadata.PluginData(plugin_name=_HISTOGRAMS)
-        metadata = _Metadata(plugin_data=plugin, data_class="DATA_CLASS_TENSOR")
-        summary = _Summary(
-            value=[
-                _Summary.Value(
-                    tag=tag,
-                    tensor=tf.make_tensor_proto(
-                        # Left edge, right edge and count of each bin.
-                        list(zip(each.edges[:-1], each.edges[1:], each.counts, strict=True)),
-                        tf.float64,
-                    ),
-                    metadata=metadata,
-                )
-                for tag, each in values.items()
-            ]
-        )
-        self._file.append(_framed(_Event(wall_time=at, step=step, summary=summary)))
+        bins = {  # left edge, right edge and count of each
+            tag: tf.make_tensor_proto(
+                list(zip(each.edges[:-1], each.edges[1:], each.counts, strict=True)), tf.float64
+            )
+            for tag, each in values.items()
+        }
+        self._add(bins, _HISTOGRAMS, "DATA_CLASS_TENSOR", step, at)
 
     def note(self, tag: str, plugin: str, content: bytes, at: float) -> None:
         """Adds what a plugin of TensorBoard keeps with a tag, and no values.
@@ -112,6 +94,20 @@ class EventFile:
             StorageError: If it cannot be written; the next flush tries again.
         """
         self._file.flush()
+
+    def _add(
+        self, tensors: Mapping[str, Any], plugin: str, data_class: str, step: int, at: float
+    ) -> None:
+        """Adds an event with tensors by tag, as a plugin of TensorBoard reads them."""
+        data = _Metadata.PluginData(plugin_name=plugin)
+        metadata = _Metadata(plugin_data=data, data_class=data_class)
+        summary = _Summary(
+            value=[
+                _Summary.Value(tag=tag, tensor=tensor, metadata=metadata)
+                for tag, tensor in tensors.items()
+            ]
+        )
+        self._file.append(_framed(_Event(wall_time=at, step=step, summary=summary)))
 
 
 def _framed(event: tf.compat.v1.Event) -> bytes:

@@ -192,15 +192,20 @@ class RunMetrics(Collector):
         yield _counter("tasks_lost", "How often a task was lost.", lost, ("role",))
         text = "How often the run went back to its last checkpoint."
         yield _counter("recoveries", text, {(): self._went_back})
-        memory = {(name,): usage.memory_bytes for name, usage in self._usages.items()}
-        yield _gauge("task_memory_bytes", "Memory of a task in RAM.", memory, ("task",))
-        cpu = {(name,): usage.cpu_seconds for name, usage in self._usages.items()}
-        yield _counter("task_cpu_seconds", "CPU time of a task.", cpu, ("task",))
-        sent = {(name,): usage.sent_bytes for name, usage in self._usages.items()}
-        yield _counter("task_sent_bytes", "Bytes that a task sent to others.", sent, ("task",))
-        received = {(name,): usage.received_bytes for name, usage in self._usages.items()}
-        text = "Bytes that a task received from others."
-        yield _counter("task_received_bytes", text, received, ("task",))
+        label = ("task",)
+        for make, name, text, field in (
+            (_gauge, "task_memory_bytes", "Memory of a task in RAM.", "memory_bytes"),
+            (_counter, "task_cpu_seconds", "CPU time of a task.", "cpu_seconds"),
+            (_counter, "task_sent_bytes", "Bytes that a task sent to others.", "sent_bytes"),
+            (
+                _counter,
+                "task_received_bytes",
+                "Bytes that a task received from others.",
+                "received_bytes",
+            ),
+        ):
+            values = {(task,): getattr(usage, field) for task, usage in self._usages.items()}
+            yield make(name, text, values, label)
 
 
 class MetricsServer:

@@ -100,9 +100,8 @@ class TrackedRun:
         try:
             run = tracker.connect(experiment, title, known)
         except Exception as error:  # whatever its library raises
-            line = " ".join(str(error).split())
             raise UserError(
-                f"--track={tracker.name} cannot be used ({type(error).__name__}: {line}); see "
+                f"--track={tracker.name} cannot be used ({_said(error)}); see "
                 "docs/monitoring.md for what it needs, or leave the flag out"
             ) from None
         if run != known:
@@ -160,8 +159,7 @@ class TrackedRun:
             try:
                 self._waiting[0]()
             except Exception as error:  # whatever the service's library raises
-                line = " ".join(str(error).split())
-                raise StorageError(f"{type(error).__name__}: {line}", may_pass=True) from None
+                raise StorageError(_said(error), may_pass=True) from None
             self._waiting.popleft()
         if self._left_out:
             _log.warning(
@@ -179,6 +177,11 @@ class TrackedRun:
 
     def _later(self, act: Callable[[], None]) -> None:
         self._waiting.append(act)
+
+
+def _said(error: Exception) -> str:
+    """What a service's library has raised, in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _known(path: str) -> str | None:

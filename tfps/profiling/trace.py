@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -146,16 +146,8 @@ def _lines(plane: Any) -> Iterator[list[Event]]:
 
 
 def _asynchronous(plane: Any) -> Iterator[_Asynchronous]:
-    names = {number: each.name for number, each in plane.event_metadata.items()}
-    fields = {number: each.name for number, each in plane.stat_metadata.items()}
-    for line in plane.lines:
-        for event in line.events:
-            name = names[event.metadata_id]
-            if name not in (_BEGUN, _DONE):
-                continue
-            told = dict(_texts(event, fields))
-            at = line.timestamp_ns / _SECOND + event.offset_ps * _PICOSECOND
-            yield _Asynchronous(at, told.get(_NAME, ""), told.get(_KIND, ""), name == _DONE)
+    for at, name, told in _told(plane, lambda name: name in (_BEGUN, _DONE)):
+        yield _Asynchronous(at, told.get(_NAME, ""), told.get(_KIND, ""), name == _DONE)
 
 
 def _cut_off(steps: list[_Asynchronous]) -> tuple[list[float], list[float]]:
@@ -171,18 +163,24 @@ def _cut_off(steps: list[_Asynchronous]) -> tuple[list[float], list[float]]:
 
 
 def _sendings(plane: Any) -> Iterator[Sending]:
+    for at, name, told in _told(plane, lambda name: name.endswith(_SEND)):
+        if target := _TARGET.search(told.get(_KEY, "")):
+            task = str(TaskName(target[1], int(target[2])))
+            yield Sending(at, _source(name.removesuffix(_SEND)), task)
+
+
+def _told(
+    plane: Any, is_meant: Callable[[str], bool]
+) -> Iterator[tuple[float, str, dict[str, str]]]:
+    """Begin and name of events that are chosen by their names, and the texts that they have."""
     names = {number: each.name for number, each in plane.event_metadata.items()}
     fields = {number: each.name for number, each in plane.stat_metadata.items()}
+    meant = {number for number, name in names.items() if is_meant(name)}
     for line in plane.lines:
         for event in line.events:
-            name = names[event.metadata_id]
-            if not name.endswith(_SEND):
-                continue
-            target = _TARGET.search(dict(_texts(event, fields)).get(_KEY, ""))
-            if target:
+            if event.metadata_id in meant:
                 at = line.timestamp_ns / _SECOND + event.offset_ps * _PICOSECOND
-                task = str(TaskName(target[1], int(target[2])))
-                yield Sending(at, _source(name.removesuffix(_SEND)), task)
+                yield at, names[event.metadata_id], dict(_texts(event, fields))
 
 
 def _texts(event: Any, fields: Mapping[int, str]) -> Iterator[tuple[str, str]]:

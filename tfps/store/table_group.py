@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -222,12 +222,9 @@ class TableGroup:
             ids: Of its rows, `[n]` int64.
             rows: Their values, `[n, dim]` float32.
         """
-        numbers = self.layout.rows_of(table, ids)
-        for part, device in enumerate(self._devices):
-            first, end = self.layout.bounds(part)
-            mine = (numbers >= first) & (numbers < end)
-            with tf.device(device):
-                self._rows.begin(part, tf.constant(numbers[mine] - first), tf.constant(rows[mine]))
+        for part, mine, numbers in self._by_part(table, ids):
+            with tf.device(self._devices[part]):
+                self._rows.begin(part, tf.constant(numbers), tf.constant(rows[mine]))
 
     def read_table(self, table: int) -> np.ndarray:
         """A whole table in the order of its ids, `[rows, dim]` float32, on the chief."""
@@ -250,12 +247,9 @@ class TableGroup:
             ids: Of the rows, `[n]` int64.
         """
         values = np.empty([len(ids), self.layout.dim], np.float32)
-        numbers = self.layout.rows_of(table, ids)
-        for part, device in enumerate(self._devices):
-            first, end = self.layout.bounds(part)
-            mine = (numbers >= first) & (numbers < end)
-            with tf.device(device):
-                rows = tf.constant(numbers[mine] - first, self.layout.id_dtype)
+        for part, mine, numbers in self._by_part(table, ids):
+            with tf.device(self._devices[part]):
+                rows = tf.constant(numbers, self.layout.id_dtype)
                 values[mine] = self._rows.pull(part, rows).numpy()
         return values
 
@@ -269,6 +263,14 @@ class TableGroup:
             ),
             *last_updates,
         ]
+
+    def _by_part(self, table: int, ids: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """Where rows of a table lie: each part, which of the ids are its, and their rows in it."""
+        numbers = self.layout.rows_of(table, ids)
+        for part in range(len(self._devices)):
+            first, end = self.layout.bounds(part)
+            mine = (numbers >= first) & (numbers < end)
+            yield part, mine, numbers[mine] - first
 
     def _gather(
         self, part: int, rows: tf.Tensor, after: Sequence[tf.Tensor], with_slots: bool

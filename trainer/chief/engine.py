@@ -123,7 +123,7 @@ class Engine:
         """
         data, began = self.inputs.eval_data, time.monotonic()
         assert data is not None
-        shards = eval_shards(data)
+        shards = sources_of(data)
         result = self.coordinator.evaluate(shards)
         task = self.inputs.experiment.task
         return Evaluation(
@@ -165,7 +165,7 @@ def _loop(
     return AsyncLoop(step, progress, experiment.train.pipeline_depth, unroll)
 
 
-def eval_shards(data: Manifest) -> list[tuple[RecordSource, int]]:
+def sources_of(data: Manifest) -> list[tuple[RecordSource, int]]:
     """Source and number of records of every shard that has any."""
     return [
         (RecordSource(data.path_of(shard), shard.compression, end=shard.records), shard.records)

@@ -7,7 +7,7 @@ import numpy as np
 from tfps.cluster.ps_calls import PsCalls
 from tfps.data.record_source import RecordSource
 from tfps.monitoring.events import Histogram, ParametersMeasured
-from trainer.chief.engine import Engine
+from trainer.chief.engine import Engine, sources_of
 
 _BINS = 30  # as many as Keras's callback draws
 _ROWS = 4096  # of a table, at most, evenly spread over its ids
@@ -65,7 +65,6 @@ def spread(values: np.ndarray) -> Histogram:
 def _first_batch(engine: Engine) -> tuple[RecordSource, tuple[int, int, int]]:
     """The source of the first shard that has records, and a lease of its first batch."""
     inputs = engine.inputs
-    data, train = inputs.data.of_epoch(0), inputs.experiment.train
-    shard = next(shard for shard in data.shards if shard.records)
-    source = RecordSource(data.path_of(shard), shard.compression, end=shard.records)
-    return source, (0, min(train.batch_size, shard.records), train.seed)
+    source, records = sources_of(inputs.data.of_epoch(0))[0]
+    train = inputs.experiment.train
+    return source, (0, min(train.batch_size, records), train.seed)

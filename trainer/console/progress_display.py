@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
-from tfps.live_view import view
 from tfps.live_view.block import LiveBlock
 from tfps.live_view.status import RunStatus
 
@@ -81,6 +80,8 @@ class ProgressDisplay:
             self._is_told = True
             self._write(f"{status.to_text()}\r")
             return
+        from tfps.live_view import view  # loaded here: most tasks draw nothing
+
         size = shutil.get_terminal_size()
         lines = view.draw(status, size.columns, size.lines, "NO_COLOR" not in os.environ)
         with self._lock:
