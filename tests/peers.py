@@ -82,7 +82,12 @@ def hang_up(connection):
     """Closes the connection at once."""
 
 
+_HELD = []  # bound until this process ends
+
+
 def refusing_address():
-    """An address at which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
+    """An address at which nobody listens, nor can: it is held, so each is another one."""
+    held = socket.socket()
+    held.bind(("127.0.0.1", 0))
+    _HELD.append(held)
+    return f"127.0.0.1:{held.getsockname()[1]}"
