@@ -115,7 +115,8 @@ def test_a_task_that_starves_is_named(
 def test_small_batches_are_named_and_the_traces_stay(
     data: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    with job(data, tmp_path, "--set=train.batch_size=8"):
+    with job(data, tmp_path, "--set=train.batch_size=8") as program:
+        wait_for_steps(program)
         said = profile(tmp_path)
     assert f"{SENTENCES[bound.STEPS]}: one computes for " in said
     assert "train.batch_size, which is 8." in said

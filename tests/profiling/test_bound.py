@@ -35,10 +35,16 @@ def found(workers, ps=(IDLE_PS, IDLE_PS), are_in_step=False):
         ([worker(reading=0.6, **COMPUTES)] * 2, {}, bound.READER, "60% of their time for records"),
         ([worker(computing=0.7)] * 2, {}, bound.WORKER, "computing bounds the run: 70%"),
         (
-            [worker(computing=0.2, waits={"ps 0": 0.3}.items())] * 2,
+            [worker(computing=0.2, waits={"ps 0": 0.15, "ps 1": 0.15}.items())] * 2,
             {},
             bound.CHIEF,
             "wait 50% of their",
+        ),
+        (  # nor does a closure begin or end without it
+            [worker(computing=0.2, waits={"ps 0": 0.01, "ps 1": 0.27}.items())] * 2,
+            {},
+            bound.PS,
+            "bounded by ps 1: workers wait 27% of their time for it, and 1% for another",
         ),
         (
             [worker(waits=WAITS, **COMPUTES)] * 2,
@@ -69,6 +75,12 @@ def found(workers, ps=(IDLE_PS, IDLE_PS), are_in_step=False):
             {},
             bound.STRAGGLER,
             "Worker 1 is a straggler: a step takes it 3.3 times as long as the others. Look",
+        ),
+        (  # one has just come, and says nothing of the other's steps
+            [worker(computing=0.6, waits=WAITS), worker(0, reading=0.12)],
+            {},
+            bound.CHIEF,
+            "wait 44% of their",
         ),
         (  # it waits for leases
             [

@@ -52,6 +52,8 @@ def find_bound(shares: Mapping[TaskName, TaskShares], are_in_step: bool, batch_s
     talking = _mean(_talking(each) for each in workers.values())
     idle = _mean(each.between_leases for each in workers.values()) if ps else 0.0
     largest = max(reading, computing, talking, idle)
+    if largest == idle and (slow := _slow_ps(workers, ps)):
+        return slow  # without it no closure begins or ends, either
     if largest == idle:
         return Bound(
             CHIEF,
@@ -76,6 +78,8 @@ def find_bound(shares: Mapping[TaskName, TaskShares], are_in_step: bool, batch_s
 
 def _straggler(workers: Mapping[TaskName, TaskShares], are_in_step: bool) -> Bound | None:
     """The worker that is far slower than the others, if there is one."""
+    # How long a step takes one that has begun none, a worker that has just come, nobody knows.
+    workers = {task: x for task, x in workers.items() if x.steps or x.busy >= _STRAGGLING}
     if len(workers) < 2:
         return None
     if are_in_step:  # all make as many steps: what counts is the work for one
@@ -114,19 +118,8 @@ def _exchange(
             f"and pulls and pushes take {talking:.0%} of the workers' time. Raise "
             f"train.batch_size, which is {batch_size:,}.",
         )
-    waits: Counter[str] = Counter()
-    for each in workers.values():
-        waits.update(each.waits)
-    by_ps = {task: waits[str(task)] / len(workers) for task in ps}
-    slowest = max(by_ps, key=lambda task: by_ps[task])
-    others = [wait for task, wait in by_ps.items() if task != slowest]
-    if others and by_ps[slowest] > max(_SLOWER * statistics.fmean(others), _NOTABLE):
-        return Bound(
-            PS,
-            f"The run is bounded by {slowest}: workers wait {by_ps[slowest]:.0%} of their time for "
-            f"it, and {statistics.fmean(others):.0%} for another ps. Look at what else its machine "
-            "does, or give it more cores.",
-        )
+    if slow := _slow_ps(workers, ps):
+        return slow
     busy = max(each.busy for each in ps.values())
     if busy >= _BUSY:
         return Bound(
@@ -142,6 +135,26 @@ def _exchange(
         "(train.pipeline_depth), send less (train.wire_dtype=bfloat16), or raise train.batch_size, "
         f"which is {batch_size:,}.",
     )
+
+
+def _slow_ps(
+    workers: Mapping[TaskName, TaskShares], ps: Mapping[TaskName, TaskShares]
+) -> Bound | None:
+    """The ps that workers wait for far longer than for the others, if there is one."""
+    waits: Counter[str] = Counter()
+    for each in workers.values():
+        waits.update(each.waits)
+    by_ps = {task: waits[str(task)] / len(workers) for task in ps}
+    slowest = max(by_ps, key=lambda task: by_ps[task])
+    others = [wait for task, wait in by_ps.items() if task != slowest]
+    if others and by_ps[slowest] > max(_SLOWER * statistics.fmean(others), _NOTABLE):
+        return Bound(
+            PS,
+            f"The run is bounded by {slowest}: workers wait {by_ps[slowest]:.0%} of their time for "
+            f"it, and {statistics.fmean(others):.0%} for another ps. Look at what else its machine "
+            "does, or give it more cores.",
+        )
+    return None
 
 
 def _talking(shares: TaskShares) -> float:
