@@ -4,8 +4,10 @@ import copy
 import dataclasses
 import functools
 import posixpath
+from typing import NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from configs.smoke import Smoke, get_config
@@ -19,11 +21,13 @@ from tfps.cluster.monitor import TaskMonitor
 from tfps.coordinator.executor import LocalExecutor
 from tfps.coordinator.lanes import lanes_of
 from tfps.coordinator.worker_coordinator import WorkerCoordinator
+from tfps.data.pieces import pieces_of
 from tfps.data.record_source import RecordSource
 from tfps.data.training_data import TrainingData
 from tfps.evaluation.history import Evaluations
 from tfps.experiment.mode import BOUNDED, LOCAL_SGD
-from tfps.export.saved_model import export
+from tfps.export.parameters import StoreParameters
+from tfps.export.saved_model import ExportForm, export
 from tfps.leases.bad_record_log import BadRecords
 from tfps.leases.epoch_order import EpochOrder
 from tfps.leases.progress import LeaseProgress
@@ -111,6 +115,14 @@ class _Kept:
         again.manifest = manifest
         again.coordinate()
         return again
+
+
+class Evaluated(NamedTuple):
+    """What an evaluation gave."""
+
+    loss: float
+    labels: dict
+    predictions: dict
 
 
 class Trainer:
@@ -219,10 +231,23 @@ class Trainer:
     def steps(self):
         return self.store.steps()
 
-    def export(self, path):
+    def export(self, path, **options):
         """Exports the model, as a run does at its end."""
-        sample = predict_sample(self.task, self.model, self.store, self.manifest)
-        export(self.task, self.model, self.store, str(path), sample)
+        parameters = StoreParameters(self.model, self.store)
+        sample = predict_sample(self.task, parameters, self.manifest)
+        export(self.task, parameters, str(path), sample, ExportForm(**options))
+
+    def evaluate(self):
+        """Loss, labels and predictions of all records, together."""
+        pieces = pieces_of(self.manifest, self.experiment.train.batch_size)
+        results = list(self.coordinator.evaluate(pieces))
+        return Evaluated(
+            sum(float(result.loss_sum) for result in results) / self.manifest.records,
+            *(
+                {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+                for parts in zip(*(each[1:] for each in results), strict=True)
+            ),
+        )
 
     def queue(self, epochs=1, state=None):
         order, state = EpochOrder.of(self.experiment), state or QueueState()

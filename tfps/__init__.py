@@ -23,6 +23,12 @@ if TYPE_CHECKING:
         RecallAtK,
     )
     from tfps.experiment.study import Parameter, Study
+    from tfps.experiment.summed_metrics import (
+        Calibration,
+        LogLoss,
+        NormalizedEntropy,
+        SummedMetric,
+    )
     from tfps.experiment.task import Task
     from tfps.layers.embedding import Embedding
     from tfps.layers.rows_of_ids import RowsOfIds
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "NDCG",
+    "Calibration",
     "Data",
     "Embedding",
     "Experiment",
@@ -39,13 +46,16 @@ __all__ = [
     "GroupAUC",
     "GroupedMetric",
     "HitRate",
+    "LogLoss",
     "MeanReciprocalRank",
     "Mode",
+    "NormalizedEntropy",
     "Parameter",
     "RecallAtK",
     "RowFormat",
     "RowsOfIds",
     "Study",
+    "SummedMetric",
     "Task",
     "Train",
     "in_batch_softmax",
@@ -54,6 +64,7 @@ __all__ = [
 ]
 _MODULES = {
     "NDCG": "tfps.experiment.ranking_metrics",
+    "Calibration": "tfps.experiment.summed_metrics",
     "Data": "tfps.experiment.experiment",
     "Embedding": "tfps.layers.embedding",
     "Experiment": "tfps.experiment.experiment",
@@ -62,13 +73,16 @@ _MODULES = {
     "GroupAUC": "tfps.experiment.ranking_metrics",
     "GroupedMetric": "tfps.experiment.ranking_metrics",
     "HitRate": "tfps.experiment.ranking_metrics",
+    "LogLoss": "tfps.experiment.summed_metrics",
     "MeanReciprocalRank": "tfps.experiment.ranking_metrics",
     "Mode": "tfps.experiment.mode",
+    "NormalizedEntropy": "tfps.experiment.summed_metrics",
     "Parameter": "tfps.experiment.study",
     "RecallAtK": "tfps.experiment.ranking_metrics",
     "RowFormat": "tfps.data.row_format",
     "RowsOfIds": "tfps.layers.rows_of_ids",
     "Study": "tfps.experiment.study",
+    "SummedMetric": "tfps.experiment.summed_metrics",
     "Task": "tfps.experiment.task",
     "Train": "tfps.experiment.experiment",
     "in_batch_softmax": "tfps.experiment.in_batch_softmax",

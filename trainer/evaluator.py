@@ -13,8 +13,10 @@ from tfps.cluster.monitor import TaskMonitor
 from tfps.coordinator.executor import LocalExecutor
 from tfps.errors import RunError, UserError
 from tfps.evaluation.history import Evaluation, Evaluations
+from tfps.experiment.experiment import NO_EXPORT
 from tfps.export.saved_model import EXPORT_BEST
 from trainer.chief.engine import Engine
+from trainer.chief.exports import Exporter
 from trainer.chief.run_inputs import RunInputs
 
 _POLL_SECONDS = 1.0
@@ -83,7 +85,8 @@ class Evaluator:
             return
         evaluation = self._engine.evaluate(checkpoint)
         # The export first: what has an evaluation is done with, also after a restart.
-        if self._is_best(evaluation):
+        is_exported = self._inputs.experiment.train.export != NO_EXPORT
+        if is_exported and self._is_best(evaluation):
             self._export(evaluation)
         self._evaluations.write(evaluation)
         _log.info(
@@ -123,6 +126,9 @@ class Evaluator:
 
     def _export(self, evaluation: Evaluation) -> None:
         path = posixpath.join(self._inputs.job_dir, EXPORT_BEST)
-        self._inputs.export_model(self._engine.store, path)
+        exporter = Exporter(self._inputs, path)
+        exported = exporter.export_store(
+            self._engine.store, evaluation.checkpoint, evaluation.metrics
+        )
         name = self._inputs.best_metric.name
-        _log.info("exported %s, the best by %s, to %s", evaluation.checkpoint, name, path)
+        _log.info("exported %s, the best by %s, to %s", evaluation.checkpoint, name, exported.path)

@@ -17,24 +17,23 @@ from absl import flags, logging
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.failures import DamagedCheckpointError
 from tfps.checkpoint.offline import named_checkpoint
-from tfps.checkpoint.restore import restore
 from tfps.data.training_data import directories
 from tfps.errors import UserError
 from tfps.experiment import loader, overrides
-from tfps.experiment.experiment import Experiment
+from tfps.experiment.experiment import EXPORT_DTYPES, FLOAT32, Experiment
+from tfps.export.checkpoint_parameters import CheckpointParameters
 from tfps.export.keras_file import MODEL, WEIGHTS, export_keras
-from tfps.export.saved_model import export
+from tfps.export.row_encoding import RowEncoding
+from tfps.export.saved_model import ExportForm, export
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.storage import files, preflight
 from tfps.storage.failures import StorageError
 from tfps.storage.preflight import Use
-from tfps.store.parameter_store import ParameterStore
 from trainer import entry
 from trainer.chief.export_sample import predict_sample
 from trainer.chief.inputs import read_data
 
-_DEVICE = "/device:CPU:0"
 SAVED_MODEL = "saved_model"
 _SUFFIXES = {"keras": MODEL, "weights": WEIGHTS}
 
@@ -46,18 +45,20 @@ def export_checkpoint(
     data: str = "",
     form: str = SAVED_MODEL,
     part: str = "",
+    dtype: str = FLOAT32,
 ) -> None:
     """Exports the model that a checkpoint holds.
 
     Args:
         experiment: The job's.
-        checkpoint: Of parameters on any number of ps. This process needs memory for all of them,
-            slots included, and for the tables once more.
+        checkpoint: Of parameters on any number of ps. This process gets to hold the dense
+            parameters and small tables; for a file of Keras's all tables, without slots.
         output: Directory or file to write; one that exists is replaced.
         data: Dataset whose first records the exported model is tried on; empty for records that
             are drawn.
         form: A SavedModel, or a file of Keras's.
         part: Name of a model within the model, for a file of Keras's; empty for all of it.
+        dtype: In which a SavedModel keeps the rows of tables, one of `EXPORT_DTYPES`.
 
     Raises:
         UserError: If the checkpoint or the dataset is another experiment's, or damaged, or the
@@ -69,20 +70,17 @@ def export_checkpoint(
     task, train = experiment.task, experiment.train
     model = StatelessModel(task, train.seed, train.dense_table_bytes)
     rules = Rules.of(task, model, train.row_updates)
-    may_change_rate = experiment.callbacks is not None
-    store = ParameterStore(model, rules, [_DEVICE], train.seed, may_change_rate=may_change_rate)
     try:
-        restore(checkpoint, store, checkpoint.datasets)
+        parameters = CheckpointParameters(checkpoint, model, rules)
+        sample = predict_sample(task, parameters, manifest)
+        if form == SAVED_MODEL:
+            export(task, parameters, output, sample, ExportForm(RowEncoding(dtype)))
+        else:
+            export_keras(task, model, parameters, output, sample, part)
     except DamagedCheckpointError as damage:
         raise UserError(
             f"checkpoint {checkpoint.path} is damaged: {damage}; name another with --checkpoint"
         ) from None
-    sample = predict_sample(task, model, store, manifest)
-    try:
-        if form == SAVED_MODEL:
-            export(task, model, store, output, sample)
-        else:
-            export_keras(task, model, store, output, sample, part)
     except StorageError as error:
         raise UserError(f"--output={output}: {error}") from None
 
@@ -94,13 +92,21 @@ def main() -> None:
     preflight.check(
         [Use("--checkpoint", values.checkpoint), Use("--output", values.output, writes=True)]
     )
-    _refuse_misfits(values.output, values.format, values.submodel)
+    _refuse_misfits(values.output, values.format, values.submodel, values.export_dtype or FLOAT32)
     if files.exists(values.output) and not values.overwrite:
         raise UserError(f"--output={values.output} exists; name another, or say --overwrite")
     experiment = overrides.apply(loader.load(values.config), values.set)
     checkpoint = named_checkpoint(values.checkpoint)
     data = values.data or experiment.data.eval or _first_data(experiment)
-    export_checkpoint(experiment, checkpoint, values.output, data, values.format, values.submodel)
+    export_checkpoint(
+        experiment,
+        checkpoint,
+        values.output,
+        data,
+        values.format,
+        values.submodel,
+        values.export_dtype or experiment.train.export_dtype,
+    )
     sys.stdout.write(
         f"checkpoint: {checkpoint.path}, {checkpoint.queue.trained:,} records trained\n"
         f"export: {values.output}\n"
@@ -112,8 +118,13 @@ def _first_data(experiment: Experiment) -> str:
     return directories(experiment.data.train, experiment.train.epochs)[0]
 
 
-def _refuse_misfits(output: str, form: str, part: str) -> None:
+def _refuse_misfits(output: str, form: str, part: str, dtype: str) -> None:
     suffix = _SUFFIXES.get(form, "")
+    if suffix and dtype != FLOAT32:
+        raise UserError(
+            f"--export_dtype={dtype} is for --format={SAVED_MODEL}: a file of Keras's keeps the "
+            "dtype of the model's variables"
+        )
     if not output.endswith(suffix):
         raise UserError(
             f"--format={form} writes a file whose name ends in {suffix}: name another --output "
@@ -146,6 +157,12 @@ def _define_flags() -> None:
         "",
         "Dataset whose first records the exported model is tried on before it counts; by default "
         "the config's evaluation or training data, or records that are drawn.",
+    )
+    flags.DEFINE_enum(
+        "export_dtype",
+        None,
+        EXPORT_DTYPES,
+        "Dtype in which a SavedModel keeps the rows of tables (overrides train.export_dtype).",
     )
     flags.DEFINE_boolean("overwrite", False, "Replace the output.")
 

@@ -26,6 +26,7 @@ from absl import flags
 
 from tfps.data.row_format import RowFormat
 from tfps.errors import UserError
+from tfps.evaluation.running_auc import BoundedAuc
 from tfps.experiment import loader, overrides
 from tfps.export.loaded_model import ExportedModel
 from tfps.storage import preflight
@@ -51,7 +52,7 @@ class Predictions:
 
     records: int
     bad_rows: int
-    auc: float | None
+    auc: BoundedAuc | None
     without_auc: str
 
 
@@ -114,12 +115,17 @@ def main() -> None:
     )
     result = predict(model, source, values.output, values.batch_size, values.overwrite)
     left_out = f", {result.bad_rows} bad rows left out" if result.bad_rows else ""
-    auc = result.without_auc if result.auc is None else f"{result.auc:.7f}"
+    auc = _shown(result.auc) if result.auc else result.without_auc
     sys.stdout.write(
         f"{result.records:,} records predicted{left_out}, {time.monotonic() - started:.1f} s\n"
         f"AUC: {auc}\n"
         f"predictions: {values.output}\n"
     )
+
+
+def _shown(auc: BoundedAuc) -> str:
+    within = f" (within {auc.bound:.1e} of the exact one)" if auc.bound else ""
+    return f"{auc.value:.7f}{within}"
 
 
 def _row_format(path: str | None, texts: Sequence[str], model: ExportedModel) -> RowFormat | None:

@@ -19,7 +19,7 @@ from tfps.cluster.spec import Cluster
 from tfps.job_dir.preemption import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
 from tfps.leases.queue import LeaseQueue
-from trainer.chief.engine import Engine, replica_fingerprint, sources_of
+from trainer.chief.engine import Engine, evaluation_pieces, replica_fingerprint
 from trainer.chief.restart import has_restarted, restart_process
 from trainer.chief.run_inputs import RunInputs
 
@@ -96,9 +96,9 @@ class ReplicaWorker:
         engine = Engine.build(inputs, executor, monitor, self._stall_seconds)
         assert isinstance(engine.coordinator, ReplicaCoordinator)
         replica, mine = engine.coordinator.replica, replica_fingerprint(inputs, engine.store)
-        shards = sources_of(inputs.eval_data) if inputs.eval_data else []
+        pieces = functools.partial(evaluation_pieces, inputs)
         queue = functools.partial(LeaseQueue.of, inputs.experiment, inputs.data)
-        ReplicaFollower(replica, mine, queue, shards).run(self._poll)
+        ReplicaFollower(replica, mine, queue, pieces).run(self._poll)
 
     def _watch_chief(self) -> concurrent.futures.Future:
         """Done when the chief is, or holds the error if it stays away."""

@@ -59,6 +59,7 @@ def lines(job_dir: str, report: Report) -> list[str]:
     paths = {
         "checkpoint": report.checkpoint,
         "export": report.export,
+        "refused": report.export_refused,
         "best model": report.export_best,
     }
     rows += [(name, path) for name, path in paths.items() if path]

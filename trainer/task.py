@@ -4,6 +4,7 @@ The role comes from TF_CONFIG (or Vertex AI's CLUSTER_SPEC): the chief trains, w
 the evaluator follows the checkpoints. Without either, one process does everything.
 """
 
+import functools
 import logging
 import os
 import posixpath
@@ -26,18 +27,20 @@ from trainer import entry
 from trainer.console import terminal
 from trainer.console.json_lines import JsonFormatter, JsonStderr
 from trainer.console.progress_display import ProgressDisplay
-from trainer.flags import experiment_flags, field_flags, limit_flags, task_flags
+from trainer.flags import experiment_flags, field_flags, limit_flags, pass_flags, task_flags
 from trainer.flags.job_paths import JobPaths
 from trainer.flags.platform import Platform
 
 if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
     from tfps.experiment.experiment import Experiment
+    from trainer.chief.run import Prepare
 
 _FLAGS = flags.FLAGS
 _log = logging.getLogger("trainer.task")
 
 flags.adopt_module_key_flags(experiment_flags)
 flags.adopt_module_key_flags(limit_flags)
+flags.adopt_module_key_flags(pass_flags)
 flags.adopt_module_key_flags(task_flags)
 
 
@@ -136,7 +139,8 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
     from trainer.chief.run import join, run
     from trainer.chief.run_inputs import RunInputs
 
-    experiment = experiment_flags.experiment()
+    is_pass = pass_flags.is_pass(cluster, _FLAGS.job_dir)
+    experiment, prepare = _work(is_pass)
     limits = limit_flags.wait_limits()
     memory = byte_size.parse(_FLAGS.ps_memory, "--ps_memory") if _FLAGS.ps_memory else None
     if _FLAGS.dry_run:
@@ -158,7 +162,7 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
         inputs = RunInputs.check(
             experiment, cluster, _FLAGS.job_dir, memory, _FLAGS.cache_dir, paths.export
         )
-        preflight.check_machine(inputs, is_serving=replica is not None)
+        preflight.check_machine(inputs, is_serving=replica is not None, saves=not is_pass)
         if not cluster.ps:
             _start_staging()
         if _FLAGS.profiler_port is not None:
@@ -173,12 +177,24 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
             histograms_every=_FLAGS.histograms_every,
             trackers=tuple(dict.fromkeys(_FLAGS.track)),
         )
-        run(inputs, limits, interruption, display, monitoring, replica)
+        run(inputs, limits, interruption, display, monitoring, replica, prepare)
     except Interrupted as interrupted:
         name = signal.Signals(interrupted.signal).name
         _log.warning("stopped by %s; the same command goes on from the last checkpoint", name)
         return 128 + interrupted.signal
     return EXIT_OK
+
+
+def _work(is_pass: bool) -> tuple["Experiment", "Prepare"]:
+    """What is trained, or passed over, and what makes that of a connection."""
+    from trainer.chief.beginning import prepare_training
+    from trainer.chief.data_pass import prepare_pass
+
+    experiment = experiment_flags.experiment()
+    if not is_pass:
+        return experiment, prepare_training
+    plan = pass_flags.plan()
+    return plan.experiment(experiment, _FLAGS.data), functools.partial(prepare_pass, plan)
 
 
 def _start_profiler() -> None:

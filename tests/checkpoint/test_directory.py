@@ -169,7 +169,7 @@ def test_parameters_move_from_2_ps_to_3_to_1_and_training_goes_on(manifest, tmp_
     """As long as nothing is trained all stays bit for bit; then the loss goes on where it was."""
     directory = CheckpointDirectory(str(tmp_path))
     trainer = trained(manifest, parts=2)
-    losses = [trainer.coordinator.evaluate(trainer.shards()).loss]
+    losses = [trainer.evaluate().loss]
     for epoch, parts in enumerate((3, 1), start=1):
         state = QueueState(epoch=epoch)
         save(directory, trainer.store, state, DATA)
@@ -180,10 +180,10 @@ def test_parameters_move_from_2_ps_to_3_to_1_and_training_goes_on(manifest, tmp_
         assert set(before) == set(after) >= {"dense", "dense/momentum", "dense/velocity"}
         for name, values in before.items():
             assert np.array_equal(values, after[name]), name
-        assert trainer.coordinator.evaluate(trainer.shards()).loss == pytest.approx(losses[-1])
+        assert trainer.evaluate().loss == pytest.approx(losses[-1])
         leases = trainer.queue(epochs=epoch + 1, state=state)
         trainer.coordinator.train(leases, lambda: False, lambda progress: None)
-        losses.append(trainer.coordinator.evaluate(trainer.shards()).loss)
+        losses.append(trainer.evaluate().loss)
     assert losses == sorted(losses, reverse=True)
 
 

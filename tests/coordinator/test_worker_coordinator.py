@@ -83,13 +83,13 @@ def test_a_compressed_shard_is_trained_in_one_closure(manifest, tmp_path):
     trainer.coordinator.train(leases, lambda: False, lambda progress: None)
     assert leases.trained == plain.records
     assert trainer.coordinator.meter.worker_shares.report()[0].leases == 1
-    evaluated = trainer.coordinator.evaluate(trainer.shards())
+    evaluated = trainer.evaluate()
     assert len(evaluated.labels["label"]) == plain.records
 
 
 def test_evaluation_returns_every_record_in_the_order_of_the_shards(manifest):
     trainer = reused(manifest)
-    result = trainer.coordinator.evaluate(trainer.shards())
+    result = trainer.evaluate()
     labels = [
         tf.train.Example.FromString(x).features.feature["label"].int64_list.value[0]
         for source, _ in trainer.shards()

@@ -1,5 +1,7 @@
 import dataclasses
-import logging
+import functools
+import itertools
+import math
 from typing import Any
 
 import keras
@@ -8,9 +10,11 @@ import pytest
 
 import tfps
 from configs.smoke import Smoke
+from tests.measured import results, task_metrics
 from tfps.data.feature import Feature
 from tfps.errors import UserError
-from tfps.evaluation.metrics import check_metrics, metric_names, task_metrics, try_metrics
+from tfps.evaluation.metrics import RunningMetrics, check_metrics, metric_names, try_metrics
+from tfps.experiment import metrics
 
 LABELS = {"label": np.array([0, 1, 1, 0])}
 PREDICTIONS = {"predictions": np.array([0.1, 0.9, 0.4, 0.2], np.float32)}
@@ -93,13 +97,58 @@ def test_a_grouped_metric_is_given_the_groups():
     try_metrics(task, labels, {"predictions": ()})
 
 
-def test_an_evaluation_tells_how_many_groups_are_left_out(caplog):
-    caplog.set_level(logging.INFO)
+def test_an_evaluation_tells_how_many_groups_are_left_out():
     task, labels = Ranked(measures=HITS), {"label": np.array([1, 0, 0, 0]), "token": GROUPS}
-    try_metrics(task, labels, {"predictions": ()})
-    assert not caplog.text
-    assert task_metrics(task, labels, PREDICTIONS) == {"hits": 0.0, "all": 4.0}
-    assert "hits leaves out 1 of 2 groups, without a positive" in caplog.text
+    found = results(task, labels, PREDICTIONS)
+    assert {name: each.value for name, each in found.items()} == {"hits": 0.0, "all": 4.0}
+    assert found["hits"].note == "leaves out 1 of 2 groups, without a positive"
+    assert found["all"].note == ""
+
+
+def test_records_may_come_in_parts_of_any_size():
+    """Of every kind of metric: known ones, sums, Keras's, of groups, and a function's of all."""
+    draw = np.random.default_rng(0)
+    labels = {"label": draw.integers(0, 2, 1000), "token": draw.integers(0, 20, 1000)}
+    predictions = {"predictions": draw.random(1000, np.float32)}
+    measures = {
+        "auc": metrics.auc,
+        "accuracy": metrics.accuracy,
+        "strict": functools.partial(metrics.accuracy, threshold=0.9),
+        "mse": metrics.mean_squared_error,
+        "log_loss": tfps.LogLoss(),
+        "entropy": tfps.NormalizedEntropy(),
+        "calibration": tfps.Calibration(),
+        "keras": keras.metrics.AUC(num_thresholds=50),
+        "hits": tfps.HitRate(3),
+        "own": lambda y, p: np.median(p[y == 1]),
+    }
+    expected = {
+        name: metric(labels["label"], predictions["predictions"], labels["token"])
+        if name == "hits"
+        else metric(labels["label"], predictions["predictions"])
+        for name, metric in measures.items()
+    }
+    measures["keras"].reset_state()
+    running = RunningMetrics(Ranked(measures=measures))
+    for first, end in itertools.pairwise([0, 1, 30, 30, 999, 1000]):
+        running.add(
+            *({name: x[first:end] for name, x in some.items()} for some in (labels, predictions))
+        )
+    found = {name: each.value for name, each in running.result().items()}
+    assert found == pytest.approx({k: float(x) for k, x in expected.items()}, rel=1e-6)
+
+
+def test_metrics_of_sums_are_what_their_papers_say():
+    labels, predictions = np.array([1, 0, 0, 0]), np.array([0.5, 0.5, 0.25, 0.25], "f4")
+    loss = -(2 * math.log(0.5) + 2 * math.log(0.75)) / 4
+    assert tfps.LogLoss()(labels, predictions) == pytest.approx(loss)
+    entropy = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
+    assert tfps.NormalizedEntropy()(labels, predictions) == pytest.approx(loss / entropy)
+    assert tfps.Calibration()(labels, predictions) == pytest.approx(1.5)
+    for metric in (tfps.NormalizedEntropy(), tfps.Calibration()):
+        assert math.isnan(metric(np.zeros(4), predictions))
+    with pytest.raises(ValueError, match="a prediction is 2, which is no chance"):
+        tfps.LogLoss()(labels, 4 * predictions)
 
 
 def test_a_grouped_metric_of_several_labels_stands_under_one():

@@ -1,16 +1,16 @@
 import numpy as np
 
-from tfps.evaluation.results import ShardResult
+from tfps.evaluation.results import EvaluatedPiece
 
 
 def result(records, name):
     labels = {"click": np.arange(records), "text": np.array([name] * records, object)}
-    return ShardResult(records * 0.5, labels, {"p": np.full([records, 2], 0.25, np.float32)})
+    return EvaluatedPiece(records * 0.5, labels, {"p": np.full([records, 2], 0.25, np.float32)})
 
 
 def test_results_arrive_as_they_were_sent():
     sent = [result(3, b"a\x00"), result(1, b"")]
-    received = ShardResult.unpack(ShardResult.pack(sent))
+    received = EvaluatedPiece.unpack(EvaluatedPiece.pack(sent))
     assert [each.loss_sum for each in received] == [1.5, 0.5]
     for mine, theirs in zip(sent, received, strict=True):
         for some, other in ((mine.labels, theirs.labels), (mine.predictions, theirs.predictions)):
@@ -21,4 +21,4 @@ def test_results_arrive_as_they_were_sent():
 
 
 def test_a_replica_without_shards_sends_none():
-    assert ShardResult.unpack(ShardResult.pack([])) == []
+    assert EvaluatedPiece.unpack(EvaluatedPiece.pack([])) == []

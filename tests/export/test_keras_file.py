@@ -12,6 +12,7 @@ from tests.models import Unloadable
 from tests.training_fixtures import Trainer, dataset
 from tfps.errors import UserError
 from tfps.export.keras_file import export_keras
+from tfps.export.parameters import StoreParameters
 from trainer.chief.export_sample import predict_sample
 
 BATCH = {"numbers": tf.reshape(tf.linspace(-1.0, 1.0, 12), [3, 4]), "token": tf.constant([0, 1, 7])}
@@ -41,8 +42,9 @@ def trained_fixture(tmp_path_factory):
 
 
 def write(trainer, path, part=""):
-    sample = predict_sample(trainer.task, trainer.model, trainer.store, trainer.manifest)
-    export_keras(trainer.task, trainer.model, trainer.store, str(path), sample, part)
+    parameters = StoreParameters(trainer.model, trainer.store)
+    sample = predict_sample(trainer.task, parameters, trainer.manifest)
+    export_keras(trainer.task, trainer.model, parameters, str(path), sample, part)
 
 
 def predicted(trainer):

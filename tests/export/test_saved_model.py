@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.training_fixtures import dataset, reused
 from tfps.export.loaded_model import SCHEMA_FILE
@@ -44,7 +45,7 @@ def test_the_exported_model_predicts_what_the_evaluation_did_with_tensorflow_alo
     path = tmp_path / "export"
     for _ in range(2):  # the second replaces the first
         trainer.export(path)
-    expected = trainer.coordinator.evaluate(trainer.shards()).predictions["predictions"]
+    expected = trainer.evaluate().predictions["predictions"]
 
     source, _ = trainer.shards()[0]
     command = [sys.executable, "-c", LOAD, str(path), source.path]
@@ -61,3 +62,15 @@ def test_the_schema_stands_beside_the_model(manifest, tmp_path):
     schema = json.loads((tmp_path / "export" / SCHEMA_FILE).read_text())
     assert schema["features"] == [feature.schema() for feature in trainer.task.features()]
     assert schema["labels"] == [trainer.task.label().schema()]
+
+
+def test_its_files_hold_each_variable_once(manifest, tmp_path):
+    trainer = reused(manifest)
+    for whole_bytes in (0, 1 << 30):
+        path = tmp_path / str(whole_bytes)
+        trainer.export(path, whole_bytes=whole_bytes)
+        found = tf.train.list_variables(str(path / "variables" / "variables"))
+        held = [name for name, shape in found if shape]
+        model = trainer.model
+        seeds = 1  # of the dropout
+        assert len(held) == len(model.dense) + len(model.state) + len(model.tables) + seeds

@@ -200,3 +200,17 @@ def test_parts_of_a_model_are_trackable():
     model = keras.Sequential([keras.Input((1,), dtype="int64"), lookup, keras.layers.Dense(1)])
     found = {id(each) for each in tf.train.TrackableView(model).descendants()}
     assert {id(each) for each in [lookup, *model.variables]} <= found
+
+
+def test_variables_of_a_saved_model(tmp_path):
+    module = tf.Module()
+    module.slices = [
+        [tf.Variable(tf.zeros([0, width]), shape=tf.TensorShape([None, width])) for width in (3, 1)]
+    ]
+    module.rows = tf.function(lambda: tf.shape(module.slices[0][0]), input_signature=[])
+    tf.saved_model.save(module, str(tmp_path))
+    prefix = str(tmp_path / "variables" / "variables")
+    shapes = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
+    names = [f"slices/0/{k}/.ATTRIBUTES/VARIABLE_VALUE" for k in range(2)]
+    assert [shapes[name] for name in names] == [[0, 3], [0, 1]]
+    assert tf.saved_model.load(str(tmp_path)).rows().numpy().tolist() == [0, 3]

@@ -16,6 +16,7 @@ from cluster_process import PATIENCE, Program, read_report
 from tests.integration.census_rows import census_rows
 from tests.loaded import started
 from tfps.checkpoint.offline import dense_values
+from tfps.export.versions import newest_version
 
 RECORDS, EVAL_RECORDS, EPOCHS, BATCH = 6_400, 3_200, 2, 64
 CONFIG = "--config=tests/counting_census.py"
@@ -164,7 +165,8 @@ class Job:
 
     def count(self) -> np.ndarray[Any, Any]:
         """How often each record was trained, as the exported model has counted it."""
-        reader = tf.train.load_checkpoint(str(self.job_dir / "export/variables/variables"))
+        version = newest_version(str(self.job_dir / "export"))
+        reader = tf.train.load_checkpoint(f"{version}/variables/variables")
         shapes = reader.get_variable_to_shape_map()
         [name] = [name for name, shape in shapes.items() if shape == [RECORDS, 1]]
         return np.asarray(reader.get_tensor(name)[:, 0])

@@ -220,7 +220,6 @@ def test_a_stopped_worker_is_as_good_as_a_dead_one(
         stopped = tasks.serve("worker 1")
         chief = training(tasks, f"--set=train.epochs={EPOCHS}")
         tasks.stop(stopped)
-        chief.see(r"worker 1 at .* held epoch \d, shard .*: it goes on after \d+ records")
         chief.see(r"worker 1 at .* is lost: it did not answer for 1\d s")
         assert chief.finish() == 0, chief.text
     report = read_report(tasks.job_dir)
@@ -228,4 +227,9 @@ def test_a_stopped_worker_is_as_good_as_a_dead_one(
     assert report["examples"]["skipped"] == 0
     [failure] = report["failures"]
     assert (failure["task"], failure["what"]) == ("worker 1", SILENCE)
+    # Who had it is only told where the chief looks between the loss and the other's first batch: a
+    # save may be under way then, in which TensorFlow waits for every worker that is not lost yet.
+    held = r"worker 1 at .* held epoch \d, shard .*: it goes on after \d+ records"
+    begun_again = r"epoch \d, shard .*: begun again 1 times, done by worker 0"
+    assert re.search(f"{held}|{begun_again}", chief.text), chief.text
     assert re.search(r"worker 1 at .* may be lost", chief.text)

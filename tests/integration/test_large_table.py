@@ -35,7 +35,7 @@ def test_a_table_that_exceeds_one_ps(tmp_path: pathlib.Path) -> None:
         program.see("serves at")
         servers = {name: x for name, x in program.tasks().items() if name.startswith("ps")}
         deadline = time.monotonic() + 2 * PATIENCE
-        while time.monotonic() < deadline and not (tmp_path / "job" / "export").exists():
+        while time.monotonic() < deadline and not (tmp_path / "job" / "export" / "1").exists():
             for name, server in servers.items():
                 most[name] = max(most.get(name, 0), _resident(server))
             time.sleep(0.1)

@@ -87,7 +87,7 @@ def test_a_worker_that_was_stopped_and_goes_on_soon_leaves_the_lease_that_anothe
         seen = len(program.lines)
         worker = program.tasks()["worker 1"]
         worker.suspend()
-        program.see(r"\[chief\] .*worker 1 at .* held .*: it goes on after", seen)
+        program.see(r"\[chief\] .*worker 1 at .* is lost: it did not answer", seen)
         see_trained(program, see_trained(program, 0) + 10_000)  # the other one has gone far on
         worker.resume()
         program.see(r"\[chief\] .*worker 1 is back after", seen)

@@ -29,7 +29,7 @@ def held(data: Manifest, job_dir: pathlib.Path) -> tuple[dict[str, np.ndarray], 
     trainer, checkpoint = Trainer(data, TASK, parts=1), named_checkpoint(str(job_dir))
     restore(checkpoint, trainer.store, [data.identity])
     tensors = {slice_.name: slice_.variable.numpy() for slice_ in trainer.store.slices()}
-    return tensors, trainer.coordinator.evaluate(trainer.shards()).loss
+    return tensors, trainer.evaluate().loss
 
 
 def train_until_stopped(ps: int, flags: list[str]) -> None:

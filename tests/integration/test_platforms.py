@@ -105,7 +105,7 @@ def test_a_rendered_job_trains(target: str, datasets: Datasets, tmp_path: pathli
     assert (report["status"], report["cluster"]) == ("finished", {"workers": 2, "ps": 1})
     assert report["examples"]["trained"] == 2 * 151
     assert report["examples"]["skipped"] == 0
-    assert report["export"] == str(run / "export")
-    assert (run / "export" / "saved_model.pb").exists()
+    assert report["export"] == str(run / "export" / "1")
+    assert (run / "export" / "1" / "saved_model.pb").exists()
     assert report["evaluations"][-1]["epoch"] == 2
     assert "the workers do it" not in logs["chief 0"]

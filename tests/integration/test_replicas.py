@@ -48,7 +48,7 @@ def test_a_run(datasets: Datasets, job_dir: pathlib.Path) -> None:
     assert trained // 64 < report["steps"] < 2 * trained // 64
     assert [each["epoch"] for each in report["evaluations"]] == [1, 2]
     assert report["metrics"]["auc"] > 0.6
-    assert (job_dir / "export" / "saved_model.pb").is_file()
+    assert (job_dir / "export" / "1" / "saved_model.pb").is_file()
     assert checkpoints(job_dir)[-1]["steps"] == report["steps"]
 
 

@@ -103,7 +103,7 @@ def assert_complete(done: Done, mode: str, workers: int, ps: int) -> None:
     assert report["checkpoints"]["saved"] == EPOCHS
     assert report["checkpoints"]["bytes"] > 1000
     assert report["passed_over"] == {}
-    assert report["export"] == str(done.job_dir / "export")
+    assert report["export"] == str(done.job_dir / "export" / "1")
     assert pathlib.Path(report["export"], "saved_model.pb").is_file()
 
 

@@ -70,7 +70,9 @@ def full_report(**fields):
         "restore_seconds": 0.5,
         "checkpoint": "job/checkpoints/1",
         "checkpoints": SaveCounts(2, 1, 4096, 0.1, 0.2),
-        "export": "job/export",
-        "export_best": "job/export_best",
+        "export": "job/export/3",
+        "export_refused": "job/export/refused",
+        "predictions": "job/predictions",
+        "export_best": "job/export_best/2",
     }
     return short_report(**{**full, **fields})

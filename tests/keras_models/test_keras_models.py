@@ -88,7 +88,7 @@ def fitted(case, model, x, y):
 )
 def test_a_model_ends_where_fit_ends(case, tmp_path):
     trainer, plain, (x, y) = trained(case, tmp_path)
-    ours = trainer.coordinator.evaluate(trainer.shards())
+    ours = trainer.evaluate()
     sum_by_row(plain.optimizer)
     before, theirs = fitted(case, plain, x, y)
     keep(case, LOCAL, {"before": before, "keras": theirs, "tfps": ours.loss})

@@ -6,10 +6,11 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from tests.measured import task_metrics
 from tests.models import Unloadable
 from tests.training_fixtures import Trainer
 from tfps.errors import UserError
-from tfps.evaluation.metrics import metric_names, task_metrics
+from tfps.evaluation.metrics import metric_names
 from tfps.model.stateless_model import StatelessModel
 
 RECORDS, BATCH, IDS = 512, 64, 30
@@ -52,7 +53,7 @@ def trained(task, directory, weights=None):
 
 
 def evaluated(trainer):
-    found = trainer.coordinator.evaluate(trainer.shards())
+    found = trainer.evaluate()
     metrics = task_metrics(trainer.task, found.labels, found.predictions)
     return {"loss": found.loss, **metrics}
 
@@ -137,7 +138,7 @@ def test_a_model_without_labels_learns_its_features(tmp_path):
     for _ in range(2):
         trainer.coordinator.train(queue, lambda: False, lambda progress: None)
         queue.next_epoch()
-    ours = trainer.coordinator.evaluate(trainer.shards())
+    ours = trainer.evaluate()
     model.fit(X["x"], X["x"], BATCH, 2, shuffle=False, verbose=0)
     assert ours.loss == pytest.approx(model.evaluate(X["x"], X["x"], BATCH, verbose=0), abs=1e-6)
     trainer.export(tmp_path / "export")

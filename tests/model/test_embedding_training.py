@@ -21,6 +21,7 @@ from tfps.data import examples
 from tfps.data.feature import Feature
 from tfps.experiment.task import Task
 from tfps.export.loaded_model import ExportedModel
+from tfps.export.parameters import StoreParameters
 from tfps.export.saved_model import export
 from tfps.layers.embedding import Embedding
 from tfps.model.stateless_model import StatelessModel
@@ -161,8 +162,8 @@ class Run:
         return tf.constant([examples.encode(record, features, labels) for record in batch])
 
     def export(self, path):
-        sample = predict_sample(self.task, self.model, self.store, None)
-        export(self.task, self.model, self.store, str(path), sample)
+        parameters = StoreParameters(self.model, self.store)
+        export(self.task, parameters, str(path), predict_sample(self.task, parameters, None))
 
     def tables(self):
         named = enumerate(self.model.tables)

@@ -105,7 +105,7 @@ def test_what_is_exported_has_its_vocabularies_with_it(manifest, towns, tmp_path
     towns.write_text("\n".join(lookups.TOWNS), "utf-8")
     trainer = reused(manifest, task=task(str(towns)))
     trainer.coordinator.train(trainer.queue(), lambda: False, lambda progress: None)
-    expected = trainer.coordinator.evaluate(trainer.shards()).predictions["predictions"]
+    expected = trainer.evaluate().predictions["predictions"]
     assert len(set(np.round(expected, 4))) >= 2
     trainer.export(tmp_path / "export")
     assert [x.name for x in (tmp_path / "export" / "assets").iterdir()] == (

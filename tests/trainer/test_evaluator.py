@@ -2,19 +2,21 @@
 
 import concurrent.futures
 import dataclasses
+import json
 import logging
 import pathlib
 import shutil
 
 import pytest
 
+from tests.measured import task_metrics
 from tests.training_fixtures import dataset, reused, save
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.cluster.spec import Cluster
 from tfps.errors import RunError, UserError
 from tfps.evaluation.history import Evaluations
-from tfps.evaluation.metrics import task_metrics
 from tfps.experiment.experiment import Data
+from tfps.export.versions import newest_version
 from tfps.leases.queue_state import QueueState
 from trainer.chief.run_inputs import RunInputs
 from trainer.evaluator import Evaluator
@@ -32,7 +34,6 @@ class Job:
         manifest = dataset(self.data_dir, records=RECORDS)
         self.trainer = reused(manifest)
         self.dir = str(directory / "job")
-        self.export_best = pathlib.Path(self.dir, "export_best", "saved_model.pb")
         self.checkpoints = CheckpointDirectory(self.dir)
         self.saved, self.measured = [], []
         for epoch in (1, 2, 3):
@@ -45,7 +46,7 @@ class Job:
         trainer = self.trainer
         data = (trainer.manifest.identity,)
         self.saved.append(save(self.checkpoints, trainer.store, state, data).name)
-        found = trainer.coordinator.evaluate(trainer.shards())
+        found = trainer.evaluate()
         metrics = task_metrics(trainer.task, found.labels, found.predictions)
         self.measured.append({"loss": found.loss, **metrics})
 
@@ -70,6 +71,12 @@ class Job:
 
     def evaluated(self):
         return Evaluations(self.dir).all()
+
+    def best(self):
+        """The checkpoint that the newest version of the best model is of, by the version."""
+        version = newest_version(f"{self.dir}/export_best")
+        schema = json.loads(pathlib.Path(version, "schema.json").read_text())
+        return pathlib.Path(version).name, schema["checkpoint"]
 
 
 @pytest.fixture(name="made", scope="module")
@@ -120,7 +127,7 @@ def test_the_newest_is_evaluated_once_and_the_best_exported(job, caplog):
     assert evaluation.steps == job.trainer.steps() == 3 * 6  # 34 records are two batches of 32
     assert evaluation.records == RECORDS
     assert evaluation.metrics == pytest.approx(job.measured[2], abs=1e-6)
-    assert job.export_best.is_file()
+    assert job.best() == ("1", job.saved[2])
 
     caplog.clear()
     evaluator.run()  # as after a restart: nothing is left to do
@@ -134,15 +141,15 @@ def test_only_a_better_one_replaces_the_best(job, tmp_path):
     newest = job.newest().rename(tmp_path / "newest")
     evaluator = job.evaluator(best_metric="max:loss")
     evaluator.run()
-    first = job.export_best.stat().st_ino
+    assert job.best() == ("1", job.saved[1])
     newest.rename(job.newest())
     evaluator.run()
     assert [x.checkpoint for x in job.evaluated()] == job.saved[1:]
-    assert job.export_best.stat().st_ino == first
+    assert job.best() == ("1", job.saved[1])
 
     Evaluations(job.dir).forget(lambda x: x.epoch == 3)
     job.evaluator(best_metric="loss").run()
-    assert job.export_best.stat().st_ino != first
+    assert job.best() == ("2", job.saved[2])
 
 
 def test_a_checkpoint_that_is_deleted_meanwhile_is_passed_over(job, caplog):

@@ -23,6 +23,7 @@ from tests.prediction_model import (
 )
 from tfps.data import dataset_writer, examples
 from tfps.errors import UserError
+from tfps.evaluation.running_auc import BoundedAuc
 from tfps.experiment import metrics
 from trainer.predict import Predictions
 
@@ -42,7 +43,7 @@ def test_one_tfrecord_file(model, tmp_path, name):
     result = run(model, data, tmp_path / "out.csv")
     check(tmp_path / "out.csv", records)
     labels = [record["clicked"] for record in records]
-    assert result == Predictions(10, 0, metrics.auc(labels, expected(records)), "")
+    assert result == Predictions(10, 0, BoundedAuc(metrics.auc(labels, expected(records)), 0.0), "")
 
 
 def test_a_glob_is_read_in_the_order_of_names(model, tmp_path):

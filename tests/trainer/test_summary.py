@@ -18,9 +18,9 @@ def test_the_summary_says_what_was_trained_how_fast_and_how_well():
     assert "42.0% to 58.0% of the records each, idle 5.0% of the time" in text
     assert "best       of 2 evaluations by auc: auc 0.8200, loss 0.3000 (epoch 1, 20 steps)" in text
     assert "stopped    early: auc has not become better" in text
-    assert "export     job/export\n" in text
+    assert "export     job/export/3\n" in text
     assert "began with other/checkpoints/7" in text
-    assert "best model job/export_best" in text
+    assert "best model job/export_best/2" in text
 
 
 def test_what_a_run_does_not_have_is_left_out():

@@ -236,7 +236,7 @@ def test_nothing_orders_what_happens_on_a_worker_by_what_happens_on_a_ps(manifes
 def test_every_record_is_evaluated_once_in_order(manifest):
     trainer = reused(manifest)
     source, count = trainer.shards()[0]
-    arguments = source.tensors(), tf.constant(count, tf.int64)
+    arguments = source.tensors(), tf.constant([0, count], tf.int64)
     loss_sum, all_labels, all_predictions = trainer.closures.evaluate(*arguments)
     labels, predictions = all_labels["label"], all_predictions["predictions"]
     assert labels.shape == predictions.shape == (200,)

@@ -2,15 +2,16 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from tfps.allreduce.closures import TrainedRounds
 from tfps.allreduce.replica import Order, Replica
 from tfps.coordinator.coordinator import Gradients, not_finite
 from tfps.coordinator.progress import Progress, TrainingMeter
+from tfps.data.pieces import Piece
 from tfps.data.record_source import RecordSource
-from tfps.evaluation.results import EvaluationResult
+from tfps.evaluation.results import EvaluatedPiece
 from tfps.leases.lease import Lease
 from tfps.leases.queue import LeaseQueue
 from tfps.store.learning_rates import Changes
@@ -55,13 +56,11 @@ class ReplicaCoordinator:
             has_begun = True
         self.meter.pause(queue)
 
-    def evaluate(self, shards: Sequence[tuple[RecordSource, int]]) -> EvaluationResult:
+    def evaluate(self, pieces: Iterable[Piece]) -> Iterator[EvaluatedPiece]:
         """See `Coordinator`."""
         self._share_parameters()
         self.replica.tell(Order.EVALUATE)
-        results = self.replica.evaluate(shards)
-        records = sum(count for _, count in shards)
-        return EvaluationResult.of(results, records)
+        yield from self.replica.evaluate(pieces)
 
     def gradients(self, source: RecordSource, lease: Sequence[int]) -> Gradients:
         """See `Coordinator`; the chief's own replica alone computes them."""

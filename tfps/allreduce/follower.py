@@ -2,11 +2,11 @@
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tfps.allreduce.replica import Order, Replica
-from tfps.data.record_source import RecordSource
+from tfps.data.pieces import Piece
 from tfps.errors import UserError
 from tfps.leases.queue import LeaseQueue
 from tfps.leases.queue_state import QueueState
@@ -26,7 +26,7 @@ class ReplicaFollower:
         replica: Replica,
         fingerprint: dict[str, Any],
         queue: Callable[[QueueState], LeaseQueue],
-        shards: Sequence[tuple[RecordSource, int]],
+        pieces: Callable[[], Iterable[Piece]],
     ):
         """Has not heard of the chief yet.
 
@@ -34,12 +34,12 @@ class ReplicaFollower:
             replica: This one.
             fingerprint: What must be equal on all replicas, as JSON-ready data by name.
             queue: Makes a lease queue.
-            shards: The evaluation shards, as `ReplicaCoordinator.evaluate` takes them.
+            pieces: Gives the evaluation data, as `ReplicaCoordinator.evaluate` is given it.
         """
         self._replica = replica
         self._fingerprint = json.loads(json.dumps(fingerprint))  # as the chief's arrive
         self._make_queue = queue
-        self._shards = shards
+        self._pieces = pieces
         self._queue: LeaseQueue | None = None
 
     def run(self, poll: Callable[[], None]) -> None:
@@ -68,7 +68,8 @@ class ReplicaFollower:
             elif order is Order.TRAIN:
                 self._train(details["batches"], poll)
             else:
-                self._replica.evaluate(self._shards)
+                for _ in self._replica.evaluate(self._pieces()):
+                    pass  # the chief measures
 
     def _take_learning_rates(self, changes: Changes) -> None:
         if rates := self._replica.store.learning_rates:

@@ -3,9 +3,10 @@
 import concurrent.futures
 import enum
 import functools
+import itertools
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import tensorflow as tf
@@ -16,9 +17,10 @@ from tfps.allreduce.group import LostReplicaError
 from tfps.cluster import failures
 from tfps.cluster.monitor import TaskMonitor
 from tfps.coordinator.coordinator import POLL_SECONDS, Gradients
+from tfps.data.pieces import Piece
 from tfps.data.record_source import RecordSource
 from tfps.errors import RunError
-from tfps.evaluation.results import ShardResult
+from tfps.evaluation.results import EvaluatedPiece
 from tfps.leases.bad_record_log import explain_failure
 from tfps.leases.lease import Lease, LeaseShare
 from tfps.store.parameter_store import ParameterStore
@@ -161,31 +163,35 @@ class Replica:
         found: Gradients = self._result(future, doing, source, self._limit(doing))
         return found
 
-    def evaluate(self, shards: Sequence[tuple[RecordSource, int]]) -> list[ShardResult]:
-        """Evaluates some shards, together with all others.
+    def evaluate(self, pieces: Iterable[Piece]) -> Iterator[EvaluatedPiece]:
+        """Evaluates records together with all others, as many pieces at a time as there are.
 
         Args:
-            shards: Source and number of records of each; the same on all replicas.
+            pieces: The records; the same on all replicas.
 
-        Returns:
-            The results by shard.
+        Yields:
+            What each piece gave, in their order.
 
         Raises:
             UserError: If a shard cannot be used.
             LostReplicaError: If another replica is lost.
             RunError: If it takes too long.
         """
-        mine = []
-        for source, count in shards[self.group.index :: self.group.size]:
-            args = source.tensors(), tf.constant(count, tf.int64)
-            future = self._executor.schedule(self._evaluate.evaluate, args)
-            look = self._limit(f"evaluating shard {source.path}")
-            mine.append(ShardResult(*self._result(future, "evaluation", source, look)))
-        packed = ShardResult.pack(mine)
+        todo = iter(pieces)
+        while of_all := list(itertools.islice(todo, self.group.size)):
+            mine = []
+            for piece in of_all[self.group.index : self.group.index + 1]:
+                future = self._executor.schedule(self._evaluate.evaluate, piece.tensors())
+                look = self._limit(f"evaluating shard {piece.source.path}")
+                found = self._result(future, "evaluation", piece.source, look)
+                mine.append(EvaluatedPiece(*found))
+            every = self._gathered(EvaluatedPiece.pack(mine))
+            yield from (result for each in every for result in EvaluatedPiece.unpack(each))
+
+    def _gathered(self, packed: bytes) -> list[bytes]:
+        """What all replicas have packed."""
         doing = "waiting for what the other replicas evaluate"
-        every = self._call(doing, lambda: self.group.gather_bytes(packed))
-        results = [ShardResult.unpack(each) for each in every]
-        return [results[k % self.group.size][k // self.group.size] for k in range(len(shards))]
+        return self._call(doing, lambda: self.group.gather_bytes(packed))
 
     def _share(self, slice_: TensorSlice) -> None:
         with tf.device(slice_.device):

@@ -37,16 +37,49 @@ def restore(
     """
     begun = max(1, checkpoint.queue.epoch + (checkpoint.queue.cursor > 0))
     several = len(checkpoint.datasets) > 1 or len(datasets) > 1
-    ours = {**store.signature(), **_data_of(datasets, begun, several)}
-    theirs = {**checkpoint.signature, **_data_of(checkpoint.datasets, begun, several)}
-    if found := differences(theirs, ours):
+    refuse_misfit(
+        checkpoint,
+        {**store.signature(), **_data_of(datasets, begun, several)},
+        _data_of(checkpoint.datasets, begun, several),
+    )
+    read_whole(checkpoint, store)
+
+
+def read_whole(checkpoint: Checkpoint, store: ParameterStore) -> None:
+    """Checks a checkpoint's files, and overwrites all that a store holds.
+
+    Args:
+        checkpoint: One that fits.
+        store: What it is read into.
+
+    Raises:
+        DamagedCheckpointError: If a file of it, or of its base, is damaged; the store holds parts
+            of it.
+        RunError: If the storage does not answer.
+    """
+    with explain_failures(f"checkpoint {checkpoint.path} cannot be read"):
+        reader.check(checkpoint)
+        read_parameters(checkpoint, store)
+
+
+def refuse_misfit(
+    checkpoint: Checkpoint, ours: Mapping[str, Any], data: Mapping[str, Any] | None = None
+) -> None:
+    """Holds a checkpoint against the parameters that it is to be read for.
+
+    Args:
+        checkpoint: The checkpoint.
+        ours: The signature of the parameters, and what else must be equal.
+        data: What else must be equal, of the checkpoint.
+
+    Raises:
+        UserError: If they differ.
+    """
+    if found := differences({**checkpoint.signature, **(data or {})}, ours):
         raise UserError(
             f"checkpoint {checkpoint.path} does not fit this run: {'; '.join(found)}; "
             "use another --job_dir, or the config that made it"
         )
-    with explain_failures(f"checkpoint {checkpoint.path} cannot be read"):
-        reader.check(checkpoint)
-        read_parameters(checkpoint, store)
 
 
 def _data_of(

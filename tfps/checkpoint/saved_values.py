@@ -115,11 +115,8 @@ class SavedGroup:
             tf.errors.OpError: If the storage does not answer.
         """
         wanted = [index for index, name in enumerate(self.tables) if name in tables]
-        total, lines = self.layout.total_rows, 1 + self.slots
-        stride = rows_at_once(4 * self.layout.dim * lines)
-        for first in range(0, total if wanted else 0, stride):
-            count = min(stride, total - first)
-            values, last_updates = self._read_run(checkpoint, first, count)
+        for first, count in self.runs() if wanted else ():
+            values, last_updates = self.read_run(checkpoint, first, count)
             table, ids = self.layout.ids_of(np.arange(first, first + count, dtype=np.int64))
             for index in wanted:
                 mine = np.flatnonzero(table == index)
@@ -128,10 +125,31 @@ class SavedGroup:
                 last = None if last_updates is None else last_updates[mine]
                 yield SavedRows(self.tables[index], ids[mine], values[mine], last)
 
-    def _read_run(
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """First row and number of rows of each run in which the group is read, padding included."""
+        total = self.layout.total_rows
+        stride = rows_at_once(4 * self.layout.dim * (1 + self.slots))
+        for first in range(0, total, stride):
+            yield first, min(stride, total - first)
+
+    def read_run(
         self, checkpoint: Checkpoint, first: int, count: int
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """A run of rows with their slots, and when each was updated last where that is kept."""
+        """Reads a run of rows with their slots, and when each was updated last where that is kept.
+
+        Args:
+            checkpoint: The one that holds the group, checked before.
+            first: First row, in the group's logical order.
+            count: Number of rows.
+
+        Returns:
+            `[count, 1 + slots, dim]` float32, and `[count]` int32 or None.
+
+        Raises:
+            DamagedCheckpointError: If a file is damaged.
+            UserError: If a file is gone.
+            tf.errors.OpError: If the storage does not answer.
+        """
         total, dim, lines = self.layout.total_rows, self.layout.dim, 1 + self.slots
         rows = _slice(self.name, (total * lines, dim), first * lines, count * lines, tf.float32)
         slices = [dataclasses.replace(rows, lines=lines)]

@@ -1,15 +1,16 @@
 """What the chief's loop over leases is, whoever trains them."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 
 from tfps.coordinator.progress import Progress, TrainingMeter
+from tfps.data.pieces import Piece
 from tfps.data.record_source import RecordSource
 from tfps.errors import RunError
-from tfps.evaluation.results import EvaluationResult
+from tfps.evaluation.results import EvaluatedPiece
 from tfps.leases.queue import LeaseQueue
 
 POLL_SECONDS = 0.25
@@ -51,12 +52,15 @@ class Coordinator(Protocol):
             RunError: If the loss is not finite or nothing moves any more.
         """
 
-    def evaluate(self, shards: Sequence[tuple[RecordSource, int]]) -> EvaluationResult:
-        """Evaluates shards.
+    def evaluate(self, pieces: Iterable[Piece]) -> Iterator[EvaluatedPiece]:
+        """Evaluates records, each once; holds the results of a few pieces at a time.
 
         Args:
-            shards: Source, with its end, and number of records of each shard that has any; where
-                replicas train, the evaluation shards, which all of them know.
+            pieces: The records, which begin at multiples of the batch size; where replicas train,
+                those of the evaluation data, which all of them know.
+
+        Yields:
+            What each piece gave, in their order.
 
         Raises:
             UserError: If a shard cannot be used.

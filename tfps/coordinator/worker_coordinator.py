@@ -1,11 +1,12 @@
 """Hands leases to workers and waits for them."""
 
+import collections
 import concurrent.futures
 import itertools
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -21,14 +22,16 @@ from tfps.coordinator.lease_prefetch import LeasePrefetcher
 from tfps.coordinator.progress import Progress, TrainingMeter
 from tfps.coordinator.repeated_failure import RepeatedFailure
 from tfps.coordinator.stall import Diagnosis
+from tfps.data.pieces import Piece
 from tfps.data.record_source import RecordSource
-from tfps.evaluation.results import EvaluationResult
+from tfps.evaluation.results import EvaluatedPiece
 from tfps.leases.bad_record_log import explain_failure
 from tfps.leases.lease import Lease
 from tfps.leases.progress import LeaseProgress
 from tfps.leases.queue import LeaseQueue
 from tfps.worker.closures import Closures, LeaseResult
 
+_PIECES_AHEAD = 3  # of the one whose result comes next, by lane: so many are evaluated
 _LOSS_SECONDS = 5.0  # for the monitor to see what cancelled a closure
 _log = logging.getLogger(__name__)
 
@@ -121,28 +124,31 @@ class WorkerCoordinator:
         self._orphaned = orphaned
         self.meter.pause(queue)
 
-    def evaluate(self, shards: Sequence[tuple[RecordSource, int]]) -> EvaluationResult:
+    def evaluate(self, pieces: Iterable[Piece]) -> Iterator[EvaluatedPiece]:
         """See `Coordinator`."""
-        results: dict[int, Any] = {}
-        waiting: dict[concurrent.futures.Future, int] = {}
-        todo = iter(enumerate(shards))
-        last_change = time.monotonic()
-        while len(results) < len(shards):
-            free = lanes_of(self._executor) - len(waiting)
-            for index, (source, count) in itertools.islice(todo, free):
-                args = (source.tensors(), tf.constant(count, tf.int64))
-                waiting[self._executor.schedule(self._closures.evaluate, args)] = index
-            done, _ = concurrent.futures.wait(
-                waiting, POLL_SECONDS, concurrent.futures.FIRST_COMPLETED
-            )
-            for future in done:
-                index = waiting.pop(future)
-                results[index] = self._result(future, "evaluation", shards[index][0])
+        todo, waiting = iter(pieces), collections.deque[tuple[concurrent.futures.Future, Piece]]()
+        ahead = _PIECES_AHEAD * lanes_of(self._executor)
+        done, last_change = 0, time.monotonic()
+        while True:
+            for piece in itertools.islice(todo, ahead - len(waiting)):
+                future = self._executor.schedule(self._closures.evaluate, piece.tensors())
+                waiting.append((future, piece))
+            if not waiting:
+                return
+            future, piece = waiting[0]
+            concurrent.futures.wait([future], POLL_SECONDS)
+            before, done = done, sum(each.done() for each, _ in waiting)
+            if done > before:
                 last_change = time.monotonic()
                 self._repeated_failure.forget()
-            self._refuse_no_end("evaluation", last_change, "shard was evaluated")
-        ordered = [results[index] for index in range(len(shards))]
-        return EvaluationResult.of(ordered, sum(count for _, count in shards))
+            if future.done():
+                waiting.popleft()
+                done -= 1
+                found = self._result(future, "evaluation", piece.source)
+                yield EvaluatedPiece(*found)
+                last_change = time.monotonic()  # whoever takes the results may need long
+            else:
+                self._refuse_no_end("evaluation", last_change, "record was evaluated")
 
     def gradients(self, source: RecordSource, lease: Sequence[int]) -> Gradients:
         """See `Coordinator`."""

@@ -47,6 +47,24 @@ class RecordIndex:
         """The content of the index's file."""
         return b"".join(offsets.astype(_ITEM).tobytes() for offsets in self.offsets)
 
+    def entries_of(self, shard: int, first: int, end: int) -> tuple[tuple[int, ...], int, int]:
+        """What a reader of some records needs of the index, as a `RecordSource` has it.
+
+        Args:
+            shard: Position of the shard.
+            first: The record from which it reads.
+            end: The record after the last that is asked for.
+
+        Returns:
+            Byte offsets, the record of the first of them, and the records between two.
+        """
+        entries = self.offsets[shard]
+        if not len(entries):
+            return (0,), 0, 1
+        begin = first // self.stride
+        found = entries[begin : (end - 1) // self.stride + 1]
+        return tuple(found.tolist()), begin * self.stride, self.stride
+
     @classmethod
     def decode(cls, content: bytes, stride: int, entries: Sequence[int]) -> "RecordIndex":
         """Reads what `encode` gave.

@@ -10,7 +10,7 @@ from tfps.evaluation.history import Evaluation
 _LOWER, _HIGHER = "min", "max"
 # The metrics that tfps itself computes; `LABEL_auc` is the AUC of one of several labels.
 _DIRECTIONS = {
-    **dict.fromkeys(("loss", "mse", "mae"), _LOWER),
+    **dict.fromkeys(("loss", "mse", "mae", "log_loss", "normalized_entropy"), _LOWER),
     **dict.fromkeys(("auc", "accuracy"), _HIGHER),
 }
 

@@ -1,42 +1,72 @@
 """A task's metrics of an evaluation."""
 
-import logging
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tfps.errors import UserError, reason_of
-from tfps.experiment.ranking_metrics import GroupedMetric, GroupMean
+from tfps.evaluation.accumulators import Measured, accumulator_of
+from tfps.experiment.ranking_metrics import GroupedMetric
 from tfps.experiment.task import Metric, Task
 from tfps.model.predictions import SINGLE
 
-_log = logging.getLogger(__name__)
+_Value = TypeVar("_Value")
 
 
-def task_metrics(
-    task: Task, labels: Mapping[str, np.ndarray], predictions: Mapping[str, np.ndarray]
-) -> dict[str, float]:
-    """The metrics by name; those under a label's name are `LABEL_METRIC`.
+class RunningMetrics:
+    """A task's metrics of an evaluation whose records come one part after the other."""
 
-    Args:
-        task: Whose `metrics()` are asked.
-        labels: What its `measured()` names, `[records, ...]` by name.
-        predictions: `[records, ...]` float32 by name.
+    def __init__(self, task: Task):
+        """Begins without records.
 
-    Raises:
-        UserError: If a metric fails.
-    """
-    found = {}
-    for name, value in _computed(task, labels, predictions):
-        if isinstance(value, GroupMean) and value.left_out:
-            without = f"{value.left_out:,} of {value.groups:,} groups, without {value.needs}"
-            _log.info("%s leaves out %s", name, without)
-        found[name] = value.value if isinstance(value, GroupMean) else value
-    return found
+        Args:
+            task: Whose `metrics()` are asked.
+        """
+        self._task = task
+        self._group = task.group()
+        self._kept = [(name, label, accumulator_of(metric)) for name, label, metric in _flat(task)]
+
+    def add(self, labels: Mapping[str, np.ndarray], predictions: Mapping[str, np.ndarray]) -> None:
+        """Adds some records.
+
+        Args:
+            labels: What the task's `measured()` names, `[records, ...]` by name.
+            predictions: `[records, ...]` float32 by name.
+
+        Raises:
+            UserError: If a metric fails.
+        """
+        whole = predictions[SINGLE] if list(predictions) == [SINGLE] else dict(predictions)
+        groups = labels[self._group.name] if self._group else None
+        for name, label, kept in self._kept:
+            given: tuple[Any, Any]
+            if label:
+                given = labels[label], predictions[label]
+            else:
+                given = self._task.label_values(labels), whole
+            self._try(name, functools.partial(kept.add, given[0], given[1], groups))
+
+    def result(self) -> dict[str, Measured]:
+        """The metrics by name; those under a label's name are `LABEL_METRIC`. To be asked once.
+
+        Raises:
+            UserError: If a metric fails.
+        """
+        return {name: self._try(name, kept.result) for name, _, kept in self._kept}
+
+    def _try(self, name: str, work: Callable[[], _Value]) -> _Value:
+        try:
+            return work()
+        except Exception as error:  # whatever the user's code raises
+            raise UserError(
+                f"metric {name!r} of {type(self._task).__name__} fails: {reason_of(error)}"
+            ) from error
 
 
 def metric_names(task: Task) -> list[str]:
-    """Names of an evaluation's metrics: `loss`, then those that `task_metrics` gives."""
+    """Names of an evaluation's metrics: `loss`, then those that `RunningMetrics` gives."""
     return ["loss", *(name for name, _, _ in _flat(task))]
 
 
@@ -63,8 +93,9 @@ def try_metrics(
         for name, shape in prediction_shapes.items()
     }
     try:
-        for _ in _computed(task, labels, predictions):
-            pass
+        running = RunningMetrics(task)
+        running.add(labels, predictions)
+        running.result()
     except UserError as error:
         raise UserError(
             f"{error} (tried with the labels of {records} evaluation records, and predictions that "
@@ -97,27 +128,6 @@ def check_metrics(task: Task, prediction_names: Sequence[str]) -> None:
                 f"predictions() gives {', '.join(prediction_names)}; let it return a dict with the "
                 "labels' names, or override metrics()"
             )
-
-
-def _computed(
-    task: Task, labels: Mapping[str, np.ndarray], predictions: Mapping[str, np.ndarray]
-) -> Iterator[tuple[str, float | GroupMean]]:
-    """The value of every metric by name; the arguments are those of `task_metrics`."""
-    group = task.group()
-    whole = predictions[SINGLE] if list(predictions) == [SINGLE] else dict(predictions)
-    for name, label, metric in _flat(task):
-        given = (labels[label], predictions[label]) if label else (task.label_values(labels), whole)
-        value: float | GroupMean
-        try:
-            if group and isinstance(metric, GroupedMetric):
-                value = metric.mean(*given, labels[group.name])
-            else:
-                value = float(np.asarray(metric(*given)))
-        except Exception as error:  # whatever the user's code raises
-            raise UserError(
-                f"metric {name!r} of {type(task).__name__} fails: {reason_of(error)}"
-            ) from error
-        yield name, value
 
 
 def _check_group(task: Task) -> None:

@@ -1,6 +1,5 @@
-"""What was computed on evaluation shards, and how it travels from one replica to another."""
+"""What was computed on some records, and how it travels from one replica to another."""
 
-import dataclasses
 import json
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,46 +8,12 @@ import numpy as np
 import tensorflow as tf
 
 
-@dataclasses.dataclass(frozen=True)
-class EvaluationResult:
-    """What the workers computed on evaluation shards, every record once.
-
-    Attributes:
-        loss: Mean over the records.
-        labels: What `Task.measured` names, `[records, ...]` by name.
-        predictions: `[records, ...]` float32 by name.
-    """
-
-    loss: float
-    labels: dict[str, np.ndarray]
-    predictions: dict[str, np.ndarray]
-
-    @classmethod
-    def of(
-        cls,
-        shards: Sequence[tuple[float | np.ndarray, dict[str, np.ndarray], dict[str, np.ndarray]]],
-        records: int,
-    ) -> "EvaluationResult":
-        """Joins what closures returned.
-
-        Args:
-            shards: For each, in order, the sum of the loss, labels and predictions.
-            records: Of all shards.
-        """
-        loss_sums, labels, predictions = zip(*shards, strict=True)
-        return cls(float(sum(loss_sums)) / records, _joined(labels), _joined(predictions))
-
-
-def _joined(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-class ShardResult(NamedTuple):
+class EvaluatedPiece(NamedTuple):
     """What `Closures.evaluate` gives.
 
     Attributes:
-        loss_sum: Sum over the shard's records of the loss of their batch.
-        labels: What `Task.measured` names, `[records, ...]` by name.
+        loss_sum: Sum over the records of the loss of their batch.
+        labels: What `Task.measured` names, and what is kept, `[records, ...]` by name.
         predictions: `[records, ...]` float32 by name.
     """
 
@@ -57,8 +22,8 @@ class ShardResult(NamedTuple):
     predictions: dict[str, np.ndarray]
 
     @classmethod
-    def pack(cls, results: Sequence["ShardResult"]) -> bytes:
-        """Results of several shards, for `unpack`."""
+    def pack(cls, results: Sequence["EvaluatedPiece"]) -> bytes:
+        """Results of several pieces, for `unpack`."""
         names, values = [], []
         for result in results:
             tensors = [
@@ -71,7 +36,7 @@ class ShardResult(NamedTuple):
         return bytes(tf.io.serialize_tensor(tf.stack([json.dumps(names), *values])).numpy())
 
     @classmethod
-    def unpack(cls, data: bytes) -> list["ShardResult"]:
+    def unpack(cls, data: bytes) -> list["EvaluatedPiece"]:
         """The results that `pack` made bytes of."""
         names, *values = tf.unstack(tf.io.parse_tensor(data, tf.string))
         remaining = iter(values)

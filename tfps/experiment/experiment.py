@@ -1,6 +1,7 @@
 """One experiment: what to train, on which data, how. A config's `get_config()` returns it."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 
 import keras
@@ -12,6 +13,8 @@ from tfps.experiment.task import Task
 
 WIRE_DTYPES = ("float32", "bfloat16")
 KERAS, LAZY = ROW_UPDATES = ("keras", "lazy")
+LAST, BEST, NO_EXPORT = EXPORTS = ("last", "best", "none")
+FLOAT32, BFLOAT16, INT8 = EXPORT_DTYPES = ("float32", "bfloat16", "int8")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +99,13 @@ class Train:
             a new job begins; empty for initial values.
         init_layers: Names, paths or patterns of the layers whose parameters are taken of it, with
             new slots; empty for everything.
+        export: Which model is exported at the end: that of the `last` checkpoint, of the `best`
+            evaluation, or `none`.
+        export_dtype: Dtype in which the exported model keeps rows of tables; with int8 each row has
+            a float32 scale. A lookup gives float32 in any case.
+        keep_exports: So many of the newest versions in JOB_DIR/export stay.
+        max_metric_drop: A model that is worse than the newest version by more than this, in
+            `best_metric`, is exported, but not as a version.
     """
 
     batch_size: int = 512
@@ -116,13 +126,20 @@ class Train:
     drop_remainder: bool = False
     init_from: str = ""
     init_layers: tuple[str, ...] = ()
+    export: str = LAST
+    export_dtype: str = FLOAT32
+    keep_exports: int = 2
+    max_metric_drop: float = math.inf
 
     def __post_init__(self) -> None:
         _refuse_less(self, "train", batch_size=1, epochs=1, keep_checkpoints=1)
         _refuse_less(self, "train", dense_table_bytes=0, pipeline_depth=0)
-        _refuse_less(self, "train", early_stopping=0)
+        _refuse_less(self, "train", early_stopping=0, keep_exports=1)
+        _refuse_less(self, "train", max_metric_drop=0)
         _refuse_others(self, "train", "wire_dtype", WIRE_DTYPES)
         _refuse_others(self, "train", "row_updates", ROW_UPDATES)
+        _refuse_others(self, "train", "export", EXPORTS)
+        _refuse_others(self, "train", "export_dtype", EXPORT_DTYPES)
         if self.checkpoint_seconds <= 0:
             raise UserError(f"train.checkpoint_seconds={self.checkpoint_seconds} must be positive")
         if not 0 <= self.largest_increment <= 1:

@@ -27,7 +27,7 @@ def auc(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
     Raises:
         ValueError: If the sizes differ or a label is neither 0 nor 1.
     """
-    is_positive, scores = _binary(labels, predictions)
+    is_positive, scores = as_binary(labels, predictions)
     positives, negatives = scores[is_positive], scores[~is_positive]
     if not positives.size or not negatives.size or np.isnan(scores).any():
         return math.nan
@@ -54,7 +54,7 @@ def accuracy(labels: npt.ArrayLike, predictions: npt.ArrayLike, threshold: float
     Raises:
         ValueError: If the sizes differ or a label is neither 0 nor 1.
     """
-    is_positive, scores = _binary(labels, predictions)
+    is_positive, scores = as_binary(labels, predictions)
     if not scores.size or np.isnan(scores).any():
         return math.nan
     return float(np.mean((scores > np.float64(threshold)) == is_positive))
@@ -120,6 +120,28 @@ def mean_absolute_error(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> fl
     return _mean_over_values(np.abs, labels, predictions)
 
 
+def as_binary(
+    labels: npt.ArrayLike, predictions: npt.ArrayLike
+) -> tuple[npt.NDArray[np.bool_], np.ndarray]:
+    """Labels as booleans and predictions, both of shape `[n]`.
+
+    Args:
+        labels: 0 or 1, of any shape.
+        predictions: As many, of any shape.
+
+    Raises:
+        ValueError: If the sizes differ or a label is neither 0 nor 1.
+    """
+    flat_labels = np.asarray(labels).reshape(-1)
+    scores = np.asarray(predictions).reshape(-1)
+    if flat_labels.size != scores.size:
+        raise ValueError(f"{flat_labels.size} labels but {scores.size} predictions")
+    is_positive = flat_labels == 1
+    if not (is_positive | (flat_labels == 0)).all():
+        raise ValueError("a label is neither 0 nor 1")
+    return is_positive, scores
+
+
 def _mean_over_values(
     measure: Callable[[np.ndarray], np.ndarray], labels: npt.ArrayLike, predictions: npt.ArrayLike
 ) -> float:
@@ -146,17 +168,3 @@ def _below(sorted_scores: np.ndarray, of: np.ndarray) -> int:
     """How many scores lie below each of some, added up; twice, so that equal ones count once."""
     found = (np.searchsorted(sorted_scores, of, side) for side in ("left", "right"))
     return sum(int(places.sum()) for places in found)
-
-
-def _binary(
-    labels: npt.ArrayLike, predictions: npt.ArrayLike
-) -> tuple[npt.NDArray[np.bool_], np.ndarray]:
-    """Labels as booleans and predictions, both of shape `[n]`."""
-    flat_labels = np.asarray(labels).reshape(-1)
-    scores = np.asarray(predictions).reshape(-1)
-    if flat_labels.size != scores.size:
-        raise ValueError(f"{flat_labels.size} labels but {scores.size} predictions")
-    is_positive = flat_labels == 1
-    if not (is_positive | (flat_labels == 0)).all():
-        raise ValueError("a label is neither 0 nor 1")
-    return is_positive, scores

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfps.errors import UserError, reason_of
 from tfps.experiment.task import Task
+from tfps.export.parameters import WholeParameters
 from tfps.export.sample import Predict, Sample
 from tfps.export.trained_model import trained_model
 from tfps.model import keras_patches
@@ -20,7 +21,6 @@ from tfps.model.model_source import load_saved
 from tfps.model.predictions import predict_by_name
 from tfps.model.stateless_model import StatelessModel
 from tfps.storage import failures
-from tfps.store.parameter_store import ParameterStore
 
 MODEL, WEIGHTS = ".keras", ".weights.h5"  # what Keras wants files' names to end in
 
@@ -28,7 +28,7 @@ MODEL, WEIGHTS = ".keras", ".weights.h5"  # what Keras wants files' names to end
 def export_keras(
     task: Task,
     model: StatelessModel,
-    store: ParameterStore,
+    parameters: WholeParameters,
     path: str,
     sample: Sample,
     part: str = "",
@@ -40,8 +40,8 @@ def export_keras(
 
     Args:
         task: The task.
-        model: Its model, whose parameters the store holds.
-        store: The parameters.
+        model: Its model, whose parameters these are.
+        parameters: The parameters, all of which this process gets to hold.
         path: File to write; it ends in `MODEL` for the whole model, in `WEIGHTS` for its weights.
         sample: What the parameters predict.
         part: Name of a model within the model, such as a tower, that is written instead of all.
@@ -51,7 +51,7 @@ def export_keras(
         StorageError: If the file cannot be written.
         RunError: If it predicts something else than the parameters do.
     """
-    trained = trained_model(task, model, store)
+    trained = trained_model(task, model, parameters)
     written = _part(trained, part) if part else trained
     with tempfile.TemporaryDirectory(prefix="tfps-export-") as directory:
         local = os.path.join(directory, f"model{WEIGHTS if path.endswith(WEIGHTS) else MODEL}")

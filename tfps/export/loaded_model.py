@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfps.data.feature import Feature
 from tfps.errors import RunError, UserError
+from tfps.export.versions import GRAPH_FILE, newest_version
 from tfps.model.inputs import pack_signature_inputs, signature_specs
 from tfps.storage import files
 
@@ -60,11 +61,14 @@ class ExportedModel:
         """Loads a model and its schema.
 
         Args:
-            directory: `JOB_DIR/export` of a training run, local or `gs://`.
+            directory: `JOB_DIR/export` of a training run, for its newest version; or a version's.
+                Local or `gs://`.
 
         Raises:
             UserError: If there is no such model, or it is not one of tfps.
+            StorageError: If the storage does not answer.
         """
+        directory = newest_version(directory) or directory
         try:
             schema = _schema(directory)
             loaded = tf.saved_model.load(directory)
@@ -154,9 +158,9 @@ def _schema(directory: str) -> dict[str, Any]:
     if not files.is_directory(directory):
         state = "is a file" if files.exists(directory) else "does not exist"
         raise UserError(f"{where} {state}; name the export directory of a trained job")
-    if not files.exists(posixpath.join(directory, "saved_model.pb")):
+    if not files.exists(posixpath.join(directory, GRAPH_FILE)):
         raise UserError(
-            f"{where} is not a SavedModel (it has no saved_model.pb); name the export directory "
+            f"{where} is not a SavedModel (it has no {GRAPH_FILE}); name the export directory "
             "of a trained job"
         )
     path = posixpath.join(directory, SCHEMA_FILE)

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfps.errors import RunError
+from tfps.export.row_encoding import RowEncoding
 from tfps.model.stateless_model import StatelessModel
-from tfps.store.wire import Wire
 
 # Of what is compared with the largest prediction: in float32, two graphs of one model differ by a
 # few units of its last place (6e-8), many layers add up to more.
@@ -36,16 +36,20 @@ class Sample(NamedTuple):
     predictions: Mapping[str, np.ndarray]
     rounding: float = _ROUNDING
 
-    @staticmethod
-    def rounding_of(model: StatelessModel, wire: Wire) -> float:
-        """By what part of the largest prediction two graphs of a model may differ.
+    @classmethod
+    def of(
+        cls,
+        model: StatelessModel,
+        features: Mapping[str, Any],
+        predictions: Mapping[str, np.ndarray],
+    ) -> "Sample":
+        """What a model predicts, which two graphs of it may round otherwise."""
+        rounding = _COARSE_ROUNDING if model.has_half_precision else _ROUNDING
+        return cls(features, predictions, rounding)
 
-        Args:
-            model: The model.
-            wire: How its parameters travel to where they are used.
-        """
-        is_coarse = wire.is_narrow or model.has_half_precision
-        return _COARSE_ROUNDING if is_coarse else _ROUNDING
+    def loosened(self, encoding: RowEncoding) -> "Sample":
+        """The same for a model that keeps its rows so."""
+        return self if encoding.is_exact else self._replace(rounding=_COARSE_ROUNDING)
 
     def refuse_different(self, predict: Predict) -> None:
         """Compares what a model predicts of the records.

@@ -3,33 +3,59 @@
 import gc
 import json
 import posixpath
-from typing import Any
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-import keras
+import numpy as np
 import tensorflow as tf
 
-from tfps.data import examples
+from tfps.cluster.failures import lost_ps_behind
 from tfps.errors import RunError, UserError
 from tfps.experiment.task import Task
 from tfps.export.loaded_model import FORMAT, SCHEMA_FILE, ExportedModel
-from tfps.export.sample import Sample
-from tfps.export.trained_model import trained_model
-from tfps.model import inputs
-from tfps.model.inputs import model_inputs
-from tfps.model.predictions import predict_by_name
-from tfps.model.stateless_model import StatelessModel
+from tfps.export.parameters import Parameters
+from tfps.export.row_encoding import EXACT, RowEncoding
+from tfps.export.sample import Predict, Sample
+from tfps.export.serving_model import ServingModel
+from tfps.export.sliced_group import Gather, WrittenRun
+from tfps.export.slices import variables_prefix, write_slices
+from tfps.export.versions import GRAPH_FILE
+from tfps.model.stateless_model import Lookup, StatelessModel
 from tfps.storage import failures, files
 from tfps.storage.paths import is_cloud
-from tfps.store.parameter_store import ParameterStore
+from tfps.store.layout import StoreLayout
+from tfps.store.whole_tables import WHOLE_BYTES, groups_in_slices
 
 EXPORT_BEST = "export_best"  # in the job_dir: the best model that an evaluator has seen
 _TRIAL = "ram://tfps/trial_export"  # TensorFlow's file system in the memory of this process
 
 
+class ExportForm(NamedTuple):
+    """How an exported model keeps parameters.
+
+    Attributes:
+        encoding: How rows are kept; any but float32 puts all tables in slices.
+        whole_bytes: Of all tables together that the process which exports them may hold; the rest
+            is in slices.
+    """
+
+    encoding: RowEncoding = EXACT
+    whole_bytes: int = WHOLE_BYTES
+
+
+PLAIN = ExportForm()
+
+
 def export(
-    task: Task, model: StatelessModel, store: ParameterStore, path: str, sample: Sample
+    task: Task,
+    parameters: Parameters,
+    path: str,
+    sample: Sample,
+    form: ExportForm = PLAIN,
+    facts: Mapping[str, Any] | None = None,
 ) -> None:
-    """Writes the model with the store's parameters, and reads it again to see that it is right.
+    """Writes the model with its parameters, and looks whether it predicts what they do.
 
     The SavedModel has two signatures: `serving_default` takes the features by name, each
     `[n, *shape]`, one of shape `(None,)` as two tensors (see `inputs.signature_specs`);
@@ -37,40 +63,104 @@ def export(
     `predictions`, or, for a task that predicts a dict, what its keys say. `schema.json` beside it
     describes features and labels.
 
+    Nobody sees half a model: on a disk its directory is renamed when it is whole, in a bucket
+    `saved_model.pb` is written last.
+
     Args:
         task: The task.
-        model: Its model, whose parameters the store holds.
-        store: The parameters.
-        path: Directory to write. One that exists is replaced once the new one is whole.
+        parameters: The parameters of its model.
+        path: Directory to write, which every ps must see when there are tables in slices. One that
+            exists is replaced.
         sample: What the parameters predict, which the exported model must predict as well.
+        form: How parameters are kept.
+        facts: What else `schema.json` says, JSON-ready.
 
     Raises:
         StorageError: If it cannot be written.
+        UserError: If a ps does not see the directory.
         RunError: If it predicts something else than the parameters do.
+        tf.errors.OpError: If a ps is lost.
     """
-    # A directory on gs:// cannot be renamed in one piece: there it is written in place, and the
-    # schema, written last, makes it a model.
-    temporary = path if is_cloud(path) else f"{path}.tmp"
-    files.remove_tree(temporary)
-    schema = _schema(task)
+    in_place = is_cloud(path)
+    staged = path if in_place else f"{path}.tmp"
+    if in_place:
+        files.remove(posixpath.join(path, GRAPH_FILE))  # first: what is left is no model
+    files.remove_tree(staged)
+    schema = {**_schema(task), **(facts or {})}
     try:
-        _save(task, trained_model(task, model, store), temporary)
-        gc.collect()  # a Keras model holds itself, and its tables are needed once more
-        written = ExportedModel(temporary, tf.saved_model.load(temporary), schema)
-        sample.refuse_different(written.predict)
+        with tempfile.TemporaryDirectory(prefix="tfps-export-") as local:
+            written = local if in_place else staged
+            _write(task, parameters, (written, staged), sample, form, schema)
+            files.write(posixpath.join(staged, SCHEMA_FILE), _json(schema))
+            if in_place:
+                _copy(written, staged, [GRAPH_FILE])
     except (OSError, tf.errors.OpError) as error:
-        raise failures.explain(error, "written", temporary) from None
-    except RunError:
-        files.remove_tree(temporary)
+        if lost_ps_behind(error):
+            raise
+        raise failures.explain(error, "written", staged) from None
+    except (RunError, UserError):
+        files.remove_tree(staged)
         raise
-    text = json.dumps(schema, indent=1) + "\n"
-    files.write(posixpath.join(temporary, SCHEMA_FILE), text.encode())
-    if temporary != path:
-        files.sync_tree(temporary)
-        _replace(path, temporary)
+    if not in_place:
+        files.sync_tree(staged)
+        _replace(path, staged)
 
 
-def try_export(task: Task, model: StatelessModel) -> None:
+def _write(
+    task: Task,
+    parameters: Parameters,
+    places: tuple[str, str],
+    sample: Sample,
+    form: ExportForm,
+    schema: Mapping[str, Any],
+) -> None:
+    """Writes all but the schema, and tries it.
+
+    Args:
+        task: The task.
+        parameters: The parameters of its model.
+        places: Where TensorFlow writes the SavedModel, and where all of it but its graph goes.
+        sample: What the parameters predict.
+        form: How parameters are kept.
+        schema: Of the model.
+    """
+    written, staged = places
+    limit = form.whole_bytes if form.encoding.is_exact else 0
+    in_slices = groups_in_slices(parameters.layout, limit)
+    model, layout = parameters.model, parameters.layout
+    serving = ServingModel(task, model, layout, in_slices, form.encoding)
+    serving.assign(parameters)
+    serving.save(written)
+    if written != staged:
+        _copy(written, staged, [name for name in _tree(written) if name != GRAPH_FILE])
+    if in_slices:
+        runs = write_slices(staged, serving.slices, parameters)
+        gathers = _read_again(staged, serving, runs, model.lookups(sample.features, training=False))
+        sample.loosened(form.encoding).refuse_different(_asks(serving, gathers))
+    else:
+        del serving
+        gc.collect()  # a Keras model holds itself, and its tables are needed once more
+        loaded = ExportedModel(written, tf.saved_model.load(written), schema)
+        sample.refuse_different(loaded.predict)
+
+
+def _tree(directory: str) -> list[str]:
+    """Paths of all files in a directory, relative to it."""
+    return [
+        posixpath.relpath(posixpath.join(parent, name), directory)
+        for parent, _, names in tf.io.gfile.walk(directory)
+        for name in names
+    ]
+
+
+def _copy(directory: str, target: str, names: Sequence[str]) -> None:
+    for name in names:
+        path = posixpath.join(target, name)
+        tf.io.gfile.makedirs(posixpath.dirname(path))
+        tf.io.gfile.copy(posixpath.join(directory, name), path, overwrite=True)
+
+
+def try_export(task: Task, model: StatelessModel, layout: StoreLayout) -> None:
     """Finds out before the training whether a model can be exported after it.
 
     A model without lookup tables and the like captures nothing but its variables, and there is
@@ -80,15 +170,16 @@ def try_export(task: Task, model: StatelessModel) -> None:
     Args:
         task: The task.
         model: Its model.
+        layout: Where its parameters lie.
 
     Raises:
         UserError: If it cannot be exported.
     """
     if not model.has_resources:
         return
-    trial = model.build_without_tables()
+    trial = ServingModel(task, model, layout, range(len(layout.groups)))
     try:
-        _save(task, trial, _TRIAL)
+        trial.save(_TRIAL)
     except Exception as error:  # whatever TensorFlow says of whatever a model may hold
         reason, *_ = str(error).splitlines() or [type(error).__name__]
         raise UserError(
@@ -100,36 +191,33 @@ def try_export(task: Task, model: StatelessModel) -> None:
             tf.io.gfile.rmtree(_TRIAL)
 
 
-def _save(task: Task, trained: keras.Model, path: str) -> None:
-    """Writes a SavedModel of the model as it is."""
-    features = task.features()
+def _read_again(
+    directory: str,
+    serving: ServingModel,
+    runs: Mapping[int, Sequence[WrittenRun]],
+    lookups: Sequence[Lookup],
+) -> dict[int, Gather]:
+    """The rows of lookups as the files have them, by the index of their group."""
+    tables = serving.model.tables
+    asked = [(tables[lookup.table].name, lookup.ids.numpy()) for lookup in lookups]
+    return {
+        index: group.read(
+            variables_prefix(directory),
+            runs[index],
+            [(name, ids) for name, ids in asked if name in group.tables],
+        )
+        for index, group in serving.slices.items()
+    }
 
-    def predict(values: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        outputs = trained(model_inputs(trained, features, values), training=False)
-        return predict_by_name(task, outputs)
 
-    @tf.function(autograph=False)
-    def serve_features(**values: tf.Tensor) -> dict[str, tf.Tensor]:
-        return predict(inputs.unpack_signature_inputs(values, features))
+def _asks(serving: ServingModel, gathers: Mapping[int, Gather]) -> Predict:
+    """What asks the model that was written, without all rows of its tables."""
+    predict = tf.function(lambda features: serving.predict(features, gathers), autograph=False)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "examples")], autograph=False)
-    def serve_examples(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-        return predict(examples.parse(serialized, features)[0])
+    def ask(features: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        return {name: value.numpy() for name, value in predict(features).items()}
 
-    specs = inputs.signature_specs(features)
-    module = tf.Module()
-    module.model = trained  # with its lookup tables and the files of their vocabularies
-    # A variable that is found twice would be written twice.
-    found = {id(each) for each in tf.train.TrackableView(trained).descendants()}
-    module.others = [each.value for each in trained.variables if id(each) not in found]
-    tf.saved_model.save(
-        module,
-        path,
-        signatures={
-            "serving_default": serve_features.get_concrete_function(**specs),
-            "serving_examples": serve_examples,
-        },
-    )
+    return ask
 
 
 def _replace(path: str, new: str) -> None:
@@ -141,6 +229,10 @@ def _replace(path: str, new: str) -> None:
     files.rename(new, path)
     files.sync([posixpath.dirname(path)])
     files.remove_tree(old)
+
+
+def _json(schema: Mapping[str, Any]) -> bytes:
+    return (json.dumps(schema, indent=1) + "\n").encode()
 
 
 def _schema(task: Task) -> dict[str, Any]:

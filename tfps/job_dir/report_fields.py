@@ -231,6 +231,8 @@ class Report:
     checkpoint: str | None = None
     checkpoints: SaveCounts = dataclasses.field(default_factory=SaveCounts)
     export: str | None = None
+    export_refused: str | None = None
+    predictions: str | None = None
     export_best: str | None = None
     error: str | None = None
 

@@ -265,15 +265,11 @@ class LeaseQueue:
     def _source(self, number: int, first: int, records: int) -> RecordSource:
         """A shard's file with the entries of its index that a lease needs, and its bad ranges."""
         data, place = self._data.find(number)
-        shard, entries = data.shards[place], data.index.offsets[place]
-        block = self._block_records
+        shard, block = data.shards[place], self._block_records
         read_end = min(math.ceil((first + records) / block) * block, shard.records)
-        offsets, known, stride = (0,), 0, 1
-        if len(entries):
-            stride = data.index.stride
-            begin = first // block * block // stride
-            end = (first + records - 1) // stride + 1
-            offsets, known = tuple(entries[begin:end].tolist()), begin * stride
+        offsets, known, stride = data.index.entries_of(
+            place, first // block * block, first + records
+        )
         bad_ranges = self.bad_records.bad_ranges(number, known, read_end)
         path = data.path_of(shard)
         return RecordSource(path, shard.compression, offsets, known, stride, read_end, bad_ranges)

@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import tree
 
 from tfps.errors import UserError, reason_of
 
@@ -35,13 +36,20 @@ class CompiledMetric:
             labels: `[records, ...]`.
             predictions: `[records, ...]`.
         """
-        metric = self._metric(labels, predictions)
-        for first in range(0, len(labels), _CHUNK):
-            some = slice(first, first + _CHUNK)
-            metric.update_state(labels[some], predictions[some])
+        metric = self.metric(labels, predictions)
+        update_in_chunks(metric, labels, predictions)
         return float(metric.result())
 
-    def _metric(self, labels: np.ndarray, predictions: np.ndarray) -> keras.metrics.Metric:
+    def metric(self, labels: np.ndarray, predictions: np.ndarray) -> keras.metrics.Metric:
+        """A metric of Keras's that has seen no record.
+
+        Args:
+            labels: Some of those that it is for, `[n, ...]`; their shape tells which it is.
+            predictions: As many, `[n, ...]`.
+
+        Raises:
+            UserError: If Keras cannot make it again.
+        """
         found = self._identifier
         if str(found).lower() in ("accuracy", "acc"):
             return _accuracy(labels, predictions)
@@ -65,6 +73,25 @@ class CompiledMetric:
                 f"({reason_of(error)}); hand compile() its name or a function of "
                 "labels and predictions, or give its class a get_config()"
             ) from error
+
+
+def update_in_chunks(metric: keras.metrics.Metric, labels: Any, predictions: Any) -> None:
+    """Shows some records to a metric of Keras's, not all of them at once.
+
+    Args:
+        metric: The metric.
+        labels: `[records, ...]`, or a structure of such.
+        predictions: The same.
+    """
+    records = len(np.asarray(tree.flatten(labels)[0]))
+    for first in range(0, records, _CHUNK):
+        some = slice(first, first + _CHUNK)
+        metric.update_state(
+            *(
+                tree.map_structure(lambda values, some=some: values[some], each)
+                for each in (labels, predictions)
+            )
+        )
 
 
 def compiled_metrics(

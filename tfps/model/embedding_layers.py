@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NoReturn
 
 import keras
@@ -67,6 +67,7 @@ class EmbeddingLayers:
         self.tables: list[Table] = []
         self._dense_table_bytes = dense_table_bytes
         self._whole: set[str] = set()  # paths of layers that hold the tables they use whole
+        self._only: Collection[str] | None = None  # names of the tables to take over; None for all
         self._layers: list[keras.layers.Embedding] = []
         self._drawn: dict[int, tf.Tensor] = {}  # whole tables by their layers' ids
         self._answer: Answer = zero_rows  # while a model is being built, only shapes matter
@@ -85,6 +86,19 @@ class EmbeddingLayers:
         if used:
             again._leave_whole(used)
         return again
+
+    @classmethod
+    def only(cls, tables: Collection[str]) -> "EmbeddingLayers":
+        """None, for a model to be built of which some tables alone are taken over.
+
+        Any other layer is as Keras builds it.
+
+        Args:
+            tables: Their names.
+        """
+        layers = cls()
+        layers._only = frozenset(tables)
+        return layers
 
     @contextlib.contextmanager
     def taken_over(self) -> Iterator[None]:
@@ -166,7 +180,8 @@ class EmbeddingLayers:
             self._register(layer)
         else:
             make_table()
-            self._check_dense(layer)
+            if self._only is None:
+                self._check_dense(layer)
 
     def _leave_whole(self, used: WholeTableUsedError) -> None:
         if used.size > _WHOLE_BYTES:
@@ -186,13 +201,15 @@ class EmbeddingLayers:
         self._whole.add(used.path)
 
     def _is_table(self, layer: keras.layers.Embedding) -> bool:
+        if self._only is not None:
+            return _table_name(layer) in self._only
         return table_bytes(layer) > self._dense_table_bytes and layer.path not in self._whole
 
     def _check_dense(self, layer: keras.layers.Embedding) -> None:
         """Lets a layer that holds its table refuse bad ids."""
         kind = type(layer)
         if kind.call is keras.layers.Embedding.call:
-            table, rows = f"{layer.path}/embeddings", layer.input_dim
+            table, rows = _table_name(layer), layer.input_dim
 
             def call(ids: tf.Tensor) -> tf.Tensor:
                 return kind.call(layer, _each(ids, lambda some: check_ids(some, rows, table)))
@@ -200,7 +217,7 @@ class EmbeddingLayers:
             keras_patches.replace_call(layer, call)
 
     def _register(self, layer: keras.layers.Embedding) -> None:
-        name = f"{layer.path}/embeddings"
+        name = _table_name(layer)
         self.tables.append(
             Table(name, layer.input_dim, layer.output_dim, layer.embeddings_initializer)
         )
@@ -252,6 +269,10 @@ def _each(
     if isinstance(ids, tf.RaggedTensor):
         return ids.with_flat_values(change(ids.flat_values))
     return change(ids)
+
+
+def _table_name(layer: keras.layers.Embedding) -> str:
+    return f"{layer.path}/embeddings"
 
 
 def _may_stay(layer: keras.layers.Embedding) -> bool:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -147,13 +147,19 @@ class StatelessModel:
         self.has_loops = False
         self.prediction_shapes, self.unreachable = self._try_out()
 
-    def build_without_tables(self) -> keras.Model:
-        """The task's model with all its variables, but with embedding layers that hold no tables.
+    def build_without(self, tables: Collection[str]) -> tuple[keras.Model, EmbeddingLayers]:
+        """The task's model with all its variables but some tables.
 
-        What such a layer answers has the right shape and no meaning.
+        Args:
+            tables: Their names.
+
+        Returns:
+            The model, and the layers that hold no tables: `answered_by` says, while the model is
+            called, what they answer.
         """
-        with self._layers.begin_again().taken_over():
-            return build_model(self._task, self.seed)
+        layers = EmbeddingLayers.only(tables)
+        with layers.taken_over():
+            return build_model(self._task, self.seed), layers
 
     @property
     def has_resources(self) -> bool:

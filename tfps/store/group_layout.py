@@ -98,12 +98,15 @@ class GroupLayout:
 
     def locate(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The logical row `[n]` and the part `[n]` (int32) of ids in the group `[n]`."""
-        block = ids // BUCKETS
-        bucket = self._bucket(ids - block * BUCKETS, block)
-        rows = bucket * self.bucket_rows + block
+        rows = self.logical_rows(ids)
         ends = tf.constant([[self.bounds(part)[1] for part in range(self.parts)]], ids.dtype)
         owner = tf.raw_ops.UpperBound(sorted_inputs=ends, values=rows[tf.newaxis])
         return rows, tf.squeeze(owner, 0)
+
+    def logical_rows(self, ids: tf.Tensor) -> tf.Tensor:
+        """The logical row of ids in the group, of their shape and dtype."""
+        block = ids // BUCKETS
+        return self._bucket(ids - block * BUCKETS, block) * self.bucket_rows + block
 
     def rows_of(self, table: int, ids: np.ndarray | None = None) -> np.ndarray:
         """The logical row of ids of one table, `[n]` int64.

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfps.experiment.experiment import KERAS, LAZY
 from tfps.experiment.task import Table
 from tfps.model.stateless_model import StatelessModel
+from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.rules import Rules
 from tfps.optimizers.update_rule import UpdateRule
 from tfps.store.flat_layout import DenseLayout, StateLayout, lay_flat
@@ -53,6 +54,24 @@ class Group:
     def is_constrained(self) -> bool:
         """Whether rows are subjected to a constraint after every update."""
         return self.layout.tables[0].constraint is not None
+
+    def caught_up(self, rule: UpdateRule, lines: tf.Tensor, missed: MissedUpdates) -> tf.Tensor:
+        """What missed updates make of rows with their slots.
+
+        Args:
+            rule: How they are updated, with the learning rates that there were.
+            lines: The rows as their last updates left them, `[u, 1 + slots, dim]`.
+            missed: What they were no part of.
+
+        Returns:
+            The same rows now, `[u, 1 + slots, dim]`.
+        """
+        if not (self.catches_up or self.is_constrained):
+            return lines
+        values, *slots = tf.unstack(lines, 1 + len(self.rule.slots), 1)
+        if self.catches_up:
+            values, *slots = rule.catch_up(values, slots, missed, self.decays)
+        return tf.stack([self.constrained_after(missed.next_step, values), *slots], 1)
 
     def constrained(self, rows: tf.Tensor) -> tf.Tensor:
         """Rows `[u, dim]` as their constraint leaves them after an update."""

@@ -91,7 +91,7 @@ def rows_by_lookup(layout: StoreLayout, pulled: Pulled) -> list[tf.Tensor]:
         pieces.append(iter(tf.split(rows, tf.stack(sizes), num=len(mine)) if mine else ()))
     groups = [layout.group_of[lookup.table][0] for lookup in pulled.lookups]
     return [
-        _shaped(next(pieces[group]), lookup, layout.groups[group].layout.dim)
+        rows_for(lookup.ids, next(pieces[group]), layout.groups[group].layout.dim)
         for group, lookup in zip(groups, pulled.lookups, strict=True)
     ]
 
@@ -140,10 +140,20 @@ def norms_by_table(
     return {name: tf.concat(pieces, 0) for name, pieces in norms.items()}
 
 
-def _shaped(rows: tf.Tensor, lookup: Lookup, dim: int) -> tf.Tensor:
-    shape = lookup.ids.shape
+def rows_for(ids: tf.Tensor, rows: tf.Tensor, dim: int) -> tf.Tensor:
+    """Rows in the shape of the ids that they are of.
+
+    Args:
+        ids: Of any shape.
+        rows: One for each id, `[n, dim]`.
+        dim: Length of a row.
+
+    Returns:
+        `[*ids.shape, dim]`.
+    """
+    shape = ids.shape
     if shape.rank == 1:
         return rows
     if shape.rank and shape[1:].is_fully_defined():
         return tf.reshape(rows, [-1, *shape[1:], dim])
-    return tf.reshape(rows, tf.concat([tf.shape(lookup.ids), [dim]], 0))
+    return tf.reshape(rows, tf.concat([tf.shape(ids), [dim]], 0))

@@ -157,13 +157,7 @@ class TableGroup:
 
     def caught_up(self, lines: tf.Tensor, missed: MissedUpdates) -> tf.Tensor:
         """What missed updates make of rows with their slots `[u, 1 + slots, dim]`, on a worker."""
-        group = self._group
-        if not (self.catches_up or group.is_constrained):
-            return lines
-        values, *slots = tf.unstack(lines, self._rows.lines, 1)
-        if self.catches_up:
-            values, *slots = self._rules[0].catch_up(values, slots, missed, self._decays)
-        return tf.stack([group.constrained_after(missed.next_step, values), *slots], 1)
+        return self._group.caught_up(self._rules[0], lines, missed)
 
     def stepped(self, lines: tf.Tensor, gradient: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
         """What a step makes of distinct rows with their slots `[u, 1 + slots, dim]`, on a worker.
@@ -230,7 +224,7 @@ class TableGroup:
         """A whole table in the order of its ids, `[rows, dim]` float32, on the chief."""
         layout = self.layout
         values = np.empty([layout.tables[table].rows, layout.dim], np.float32)
-        largest = rows_at_once(self._rows.bytes_to_pull)
+        largest = self.rows_at_once()
         for part, device in enumerate(self._devices):
             with tf.device(device):
                 for ids, rows in layout.runs_of(table, part, largest):
@@ -238,6 +232,23 @@ class TableGroup:
                         numbers = tf.constant(rows, layout.id_dtype)
                         values[ids] = self._rows.pull(part, numbers).numpy()
         return values
+
+    def read_run(self, part: int, first: int, count: int) -> tf.Tensor:
+        """Rows of a part side by side, as they are now, `[count, dim]` float32.
+
+        To be called under the device of the part's ps, where they stay.
+
+        Args:
+            part: Index of the ps.
+            first: Number of the first row within the part.
+            count: Number of rows.
+        """
+        numbers = tf.range(first, first + count, dtype=self.layout.id_dtype)
+        return self._rows.pull(part, numbers)
+
+    def rows_at_once(self) -> int:
+        """How many rows a ps reads at once when it reads many."""
+        return rows_at_once(self._rows.bytes_to_pull)
 
     def read_rows(self, table: int, ids: np.ndarray) -> np.ndarray:
         """Some rows of a table, `[n, dim]` float32, on the chief.

@@ -24,11 +24,6 @@ class Wire:
         """Bytes of one value on its way."""
         return int(tf.as_dtype(self.dtype).size)
 
-    @property
-    def is_narrow(self) -> bool:
-        """Whether values are rounded on their way."""
-        return self.value_bytes < tf.float32.size
-
     def send(self, value: tf.Tensor) -> tf.Tensor:
         """A float32 value as it travels, rounded to nearest."""
         return tf.cast(value, self.dtype)

@@ -1,12 +1,13 @@
 """The closures that workers run: train a lease, evaluate a shard."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from tfps.data.batches import read_batches
+from tfps.data.feature import Feature
 from tfps.data.record_source import SourceTensors, without_rewrites
 from tfps.experiment.experiment import Experiment
 from tfps.leases.epoch_order import EpochOrder
@@ -80,9 +81,10 @@ class Closures:
         open: (source, first int64) -> records read, int64. Fetches the beginning of a lease, from
             its first record on, so that the worker's client of storage holds it already when the
             lease is trained. What goes wrong is left to the lease itself.
-        evaluate: (source, count int64) -> (loss_sum, labels, predictions). Every record of a shard
-            once, in order; `loss_sum` is the sum over records of the loss of their batch; labels
-            (what `Task.measured` names) and predictions are dicts by name.
+        evaluate: (source, [first, count] int64) -> (loss_sum, labels, predictions). So many records
+            of a shard from record `first` on, a multiple of the batch size, each once, in order;
+            `loss_sum` is the sum over records of the loss of their batch; labels (what
+            `Task.measured` names, and what is kept) and predictions are dicts by name.
         gradients: (source, lease as of `train`) -> (gradients, norms). What the first batch of a
             lease gives, of which nothing is pushed: the gradients of the dense parameters in the
             model's order, and by table the norms of those of the rows that it asks for, `[n]`.
@@ -97,6 +99,7 @@ class Closures:
         progress: LeaseProgress,
         worker_index: Callable[[], tf.Tensor],
         locate: Callable[[tf.Tensor], tf.Tensor] = lambda path: path,
+        kept: Sequence[Feature] = (),
     ):
         """Makes the closures of an experiment, which are traced when they are called first.
 
@@ -107,9 +110,11 @@ class Closures:
             progress: Where a lease's progress is kept.
             worker_index: Called in a closure, gives the index of the worker that runs it.
             locate: Gives the path from which a worker reads a shard.
+            kept: What an evaluation gives back of each record beside what is measured; features of
+                the task, of fixed shapes.
         """
         self._batching = EpochOrder.batching(experiment)
-        self._measured = experiment.task.measured()
+        self._measured = tuple(dict.fromkeys((*experiment.task.measured(), *kept)))
         self.schema = self._batching.schema.all
         self._may_be_bad = experiment.data.max_bad_records > 0
         self._step = step
@@ -132,7 +137,7 @@ class Closures:
             self._open, input_signature=[source, tf.TensorSpec([], tf.int64)], autograph=False
         )
         self.evaluate = tf.function(
-            self._evaluate, input_signature=[source, tf.TensorSpec([], tf.int64)], autograph=False
+            self._evaluate, input_signature=[source, tf.TensorSpec([2], tf.int64)], autograph=False
         )
 
     def _train(self, source: SourceTensors, lease: tf.Tensor) -> tf.Tensor:
@@ -170,10 +175,14 @@ class Closures:
         read = without_rewrites(numbered).ignore_errors()
         return read.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1)
 
-    def _evaluate(self, source: SourceTensors, count: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        total = tf.cast(-(-count // self._batching.size), tf.int32)
+    def _evaluate(self, source: SourceTensors, bounds: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        first, count = tf.unstack(bounds)
+        size = self._batching.size
+        begin, end = first // size, -(-(first + count) // size)
+        total = tf.cast(end - begin, tf.int32)
         batching = self._batching._replace(block=0, negatives=None)
-        iterator = iter(read_batches(self._located(source), batching))
+        batches = read_batches(self._located(source), batching, bounds=(begin, end))
+        iterator = iter(batches)
 
         def one(step: tf.Tensor, loss_sum: tf.Tensor, *arrays: dict[str, tf.TensorArray]) -> State:
             features, labels = next(iterator)

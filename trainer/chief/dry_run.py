@@ -7,7 +7,9 @@ import tensorflow as tf
 from tfps import byte_size
 from tfps.data.batches import read_batches
 from tfps.data.record_source import RecordSource
+from tfps.experiment.experiment import NO_EXPORT
 from tfps.leases.epoch_order import EpochOrder
+from tfps.planner.export_size import ExportSize, evaluator_bytes
 from tfps.planner.memory import PROCESS_BYTES, WORKING_BYTES, Placement
 from tfps.planner.traffic import WireBytes
 from trainer.chief.run_inputs import RunInputs
@@ -46,6 +48,7 @@ def lines(inputs: RunInputs) -> list[str]:
         ),
         "",
         *_memory(placement),
+        *_others(inputs, placement),
         *_single(inputs),
         *([] if inputs.cluster.is_replicated else ["", *_graph(inputs, placement), _wire(inputs)]),
     ]
@@ -79,6 +82,27 @@ def _memory(placement: Placement) -> list[str]:
         f"all ps hold {byte_size.show(held)}; the fullest {placement.imbalance:.1%} more than the "
         "mean",
     ]
+
+
+def _others(inputs: RunInputs, placement: Placement) -> list[str]:
+    """What processes need beside the ps, and the exported model."""
+    train = inputs.experiment.train
+    size = ExportSize.of(inputs.layout, train.export_dtype)
+    process = "this process" if inputs.cluster.is_local else "chief"
+    found = []
+    if not inputs.cluster.is_local and not inputs.cluster.is_replicated:
+        found.append(f"chief: needs about {byte_size.show(size.process_bytes)}")
+        beside = byte_size.show(PROCESS_BYTES + placement.graph.worker_bytes)
+        found.append(f"worker: needs about {beside} beside its batches")
+        evaluator = byte_size.show(evaluator_bytes(placement, size))
+        found.append(f"evaluator: would need about {evaluator}, for it holds whole checkpoints")
+    if train.export != NO_EXPORT:
+        held = f"{process} holds {byte_size.show(size.whole_bytes)} of it for a moment"
+        if size.in_slices:
+            groups = ", ".join(size.in_slices)
+            held += f"; {groups} in slices, of which nobody holds more than a chunk"
+        found.append(f"export: {byte_size.show(size.file_bytes)} in {train.export_dtype}; {held}")
+    return found
 
 
 def _single(inputs: RunInputs) -> list[str]:

@@ -1,7 +1,9 @@
 """The parameters of a run, and what trains and evaluates them where an executor runs closures."""
 
 import dataclasses
+import logging
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -23,12 +25,14 @@ from tfps.coordinator.coordinator import Coordinator
 from tfps.coordinator.executor import Executor
 from tfps.coordinator.lanes import lanes_of
 from tfps.coordinator.worker_coordinator import WorkerCoordinator
-from tfps.data.manifest import Manifest
-from tfps.data.record_source import RecordSource
+from tfps.data.feature import Feature
+from tfps.data.pieces import Piece, pieces_of
 from tfps.evaluation.history import Evaluation
-from tfps.evaluation.metrics import task_metrics
+from tfps.evaluation.metrics import RunningMetrics
+from tfps.evaluation.results import EvaluatedPiece
 from tfps.experiment.experiment import Experiment
 from tfps.experiment.mode import LOCAL_SGD, SYNC, Mode
+from tfps.experiment.task import Task
 from tfps.leases.progress import LeaseProgress
 from tfps.store.parameter_store import ParameterStore
 from tfps.worker.async_loop import AsyncLoop
@@ -38,6 +42,9 @@ from tfps.worker.local_sgd import LocalSgdLoop
 from tfps.worker.loop import UNROLL, UNROLL_IN_ONE_PROCESS, Loop
 from tfps.worker.step import Step
 from trainer.chief.run_inputs import RunInputs
+
+_PIECE_RECORDS = 1 << 16
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +65,12 @@ class Engine:
 
     @classmethod
     def build(
-        cls, inputs: RunInputs, executor: Executor, monitor: TaskMonitor, stall_seconds: float
+        cls,
+        inputs: RunInputs,
+        executor: Executor,
+        monitor: TaskMonitor,
+        stall_seconds: float,
+        kept: Sequence[Feature] = (),
     ) -> "Engine":
         """Creates the parameters, with their initial values.
 
@@ -67,6 +79,7 @@ class Engine:
             executor: Where closures run and parameters lie.
             monitor: Tells which tasks are lost.
             stall_seconds: Limit for the next batch.
+            kept: What an evaluation gives back of each record beside what is measured.
         """
         experiment, model, mode = inputs.experiment, inputs.model, inputs.mode
         train = experiment.train
@@ -92,7 +105,7 @@ class Engine:
             members = BarrierMembers(barrier, monitor, ps_calls, mode.round_seconds)
         loop = _loop(experiment, step, progress, executor, barrier, model.has_loops)
         index, locate = executor.worker_index, inputs.staged.locate
-        closures = Closures(experiment, step, loop, progress, index, locate)
+        closures = Closures(experiment, step, loop, progress, index, locate, kept)
         coordinator: Coordinator
         if isinstance(executor, ReplicaExecutor):
             rounds = ReplicaStep(step, executor.group)
@@ -123,15 +136,14 @@ class Engine:
         """
         data, began = self.inputs.eval_data, time.monotonic()
         assert data is not None
-        shards = sources_of(data)
-        result = self.coordinator.evaluate(shards)
-        task = self.inputs.experiment.task
+        results = self.coordinator.evaluate(evaluation_pieces(self.inputs))
+        metrics = measure(self.inputs.experiment.task, results, data.records)
         return Evaluation(
             checkpoint=checkpoint.name,
             steps=checkpoint.steps,
             epoch=checkpoint.queue.epoch,
-            records=sum(count for _, count in shards),
-            metrics={"loss": result.loss, **task_metrics(task, result.labels, result.predictions)},
+            records=data.records,
+            metrics=metrics,
             seconds=round(time.monotonic() - began, 3),
             dataset=data.identity,
         )
@@ -165,13 +177,46 @@ def _loop(
     return AsyncLoop(step, progress, experiment.train.pipeline_depth, unroll)
 
 
-def sources_of(data: Manifest) -> list[tuple[RecordSource, int]]:
-    """Source and number of records of every shard that has any."""
-    return [
-        (RecordSource(data.path_of(shard), shard.compression, end=shard.records), shard.records)
-        for shard in data.shards
-        if shard.records
-    ]
+def measure(task: Task, results: Iterable[EvaluatedPiece], records: int) -> dict[str, float]:
+    """The loss and the task's metrics by name; what people should know of them is logged.
+
+    Args:
+        task: The task.
+        results: What all records gave.
+        records: How many there are.
+
+    Raises:
+        UserError: If a metric fails.
+    """
+    measured, loss_sum = RunningMetrics(task), 0.0
+    for result in results:
+        measured.add(result.labels, result.predictions)
+        loss_sum += float(result.loss_sum)
+    metrics = {"loss": loss_sum / records}
+    for name, found in measured.result().items():
+        metrics[name] = found.value
+        if found.note:
+            _log.info("%s %s", name, found.note)
+    return metrics
+
+
+def evaluation_pieces(inputs: RunInputs) -> Iterator[Piece]:
+    """The evaluation data in pieces; none of it where there is none.
+
+    Args:
+        inputs: The run's.
+    """
+    data = inputs.eval_data
+    return pieces_of(data, piece_records(inputs.experiment.train.batch_size)) if data else iter(())
+
+
+def piece_records(batch_size: int) -> int:
+    """How many records a closure evaluates: whole batches, of which the results fit in a message.
+
+    Args:
+        batch_size: Records of a batch.
+    """
+    return max(1, _PIECE_RECORDS // batch_size) * batch_size
 
 
 def replica_fingerprint(inputs: RunInputs, store: ParameterStore) -> dict[str, Any]:

@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Sequence
 
 from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.training_losses import TrainedEpoch
-from tfps.errors import UserError
+from tfps.errors import RunError, UserError
 from tfps.evaluation.best import EarlyStopping
 from tfps.evaluation.history import Evaluation, Evaluations
 from tfps.export.saved_model import EXPORT_BEST
-from tfps.storage import files
+from tfps.export.versions import newest_version
 from trainer.chief.engine import Engine
 from trainer.chief.run_report import RunReport
 
@@ -52,6 +53,7 @@ class JobEvaluations:
         self._evaluator = next(iter(inputs.cluster.evaluators), None)
         self._rule = EarlyStopping(inputs.best_metric, inputs.experiment.train.early_stopping)
         self._files = Evaluations(inputs.job_dir)
+        self._checkpoints = CheckpointDirectory(inputs.job_dir)
         self._told: list[Evaluation] = []
         self._dataset = inputs.eval_data.identity if inputs.eval_data else None
 
@@ -72,6 +74,32 @@ class JobEvaluations:
     def has(self, checkpoint: Checkpoint) -> bool:
         """Whether there is an evaluation of a checkpoint, as far as was looked."""
         return any(evaluation.checkpoint == checkpoint.name for evaluation in self._told)
+
+    def best(self) -> Checkpoint | None:
+        """The checkpoint of the best evaluation; None if no evaluation has a number.
+
+        Raises:
+            RunError: If it is not there any more, or damaged.
+        """
+        index = self._engine.inputs.best_metric.best([x.metrics for x in self._told])
+        if index is None:
+            return None
+        name = self._told[index].checkpoint
+        found = self._checkpoints.find(name)
+        if found is None:
+            path = posixpath.join(self._checkpoints.path, name)
+            raise RunError(
+                f"checkpoint {path}, of the best evaluation, is gone; put it back from a copy, or "
+                "export the last one with --export=last"
+            )
+        return found
+
+    def metrics_of(self, checkpoint: Checkpoint) -> dict[str, float] | None:
+        """What was measured of a checkpoint, by name; None if nothing was."""
+        for evaluation in self._told:
+            if evaluation.checkpoint == checkpoint.name:
+                return evaluation.metrics
+        return None
 
     def metrics_after(self, epoch: TrainedEpoch) -> dict[str, float] | None:
         """What was measured at the end of an epoch, by name; None if nothing was."""
@@ -116,8 +144,8 @@ class JobEvaluations:
                 self._wait_seconds,
             )
             self._evaluate(checkpoint)
-        path = posixpath.join(self._engine.inputs.job_dir, EXPORT_BEST)
-        if files.exists(path):
+        path = newest_version(posixpath.join(self._engine.inputs.job_dir, EXPORT_BEST))
+        if path:
             self._report.exported_best(path)
 
     def _delete_stale(self, resumed: Checkpoint | None) -> None:

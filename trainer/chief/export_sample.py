@@ -11,25 +11,23 @@ from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
 from tfps.errors import RunError, UserError
 from tfps.experiment.task import Task
+from tfps.export.parameters import Parameters, rows_of_lookups
 from tfps.export.sample import Sample
-from tfps.model.stateless_model import Features, Labels, StatelessModel
-from tfps.store.parameter_store import ParameterStore
-from tfps.worker.step import Step
+from tfps.model.predictions import predict_by_name
+from tfps.model.stateless_model import Features, Labels
+from tfps.store.lookups import ids_of_group
 from trainer.chief.inputs import first_records
 
 _BATCHES, _SIZE = 4, 32  # of the first shard; a batch with a bad record is left out
 _MOST_VALUES = 5  # of a drawn feature that varies in length
 
 
-def predict_sample(
-    task: Task, model: StatelessModel, store: ParameterStore, data: Manifest | None
-) -> Sample:
+def predict_sample(task: Task, parameters: Parameters, data: Manifest | None) -> Sample:
     """What the parameters predict of some records, for `export`.
 
     Args:
         task: The task.
-        model: Its model.
-        store: The parameters, on the ps or in this process.
+        parameters: Those of its model, of which the rows that the records ask for are read.
         data: The dataset whose first records these are, of which some may be bad; None for
             records that are drawn.
 
@@ -38,9 +36,8 @@ def predict_sample(
         UserError: If the model fails on records that are drawn.
     """
     features, labels = _read_records(task, data) if data else _drawn_records(task)
-    step = Step(task, model, store)
     try:
-        _, predictions = tf.function(step.predict, autograph=False)(features, labels)
+        predictions = _predict(task, parameters, features, labels)
     except tf.errors.InvalidArgumentError as error:
         if data:
             raise
@@ -48,11 +45,39 @@ def predict_sample(
             "the exported model is to be tried on records, and it fails on those that are drawn "
             f"({failures.first_line(error)}): name a dataset of it with --data"
         ) from None
-    return Sample(
+    return Sample.of(parameters.model, features, predictions)
+
+
+def _predict(
+    task: Task, parameters: Parameters, features: Features, labels: Labels
+) -> dict[str, np.ndarray]:
+    """Predictions by name of a batch, for which no more is read than it asks for."""
+    model = parameters.model
+    lookups, layout = model.lookups(features, training=False), parameters.layout
+    for index in range(len(layout.groups)):
+        ids_of_group(layout, index, lookups)  # refuses ids that no table has
+    asked = [(lookup.table, lookup.ids.numpy()) for lookup in lookups]
+
+    @tf.function(autograph=False)
+    def predict(
+        dense: list[tf.Tensor],
+        state: list[tf.Tensor],
+        rows: list[tf.Tensor],
+        features: Features,
+        labels: Labels,
+    ) -> dict[str, tf.Tensor]:
+        seed = tf.zeros([2], tf.int64)
+        forward = model.forward(dense, state, rows, seed, features, labels, training=False)
+        return predict_by_name(task, forward.outputs)
+
+    found = predict(
+        parameters.read_dense(),
+        parameters.read_state(),
+        rows_of_lookups(parameters, asked),
         features,
-        {name: np.asarray(value) for name, value in predictions.items()},
-        Sample.rounding_of(model, store.wire),
+        labels,
     )
+    return {name: value.numpy() for name, value in found.items()}
 
 
 def _read_records(task: Task, data: Manifest) -> tuple[Features, Labels]:

@@ -5,9 +5,10 @@ import time
 import numpy as np
 
 from tfps.cluster.ps_calls import PsCalls
+from tfps.data.pieces import pieces_of
 from tfps.data.record_source import RecordSource
 from tfps.monitoring.events import Histogram, ParametersMeasured
-from trainer.chief.engine import Engine, sources_of
+from trainer.chief.engine import Engine
 
 _BINS = 30  # as many as Keras's callback draws
 _ROWS = 4096  # of a table, at most, evenly spread over its ids
@@ -65,6 +66,6 @@ def spread(values: np.ndarray) -> Histogram:
 def _first_batch(engine: Engine) -> tuple[RecordSource, tuple[int, int, int]]:
     """The source of the first shard that has records, and a lease of its first batch."""
     inputs = engine.inputs
-    source, records = sources_of(inputs.data.of_epoch(0))[0]
     train = inputs.experiment.train
-    return source, (0, min(train.batch_size, records), train.seed)
+    piece = next(pieces_of(inputs.data.of_epoch(0), train.batch_size))
+    return piece.source, (0, piece.records, train.seed)

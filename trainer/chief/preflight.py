@@ -6,7 +6,9 @@ from tfps.cluster.address import refuse_taken_port
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.peers import check_peers
 from tfps.cluster.preflight import TaskCheck
+from tfps.experiment.experiment import NO_EXPORT
 from tfps.planner.disk import check_disk_space
+from tfps.planner.export_size import ExportSize
 from trainer.chief.run_inputs import RunInputs
 from trainer.console.text_table import text_table
 
@@ -15,17 +17,22 @@ _HEADER = ("task", "address", "reachable", "answers", "TensorFlow", "what to do"
 _CONNECTED = (Liveness.ANSWERS, Liveness.SILENT, Liveness.FOREIGN)
 
 
-def check_machine(inputs: RunInputs, is_serving: bool = False) -> None:
+def check_machine(inputs: RunInputs, is_serving: bool = False, saves: bool = True) -> None:
     """Refuses what the chief's own machine cannot do.
 
     Args:
         inputs: The run's, checked.
         is_serving: Whether it is this process that has the chief's port.
+        saves: Whether the run saves checkpoints.
 
     Raises:
         UserError: If a checkpoint does not fit on the disk, or the chief's port is taken.
     """
-    check_disk_space(inputs.layout, inputs.job_dir)
+    train = inputs.experiment.train
+    is_exported = train.export != NO_EXPORT and inputs.export.startswith(inputs.job_dir)
+    export = ExportSize.of(inputs.layout, train.export_dtype) if is_exported else None
+    if saves:
+        check_disk_space(inputs.layout, inputs.job_dir, export.file_bytes if export else 0)
     if not inputs.cluster.is_local and not is_serving:
         refuse_taken_port(inputs.cluster)
 

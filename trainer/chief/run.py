@@ -3,8 +3,8 @@
 import gc
 import logging
 import os
-from collections.abc import Iterable
-from typing import NoReturn
+from collections.abc import Callable, Iterable
+from typing import NoReturn, Protocol
 
 import tensorflow as tf
 
@@ -17,6 +17,7 @@ from tfps.cluster.monitor import Failures, TaskMonitor
 from tfps.cluster.peers import wait_for_ps
 from tfps.cluster.spec import Cluster
 from tfps.coordinator.connector import Connector
+from tfps.coordinator.executor import Executor
 from tfps.errors import LostPsError, WorkersChangedError
 from tfps.job_dir import cluster_addresses
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
@@ -37,6 +38,16 @@ from trainer.chief.wait_limits import WaitLimits
 from trainer.console.progress_display import ProgressDisplay
 
 _log = logging.getLogger(__name__)
+
+
+class Work(Protocol):
+    """What a chief does while it is connected."""
+
+    def run(self, display: ProgressDisplay) -> None:
+        """Does what is left of it, and reports."""
+
+
+Prepare = Callable[[RunInputs, Executor, ChiefState], Work]
 
 
 def join(cluster: Cluster, job_dir: str, limits: WaitLimits) -> ReplicaExecutor:
@@ -75,8 +86,9 @@ def run(
     display: ProgressDisplay,
     monitoring: Monitoring,
     replica: ReplicaExecutor | None = None,
+    prepare: Prepare = prepare_training,
 ) -> None:
-    """Trains, evaluates, saves, exports and reports.
+    """Trains, evaluates, saves, exports and reports; or makes a pass over a dataset.
 
     A lost ps takes its share of the parameters with it: the run waits for it, connects again and
     goes on from the last checkpoint. Some other losses have this process begin again, and it does
@@ -90,6 +102,7 @@ def run(
         display: Where progress is shown.
         monitoring: How the run is watched.
         replica: What `join` returned, in a cluster without ps.
+        prepare: Makes what is to be done of a connection.
 
     Raises:
         UserError: If what is found on the way cannot be used.
@@ -98,7 +111,7 @@ def run(
     """
     state = _begin(inputs, limits, interruption, monitoring)
     try:
-        while lost := _train(inputs, state, display, replica):
+        while lost := _work(inputs, state, display, replica, prepare):
             display.hide()
             state.observer.look_for_losses(state.monitor.failures)
             _prepare_to_go_on(lost, inputs.cluster, state)
@@ -170,13 +183,14 @@ def _states(
     }
 
 
-def _train(
+def _work(
     inputs: RunInputs,
     state: ChiefState,
     display: ProgressDisplay,
     replica: ReplicaExecutor | None,
+    prepare: Prepare,
 ) -> LostPsError | LostReplicaError | WorkersChangedError | None:
-    """Connects and trains to the end, unless tasks are lost or workers change before.
+    """Connects and works to the end, unless tasks are lost or workers change before.
 
     What this connection held of the ps, variables above all, is given up when this returns.
     """
@@ -184,7 +198,7 @@ def _train(
         executor = replica or state.connector.connect()
         state.report.tasks_changed(state.history())
         state.monitor.start(without=state.connector.left_out)
-        prepare_training(inputs, executor, state).run(display)
+        prepare(inputs, executor, state).run(display)
     except LostPsError as lost:
         # Without its traceback, which holds the variables.
         return LostPsError(str(lost), lost.leaving)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import math
 import posixpath
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,9 +19,9 @@ from tfps.data.training_data import TrainingData, directories
 from tfps.errors import UserError
 from tfps.evaluation.best import BestMetric
 from tfps.evaluation.metrics import check_metrics, metric_names, try_metrics
-from tfps.experiment.experiment import WIRE_DTYPES, Experiment, Train
+from tfps.experiment.experiment import BEST, WIRE_DTYPES, Experiment, Train
 from tfps.experiment.mode import Mode
-from tfps.export.saved_model import export, try_export
+from tfps.export.saved_model import try_export
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.planner.compatibility import refuse_unsuitable
@@ -28,9 +29,7 @@ from tfps.planner.memory import check_memory
 from tfps.storage import preflight
 from tfps.storage.preflight import Use
 from tfps.store.layout import StoreLayout
-from tfps.store.parameter_store import ParameterStore
 from trainer.chief.callback_checks import make_callbacks
-from trainer.chief.export_sample import predict_sample
 from trainer.chief.inputs import check_writable, first_labels, read_data
 
 _log = logging.getLogger(__name__)
@@ -46,6 +45,7 @@ class RunInputs:
         mode: How the workers' updates come together.
         job_dir: Where to write.
         export: Where the exported model goes.
+        has_versions: Whether that has a directory for each version of it.
         data: The training data.
         eval_data: The evaluation data, None for no evaluation.
         model: The task's model without its parameters.
@@ -60,6 +60,7 @@ class RunInputs:
     mode: Mode
     job_dir: str
     export: str
+    has_versions: bool
     data: TrainingData
     eval_data: Manifest | None
     model: StatelessModel
@@ -86,7 +87,7 @@ class RunInputs:
             job_dir: Where to write.
             ps_memory: Memory of one ps, bytes; None leaves it unchecked.
             cache_dir: Where workers keep copies of shards; empty for none.
-            export: Where the exported model goes; empty for JOB_DIR/export.
+            export: Where the exported model itself goes; empty for versions in JOB_DIR/export.
 
         Raises:
             UserError: If the mode, the data, its negatives, the model, an optimizer, a callback,
@@ -106,6 +107,7 @@ class RunInputs:
         rules = Rules.of(experiment.task, model, experiment.train.row_updates)
         refuse_unsuitable(mode, experiment, model, rules)
         layout = StoreLayout.of(model, rules, max(1, len(cluster.ps)))
+        try_export(experiment.task, model, layout)
         if ps_memory is not None:
             workers = max(1, len(cluster.workers))
             check_memory(layout, workers, ps_memory, train.checkpoint_in_background)
@@ -117,6 +119,7 @@ class RunInputs:
             mode=mode,
             job_dir=job_dir,
             export=export or posixpath.join(job_dir, "export"),
+            has_versions=not export,
             data=data,
             eval_data=eval_data,
             model=model,
@@ -137,21 +140,6 @@ class RunInputs:
         """
         metrics = metric_names(self.experiment.task) if self.eval_data else []
         return make_callbacks(self.experiment, metrics, self.rules.dense.has_schedule)
-
-    def export_model(self, store: ParameterStore, path: str) -> None:
-        """Exports the model with a store's parameters, once it predicts what they do.
-
-        Args:
-            store: The parameters.
-            path: Directory to write.
-
-        Raises:
-            StorageError: If it cannot be written.
-            RunError: If it predicts something else.
-        """
-        task = self.experiment.task
-        sample = predict_sample(task, self.model, store, self.eval_data or self.data.of_epoch(0))
-        export(task, self.model, store, path, sample)
 
 
 def _best_metric(
@@ -222,11 +210,10 @@ def _check_warm_start(train: Train, job_dir: str, signature: Mapping[str, Any]) 
 
 
 def _build_model(experiment: Experiment, cluster: Cluster) -> StatelessModel:
-    """Builds the model, and tries what is done with it on the cluster and at the end."""
+    """Builds the model, and tries what is done with it on the cluster."""
     task, train = experiment.task, experiment.train
     model = StatelessModel(task, train.seed, train.dense_table_bytes)
     _refuse_unreachable(model, cluster)
-    try_export(task, model)
     check_metrics(task, model.prediction_names)
     return model
 
@@ -269,6 +256,11 @@ def _check_evaluation(experiment: Experiment, cluster: Cluster) -> None:
     if experiment.data.eval:
         return
     mend = "name evaluation shards with --eval_data, or"
+    if experiment.train.export == BEST:
+        raise UserError(f"--export={BEST} without --eval_data; {mend} leave it out")
+    if math.isfinite(experiment.train.max_metric_drop):
+        drop = f"--max_metric_drop={experiment.train.max_metric_drop:g}"
+        raise UserError(f"{drop} without --eval_data; {mend} leave it out")
     if cluster.evaluators or cluster.job == "evaluator":
         raise UserError(f"the job has an evaluator but no --eval_data; {mend} leave it out")
     if experiment.train.early_stopping:

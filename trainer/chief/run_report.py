@@ -152,13 +152,26 @@ class RunReport:
         """Says why the training ends before its last epoch."""
         self._write(stopped_early=reason)
 
-    def exported(self, path: str) -> None:
-        """Says where the model of the last checkpoint is exported to."""
-        self._write(export=path)
+    def exported(self, newest: str, refused: str | None = None) -> None:
+        """Says where the model is exported to.
+
+        Args:
+            newest: Its newest version.
+            refused: Where the model is that is too much worse than that version to be one.
+        """
+        self._write(export=newest, export_refused=refused)
 
     def exported_best(self, path: str) -> None:
         """Says where the evaluator has exported the model of the best evaluation to."""
         self._write(export_best=path)
+
+    def predicted(self, path: str, history: TaskHistory) -> None:
+        """Says where the predictions are of all records, which was all there was to do."""
+        self._write(status=FINISHED, predictions=path, **_fields(history))
+
+    def measured(self, metrics: Mapping[str, float], history: TaskHistory) -> None:
+        """Says what was measured of a checkpoint, which was all there was to do."""
+        self._write(status=FINISHED, metrics=dict(metrics), **_fields(history))
 
     def finished(self, counts: TrainingCounts, history: TaskHistory) -> None:
         """Says that the run has done all there was to do."""

@@ -13,12 +13,14 @@ from tfps.coordinator.progress import Progress
 from tfps.data import shards
 from tfps.data.manifest import Manifest
 from tfps.errors import LostPsError, UserError, WorkersChangedError
+from tfps.experiment.experiment import BEST, NO_EXPORT
 from tfps.leases.queue import LeaseQueue
 from tfps.leases.queue_state import QueueState
 from trainer.chief import parameter_probe
 from trainer.chief.callbacks import Callbacks
 from trainer.chief.engine import Engine
 from trainer.chief.evaluations import JobEvaluations
+from trainer.chief.exports import Exporter
 from trainer.chief.state import ChiefState
 from trainer.chief.training_counts import TrainingCounts
 from trainer.console.progress_display import ProgressDisplay
@@ -110,12 +112,34 @@ class Training:
                 raise UserError(f"{reason}, before anything was trained")
             _log.info("stopping early: %s", reason)
             self._report.stopped_early(reason)
-        path = self._inputs.export
-        self._ps_calls("exporting the model", lambda: self._inputs.export_model(self._store, path))
-        _log.info("exported the model to %s", path)
-        self._report.exported(path)
         self._evaluations.finish(self._last())
+        self._export()
         self._report.finished(self._counts(), self._state.history())
+
+    def _export(self) -> None:
+        """Exports the model that the experiment wants, or none."""
+        if self._train.export == NO_EXPORT:
+            return
+        last, exporter = self._last(), Exporter(self._inputs)
+        checkpoint = (self._best() or last) if self._train.export == BEST else last
+        metrics = self._evaluations.metrics_of(checkpoint)
+        if checkpoint.name == last.name:
+            exported = self._ps_calls(
+                "exporting the model",
+                lambda: exporter.export_store(self._store, checkpoint.name, metrics),
+            )
+        else:
+            exported = exporter.export_saved(checkpoint, metrics)
+        _log.info("exported the model of %s to %s", checkpoint.name, exported.path)
+        self._report.exported(exported.newest, exported.refused)
+
+    def _best(self) -> Checkpoint | None:
+        """The checkpoint of the best evaluation; None, which is told, if there is no such."""
+        found = self._evaluations.best()
+        if found is None:
+            name = self._inputs.best_metric.name
+            _log.warning("no evaluation has a number for %s: the last checkpoint is exported", name)
+        return found
 
     def _reason_to_stop(self) -> str | None:
         return self._evaluations.reason_to_stop or self._callbacks.reason_to_stop

@@ -7,19 +7,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tfps.experiment import metrics
+from tfps.evaluation.running_auc import BoundedAuc, RunningAuc
 
-_MOST_RECORDS = 100_000_000  # 5 bytes each are held until all are known
+_EXACT_RECORDS = 100_000_000  # 5 bytes each are held until all are known
 
 
 class PredictionAuc:
-    """Collects labels and predictions where an AUC of them is defined."""
+    """The AUC of labels and predictions, where one is defined of them."""
 
     def __init__(self) -> None:
         self._reason = ""
-        self._records = 0
-        self._positive: list[npt.NDArray[np.bool_]] = []
-        self._scores: list[npt.NDArray[np.float32]] = []
+        self._running = RunningAuc(_EXACT_RECORDS)
+        self._found: set[int] = set()  # labels
 
     def add(
         self,
@@ -34,21 +33,22 @@ class PredictionAuc:
         """
         self._reason = self._reason or self._why_not(labels, predictions)
         if self._reason:
-            self._positive, self._scores = [], []
+            self._running = RunningAuc()  # nothing is held any more
             return
         [truth], [scores] = labels.values(), predictions.values()
-        self._positive.append(truth.reshape(-1) == 1)
-        self._scores.append(scores.reshape(-1))
+        self._found.update(np.unique(truth).tolist())
+        self._running.add(truth, scores)
 
-    def result(self) -> tuple[float | None, str]:
+    def result(self) -> tuple[BoundedAuc | None, str]:
         """The AUC, or None and the reason."""
         if self._reason:
             return None, self._reason
-        positive = np.concatenate(self._positive)
-        if positive.all() or not positive.any():
+        if len(self._found) < 2:
             return None, "not defined: all labels are equal"
-        value = metrics.auc(positive, np.concatenate(self._scores))
-        return (None, "not defined: a prediction is nan") if math.isnan(value) else (value, "")
+        found = self._running.result()
+        if math.isnan(found.value):
+            return None, "not defined: a prediction is nan"
+        return found, ""
 
     def _why_not(
         self,
@@ -64,7 +64,4 @@ class PredictionAuc:
             return "not defined for vectors"
         if truth.dtype == object or not np.isin(truth, (0, 1)).all():
             return "not defined: labels are not 0 and 1"
-        self._records += len(truth)
-        if self._records > _MOST_RECORDS:
-            return f"not computed for more than {_MOST_RECORDS:,} records"
         return ""

@@ -1,4 +1,4 @@
-"""The file that predictions are written to, CSV or Parquet, which appears once it is whole."""
+"""The file that predictions are written to, of any form, which appears once it is whole."""
 
 import contextlib
 import sys
@@ -12,6 +12,7 @@ from tfps.errors import UserError
 from tfps.storage import files
 from trainer.datasets.csv_rows import CsvRows
 from trainer.datasets.parquet_rows import ParquetRows
+from trainer.datasets.tfrecord_rows import TfrecordRows
 
 
 class PredictionsFile:
@@ -21,13 +22,14 @@ class PredictionsFile:
         """Writes nothing yet.
 
         Args:
-            path: The file, local or `gs://`: Parquet if its name ends in `.parquet`, else CSV.
+            path: The file, local or `gs://`: Parquet if its name ends in `.parquet`, TFRecords if
+                it ends in `.tfrecord`, else CSV.
             overwrite: Replaces a file of that name.
         """
         self._path = path
         self._partial = f"{path}.partial"
         self._overwrite = overwrite
-        self._file = tf.io.gfile.GFile(self._partial, "wb")
+        self._file: tf.io.gfile.GFile | None = None
         self._rows: _Rows | None = None
 
     def open(self) -> None:
@@ -41,10 +43,14 @@ class PredictionsFile:
                 raise UserError(f"--output={self._path} is a directory; name a file")
             if files.exists(self._path) and not self._overwrite:
                 raise UserError(f"--output={self._path} exists; name another, or say --overwrite")
+            if self._path.endswith(".tfrecord"):
+                self._rows = TfrecordRows(self._partial)
+                return
+            file = tf.io.gfile.GFile(self._partial, "wb")
             is_parquet = self._path.endswith(".parquet")
-            rows = ParquetRows(self._path, self._file) if is_parquet else CsvRows(self._file)
-            self._file.write(b"")  # which opens it
-            self._rows = rows
+            rows = ParquetRows(self._path, file) if is_parquet else CsvRows(file)
+            file.write(b"")  # which opens it
+            self._file, self._rows = file, rows
 
     def write(
         self,
@@ -81,7 +87,8 @@ class PredictionsFile:
         assert self._rows is not None
         with self._refused():
             self._rows.close()
-            self._file.close()
+            if self._file:
+                self._file.close()
             tf.io.gfile.rename(self._partial, self._path, overwrite=self._overwrite)
 
     def discard(self) -> None:
@@ -91,7 +98,8 @@ class PredictionsFile:
             with contextlib.suppress(tf.errors.OpError, OSError):
                 self._rows.close()
         try:
-            self._file.close()
+            if self._file:
+                self._file.close()
             tf.io.gfile.remove(self._partial)
         except tf.errors.OpError as error:
             sys.stderr.write(f"{self._partial} is left over: {error.message}\n")

@@ -60,6 +60,32 @@ flags.DEFINE_string(
     "Of --init_from only layers that match one of these names or patterns, as NAME,NAME (overrides "
     "train.init_layers).",
 )
+flags.DEFINE_enum(
+    "export",
+    None,
+    ["last", "best", "none"],
+    "Model to export at the end: of the last checkpoint, of the best evaluation, or none "
+    "(overrides train.export).",
+)
+flags.DEFINE_enum(
+    "export_dtype",
+    None,
+    ["float32", "bfloat16", "int8"],
+    "Dtype in which the exported model keeps rows of tables (overrides train.export_dtype).",
+)
+flags.DEFINE_integer(
+    "keep_exports",
+    None,
+    "Versions of the exported model that stay (overrides train.keep_exports).",
+    1,
+)
+flags.DEFINE_float(
+    "max_metric_drop",
+    None,
+    "How much worse than the newest version a model may be, to become one (overrides "
+    "train.max_metric_drop).",
+    0.0,
+)
 
 
 def experiment() -> "Experiment":
@@ -82,6 +108,10 @@ def overridden() -> list[str]:
         "train.wire_dtype": _FLAGS.wire_dtype,
         "train.init_from": _FLAGS.init_from,
         "train.init_layers": _FLAGS.init_layers,
+        "train.export": _FLAGS.export,
+        "train.export_dtype": _FLAGS.export_dtype,
+        "train.keep_exports": _FLAGS.keep_exports,
+        "train.max_metric_drop": _FLAGS.max_metric_drop,
     }
     given = [f"{field}={value}" for field, value in own.items() if value is not None]
     return [*_FLAGS.set, *given]

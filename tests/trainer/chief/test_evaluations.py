@@ -9,6 +9,7 @@ import pytest
 from tests import frozen
 from tests.training_fixtures import dataset
 from tfps.cluster.spec import Cluster
+from tfps.errors import UserError
 from tfps.evaluation.history import Evaluations
 from tfps.experiment.experiment import Data
 from tfps.job_dir import report
@@ -92,3 +93,58 @@ def test_the_chief_evaluates_itself_what_an_evaluator_does_not(data, tmp_path, c
     [evaluation] = Evaluations(str(tmp_path)).all()
     assert (evaluation.epoch, evaluation.records) == (2, 70)
     assert done["metrics"] == evaluation.metrics
+
+
+def exported(job_dir, place="export"):
+    """The versions that a job has exported: the checkpoint of each, by its name."""
+    found = {}
+    for path in (job_dir / place).glob("*/schema.json"):
+        found[path.parent.name] = json.loads(path.read_text())["checkpoint"]
+    return found
+
+
+def test_the_model_that_is_wanted_is_exported(data, tmp_path):
+    """All evaluations measure the same, and of equals the first is the best."""
+    for choice in ("best", "none"):
+        done = train(data, tmp_path / choice, epochs=2, export=choice)
+        first, _ = (x.checkpoint for x in Evaluations(str(tmp_path / choice)).all())
+        wanted = {"1": first} if choice == "best" else {}
+        assert exported(tmp_path / choice) == wanted
+        assert done["export"] == (f"{tmp_path / choice}/export/1" if wanted else None)
+        assert done["status"] == "finished"
+
+
+def test_each_run_exports_a_version_and_old_ones_go(data, tmp_path):
+    for epochs in (1, 2):
+        done = train(data, tmp_path, epochs=epochs, keep_exports=1)
+    assert exported(tmp_path) == {"2": Evaluations(str(tmp_path)).all()[1].checkpoint}
+    assert done["export"] == f"{tmp_path}/export/2"
+
+
+def test_a_model_that_is_much_worse_becomes_no_version(data, tmp_path, caplog):
+    """The loss of the version before is made much better, where it stands."""
+    first = train(data, tmp_path, epochs=1)
+    path = tmp_path / "export" / "1" / "schema.json"
+    schema = json.loads(path.read_text())
+    assert schema["metrics"] == first["metrics"]
+    schema["metrics"]["loss"] -= 0.1
+    path.write_text(json.dumps(schema))
+    refused = train(data, tmp_path, epochs=2, max_metric_drop=0.05)  # it is worse by 0.1
+    assert "loss is worse by 0.1 than that of" in caplog.text
+    assert set(exported(tmp_path)) == {"1", "refused"}
+    assert (refused["export"], refused["export_refused"]) == (
+        first["export"],
+        f"{tmp_path}/export/refused",
+    )
+
+
+def test_what_needs_evaluations_is_refused_without(data, tmp_path):
+    for name, value in (("export", "best"), ("max_metric_drop", 0.1)):
+        experiment = frozen.get_config()
+        experiment = dataclasses.replace(
+            experiment,
+            data=Data(train=str(data / "train")),
+            train=dataclasses.replace(experiment.train, **{name: value}),
+        )
+        with pytest.raises(UserError, match=f"--{name}={value} without --eval_data; name eval"):
+            RunInputs.check(experiment, Cluster(), str(tmp_path), None)

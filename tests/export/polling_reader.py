@@ -1,0 +1,46 @@
+"""Loads each new version of a model as soon as it is there, as a server does, and predicts.
+
+    python polling_reader.py BASE LAST
+
+ends once it has loaded version LAST, and prints the versions that it has loaded.
+"""
+
+import sys
+import time
+
+import tensorflow as tf
+
+PATIENCE = 300.0
+
+
+def newest(base: str) -> int:
+    """The greatest number that names a directory with a graph in it."""
+    names = [name.rstrip("/") for name in tf.io.gfile.listdir(base)] if exists(base) else []
+    numbers = [int(name) for name in names if name.isdecimal()]
+    return max((n for n in numbers if exists(f"{base}/{n}/saved_model.pb")), default=0)
+
+
+def exists(path: str) -> bool:
+    return bool(tf.io.gfile.exists(path))
+
+
+def main(base: str, last: int) -> None:
+    loaded = [0]
+    deadline = time.monotonic() + PATIENCE
+    print("polling", flush=True)
+    while loaded[-1] < last:
+        assert time.monotonic() < deadline, f"no version {last}"
+        number = newest(base)
+        if number == loaded[-1]:
+            continue
+        model = tf.saved_model.load(f"{base}/{number}")
+        outputs = model.signatures["serving_default"](
+            numbers=tf.zeros([2, 4]), token=tf.constant([0, 19], tf.int64)
+        )
+        tf.debugging.assert_all_finite(outputs["predictions"], "half a model")
+        loaded.append(number)
+    print(*loaded[1:])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

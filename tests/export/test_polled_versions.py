@@ -1,0 +1,54 @@
+"""A process that loads every new version at once never finds half a model."""
+
+import itertools
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.export import polling_reader
+from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
+from tests.training_fixtures import dataset, reused
+from tfps.export import versions
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+EXPORTS = 50
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    return dataset(tmp_path_factory.mktemp("data"), records=200, shards=1)
+
+
+def poll_beside(base, exports, trainer, environ):
+    """Exports versions, every other with its tables in slices; returns what was loaded."""
+    command = [sys.executable, polling_reader.__file__, base, str(exports)]
+    process = subprocess.Popen(
+        command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout.readline() == "polling\n"
+        for whole_bytes in itertools.islice(itertools.cycle([0, 1 << 30]), exports):
+            trainer.export(versions.next_version(base), whole_bytes=whole_bytes)
+        printed, said = process.communicate(timeout=polling_reader.PATIENCE)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, said[-3000:]
+    return [int(number) for number in printed.split()]
+
+
+def test_on_a_disk(manifest, tmp_path):
+    loaded = poll_beside(str(tmp_path / "export"), EXPORTS, reused(manifest, parts=3), os.environ)
+    assert loaded == sorted(loaded)
+    assert loaded[-1] == EXPORTS
+    print(f"{len(loaded)} of {EXPORTS} versions were loaded")
+
+
+def test_in_a_bucket(cloud, manifest):
+    base = "gs://bucket/job/export"
+    loaded = poll_beside(base, EXPORTS, reused(manifest, parts=3), os.environ)
+    assert loaded == sorted(loaded)
+    assert loaded[-1] == EXPORTS
+    print(f"{len(loaded)} of {EXPORTS} versions were loaded")

@@ -1,0 +1,107 @@
+"""The AUC of any number of records in bounded memory."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from tfps.experiment.metrics import as_binary, auc
+
+EXACT_RECORDS = 1_000_000  # up to so many the AUC is exact; they take 5 bytes each
+_MOST_EDGES = 1 << 19
+
+
+class BoundedAuc(NamedTuple):
+    """An AUC, and how far it may be off.
+
+    Attributes:
+        value: The area; nan when a class is absent or a prediction is nan.
+        bound: Of the distance from the exact area; 0.0 where it is exact.
+    """
+
+    value: float
+    bound: float
+
+
+class RunningAuc:
+    """Adds up records; keeps their scores up to a number, and from then on counts by score.
+
+    The scores that are kept by then are the edges of the counts, 2^19 of them at most, and what
+    lies on an edge is counted by itself. So ties of scores that were seen are told from ties of the
+    counts: an AUC off scores that go on as they began is off by next to nothing, and one off a few
+    different scores is exact.
+    """
+
+    def __init__(self, exact_records: int = EXACT_RECORDS):
+        """Begins without records.
+
+        Args:
+            exact_records: Up to how many the area is exact.
+        """
+        self._exact_records = exact_records
+        self._labels: list[np.ndarray] = []
+        self._scores: list[np.ndarray] = []
+        self._records = 0
+        self._has_nan = False
+        self._edges: np.ndarray | None = None
+        self._counts = np.zeros([2, 0], np.int64)  # of negatives and positives, by place
+
+    def add(self, labels: np.ndarray, predictions: np.ndarray) -> None:
+        """Adds some records.
+
+        Args:
+            labels: 0 or 1, shape `[n]` or `[n, 1]`.
+            predictions: Any scores, of the same shape.
+
+        Raises:
+            ValueError: If the sizes differ or a label is neither 0 nor 1.
+        """
+        is_positive, scores = as_binary(labels, predictions)
+        self._has_nan = self._has_nan or bool(np.isnan(scores).any())
+        self._records += len(scores)
+        if self._edges is not None:
+            self._count(is_positive, scores)
+            return
+        self._labels.append(is_positive.copy())  # not a view that keeps what it is of
+        self._scores.append(scores.copy())
+        if self._records > self._exact_records:
+            self._begin_to_count()
+
+    def result(self) -> BoundedAuc:
+        """The area under the ROC curve of all records, as `metrics.auc` defines it."""
+        if self._has_nan:
+            return BoundedAuc(math.nan, 0.0)
+        if self._edges is None:
+            labels, scores = (
+                np.concatenate(parts) if parts else np.zeros([0], np.float32)
+                for parts in (self._labels, self._scores)
+            )
+            return BoundedAuc(auc(labels, scores), 0.0)
+        negatives, positives = self._counts.astype("f8")
+        pairs = negatives.sum() * positives.sum()
+        if not pairs:
+            return BoundedAuc(math.nan, 0.0)
+        below = np.cumsum(negatives) - negatives
+        above = float((positives * (below + negatives / 2)).sum())
+        # Of pairs between two edges it is not known which is above the other: each is counted as
+        # one half, and is at most that much off.
+        unknown = float((positives[::2] * negatives[::2]).sum()) / 2
+        return BoundedAuc(above / pairs, unknown / pairs)
+
+    def _begin_to_count(self) -> None:
+        labels, scores = np.concatenate(self._labels), np.concatenate(self._scores)
+        self._labels, self._scores = [], []
+        edges = np.unique(scores[~np.isnan(scores)])
+        stride = -(-len(edges) // _MOST_EDGES) or 1
+        self._edges = edges[::stride]
+        self._counts = np.zeros([2, 2 * len(self._edges) + 1], np.int64)
+        self._count(labels, scores)
+
+    def _count(self, is_positive: np.ndarray, scores: np.ndarray) -> None:
+        """Counts scores: place 2k + 1 is edge k, and the even ones are between two edges."""
+        assert self._edges is not None
+        left, right = (np.searchsorted(self._edges, scores, side) for side in ("left", "right"))
+        places = left + right
+        size = self._counts.shape[1]
+        for kind, mine in enumerate((~is_positive, is_positive)):
+            self._counts[kind] += np.bincount(places[mine], minlength=size)

@@ -1,0 +1,159 @@
+"""What an export is made of: the parameters of a model, wherever they are."""
+
+import concurrent.futures
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfps.export.sliced_group import SlicedGroup, WrittenRun
+from tfps.model.stateless_model import StatelessModel
+from tfps.store.layout import StoreLayout
+from tfps.store.parameter_store import ParameterStore
+
+
+class WholeParameters(Protocol):
+    """Parameters of which one process can hold all."""
+
+    def read_dense(self) -> list[np.ndarray]:
+        """Values of the model's dense variables."""
+
+    def read_state(self) -> list[np.ndarray]:
+        """Values of the model's state variables."""
+
+    def read_table(self, table: int) -> np.ndarray:
+        """A whole table in the order of its ids, `[rows, dim]` float32."""
+
+
+class Parameters(WholeParameters, Protocol):
+    """Parameters of which one process can hold a part. Nobody changes them meanwhile."""
+
+    @property
+    def model(self) -> StatelessModel:
+        """The model that they are of."""
+
+    @property
+    def layout(self) -> StoreLayout:
+        """Where they lie."""
+
+    def read_rows(self, wanted: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
+        """Some rows of some tables.
+
+        Args:
+            wanted: Ids `[n]` int64 by index of the table, each once.
+
+        Returns:
+            By the same index, `[n, dim]` float32.
+        """
+
+    def write_group(self, index: int, group: SlicedGroup, prefix: str) -> list[WrittenRun]:
+        """Writes all rows of a group, of which nobody holds more than a chunk.
+
+        Args:
+            index: Of the group.
+            group: Where its rows are in the exported model.
+            prefix: Of the exported model's variables.
+
+        Raises:
+            tf.errors.OpError: If they cannot be written, or a ps is lost.
+        """
+
+
+class StoreParameters:
+    """Those of a parameter store. Each ps writes the rows that it holds, at the same time.
+
+    Attributes:
+        model: The model that they are of.
+        layout: Where they lie.
+    """
+
+    def __init__(self, model: StatelessModel, store: ParameterStore):
+        """Reads nothing yet.
+
+        Args:
+            model: The model whose parameters the store has.
+            store: The store.
+        """
+        self.model, self.layout = model, store.layout
+        self.read_dense, self.read_state = store.read_dense, store.read_state
+        self.read_table = store.read_table
+        self._store = store
+
+    def read_rows(self, wanted: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
+        """As that of `Parameters`."""
+        return {table: self._store.read_rows(table, ids) for table, ids in wanted.items()}
+
+    def write_group(self, index: int, group: SlicedGroup, prefix: str) -> list[WrittenRun]:
+        """As that of `Parameters`; every ps must see where the files go."""
+
+        def write(part: int) -> list[WrittenRun]:
+            return self._write_part(index, part, group, prefix)
+
+        parts = range(len(self._store.devices))
+        with concurrent.futures.ThreadPoolExecutor(len(parts), "export") as pool:
+            return [run for runs in pool.map(write, parts) for run in runs]
+
+    def _write_part(
+        self, index: int, part: int, group: SlicedGroup, prefix: str
+    ) -> list[WrittenRun]:
+        tables = self._store.groups[index]
+        first, end = tables.layout.bounds(part)
+        stride = tables.rows_at_once()
+        with tf.device(self._store.devices[part]):
+            return [
+                group.write(prefix, at, tables.read_run(part, at - first, min(stride, end - at)))
+                for at in range(first, end, stride)
+            ]
+
+
+def values_by_path(
+    model: StatelessModel, parameters: WholeParameters, left_out: Collection[str] = ()
+) -> dict[str, np.ndarray]:
+    """Every parameter by the path of its variable.
+
+    Args:
+        model: The model that they are of.
+        parameters: The parameters.
+        left_out: Names of tables that are not read.
+    """
+    values = {}
+    both = (model.dense, parameters.read_dense()), (model.state, parameters.read_state())
+    for variables, read in both:
+        values.update({v.path: x for v, x in zip(variables, read, strict=True)})
+    for index, table in enumerate(model.tables):
+        if table.name not in left_out:
+            values[table.name] = parameters.read_table(index)
+    return values
+
+
+def assign_values(model: keras.Model, values: Mapping[str, np.ndarray]) -> None:
+    """Gives a model its parameters; the states of its random generators stay what they are.
+
+    Args:
+        model: The model.
+        values: By the paths of its variables.
+    """
+    for variable in model.variables:
+        if variable.dtype == "float32":
+            variable.assign(values[variable.path])
+
+
+def rows_of_lookups(
+    parameters: Parameters, asked: Sequence[tuple[int, np.ndarray]]
+) -> list[np.ndarray]:
+    """The rows that lookups ask for, each table's read once.
+
+    Args:
+        parameters: What they are of.
+        asked: For each lookup the index of its table, and its ids of any shape, which are in it.
+
+    Returns:
+        `[*ids.shape, dim]` float32 for each lookup.
+    """
+    wanted: dict[int, np.ndarray] = {}
+    for table, ids in asked:
+        wanted[table] = np.union1d(wanted.get(table, np.zeros([0], np.int64)), ids.astype(np.int64))
+    found = parameters.read_rows(wanted)
+    return [found[table][np.searchsorted(wanted[table], ids)] for table, ids in asked]

@@ -1,0 +1,120 @@
+"""The trained model as it is served: with the small tables in it, and places for the large ones."""
+
+from collections.abc import Mapping, Sequence
+
+import keras
+import tensorflow as tf
+
+from tfps.data import examples
+from tfps.experiment.task import Task
+from tfps.export.parameters import Parameters, assign_values, values_by_path
+from tfps.export.row_encoding import EXACT, RowEncoding
+from tfps.export.sliced_group import Gather, SlicedGroup
+from tfps.model import inputs
+from tfps.model.inputs import model_inputs
+from tfps.model.predictions import predict_by_name
+from tfps.model.stateless_model import Features, StatelessModel
+from tfps.store.layout import StoreLayout
+
+
+class ServingModel:
+    """A task's own model, with its parameters but for tables that no process can hold whole.
+
+    Attributes:
+        model: The model whose parameters it has.
+        slices: Groups of these tables by their index, without rows.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        model: StatelessModel,
+        layout: StoreLayout,
+        in_slices: Sequence[int],
+        encoding: RowEncoding = EXACT,
+    ):
+        """Builds the model anew, with its initial values.
+
+        Args:
+            task: The task.
+            model: Its model.
+            layout: Where its parameters lie; on how many ps does not matter.
+            in_slices: Indices of the groups that are not held whole.
+            encoding: How these keep their rows.
+        """
+        self._task = task
+        self.model = model
+        self.slices = {
+            index: SlicedGroup(layout.groups[index].layout, encoding, number)
+            for number, index in enumerate(in_slices)
+        }
+        self._group_of = {table: k for k, group in self.slices.items() for table in group.tables}
+        self._keras_model, self._layers = model.build_without(self._group_of.keys())
+
+    def assign(self, parameters: Parameters) -> None:
+        """Gives it its parameters, but for the rows of tables in slices."""
+        values = values_by_path(self.model, parameters, self._group_of.keys())
+        assign_values(self._keras_model, values)
+
+    def predict(
+        self, features: Features, gathers: Mapping[int, Gather] | None = None
+    ) -> dict[str, tf.Tensor]:
+        """The task's predictions by name.
+
+        Args:
+            features: By name, `[batch, *shape]`.
+            gathers: Where the rows of each group in slices are taken from, by its index; None for
+                the variables, which have none before they are restored.
+        """
+
+        def answer(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
+            name = self._layers.tables[table].name
+            index = self._group_of[name]
+            return self.slices[index].look_up(name, ids, gathers[index] if gathers else None)
+
+        given = model_inputs(self._keras_model, self._task.features(), features)
+        with self._layers.answered_by(answer):
+            outputs = self._keras_model(given, training=False)
+        return predict_by_name(self._task, outputs)
+
+    def save(self, path: str) -> None:
+        """Writes a SavedModel, whose tables in slices have no rows.
+
+        Args:
+            path: Its directory.
+
+        Raises:
+            Exception: Whatever TensorFlow says of whatever the model may hold.
+        """
+        features = self._task.features()
+
+        @tf.function(autograph=False)
+        def serve_features(**values: tf.Tensor) -> dict[str, tf.Tensor]:
+            return self.predict(inputs.unpack_signature_inputs(values, features))
+
+        @tf.function(
+            input_signature=[tf.TensorSpec([None], tf.string, "examples")], autograph=False
+        )
+        def serve_examples(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+            return self.predict(examples.parse(serialized, features)[0])
+
+        specs = inputs.signature_specs(features)
+        tf.saved_model.save(
+            self._module(),
+            path,
+            signatures={
+                "serving_default": serve_features.get_concrete_function(**specs),
+                "serving_examples": serve_examples,
+            },
+        )
+
+    def _module(self) -> tf.Module:
+        """What a SavedModel keeps: `SlicedGroup.names` counts on the names of its attributes."""
+        module = tf.Module()
+        module.model = self._keras_model  # with its lookup tables and their vocabularies' files
+        # A variable that is found twice would be written twice.
+        found = {id(each) for each in tf.train.TrackableView(self._keras_model).descendants()}
+        others = [each for each in self._keras_model.variables if id(each) not in found]
+        module.others = [each.value for each in others]
+        module.slices = [group.variables for group in self.slices.values()]
+        return module

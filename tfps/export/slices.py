@@ -1,0 +1,82 @@
+"""Puts the rows of tables that nobody can hold whole into a SavedModel."""
+
+import posixpath
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from tfps.errors import RunError, UserError
+from tfps.export.parameters import Parameters
+from tfps.export.sliced_group import SlicedGroup, WrittenRun
+from tfps.storage import files
+
+_DIRECTORY, _NAME = "variables", "variables"  # where a SavedModel has its variables
+
+
+def write_slices(
+    directory: str, groups: Mapping[int, SlicedGroup], parameters: Parameters
+) -> dict[int, list[WrittenRun]]:
+    """Writes rows into the variables of a SavedModel, which has them without any.
+
+    TensorFlow's format knows tensors in slices: each is written by whoever holds it, and reading
+    the tensor joins them.
+
+    Args:
+        directory: Of the SavedModel.
+        groups: Its groups in slices, by their index.
+        parameters: What has their rows.
+
+    Returns:
+        The runs of rows that were written, by the group's index.
+
+    Raises:
+        UserError: If a ps does not see the directory.
+        RunError: If TensorFlow names variables otherwise than it did.
+        tf.errors.OpError: If they cannot be written, or a ps is lost.
+        StorageError: If the storage does not answer.
+    """
+    prefix = variables_prefix(directory)
+    runs = {index: parameters.write_group(index, group, prefix) for index, group in groups.items()}
+    written = [run.prefix for some in runs.values() for run in some]
+    _join(prefix, {name for group in groups.values() for name in group.names}, written)
+    return runs
+
+
+def variables_prefix(directory: str) -> str:
+    """Prefix of the files in which a SavedModel has its variables."""
+    return posixpath.join(directory, _DIRECTORY, _NAME)
+
+
+def _join(prefix: str, in_slices: set[str], written: Sequence[str]) -> None:
+    """Puts slices in the place of tensors without rows."""
+    dtypes = tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
+    if missing := sorted(in_slices - dtypes.keys()):
+        raise RunError(
+            f"TensorFlow {tf.__version__} names what a SavedModel holds otherwise than "
+            f"{missing[0]!r}: tables in slices cannot be exported; use TensorFlow 2.21"
+        )
+    kept = sorted(dtypes.keys() - in_slices)
+    whole = [""] * len(kept)
+    others = f"{prefix}.others"
+    values = tf.raw_ops.RestoreV2(
+        prefix=prefix,
+        tensor_names=kept,
+        shape_and_slices=whole,
+        dtypes=[dtypes[name] for name in kept],
+    )
+    tf.raw_ops.SaveV2(prefix=others, tensor_names=kept, shape_and_slices=whole, tensors=values)
+    directory = posixpath.dirname(prefix)
+    for name in files.names(directory):
+        if name.startswith((f"{_NAME}.index", f"{_NAME}.data-")):
+            files.remove(posixpath.join(directory, name))
+    try:
+        tf.raw_ops.MergeV2Checkpoints(
+            checkpoint_prefixes=[others, *written], destination_prefix=prefix, delete_old_dirs=False
+        )
+    except tf.errors.OpError:
+        if all(files.exists(f"{each}.index") for each in written):
+            raise
+        raise UserError(
+            f"{directory} is not there for every ps, or another directory for one of them; name a "
+            "place for the exported model that chief and ps see alike"
+        ) from None

@@ -1,0 +1,225 @@
+"""One pass over a dataset with a checkpoint: `--job=evaluate` and `--job=predict`."""
+
+import dataclasses
+import itertools
+import logging
+import posixpath
+import time
+from collections.abc import Iterator
+
+from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.checkpoint.failures import DamagedCheckpointError
+from tfps.checkpoint.restore import read_whole, refuse_misfit
+from tfps.cluster.ps_calls import PsCalls
+from tfps.coordinator.executor import Executor
+from tfps.data.feature import Feature
+from tfps.data.manifest import Manifest
+from tfps.data.pieces import Piece, pieces_of
+from tfps.errors import LostPsError, UserError, WorkersChangedError
+from tfps.evaluation.results import EvaluatedPiece
+from tfps.experiment.experiment import NO_EXPORT, Experiment
+from tfps.experiment.mode import Mode
+from tfps.store.parameter_store import ParameterStore
+from trainer.chief.engine import Engine, measure, piece_records
+from trainer.chief.prediction_parts import PartsOf, PredictionParts
+from trainer.chief.run_inputs import RunInputs
+from trainer.chief.state import ChiefState
+from trainer.console.progress_display import ProgressDisplay
+
+PREDICTIONS = "predictions"  # in the job_dir
+_LINE_SECONDS = 10.0
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class PassPlan:
+    """What a pass does.
+
+    Attributes:
+        checkpoint: Whose parameters it uses.
+        form: In which form predictions are written; empty for metrics in their place.
+        keep: Names of the features that are copied beside predictions.
+    """
+
+    checkpoint: Checkpoint
+    form: str = ""
+    keep: tuple[str, ...] = ()
+
+    @staticmethod
+    def experiment(trained: Experiment, data: str) -> Experiment:
+        """An experiment of which one pass over a dataset can be made.
+
+        Args:
+            trained: The experiment that the checkpoint is of.
+            data: Directory of the dataset.
+        """
+        return dataclasses.replace(
+            trained,
+            data=dataclasses.replace(
+                trained.data, train=data, eval="", max_bad_records=0, negatives=0
+            ),
+            train=dataclasses.replace(
+                trained.train,
+                epochs=1,
+                early_stopping=0,
+                drop_remainder=False,
+                init_from="",
+                init_layers=(),
+                export=NO_EXPORT,
+                max_metric_drop=float("inf"),
+            ),
+            mode=Mode(),
+        )
+
+    def kept(self, inputs: RunInputs) -> tuple[Feature, ...]:
+        """The features that are copied.
+
+        Raises:
+            UserError: If there is no such, or one that varies in length.
+        """
+        features = {feature.name: feature for feature in inputs.experiment.task.features()}
+        for name in self.keep:
+            if name not in features:
+                raise UserError(
+                    f"--keep={name}: the task has no such feature; it has {', '.join(features)}"
+                )
+            if features[name].is_ragged:
+                raise UserError(
+                    f"--keep={name}: it varies in length, and cannot be copied; leave it out"
+                )
+        return tuple(features[name] for name in self.keep)
+
+
+class DataPass:
+    """A pass that is connected to its tasks, and goes on where the one before it was cut off."""
+
+    def __init__(self, plan: PassPlan, engine: Engine, state: ChiefState):
+        """Has predicted nothing yet.
+
+        Args:
+            plan: What it does.
+            engine: With the checkpoint's parameters.
+            state: What outlives this connection.
+
+        Raises:
+            UserError: If the job_dir has predictions of something else.
+        """
+        self._plan, self._engine, self._state = plan, engine, state
+        self._data: Manifest = engine.inputs.data.of_epoch(0)
+        self._task = engine.inputs.experiment.task
+        self._parts = self._found_parts() if plan.form else None
+
+    def run(self, display: ProgressDisplay) -> None:
+        """Predicts what is missing, and reports.
+
+        Args:
+            display: Of what there is none but lines of the log.
+
+        Raises:
+            UserError: If a shard cannot be used, or the output not be written.
+            LostPsError, WorkersChangedError: If tasks are lost or come.
+            RunError: If nothing moves any more.
+        """
+        try:
+            if self._parts:
+                self._predict(self._parts)
+            else:
+                self._measure()
+        finally:
+            if self._parts:
+                self._parts.discard()
+            self._engine.stop()
+
+    def _predict(self, parts: PredictionParts) -> None:
+        missing = parts.missing()
+        left = sum(self._data.shards[k].records for k in missing)
+        if done := self._data.records - left:
+            _log.info("%s of %s records are predicted already", f"{done:,}", f"{left + done:,}")
+        for piece, result in self._results(iter(missing), done):
+            parts.write(piece.shard, result, piece.is_last)
+        path = parts.finish()
+        _log.info("%s records predicted: %s", f"{self._data.records:,}", path)
+        self._state.report.predicted(posixpath.dirname(path), self._state.history())
+
+    def _measure(self) -> None:
+        results = (result for _, result in self._results(None, 0))
+        metrics = measure(self._task, results, self._data.records)
+        said = ", ".join(f"{name} {value:.6f}" for name, value in metrics.items())
+        path, records = self._plan.checkpoint.path, f"{self._data.records:,}"
+        _log.info("evaluated %s on %s records: %s", path, records, said)
+        self._state.report.measured(metrics, self._state.history())
+
+    def _results(
+        self, shards: Iterator[int] | None, done: int
+    ) -> Iterator[tuple[Piece, EvaluatedPiece]]:
+        """The pieces of some shards with what was predicted of them; tells how far it is."""
+        size = piece_records(self._engine.inputs.experiment.train.batch_size)
+        pieces, sent = itertools.tee(pieces_of(self._data, size, shards))
+        told = time.monotonic()
+        for piece, result in zip(pieces, self._engine.coordinator.evaluate(sent), strict=True):
+            yield piece, result
+            done += piece.records
+            self._state.trained(done)
+            self._go_on_unless_tasks_change()
+            if time.monotonic() - told > _LINE_SECONDS:
+                told = time.monotonic()
+                _log.info("%s of %s records", f"{done:,}", f"{self._data.records:,}")
+
+    def _go_on_unless_tasks_change(self) -> None:
+        self._state.poll()
+        self._state.interruption.raise_if_requested()
+        self._state.observer.look_for_losses(self._state.monitor.failures)
+        if released := self._state.release_ps():
+            names = ", ".join(map(str, released))
+            raise LostPsError(f"{names} left", tuple(ps.index for ps in released))
+        if reason := self._state.take_reason_to_change():
+            raise WorkersChangedError(reason)
+
+    def _found_parts(self) -> PredictionParts:
+        checkpoint = self._plan.checkpoint
+        of = PartsOf(
+            (checkpoint.path, checkpoint.saved_at),
+            self._data.identity,
+            self._plan.keep,
+            self._plan.form,
+        )
+        directory = posixpath.join(self._engine.inputs.job_dir, PREDICTIONS)
+        labels = [label.name for label in self._task.labels()]
+        return PredictionParts(directory, of, self._data, labels)
+
+
+def prepare_pass(
+    plan: PassPlan, inputs: RunInputs, executor: Executor, state: ChiefState
+) -> DataPass:
+    """Creates the parameters and reads the checkpoint.
+
+    Args:
+        plan: What the pass does.
+        inputs: Of the run, as `PassPlan.experiment` has them.
+        executor: Where closures run and parameters lie.
+        state: What outlives this connection.
+
+    Raises:
+        UserError: If the checkpoint does not fit, or is damaged.
+        LostPsError: If a ps is lost meanwhile.
+    """
+    stall_seconds = state.limits.stall_seconds
+    ps_calls = PsCalls(state.monitor, stall_seconds)
+    kept = plan.kept(inputs)
+    engine = ps_calls(
+        "creating the parameters",
+        lambda: Engine.build(inputs, executor, state.monitor, stall_seconds, kept),
+    )
+    ps_calls("reading the checkpoint", lambda: _read(plan.checkpoint, engine.store))
+    _log.info("with the parameters of %s", plan.checkpoint.path)
+    return DataPass(plan, engine, state)
+
+
+def _read(checkpoint: Checkpoint, store: ParameterStore) -> None:
+    refuse_misfit(checkpoint, store.signature())
+    try:
+        read_whole(checkpoint, store)
+    except DamagedCheckpointError as damage:
+        raise UserError(
+            f"checkpoint {checkpoint.path} is damaged: {damage}; name another with --checkpoint"
+        ) from None

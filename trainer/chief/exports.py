@@ -1,0 +1,154 @@
+"""What a run exports: a new version of the model, of its parameters or of a checkpoint."""
+
+import json
+import logging
+import math
+import posixpath
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.checkpoint.failures import DamagedCheckpointError
+from tfps.errors import RunError
+from tfps.export import versions
+from tfps.export.checkpoint_parameters import CheckpointParameters
+from tfps.export.loaded_model import SCHEMA_FILE
+from tfps.export.parameters import Parameters, StoreParameters
+from tfps.export.row_encoding import RowEncoding
+from tfps.export.saved_model import ExportForm, export
+from tfps.storage import files
+from tfps.store.parameter_store import ParameterStore
+from trainer.chief.export_sample import predict_sample
+from trainer.chief.run_inputs import RunInputs
+
+_CHECKPOINT, _METRICS = "checkpoint", "metrics"  # in the schema's file
+_log = logging.getLogger(__name__)
+
+
+class Exported(NamedTuple):
+    """Where a model was exported to.
+
+    Attributes:
+        path: Its directory.
+        newest: The newest version, which is another one where this one is worse than that by more
+            than it may be.
+    """
+
+    path: str
+    newest: str
+
+    @property
+    def refused(self) -> str | None:
+        """Its directory if it is not the newest version."""
+        return self.path if self.path != self.newest else None
+
+
+class Exporter:
+    """Exports models of a run, each as a version of its own."""
+
+    def __init__(self, inputs: RunInputs, base: str = ""):
+        """Exports nothing yet.
+
+        Args:
+            inputs: The run's.
+            base: Directory of the versions; empty for that of the run, which may also be a
+                directory for the model itself.
+        """
+        self._inputs = inputs
+        self._base = base or inputs.export
+        self._has_versions = bool(base) or inputs.has_versions
+
+    def export_store(
+        self, store: ParameterStore, checkpoint: str, metrics: Mapping[str, float] | None
+    ) -> Exported:
+        """Exports the model with a store's parameters, once it predicts what they do.
+
+        Args:
+            store: The parameters.
+            checkpoint: Name of the checkpoint that holds them too.
+            metrics: What was measured of them; None for nothing.
+
+        Raises:
+            StorageError: If it cannot be written.
+            UserError: If a ps does not see the directory.
+            RunError: If it predicts something else.
+            tf.errors.OpError: If a ps is lost.
+        """
+        return self._export(StoreParameters(self._inputs.model, store), checkpoint, metrics)
+
+    def export_saved(self, checkpoint: Checkpoint, metrics: Mapping[str, float] | None) -> Exported:
+        """Exports the model of a checkpoint, which this process reads by itself.
+
+        Args:
+            checkpoint: One of the job's.
+            metrics: What was measured of it; None for nothing.
+
+        Raises:
+            StorageError: If it cannot be written.
+            RunError: If the checkpoint cannot be read, or it predicts something else.
+        """
+        try:
+            parameters = CheckpointParameters(checkpoint, self._inputs.model, self._inputs.rules)
+            return self._export(parameters, checkpoint.name, metrics)
+        except DamagedCheckpointError as damage:
+            raise RunError(
+                f"checkpoint {checkpoint.path}, of the best evaluation, is damaged: {damage}; "
+                "export the last one with --export=last"
+            ) from None
+
+    def _export(
+        self, parameters: Parameters, checkpoint: str, metrics: Mapping[str, float] | None
+    ) -> Exported:
+        inputs, train = self._inputs, self._inputs.experiment.train
+        task, data = inputs.experiment.task, inputs.eval_data or inputs.data.of_epoch(0)
+        sample = predict_sample(task, parameters, data)
+        found = self._place(metrics or {})
+        form = ExportForm(RowEncoding(train.export_dtype))
+        facts = {_CHECKPOINT: checkpoint, _METRICS: dict(metrics or {})}
+        export(task, parameters, found.path, sample, form, facts)
+        if self._has_versions and not found.refused:
+            versions.delete_old(self._base, train.keep_exports)
+        return found
+
+    def _place(self, metrics: Mapping[str, float]) -> Exported:
+        """Where a model goes of which this was measured."""
+        if not self._has_versions:
+            return Exported(self._base, self._base)
+        newest = versions.newest_version(self._base)
+        drop = self._drop(_metrics_of(newest), metrics) if newest else 0.0
+        limit = self._inputs.experiment.train.max_metric_drop
+        if newest is None or drop <= limit:
+            path = versions.next_version(self._base)
+            return Exported(path, path)
+        path = versions.refused_path(self._base)
+        _log.warning(
+            "%s is worse by %.6g than that of %s, more than train.max_metric_drop=%g: the model is "
+            "exported to %s, and %s stays the newest version",
+            self._inputs.best_metric.name,
+            drop,
+            newest,
+            limit,
+            path,
+            newest,
+        )
+        return Exported(path, newest)
+
+    def _drop(self, before: Mapping[str, float], now: Mapping[str, float]) -> float:
+        """How much worse the second metrics are; 0 where one of them is not known."""
+        metric = self._inputs.best_metric
+        if metric.name not in before or metric.name not in now:
+            return 0.0
+        change = before[metric.name] - now[metric.name]
+        drop = change if metric.is_higher_better else -change
+        return drop if math.isfinite(drop) else math.inf
+
+
+def _metrics_of(version: str) -> dict[str, Any]:
+    """What was measured of a version; nothing where it does not say."""
+    try:
+        content = json.loads(files.read(posixpath.join(version, SCHEMA_FILE)))
+    except (FileNotFoundError, json.JSONDecodeError):
+        _log.warning("%s does not say what was measured of it", version)
+        return {}
+    found = content.get(_METRICS) if isinstance(content, dict) else None
+    return found if isinstance(found, dict) else {}

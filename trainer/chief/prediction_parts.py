@@ -1,0 +1,144 @@
+"""What a cluster predicts: a file for each shard, and a manifest once all are there."""
+
+import dataclasses
+import json
+import posixpath
+from collections.abc import Sequence
+from typing import Any
+
+from tfps.data.manifest import Manifest
+from tfps.errors import UserError
+from tfps.evaluation.results import EvaluatedPiece
+from tfps.storage import files
+from trainer.datasets.predictions_file import PredictionsFile
+
+MANIFEST = "manifest.json"
+_JOB = "job.json"  # what the parts are of, there before the first of them
+_FORMAT = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class PartsOf:
+    """What predictions are of: parts of another job are not taken for its own.
+
+    Attributes:
+        checkpoint: Path of the checkpoint, and when it was saved.
+        data: Identity of the dataset.
+        keep: Names of the features that are copied.
+        form: What part files' names end in: `csv`, `parquet` or `tfrecord`.
+    """
+
+    checkpoint: tuple[str, float]
+    data: dict[str, Any]
+    keep: tuple[str, ...]
+    form: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON-ready data."""
+        return {"format": _FORMAT, **dataclasses.asdict(self), "checkpoint": list(self.checkpoint)}
+
+
+class PredictionParts:
+    """A directory with a file of predictions for each shard of a dataset, in its order.
+
+    A part has its name once it is whole: whoever begins again goes on with those that are missing.
+    """
+
+    def __init__(self, directory: str, of: PartsOf, data: Manifest, labels: Sequence[str]):
+        """Looks which parts are there.
+
+        Args:
+            directory: Where they go.
+            of: What they are of.
+            data: The dataset.
+            labels: Names of the labels that are written beside the predictions.
+
+        Raises:
+            UserError: If the directory has predictions of something else.
+            StorageError: If the storage does not answer.
+        """
+        self._directory = directory
+        self._of = of
+        self._data = data
+        self._labels = labels
+        self._file: PredictionsFile | None = None
+        self._begin()
+
+    def missing(self) -> list[int]:
+        """Positions of the shards whose parts are not there."""
+        found = set(files.names(self._directory))
+        shards = enumerate(self._data.shards)
+        return [k for k, shard in shards if shard.records and self.name(k) not in found]
+
+    def name(self, shard: int) -> str:
+        """Name of the part of a shard, by its position."""
+        return f"part-{shard:05d}-of-{len(self._data.shards):05d}.{self._of.form}"
+
+    def write(self, shard: int, result: EvaluatedPiece, is_last: bool) -> None:
+        """Adds some records to the part of their shard.
+
+        Args:
+            shard: Position of the shard; another one only when the part before is whole.
+            result: What was predicted of the records behind those that were added before.
+            is_last: Whether the shard ends with them, and the part with it.
+
+        Raises:
+            UserError: If it cannot be written.
+        """
+        if self._file is None:
+            path = posixpath.join(self._directory, self.name(shard))
+            self._file = PredictionsFile(path, overwrite=True)
+            self._file.open()
+        kept = {name: result.labels[name] for name in self._of.keep}
+        labels = {name: result.labels[name] for name in self._labels}
+        self._file.write(kept, labels, result.predictions)
+        if is_last:
+            self._file.finish()
+            self._file = None
+
+    def discard(self) -> None:
+        """Removes the part that is not whole, if there is one."""
+        if self._file is not None:
+            self._file.discard()
+            self._file = None
+
+    def finish(self) -> str:
+        """Writes the manifest, once all parts are there; returns its path.
+
+        Raises:
+            StorageError: If the storage does not answer.
+        """
+        parts = [
+            {
+                "file": self.name(k),
+                "records": shard.records,
+                "bytes": files.size(posixpath.join(self._directory, self.name(k))),
+            }
+            for k, shard in enumerate(self._data.shards)
+            if shard.records
+        ]
+        path = posixpath.join(self._directory, MANIFEST)
+        content = {**self._of.to_json(), "records": self._data.records, "parts": parts}
+        files.write(path, _json(content))
+        return path
+
+    def _begin(self) -> None:
+        path = posixpath.join(self._directory, _JOB)
+        files.make_directories(self._directory)
+        wanted = json.loads(_json(self._of.to_json()))
+        try:
+            found = json.loads(files.read(path))
+        except FileNotFoundError:
+            files.write(path, _json(self._of.to_json()))
+            return
+        except json.JSONDecodeError:
+            found = None
+        if found != wanted:
+            raise UserError(
+                f"{self._directory} has predictions of another checkpoint, of other data or in "
+                "another form; delete them, or name another --job_dir"
+            )
+
+
+def _json(content: dict[str, Any]) -> bytes:
+    return (json.dumps(content, indent=1) + "\n").encode()

@@ -1,0 +1,75 @@
+"""Flags of a job that makes one pass over a dataset with the parameters of a checkpoint."""
+
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from tfps.cluster.spec import Cluster
+from tfps.errors import UserError
+
+if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
+    from trainer.chief.data_pass import PassPlan
+
+TRAIN, EVALUATE, PREDICT = JOBS = ("train", "evaluate", "predict")
+_FLAGS = flags.FLAGS
+_OWN = ("checkpoint", "data", "keep", "output_form")
+
+flags.DEFINE_enum(
+    "job", TRAIN, JOBS, "What the cluster does: train, or one pass over --data with a checkpoint."
+)
+flags.DEFINE_string(
+    "checkpoint", None, "--job=evaluate, predict: a job's directory, or a checkpoint's."
+)
+flags.DEFINE_string("data", None, "--job=evaluate, predict: directory of the dataset.")
+flags.DEFINE_list("keep", [], "--job=predict: features to copy beside the predictions.")
+flags.DEFINE_enum(
+    "output_form", "parquet", ["csv", "parquet", "tfrecord"], "--job=predict: form of the files."
+)
+
+
+def is_pass(cluster: Cluster, job_dir: str) -> bool:
+    """Whether the job is one pass.
+
+    Args:
+        cluster: The cluster.
+        job_dir: Of the job.
+
+    Raises:
+        UserError: If flags are missing or are for another job, or the cluster or the job_dir is
+            none for a pass.
+    """
+    if _FLAGS.job == TRAIN:
+        given = [name for name in _OWN if _FLAGS[name].present]
+        if given:
+            raise UserError(f"--{given[0]} is for --job={EVALUATE} or {PREDICT}; leave it out")
+        return False
+    for name in ("checkpoint", "data"):
+        if not _FLAGS[name].value:
+            raise UserError(f"--job={_FLAGS.job} without --{name}: name it")
+    if cluster.is_replicated or cluster.evaluators:
+        raise UserError(
+            f"--job={_FLAGS.job} needs a cluster with ps and no evaluator, or no cluster at all"
+        )
+    job_dir = job_dir.rstrip("/")
+    if f"{_FLAGS.checkpoint.rstrip('/')}/".startswith(f"{job_dir}/"):
+        raise UserError(
+            f"--job_dir={job_dir} is that of --checkpoint={_FLAGS.checkpoint}: a pass is a job of "
+            "its own, name another --job_dir"
+        )
+    return True
+
+
+def plan() -> "PassPlan":
+    """What the pass does.
+
+    Raises:
+        UserError: If there is no such checkpoint.
+        StorageError: If the storage does not answer.
+    """
+    from tfps.checkpoint.offline import named_checkpoint
+    from trainer.chief.data_pass import PassPlan
+
+    checkpoint = named_checkpoint(_FLAGS.checkpoint)
+    if _FLAGS.job == EVALUATE:
+        return PassPlan(checkpoint)
+    return PassPlan(checkpoint, _FLAGS.output_form, tuple(_FLAGS.keep))
