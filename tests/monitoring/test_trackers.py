@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import time
 
 import mlflow
 import pytest
@@ -12,6 +13,8 @@ from tfps.monitoring.mlflow_tracker import MlflowTracker
 from tfps.monitoring.tracker import TrackedRun
 from tfps.monitoring.wandb_tracker import WandbTracker
 from tfps.storage.failures import StorageError
+
+WAIT = 60.0
 
 
 def began(**settings):
@@ -88,6 +91,14 @@ def test_a_service_that_cannot_be_reached_is_told_at_once(tmp_path, monkeypatch)
         TrackedRun(MlflowTracker(), str(tmp_path), "census")
 
 
+def wait_for_content(path, texts):
+    """Waits for a file whose writer, a process of its library's, is told to end, not waited for."""
+    deadline = time.monotonic() + WAIT
+    while missing := [text for text in texts if text not in path.read_bytes()]:
+        assert time.monotonic() < deadline, f"{path} has no {missing}"
+        time.sleep(0.05)
+
+
 def test_weights_and_biases_keeps_a_job_as_one_run(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
@@ -99,10 +110,9 @@ def test_weights_and_biases_keeps_a_job_as_one_run(tmp_path, monkeypatch):
         run.flush()
     kept = sorted(tmp_path.glob("wandb/offline-run-*/*.wandb"))
     assert {path.name for path in kept} == {f"run-{run_of(job_dir, 'wandb')}.wandb"}
+    texts = b"evaluation/auc", b"0.75", b"epoch_loss", b"0.45", b"lr", b"census"
     for path in kept:
-        content = path.read_bytes()
-        for text in (b"evaluation/auc", b"0.75", b"epoch_loss", b"0.45", b"lr", b"census"):
-            assert text in content
+        wait_for_content(path, texts)
 
 
 class Service:
