@@ -31,6 +31,7 @@ from tfps.storage import files, preflight
 from tfps.storage.failures import StorageError
 from tfps.storage.preflight import Use
 from trainer import entry
+from trainer.chief.export_dtype import DtypeCost
 from trainer.chief.export_sample import predict_sample
 from trainer.chief.inputs import read_data
 
@@ -46,7 +47,7 @@ def export_checkpoint(
     form: str = SAVED_MODEL,
     part: str = "",
     dtype: str = FLOAT32,
-) -> None:
+) -> DtypeCost | None:
     """Exports the model that a checkpoint holds.
 
     Args:
@@ -60,6 +61,9 @@ def export_checkpoint(
         part: Name of a model within the model, for a file of Keras's; empty for all of it.
         dtype: In which a SavedModel keeps the rows of tables, one of `EXPORT_DTYPES`.
 
+    Returns:
+        What the dtype costs and saves; None for float32.
+
     Raises:
         UserError: If the checkpoint or the dataset is another experiment's, or damaged, or the
             output cannot be written.
@@ -72,17 +76,21 @@ def export_checkpoint(
     rules = Rules.of(task, model, train.row_updates)
     try:
         parameters = CheckpointParameters(checkpoint, model, rules)
-        sample = predict_sample(task, parameters, manifest)
-        if form == SAVED_MODEL:
-            export(task, parameters, output, sample, ExportForm(RowEncoding(dtype)))
-        else:
+        encoding = RowEncoding(dtype)
+        sample = predict_sample(task, parameters, manifest, not encoding.is_exact)
+        if form != SAVED_MODEL:
             export_keras(task, model, parameters, output, sample, part)
+            return None
+        predictions = export(task, parameters, output, sample, ExportForm(encoding))
     except DamagedCheckpointError as damage:
         raise UserError(
             f"checkpoint {checkpoint.path} is damaged: {damage}; name another with --checkpoint"
         ) from None
     except StorageError as error:
         raise UserError(f"--output={output}: {error}") from None
+    if encoding.is_exact:
+        return None
+    return DtypeCost.of(task, parameters.layout, encoding, sample, predictions)
 
 
 def main() -> None:
@@ -98,7 +106,7 @@ def main() -> None:
     experiment = overrides.apply(loader.load(values.config), values.set)
     checkpoint = named_checkpoint(values.checkpoint)
     data = values.data or experiment.data.eval or _first_data(experiment)
-    export_checkpoint(
+    cost = export_checkpoint(
         experiment,
         checkpoint,
         values.output,
@@ -111,6 +119,8 @@ def main() -> None:
         f"checkpoint: {checkpoint.path}, {checkpoint.queue.trained:,} records trained\n"
         f"export: {values.output}\n"
     )
+    if cost:
+        sys.stdout.write(f"{cost}\n")
 
 
 def _first_data(experiment: Experiment) -> str:

@@ -7,7 +7,9 @@ import pytest
 import tensorflow as tf
 
 from tests.training_fixtures import dataset, reused
-from tfps.export.loaded_model import SCHEMA_FILE
+from tfps.errors import UserError
+from tfps.export.loaded_model import ExportedModel
+from tfps.export.names import SCHEMA_FILE
 
 # Run without tfps, configs and Keras: what serves the model has none of them.
 LOAD = """
@@ -62,6 +64,15 @@ def test_the_schema_stands_beside_the_model(manifest, tmp_path):
     schema = json.loads((tmp_path / "export" / SCHEMA_FILE).read_text())
     assert schema["features"] == [feature.schema() for feature in trainer.task.features()]
     assert schema["labels"] == [trainer.task.label().schema()]
+
+
+def test_a_model_that_is_larger_than_the_memory_of_the_process_is_refused(
+    manifest, tmp_path, monkeypatch
+):
+    reused(manifest).export(tmp_path / "export")
+    monkeypatch.setattr("tfps.cluster.own_memory.limit", lambda: 100)
+    with pytest.raises(UserError, match=r"its variables take [\d.]+ K?i?B, and .* may have 100 B"):
+        ExportedModel.load(str(tmp_path / "export"))
 
 
 def test_its_files_hold_each_variable_once(manifest, tmp_path):

@@ -7,6 +7,7 @@ import pytest
 from tfps.errors import UserError
 from tfps.export import versions
 from tfps.export.loaded_model import ExportedModel
+from tfps.export.names import GRAPH_FILE
 
 
 def make(base, number, is_whole=True):
@@ -14,7 +15,7 @@ def make(base, number, is_whole=True):
     version.mkdir(parents=True)
     version.joinpath("variables").touch()
     if is_whole:
-        version.joinpath(versions.GRAPH_FILE).touch()
+        version.joinpath(GRAPH_FILE).touch()
 
 
 def test_the_newest_is_the_greatest_number_that_is_whole(tmp_path):

@@ -60,6 +60,22 @@ def test_the_newest_checkpoint_of_a_job_becomes_a_model(job, tmp_path):
     assert again.stderr == f"error: --output={output} exists; name another, or say --overwrite\n"
 
 
+def test_narrow_rows_are_told_what_they_cost(job, tmp_path):
+    job_dir, trainer = job
+    checkpoint = named_checkpoint(job_dir)
+    data = trainer.manifest.directory
+    output = str(tmp_path / "model")
+    cost = export_checkpoint(get_config(), checkpoint, output, data, dtype="int8")
+    assert cost.records == trainer.manifest.records
+    measured, exact = cost.metrics["auc"]
+    assert measured == pytest.approx(exact, abs=0.01)
+    told = f"auc {measured:.6f} where float32 gives {exact:.6f} ({measured - exact:+.6f})"
+    assert f"on 200 records {told}, " in str(cost)
+    drawn = export_checkpoint(get_config(), checkpoint, output, dtype="bfloat16")
+    assert str(drawn).endswith("; name a dataset to know what it costs")
+    assert export_checkpoint(get_config(), checkpoint, output) is None
+
+
 def test_an_older_checkpoint_can_be_named(job, tmp_path):
     job_dir, _ = job
     name = CheckpointDirectory(job_dir).names()[0]

@@ -1,6 +1,7 @@
 """A model that training has exported, ready to predict; nothing of the training side is needed."""
 
 import json
+import math
 import posixpath
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -9,15 +10,16 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from tfps import byte_size
+from tfps.cluster import own_memory
 from tfps.data.feature import Feature
 from tfps.errors import RunError, UserError
-from tfps.export.versions import GRAPH_FILE, newest_version
+from tfps.export.names import FEATURES_SIGNATURE, GRAPH_FILE, SCHEMA_FILE, variables_prefix
+from tfps.export.versions import newest_version
 from tfps.model.inputs import pack_signature_inputs, signature_specs
 from tfps.storage import files
 
-SCHEMA_FILE = "schema.json"
 FORMAT = 2
-_SIGNATURE = "serving_default"
 _MEND = "export the model again by training"
 
 
@@ -65,12 +67,14 @@ class ExportedModel:
                 Local or `gs://`.
 
         Raises:
-            UserError: If there is no such model, or it is not one of tfps.
+            UserError: If there is no such model, it is not one of tfps, or larger than the memory
+                of this process.
             StorageError: If the storage does not answer.
         """
         directory = newest_version(directory) or directory
         try:
             schema = _schema(directory)
+            _refuse_too_large(directory)
             loaded = tf.saved_model.load(directory)
         except tf.errors.OpError as error:
             raise UserError(f"--model={directory} cannot be read: {error.message}") from None
@@ -136,19 +140,21 @@ class ExportedModel:
     def _checked_signature(self) -> Any:
         """The serving signature, which must have the schema's inputs."""
         where = f"--model={self.directory}"
-        if _SIGNATURE not in self._loaded.signatures:
+        if FEATURES_SIGNATURE not in self._loaded.signatures:
             found = ", ".join(self._loaded.signatures) or "none"
-            raise UserError(f"{where} has no signature {_SIGNATURE!r} (found: {found}); {_MEND}")
-        signature = self._loaded.signatures[_SIGNATURE]
+            raise UserError(
+                f"{where} has no signature {FEATURES_SIGNATURE!r} (found: {found}); {_MEND}"
+            )
+        signature = self._loaded.signatures[FEATURES_SIGNATURE]
         inputs = set(signature.structured_input_signature[1])
         wanted = set(signature_specs(self.features))
         if inputs != wanted:
             raise UserError(
-                f"{where}: {_SIGNATURE} has the inputs {', '.join(sorted(inputs))}, but "
+                f"{where}: {FEATURES_SIGNATURE} has the inputs {', '.join(sorted(inputs))}, but "
                 f"{SCHEMA_FILE} names {', '.join(sorted(wanted))}; {_MEND}"
             )
         if not signature.structured_outputs:
-            raise UserError(f"{where}: {_SIGNATURE} has no output; {_MEND}")
+            raise UserError(f"{where}: {FEATURES_SIGNATURE} has no output; {_MEND}")
         return signature
 
 
@@ -176,6 +182,24 @@ def _schema(directory: str) -> dict[str, Any]:
     if found != FORMAT:
         raise UserError(f"{path} has format {found!r}, but this version reads {FORMAT}; {_MEND}")
     return dict(content)
+
+
+def _refuse_too_large(directory: str) -> None:
+    """Refuses a model whose variables do not fit into the memory of this process."""
+    reader = tf.train.load_checkpoint(variables_prefix(directory))
+    dtypes = reader.get_variable_to_dtype_map()
+    held = sum(
+        math.prod(shape) * dtypes[name].size
+        for name, shape in reader.get_variable_to_shape_map().items()
+    )
+    limit = own_memory.limit()
+    if held > limit:
+        raise UserError(
+            f"--model={directory}: its variables take {byte_size.show(held)}, and this process may "
+            f"have {byte_size.show(limit)}; predict with its checkpoint on a cluster, where the "
+            "tables are spread over ps (--job=predict, docs/predict.md), or export it with "
+            "--export_dtype=int8"
+        )
 
 
 def _differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:

@@ -30,11 +30,14 @@ class Sample(NamedTuple):
         features: By name, `[records, *shape]`, ragged for shape `(None,)`.
         predictions: By name, `[records, ...]` float32.
         rounding: By what part of the largest prediction others may differ.
+        labels: What the task's `measured()` names, `[records, ...]` by name; none of records that
+            are drawn.
     """
 
     features: Mapping[str, Any]
     predictions: Mapping[str, np.ndarray]
     rounding: float = _ROUNDING
+    labels: Mapping[str, np.ndarray] = {}
 
     @classmethod
     def of(
@@ -42,16 +45,17 @@ class Sample(NamedTuple):
         model: StatelessModel,
         features: Mapping[str, Any],
         predictions: Mapping[str, np.ndarray],
+        labels: Mapping[str, np.ndarray],
     ) -> "Sample":
         """What a model predicts, which two graphs of it may round otherwise."""
         rounding = _COARSE_ROUNDING if model.has_half_precision else _ROUNDING
-        return cls(features, predictions, rounding)
+        return cls(features, predictions, rounding, labels)
 
     def loosened(self, encoding: RowEncoding) -> "Sample":
         """The same for a model that keeps its rows so."""
         return self if encoding.is_exact else self._replace(rounding=_COARSE_ROUNDING)
 
-    def refuse_different(self, predict: Predict) -> None:
+    def refuse_different(self, predict: Predict) -> Mapping[str, np.ndarray]:
         """Compares what a model predicts of the records.
 
         An output that differs between two calls of the exported model is drawn at random: it cannot
@@ -59,6 +63,9 @@ class Sample(NamedTuple):
 
         Args:
             predict: Asks the exported model; given features like these, its predictions by name.
+
+        Returns:
+            What it predicts.
 
         Raises:
             RunError: If an output differs by more than rounding, or the model fails.
@@ -73,6 +80,7 @@ class Sample(NamedTuple):
                 )
             else:
                 self._refuse(name, wanted, found[name])
+        return found
 
     def _refuse(self, name: str, wanted: np.ndarray, found: np.ndarray) -> None:
         if wanted.shape != found.shape:

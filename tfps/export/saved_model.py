@@ -13,14 +13,15 @@ import tensorflow as tf
 from tfps.cluster.failures import lost_ps_behind
 from tfps.errors import RunError, UserError
 from tfps.experiment.task import Task
-from tfps.export.loaded_model import FORMAT, SCHEMA_FILE, ExportedModel
+from tfps.export.loaded_model import FORMAT, ExportedModel
+from tfps.export.names import GRAPH_FILE, SCHEMA_FILE, variables_prefix
 from tfps.export.parameters import Parameters
 from tfps.export.row_encoding import EXACT, RowEncoding
 from tfps.export.sample import Predict, Sample
 from tfps.export.serving_model import ServingModel
 from tfps.export.sliced_group import Gather, WrittenRun
-from tfps.export.slices import variables_prefix, write_slices
-from tfps.export.versions import GRAPH_FILE
+from tfps.export.slices import write_slices
+from tfps.export.warm_up import write_warm_up
 from tfps.model.stateless_model import Lookup, StatelessModel
 from tfps.storage import failures, files
 from tfps.storage.paths import is_cloud
@@ -54,14 +55,14 @@ def export(
     sample: Sample,
     form: ExportForm = PLAIN,
     facts: Mapping[str, Any] | None = None,
-) -> None:
+) -> Mapping[str, np.ndarray]:
     """Writes the model with its parameters, and looks whether it predicts what they do.
 
     The SavedModel has two signatures: `serving_default` takes the features by name, each
     `[n, *shape]`, one of shape `(None,)` as two tensors (see `inputs.signature_specs`);
     `serving_examples` takes `examples`, `[n]` serialized `tf.train.Example`. The output of both is
     `predictions`, or, for a task that predicts a dict, what its keys say. `schema.json` beside it
-    describes features and labels.
+    describes features and labels; with some of the sample's records a server warms the model up.
 
     Nobody sees half a model: on a disk its directory is renamed when it is whole, in a bucket
     `saved_model.pb` is written last.
@@ -74,6 +75,9 @@ def export(
         sample: What the parameters predict, which the exported model must predict as well.
         form: How parameters are kept.
         facts: What else `schema.json` says, JSON-ready.
+
+    Returns:
+        What the exported model predicts of the sample, by name.
 
     Raises:
         StorageError: If it cannot be written.
@@ -90,7 +94,7 @@ def export(
     try:
         with tempfile.TemporaryDirectory(prefix="tfps-export-") as local:
             written = local if in_place else staged
-            _write(task, parameters, (written, staged), sample, form, schema)
+            found = _write(task, parameters, (written, staged), sample, form, schema)
             files.write(posixpath.join(staged, SCHEMA_FILE), _json(schema))
             if in_place:
                 _copy(written, staged, [GRAPH_FILE])
@@ -104,6 +108,7 @@ def export(
     if not in_place:
         files.sync_tree(staged)
         _replace(path, staged)
+    return found
 
 
 def _write(
@@ -113,7 +118,7 @@ def _write(
     sample: Sample,
     form: ExportForm,
     schema: Mapping[str, Any],
-) -> None:
+) -> Mapping[str, np.ndarray]:
     """Writes all but the schema, and tries it.
 
     Args:
@@ -123,6 +128,9 @@ def _write(
         sample: What the parameters predict.
         form: How parameters are kept.
         schema: Of the model.
+
+    Returns:
+        What it predicts of the sample, by name.
     """
     written, staged = places
     limit = form.whole_bytes if form.encoding.is_exact else 0
@@ -131,17 +139,17 @@ def _write(
     serving = ServingModel(task, model, layout, in_slices, form.encoding)
     serving.assign(parameters)
     serving.save(written)
+    write_warm_up(written, task.features(), sample.features)
     if written != staged:
         _copy(written, staged, [name for name in _tree(written) if name != GRAPH_FILE])
     if in_slices:
         runs = write_slices(staged, serving.slices, parameters)
         gathers = _read_again(staged, serving, runs, model.lookups(sample.features, training=False))
-        sample.loosened(form.encoding).refuse_different(_asks(serving, gathers))
-    else:
-        del serving
-        gc.collect()  # a Keras model holds itself, and its tables are needed once more
-        loaded = ExportedModel(written, tf.saved_model.load(written), schema)
-        sample.refuse_different(loaded.predict)
+        return sample.loosened(form.encoding).refuse_different(_asks(serving, gathers))
+    del serving
+    gc.collect()  # a Keras model holds itself, and its tables are needed once more
+    loaded = ExportedModel(written, tf.saved_model.load(written), schema)
+    return sample.refuse_different(loaded.predict)
 
 
 def _tree(directory: str) -> list[str]:

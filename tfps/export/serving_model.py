@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfps.data import examples
 from tfps.experiment.task import Task
+from tfps.export.names import EXAMPLES_INPUT, EXAMPLES_SIGNATURE, FEATURES_SIGNATURE
 from tfps.export.parameters import Parameters, assign_values, values_by_path
 from tfps.export.row_encoding import EXACT, RowEncoding
 from tfps.export.sliced_group import Gather, SlicedGroup
@@ -93,7 +94,7 @@ class ServingModel:
             return self.predict(inputs.unpack_signature_inputs(values, features))
 
         @tf.function(
-            input_signature=[tf.TensorSpec([None], tf.string, "examples")], autograph=False
+            input_signature=[tf.TensorSpec([None], tf.string, EXAMPLES_INPUT)], autograph=False
         )
         def serve_examples(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
             return self.predict(examples.parse(serialized, features)[0])
@@ -103,8 +104,8 @@ class ServingModel:
             self._module(),
             path,
             signatures={
-                "serving_default": serve_features.get_concrete_function(**specs),
-                "serving_examples": serve_examples,
+                FEATURES_SIGNATURE: serve_features.get_concrete_function(**specs),
+                EXAMPLES_SIGNATURE: serve_examples,
             },
         )
 

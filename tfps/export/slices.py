@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 
 from tfps.errors import RunError, UserError
+from tfps.export.names import VARIABLES_NAME, variables_prefix
 from tfps.export.parameters import Parameters
 from tfps.export.sliced_group import SlicedGroup, WrittenRun
 from tfps.storage import files
-
-_DIRECTORY, _NAME = "variables", "variables"  # where a SavedModel has its variables
 
 
 def write_slices(
@@ -42,11 +41,6 @@ def write_slices(
     return runs
 
 
-def variables_prefix(directory: str) -> str:
-    """Prefix of the files in which a SavedModel has its variables."""
-    return posixpath.join(directory, _DIRECTORY, _NAME)
-
-
 def _join(prefix: str, in_slices: set[str], written: Sequence[str]) -> None:
     """Puts slices in the place of tensors without rows."""
     dtypes = tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
@@ -67,7 +61,7 @@ def _join(prefix: str, in_slices: set[str], written: Sequence[str]) -> None:
     tf.raw_ops.SaveV2(prefix=others, tensor_names=kept, shape_and_slices=whole, tensors=values)
     directory = posixpath.dirname(prefix)
     for name in files.names(directory):
-        if name.startswith((f"{_NAME}.index", f"{_NAME}.data-")):
+        if name.startswith((f"{VARIABLES_NAME}.index", f"{VARIABLES_NAME}.data-")):
             files.remove(posixpath.join(directory, name))
     try:
         tf.raw_ops.MergeV2Checkpoints(

@@ -6,9 +6,9 @@ A version is there once it is whole: on a disk its directory is renamed, in a bu
 
 import posixpath
 
+from tfps.export.names import GRAPH_FILE
 from tfps.storage import files
 
-GRAPH_FILE = "saved_model.pb"
 _REFUSED = "refused"
 
 

@@ -18,11 +18,14 @@ from tfps.model.stateless_model import Features, Labels
 from tfps.store.lookups import ids_of_group
 from trainer.chief.inputs import first_records
 
-_BATCHES, _SIZE = 4, 32  # of the first shard; a batch with a bad record is left out
+_SIZE = 32  # records that are read at once; where one of them is bad, all are left out
+_RECORDS, _MEASURED_RECORDS = 128, 4096
 _MOST_VALUES = 5  # of a drawn feature that varies in length
 
 
-def predict_sample(task: Task, parameters: Parameters, data: Manifest | None) -> Sample:
+def predict_sample(
+    task: Task, parameters: Parameters, data: Manifest | None, is_measured: bool = False
+) -> Sample:
     """What the parameters predict of some records, for `export`.
 
     Args:
@@ -30,12 +33,14 @@ def predict_sample(task: Task, parameters: Parameters, data: Manifest | None) ->
         parameters: Those of its model, of which the rows that the records ask for are read.
         data: The dataset whose first records these are, of which some may be bad; None for
             records that are drawn.
+        is_measured: Whether metrics are to be measured with it, for which it is larger.
 
     Raises:
         RunError: If none of the records can be read.
         UserError: If the model fails on records that are drawn.
     """
-    features, labels = _read_records(task, data) if data else _drawn_records(task)
+    records = _MEASURED_RECORDS if is_measured else _RECORDS
+    features, labels = _read_records(task, data, records) if data else _drawn_records(task)
     try:
         predictions = _predict(task, parameters, features, labels)
     except tf.errors.InvalidArgumentError as error:
@@ -45,7 +50,9 @@ def predict_sample(task: Task, parameters: Parameters, data: Manifest | None) ->
             "the exported model is to be tried on records, and it fails on those that are drawn "
             f"({failures.first_line(error)}): name a dataset of it with --data"
         ) from None
-    return Sample.of(parameters.model, features, predictions)
+    values = {**features, **labels}
+    known = {each.name: values[each.name].numpy() for each in task.measured()} if data else {}
+    return Sample.of(parameters.model, features, predictions, known)
 
 
 def _predict(
@@ -80,8 +87,8 @@ def _predict(
     return {name: value.numpy() for name, value in found.items()}
 
 
-def _read_records(task: Task, data: Manifest) -> tuple[Features, Labels]:
-    source = first_records(data, _BATCHES * _SIZE)
+def _read_records(task: Task, data: Manifest, records: int) -> tuple[Features, Labels]:
+    source = first_records(data, records)
     bounds = tf.constant(0, tf.int64), tf.constant(-(-source.end // _SIZE), tf.int64)
     seed = tf.constant(0, tf.int64)
     read = read_good_batches(source.tensors(), Batching(task.schema(), _SIZE), seed, bounds)

@@ -12,12 +12,13 @@ from tfps.checkpoint.failures import DamagedCheckpointError
 from tfps.errors import RunError
 from tfps.export import versions
 from tfps.export.checkpoint_parameters import CheckpointParameters
-from tfps.export.loaded_model import SCHEMA_FILE
+from tfps.export.names import SCHEMA_FILE
 from tfps.export.parameters import Parameters, StoreParameters
 from tfps.export.row_encoding import RowEncoding
 from tfps.export.saved_model import ExportForm, export
 from tfps.storage import files
 from tfps.store.parameter_store import ParameterStore
+from trainer.chief.export_dtype import DtypeCost
 from trainer.chief.export_sample import predict_sample
 from trainer.chief.run_inputs import RunInputs
 
@@ -101,11 +102,13 @@ class Exporter:
     ) -> Exported:
         inputs, train = self._inputs, self._inputs.experiment.train
         task, data = inputs.experiment.task, inputs.eval_data or inputs.data.of_epoch(0)
-        sample = predict_sample(task, parameters, data)
+        encoding = RowEncoding(train.export_dtype)
+        sample = predict_sample(task, parameters, data, not encoding.is_exact)
         found = self._place(metrics or {})
-        form = ExportForm(RowEncoding(train.export_dtype))
         facts = {_CHECKPOINT: checkpoint, _METRICS: dict(metrics or {})}
-        export(task, parameters, found.path, sample, form, facts)
+        predictions = export(task, parameters, found.path, sample, ExportForm(encoding), facts)
+        if not encoding.is_exact:
+            _log.info("%s", DtypeCost.of(task, parameters.layout, encoding, sample, predictions))
         if self._has_versions and not found.refused:
             versions.delete_old(self._base, train.keep_exports)
         return found

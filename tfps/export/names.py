@@ -1,0 +1,15 @@
+"""What the files and signatures of an exported model are called."""
+
+import posixpath
+
+GRAPH_FILE = "saved_model.pb"
+SCHEMA_FILE = "schema.json"
+WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"
+VARIABLES_DIRECTORY, VARIABLES_NAME = "variables", "variables"
+FEATURES_SIGNATURE, EXAMPLES_SIGNATURE = "serving_default", "serving_examples"
+EXAMPLES_INPUT = "examples"  # of the second signature
+
+
+def variables_prefix(directory: str) -> str:
+    """Prefix of the files in which a SavedModel has its variables."""
+    return posixpath.join(directory, VARIABLES_DIRECTORY, VARIABLES_NAME)

@@ -1,0 +1,65 @@
+"""Requests with which TensorFlow Serving tries a model before it answers anybody.
+
+The first requests that a model is given take longer, since TensorFlow prepares its graph then. So a
+server sends itself those in `assets.extra/tf_serving_warmup_requests`, a TFRecord of messages of
+the kind `PredictionLog`: https://www.tensorflow.org/tfx/serving/saved_model_warmup.
+"""
+
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
+
+from tfps.data import examples
+from tfps.data.feature import Feature
+from tfps.export.names import (
+    EXAMPLES_INPUT,
+    EXAMPLES_SIGNATURE,
+    FEATURES_SIGNATURE,
+    WARM_UP_FILE,
+)
+from tfps.model.inputs import pack_signature_inputs
+
+_SIZES = (1, 32)  # records of a request
+
+
+def write_warm_up(directory: str, features: Sequence[Feature], records: Mapping[str, Any]) -> None:
+    """Writes requests to both signatures, of one record and of several.
+
+    Args:
+        directory: Of the SavedModel.
+        features: The model's inputs.
+        records: Tensors `[n, *shape]` of some records by feature name, ragged for shape `(None,)`.
+    """
+    path = posixpath.join(directory, WARM_UP_FILE)
+    tf.io.gfile.makedirs(posixpath.dirname(path))
+    with tf.io.TFRecordWriter(path) as writer:
+        for signature, inputs in _requests(features, records):
+            log = PredictionLog()
+            request = log.predict_log.request
+            request.model_spec.signature_name = signature
+            for name, value in inputs.items():
+                request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
+            writer.write(log.SerializeToString(deterministic=True))
+
+
+def _requests(
+    features: Sequence[Feature], records: Mapping[str, Any]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Signatures, with what they are asked."""
+    held = records[features[0].name].shape[0]
+    for size in sorted({min(size, held) for size in _SIZES}):
+        some = {feature.name: records[feature.name][:size] for feature in features}
+        packed = pack_signature_inputs(some, features)
+        yield FEATURES_SIGNATURE, {name: np.asarray(value) for name, value in packed.items()}
+        rows = [{name: _flat(value[k]) for name, value in some.items()} for k in range(size)]
+        yield EXAMPLES_SIGNATURE, {EXAMPLES_INPUT: [examples.encode(row, features) for row in rows]}
+
+
+def _flat(value: Any) -> Any:
+    """A record's value as `examples.encode` takes it."""
+    values = np.asarray(value)
+    return values.item() if values.ndim == 0 else values.reshape(-1)
