@@ -58,6 +58,8 @@ class RunningAuc:
         """
         is_positive, scores = as_binary(labels, predictions)
         self._has_nan = self._has_nan or bool(np.isnan(scores).any())
+        if self._has_nan:
+            return  # neither is any other score of use
         self._records += len(scores)
         if self._edges is not None:
             self._count(is_positive, scores)
@@ -91,7 +93,7 @@ class RunningAuc:
     def _begin_to_count(self) -> None:
         labels, scores = np.concatenate(self._labels), np.concatenate(self._scores)
         self._labels, self._scores = [], []
-        edges = np.unique(scores[~np.isnan(scores)])
+        edges = np.unique(scores)
         stride = -(-len(edges) // _MOST_EDGES) or 1
         self._edges = edges[::stride]
         self._counts = np.zeros([2, 2 * len(self._edges) + 1], np.int64)
@@ -100,8 +102,8 @@ class RunningAuc:
     def _count(self, is_positive: np.ndarray, scores: np.ndarray) -> None:
         """Counts scores: place 2k + 1 is edge k, and the even ones are between two edges."""
         assert self._edges is not None
-        left, right = (np.searchsorted(self._edges, scores, side) for side in ("left", "right"))
-        places = left + right
-        size = self._counts.shape[1]
-        for kind, mine in enumerate((~is_positive, is_positive)):
-            self._counts[kind] += np.bincount(places[mine], minlength=size)
+        order = np.argsort(scores)  # a search for one score after the next finds the edges at hand
+        scores, is_positive = scores[order], is_positive[order]
+        left = np.searchsorted(self._edges, scores)
+        is_on_edge = self._edges[np.minimum(left, len(self._edges) - 1)] == scores
+        np.add.at(self._counts, (is_positive.astype(np.intp), 2 * left + is_on_edge), 1)
