@@ -126,7 +126,7 @@ def figures(data: Manifest, spec: Spec, servers: list[int]) -> dict[str, float]:
     function = closures.train.get_concrete_function()
     traced = time.process_time() - cpu
     graph = function.graph.as_graph_def()
-    source = RecordSource(data.path_of(data.shards[0])).tensors()
+    source = RecordSource(data.path_of(data.shards[0])).pack()
 
     def train(worker: int) -> None:
         with tf.device(f"/job:worker/replica:0/task:{worker}/device:CPU:0"):

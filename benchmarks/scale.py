@@ -21,6 +21,7 @@ from benchmarks.datasets import ROOT
 MEASURES = {
     "barrier": "benchmarks.scale_chief",
     "leases": "benchmarks.scale_chief",
+    "dataset": "benchmarks.scale_data",
     "graph": "benchmarks.scale_store",
     "balance": "benchmarks.scale_store",
     "export": "benchmarks.scale_store",

@@ -19,7 +19,7 @@ class Asked:
 
     def run_on(self, worker, function, args):
         source, first = args
-        self.calls.append((worker, source.path.numpy().decode(), int(first)))
+        self.calls.append((worker, source.unpack().path.numpy().decode(), int(first)))
         future = concurrent.futures.Future()
         if self._error:
             future.set_exception(self._error)
@@ -96,6 +96,6 @@ def test_a_failure_is_told_and_left_to_the_lease(closures, caplog):
 
 def test_opening_reads_one_record_where_the_lease_begins_and_never_fails(closures):
     made, source = closures
-    assert int(made.open(source.tensors(), tf.constant(0, tf.int64))) == 1
+    assert int(made.open(source.pack(), tf.constant(0, tf.int64))) == 1
     gone = source._replace(path=source.path + ".gone")
-    assert int(made.open(gone.tensors(), tf.constant(0, tf.int64))) == 0
+    assert int(made.open(gone.pack(), tf.constant(0, tf.int64))) == 0

@@ -147,7 +147,7 @@ def test_a_lost_worker_and_a_stall_are_told_with_the_leases_held(tmp_path, caplo
     monitor = TaskMonitor(addresses, Polling(addresses, probe))
     trainer = Trainer(data, task, monitor=monitor, stall_seconds=1.5)
     # Traces and optimizes the closure: a lease without records.
-    trainer.closures.train(trainer.shards()[0][0].tensors(), tf.zeros([4], tf.int64))
+    trainer.closures.train(trainer.shards()[0][0].pack(), tf.zeros([4], tf.int64))
     monitor.start()
 
     def lose_worker(progress):

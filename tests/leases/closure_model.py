@@ -118,6 +118,7 @@ class Attempt:
 
     def _read(self, source, batch, end):
         """Rows of a batch's good records and the number of bad ones; None if one is unknown."""
+        source = source.unpack()
         shard = source.path.numpy().decode().rpartition("/")[2]
         records = set(range(batch * BATCH, min((batch + 1) * BATCH, end)))
         ranges = {int(first) for first, *_ in source.bad_ranges.numpy()}

@@ -25,8 +25,8 @@ class AcceptsAnyLease(LeaseProgress):
     def place(self, lane, lease):
         return lane
 
-    def clear(self, lane, lease=0):
-        super().clear(lane, 0)
+    def clear(self, leases):
+        super().clear(dict.fromkeys(leases, 0))
 
 
 class CountsWhoHoldsNothing(LeaseProgress):

@@ -35,7 +35,7 @@ def test_an_attempt_after_which_another_began_is_counted_apart(worker):
     progress.advance(LANE, first, change(1, float("nan")))
     assert progress.read()[1] == LaneProgress(2, int(worker), 0, 0, 0.0)
     assert progress.orphaned_batches() == 1
-    progress.clear(1)
+    progress.clear({1: 0})
     assert not progress.holds(LANE, second)
     progress.advance(LANE, second, change(2, 1.0))  # of the lane's last lease
     assert progress.read()[1] == LaneProgress(0, -1, 0, 0, 0.0)
@@ -49,9 +49,9 @@ def place(progress, lease):
 def test_a_closure_of_another_lease_is_refused():
     """It changes nothing, whether its lease is over or the lane's lease has begun or not."""
     progress = LeaseProgress(2, "/device:CPU:0")
-    progress.clear(1, lease=7)
+    progress.clear({1: 7})
     late = progress.begin(place(progress, 7), WORKERS[0])
-    progress.clear(1, lease=8)
+    progress.clear({1: 8})
     for _ in range(2):
         assert progress.begin(place(progress, 7), WORKERS[0]).number == REFUSED
         assert progress.read()[1] == LaneProgress(0, -1, 0, 0, 0.0)

@@ -62,7 +62,7 @@ def barrier_of(trainer):
             source, _ = trainer.shards()[member]
             place = trainer.progress.place(member, number)
             lease = tf.constant([first, count, SEED, place], tf.int64)
-            return threads.submit(trainer.closures.train, source.tensors(), lease)
+            return threads.submit(trainer.closures.train, source.pack(), lease)
 
         try:
             yield begin
@@ -136,7 +136,7 @@ def test_uneven_leases_and_batches_are_means_over_all_records(tmp_path):
         trainer.barrier.expect([0, 1])
         whole, short = begin(0, count=22), begin(1, count=BATCH)
         assert steps_of(short) == (1, 1)
-        trainer.progress.clear(1)
+        trainer.progress.clear({1: 0})
         last = begin(1, first=2 * BATCH, count=5)  # a lease after the other, in the same place
         assert steps_of(last) == (1, 1)
         trainer.barrier.leave([1])
@@ -184,7 +184,7 @@ def test_a_closure_of_a_lease_that_is_over_takes_nobodys_place(manifest, mode):
     trainer = reused(manifest, task=Plain(), batch_size=BATCH, members=2, mode=mode)
     with barrier_of(trainer) as begin:
         trainer.barrier.expect([0, 1])
-        trainer.progress.clear(0, lease=7)
+        trainer.progress.clear({0: 7})
         own = begin(0, first=3 * BATCH, count=10 * BATCH, number=7)
         wait_until(lambda: trainer.barrier.status().states[0] == MemberState.ARRIVED)
         before = trainer.barrier.status()
@@ -193,7 +193,7 @@ def test_a_closure_of_a_lease_that_is_over_takes_nobodys_place(manifest, mode):
         assert steps_of(begin(1, count=10 * BATCH)) == (1, 10)
         assert steps_of(own) == (1, 10)
         trainer.barrier.leave([0, 1])
-        trainer.progress.clear(0, lease=8)
+        trainer.progress.clear({0: 8})
         assert steps_of(begin(0, count=3 * BATCH, number=7)) == (0, -1)
         assert trainer.barrier.status().states == [MemberState.AWAY] * 2  # for whom nobody waits
 
@@ -265,7 +265,7 @@ def test_nobody_is_further_ahead_of_the_slowest_than_allowed(manifest):
         slow = begin(1, count=10 * BATCH)
         assert steps_of(slow) == steps_of(fast) == (1, 10)
         trainer.barrier.leave([1])
-        trainer.progress.clear(0)
+        trainer.progress.clear({0: 0})
         assert steps_of(begin(0, first=10 * BATCH, count=10 * BATCH)) == (1, 10)
     assert trainer.steps() == 30
     assert trainer.barrier.status().dropped == 0
@@ -280,7 +280,7 @@ def test_a_lost_member_is_not_waited_for_and_joins_where_the_slowest_is(manifest
         wait_until(lambda: MemberState.ARRIVED in trainer.barrier.status().states)
         trainer.barrier.leave([1])
         assert steps_of(other) == (1, 20)
-        trainer.progress.clear(0)
+        trainer.progress.clear({0: 0})
         late = begin(1, count=5 * BATCH)  # has not to make up for the twenty
         assert steps_of(begin(0, first=20 * BATCH, count=5 * BATCH)) == (1, 5)
         assert steps_of(late) == (1, 5)

@@ -26,7 +26,7 @@ def train(trainer, lane=0, seed=3, first=0, count=None):
     (source, records_of_shard) = trainer.shards()[0]
     lease = tf.constant([first, count or records_of_shard - first, seed, lane], tf.int64)
     before = time.time()
-    result = trainer.closures.train(source.tensors(), lease).numpy().tolist()
+    result = trainer.closures.train(source.pack(), lease).numpy().tolist()
     attempts, steps, bad, loss_sum, bad_step, worker, began, seconds = result
     assert (worker, bad) == (0, 0)
     assert before <= began <= began + seconds <= time.time()
@@ -103,7 +103,7 @@ def test_a_shard_in_several_leases_is_trained_the_same_as_in_one(manifest, setti
         _, steps, loss, _ = train(parts, lane, first=first, count=count)
         assert steps == count // 32
         loss_sum_of_parts += loss
-    parts.progress.clear(0)
+    parts.progress.clear({0: 0})
     _, steps, loss, _ = train(parts, first=160)
     assert steps == 2
     assert loss_sum_of_parts + loss == pytest.approx(loss_sum, rel=1e-6)
@@ -182,7 +182,7 @@ def test_a_finished_lease_begun_again_trains_nothing(manifest):
 def test_a_cleared_slot_forgets(manifest):
     trainer = reused(manifest)
     train(trainer)
-    trainer.progress.clear(0)
+    trainer.progress.clear({0: 0})
     assert trainer.progress.read()[0].attempts == 0
 
 
@@ -236,7 +236,7 @@ def test_nothing_orders_what_happens_on_a_worker_by_what_happens_on_a_ps(manifes
 def test_every_record_is_evaluated_once_in_order(manifest):
     trainer = reused(manifest)
     source, count = trainer.shards()[0]
-    arguments = source.tensors(), tf.constant([0, count], tf.int64)
+    arguments = source.pack(), tf.constant([0, count], tf.int64)
     loss_sum, all_labels, all_predictions = trainer.closures.evaluate(*arguments)
     labels, predictions = all_labels["label"], all_predictions["predictions"]
     assert labels.shape == predictions.shape == (200,)
@@ -266,7 +266,7 @@ def test_gradients_are_those_of_a_step_that_is_not_made(manifest):
     source, _ = trainer.shards()[0]
     dense, table = trainer.store.read_dense(), trainer.store.read_table(0)
     lease = tf.constant([0, 32, 3, 0], tf.int64)
-    gradients, norms = trainer.closures.gradients(source.tensors(), lease)
+    gradients, norms = trainer.closures.gradients(source.pack(), lease)
     assert trainer.steps() == 0
     train(trainer, count=32)
     assert trainer.steps() == 1

@@ -21,7 +21,7 @@ def manifest(tmp_path_factory):
 def train(trainer):
     """Trains the shard in one lease; returns what is recorded of it."""
     [(source, count)] = trainer.shards()
-    trainer.closures.train(source.tensors(), tf.constant([0, count, 3, 0], tf.int64))
+    trainer.closures.train(source.pack(), tf.constant([0, count, 3, 0], tf.int64))
     return trainer.progress.read()[0]
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfps.allreduce.step import ReplicaStep
 from tfps.data.batches import read_batches
-from tfps.data.record_source import SourceTensors
+from tfps.data.record_source import PackedSource
 from tfps.experiment.experiment import Experiment
 from tfps.leases.epoch_order import EpochOrder
 from tfps.leases.progress import LeaseProgress
@@ -94,13 +94,14 @@ class ReplicaClosures:
         self._locate = locate
         self.train = tf.function(
             self._train,
-            input_signature=[SourceTensors.signature(), tf.TensorSpec([4], tf.int64)],
+            input_signature=[PackedSource.signature(), tf.TensorSpec([4], tf.int64)],
             autograph=False,
         )
 
-    def _train(self, source: SourceTensors, share: tf.Tensor) -> tf.Tensor:
+    def _train(self, packed: PackedSource, share: tf.Tensor) -> tf.Tensor:
         began = tf.timestamp()
         begin, end, rounds, seed = tf.unstack(share)
+        source = packed.unpack()
         source = source._replace(path=self._locate(source.path))
         batches = iter(read_batches(source, self._batching, seed, (begin, end), _ENDLESS))
         lane, worker = tf.constant(LANE, tf.int64), tf.constant(0, tf.int64)

@@ -138,7 +138,7 @@ class Replica:
         shares = self.shares(lease)
         mine, rounds = shares[self.group.index], max(share.batches for share in shares)
         numbers = tf.constant([mine.begin, mine.end, rounds, lease.seed], tf.int64)
-        self._train.progress.clear(LANE)
+        self._train.progress.clear({LANE: 0})
         changed, last = time.monotonic(), -1
 
         def look() -> None:
@@ -151,13 +151,13 @@ class Replica:
                 raise self._stall(f"training {lease}")
 
         source = lease.source
-        future = self._executor.schedule(self._train.train, (source.tensors(), numbers))
+        future = self._executor.schedule(self._train.train, (source.pack(), numbers))
         doing = f"training epoch {lease.epoch + 1}"
         return TrainedRounds.unpack(self._result(future, doing, source, look))
 
     def gradients(self, source: RecordSource, lease: Sequence[int]) -> Gradients:
         """See `Coordinator.gradients`; no other replica takes part."""
-        args = source.tensors(), tf.constant([*lease, LANE], tf.int64)
+        args = source.pack(), tf.constant([*lease, LANE], tf.int64)
         future = self._executor.schedule(self._evaluate.gradients, args)
         doing = "computing gradients"
         found: Gradients = self._result(future, doing, source, self._limit(doing))

@@ -1,21 +1,25 @@
 """The leases in flight."""
 
 import concurrent.futures
-import functools
+import contextlib
 import itertools
-from collections.abc import Collection, Sequence
+import queue
+import time
+from collections.abc import Sequence
 
 from tfps.cluster.ps_calls import PsCalls
 from tfps.coordinator.executor import Executor
 from tfps.leases.lease import Lease
-from tfps.leases.progress import LaneProgress, LeaseProgress
+from tfps.leases.progress import NO_PROGRESS, LeaseProgress
+
+_TOGETHER_SECONDS = 25e-6  # for each lane: 50 ms where there are 2,000
 
 
 class Lanes:
     """Holds each lease in flight in a lane of its own, whose progress is kept on a ps.
 
     Attributes:
-        rows: Progress of each lane, as it was read last.
+        rows: Progress of each lane, as it was read last, or none for a lease sent since.
     """
 
     def __init__(self, progress: LeaseProgress, ps_calls: PsCalls, lanes: int):
@@ -26,10 +30,11 @@ class Lanes:
             ps_calls: Makes the chief's calls of the ps.
             lanes: How many leases may be in flight.
         """
-        self.rows: list[LaneProgress] = []
+        self.rows = [NO_PROGRESS] * lanes
         self._progress = progress
         self._ps_calls = ps_calls
         self._in_flight: dict[concurrent.futures.Future, tuple[int, Lease]] = {}
+        self._done: queue.SimpleQueue[concurrent.futures.Future] = queue.SimpleQueue()
         self._free = list(range(lanes))
         self._numbers = itertools.count(1)  # of leases
         self._places = [0] * lanes  # of the lease in each lane
@@ -41,9 +46,9 @@ class Lanes:
         return len(self._free)
 
     @property
-    def futures(self) -> Collection[concurrent.futures.Future]:
-        """What the leases in flight are waited for with."""
-        return self._in_flight.keys()
+    def are_empty(self) -> bool:
+        """Whether no lease is in flight."""
+        return not self._in_flight
 
     @property
     def leases(self) -> dict[int, Lease]:
@@ -61,11 +66,12 @@ class Lanes:
         """
         given = {self._free.pop(): lease for lease in leases}
         # Also a lane that gets none: a closure that begins only now has nothing to train there.
-        for lane in {*given, *self._ended}:
-            number = next(self._numbers)
-            clear = functools.partial(self._progress.clear, lane, number)
-            self._ps_calls("preparing a lease", clear)
+        numbers = {lane: next(self._numbers) for lane in {*given, *self._ended}}
+        if numbers:
+            self._ps_calls("preparing leases", lambda: self._progress.clear(numbers))
+        for lane, number in numbers.items():
             self._places[lane] = self._progress.place(lane, number)
+            self.rows[lane] = NO_PROGRESS
         self._ended.clear()
         return given
 
@@ -76,6 +82,26 @@ class Lanes:
     def sent(self, future: concurrent.futures.Future, lane: int, lease: Lease) -> None:
         """Notes a lease that a closure trains, whose result arrives in a future."""
         self._in_flight[future] = lane, lease
+        future.add_done_callback(self._done.put)
+
+    def wait(self, seconds: float) -> list[concurrent.futures.Future]:
+        """The futures whose closures have ended since the last call, once there are some.
+
+        Where lanes are many, those that end soon after the first are waited for: the next leases
+        are then prepared together, while workers train those that wait for them.
+
+        Args:
+            seconds: How long to wait for the first; then there may be none.
+        """
+        # Not concurrent.futures.wait, which touches every future each time it is called.
+        done: list[concurrent.futures.Future] = []
+        with contextlib.suppress(queue.Empty):
+            done.append(self._done.get(timeout=seconds))
+            deadline = time.monotonic() + _TOGETHER_SECONDS * len(self.rows)
+            while len(done) < len(self._in_flight):
+                left = deadline - time.monotonic()
+                done.append(self._done.get(timeout=left) if left > 0 else self._done.get_nowait())
+        return done
 
     def arrived(self, future: concurrent.futures.Future) -> tuple[int, Lease]:
         """The lane and the lease whose closure has ended; the lane stays the lease's."""

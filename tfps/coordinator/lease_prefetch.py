@@ -73,5 +73,5 @@ class LeasePrefetcher:
             if error := future.exception():
                 _log.info("%s could not be opened ahead on worker %d: %s", lease, worker, error)
 
-        args = (lease.source.tensors(), tf.constant(lease.first, tf.int64))
+        args = (lease.source.pack(), tf.constant(lease.first, tf.int64))
         self._executor.run_on(worker, self._closures.open, args).add_done_callback(tell)

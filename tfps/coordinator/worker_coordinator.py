@@ -31,6 +31,7 @@ from tfps.leases.progress import LeaseProgress
 from tfps.leases.queue import LeaseQueue
 from tfps.worker.closures import Closures, LeaseResult
 
+_LOOK_PART = 10  # of the time between two looks at all lanes a look may take one part
 _PIECES_AHEAD = 3  # of the one whose result comes next, by lane: so many are evaluated
 _LOSS_SECONDS = 5.0  # for the monitor to see what cancelled a closure
 _log = logging.getLogger(__name__)
@@ -92,7 +93,7 @@ class WorkerCoordinator:
         """See `Coordinator`."""
         self.meter.begin(queue)
         last_examples, last_change = -1, time.monotonic()
-        has_begun = False
+        has_begun, next_look = False, 0.0
         while True:
             leases: list[Lease] = []
             while (
@@ -103,16 +104,18 @@ class WorkerCoordinator:
                 leases.append(lease)
                 has_begun = True
             self.give_out(leases)
-            if not self.lanes.futures:
+            if self.lanes.are_empty:
                 break
-            done, _ = concurrent.futures.wait(
-                self.lanes.futures, POLL_SECONDS, concurrent.futures.FIRST_COMPLETED
-            )
-            for future in done:
+            for future in self.lanes.wait(POLL_SECONDS):
                 self.take_result(future, queue)
+            began = time.monotonic()
+            if began < next_look and not self.lanes.are_empty:
+                continue
             self._refuse_lost_ps()
             progress = self._measure(queue)
             report(progress)
+            took = time.monotonic() - began
+            next_look = began + took + min(_LOOK_PART * took, POLL_SECONDS)
             if progress.examples != last_examples:
                 last_examples, last_change = progress.examples, time.monotonic()
                 self._repeated_failure.forget()
@@ -152,7 +155,7 @@ class WorkerCoordinator:
 
     def gradients(self, source: RecordSource, lease: Sequence[int]) -> Gradients:
         """See `Coordinator`."""
-        args = (source.tensors(), tf.constant([*lease, 0], tf.int64))
+        args = (source.pack(), tf.constant([*lease, 0], tf.int64))
         future = self._executor.schedule(self._closures.gradients, args)
         began = time.monotonic()
         while not future.done():
@@ -218,7 +221,7 @@ class WorkerCoordinator:
     def _send(self, lane: int, lease: Lease) -> None:
         place = self.lanes.place(lane)
         numbers = tf.constant([lease.first, lease.records, lease.seed, place], tf.int64)
-        args = (lease.source.tensors(), numbers)
+        args = (lease.source.pack(), numbers)
         self.lanes.sent(self._executor.schedule(self._closures.train, args), lane, lease)
 
     def _finish(self, lane: int, lease: Lease, result: LeaseResult, queue: LeaseQueue) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfps.data.manifest import Manifest
-from tfps.data.record_source import RecordSource, SourceTensors
+from tfps.data.record_source import PackedSource, RecordSource
 
 
 class Piece(NamedTuple):
@@ -26,9 +26,9 @@ class Piece(NamedTuple):
     records: int
     is_last: bool
 
-    def tensors(self) -> tuple[SourceTensors, tf.Tensor]:
+    def tensors(self) -> tuple[PackedSource, tf.Tensor]:
         """What `Closures.evaluate` is called with."""
-        return self.source.tensors(), tf.constant([self.first, self.records], tf.int64)
+        return self.source.pack(), tf.constant([self.first, self.records], tf.int64)
 
 
 def pieces_of(data: Manifest, largest: int, shards: Iterator[int] | None = None) -> Iterator[Piece]:

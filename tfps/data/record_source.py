@@ -31,20 +31,46 @@ class RecordSource(NamedTuple):
     bad_ranges: tuple[tuple[int, int, int], ...] = ()
 
     def tensors(self) -> "SourceTensors":
-        """The same as tensors, to be read, or to be a closure's argument."""
+        """The same as tensors, to be read."""
+        return self.pack().unpack()
+
+    def pack(self) -> "PackedSource":
+        """The same as a closure's argument."""
+        bad = (number for each in self.bad_ranges for number in each)
+        numbers = [self.first, self.stride, self.end, len(self.offsets), *self.offsets, *bad]
+        texts = tf.constant([self.path, self.compression])
+        return PackedSource(texts, tf.constant(numbers, tf.int64))
+
+
+class PackedSource(NamedTuple):
+    """A `RecordSource` in two tensors: the chief makes each of them for each lease, and sends it.
+
+    Attributes:
+        texts: Path and compression, `[2]` string.
+        numbers: First record, stride, end, number of offsets, offsets and bad ranges, `[n]` int64.
+    """
+
+    texts: tf.Tensor
+    numbers: tf.Tensor
+
+    @classmethod
+    def signature(cls) -> "PackedSource":
+        """What a closure's argument looks like."""
+        return cls(tf.TensorSpec([2], tf.string), tf.TensorSpec([None], tf.int64))
+
+    def unpack(self) -> "SourceTensors":
+        """The tensors that are read."""
+        path, compression = tf.unstack(self.texts, 2)
+        first, stride, end, offsets = tf.unstack(self.numbers[:4], 4)
+        behind = 4 + offsets
+        bad_ranges = tf.reshape(self.numbers[behind:], [-1, 3])
         return SourceTensors(
-            tf.constant(self.path),
-            tf.constant(self.compression),
-            tf.constant(self.offsets, tf.int64),
-            tf.constant(self.first, tf.int64),
-            tf.constant(self.stride, tf.int64),
-            tf.constant(self.end, tf.int64),
-            tf.reshape(tf.constant(self.bad_ranges, tf.int64), [-1, 3]),
+            path, compression, self.numbers[4:behind], first, stride, end, bad_ranges
         )
 
 
 class SourceTensors(NamedTuple):
-    """A `RecordSource` as tensors, which closures read.
+    """A `RecordSource` as tensors, which are read.
 
     Attributes:
         path: Scalar string.
@@ -63,13 +89,6 @@ class SourceTensors(NamedTuple):
     stride: tf.Tensor
     end: tf.Tensor
     bad_ranges: tf.Tensor
-
-    @classmethod
-    def signature(cls) -> "SourceTensors":
-        """What a closure's argument looks like."""
-        text, number = tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)
-        offsets, ranges = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None, 3], tf.int64)
-        return cls(text, text, offsets, number, number, number, ranges)
 
     def known(self, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The nearest record whose offset is known, at or before one.

@@ -1,7 +1,7 @@
 """How far each lease in flight has come, kept on a ps beside the parameters."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +30,9 @@ class LaneProgress:
     steps: int
     bad: int
     loss_sum: float
+
+
+NO_PROGRESS = LaneProgress(0, int(_NO_WORKER), 0, 0, 0.0)
 
 
 class Attempt(NamedTuple):
@@ -69,7 +72,9 @@ class LeaseProgress:
             self._numbers = tf.Variable(tf.zeros([lanes], tf.int64), trainable=False)
             self._orphaned_batches = tf.Variable(0.0, trainable=False, dtype=tf.float64)
         self._mutex = Mutex("lease-progress", device)
-        self._clear = self._mutex.guard(self._cleared)
+        pairs = tf.TensorSpec([None, 2], tf.int64)  # of any number of lanes: traced once
+        clear = self._mutex.guard(self._cleared)
+        self._clear = tf.function(clear, input_signature=[pairs], autograph=False)
         self._advance = self._mutex.guard(self._advanced)
 
     def place(self, lane: int, lease: int) -> int:
@@ -85,15 +90,14 @@ class LeaseProgress:
         """In a closure: the lane of a place, scalar int64."""
         return place % self._lanes
 
-    def clear(self, lane: int, lease: int = 0) -> None:
-        """Makes a lane ready for a new lease; called by the chief.
+    def clear(self, leases: Mapping[int, int]) -> None:
+        """Makes lanes ready for new leases; called by the chief.
 
         Args:
-            lane: The lane.
-            lease: The lease's number. A closure of any other number is refused from now on, so the
-                lane's leases have different ones wherever a closure may be late.
+            leases: By lane the lease's number. A closure of any other number is refused from now
+                on, so a lane's leases have different ones wherever a closure may be late.
         """
-        self._clear(tf.constant([lane, lease], tf.int64))
+        self._clear(tf.constant(list(leases.items()), tf.int64))
 
     def begin(
         self,
@@ -194,18 +198,18 @@ class LeaseProgress:
 
     def read(self) -> list[LaneProgress]:
         """All lanes, on the chief."""
-        workers, values = self._workers.numpy(), self._values.numpy()
+        workers, values = self._workers.numpy().tolist(), self._values.numpy().tolist()
         return [
-            LaneProgress(int(attempts), int(worker), int(steps), int(bad), float(loss_sum))
+            LaneProgress(int(attempts), worker, int(steps), int(bad), loss_sum)
             for worker, (attempts, steps, bad, loss_sum) in zip(workers, values, strict=True)
         ]
 
     def _cleared(self, message: tf.Tensor) -> tuple[tf.Tensor, list[tf.Operation]]:
-        lane, lease = tf.unstack(message)
-        return lease, [
-            self._set(self._values, lane, tf.zeros([4], tf.float64)),
-            self._set(self._workers, lane, tf.constant(_NO_WORKER)),
-            self._set(self._leases, lane, lease),
+        lanes, leases = tf.unstack(message, axis=1)
+        return tf.size(lanes), [
+            self._set(self._values, lanes, tf.zeros([tf.size(lanes), 4], tf.float64)),
+            self._set(self._workers, lanes, tf.fill([tf.size(lanes)], _NO_WORKER)),
+            self._set(self._leases, lanes, leases),
         ]
 
     def _advanced(self, message: tf.Tensor) -> tuple[tf.Tensor, list[tf.Operation]]:

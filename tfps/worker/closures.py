@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfps.data.batches import read_batches
 from tfps.data.feature import Feature
-from tfps.data.record_source import SourceTensors, without_rewrites
+from tfps.data.record_source import PackedSource, SourceTensors, without_rewrites
 from tfps.experiment.experiment import Experiment
 from tfps.leases.epoch_order import EpochOrder
 from tfps.leases.progress import LeaseProgress
@@ -122,7 +122,7 @@ class Closures:
         self._progress = progress
         self._worker_index = worker_index
         self._locate = locate
-        source = SourceTensors.signature()
+        source = PackedSource.signature()
         self.train = tf.function(
             self._train,
             input_signature=[source, tf.TensorSpec([4], tf.int64)],
@@ -140,7 +140,7 @@ class Closures:
             self._evaluate, input_signature=[source, tf.TensorSpec([2], tf.int64)], autograph=False
         )
 
-    def _train(self, source: SourceTensors, lease: tf.Tensor) -> tf.Tensor:
+    def _train(self, source: PackedSource, lease: tf.Tensor) -> tf.Tensor:
         began, worker = tf.timestamp(), self._worker_index()
         batches = LeaseBatches(self._located(source), lease, self._batching, self._may_be_bad)
         with self._step.store.in_closure():
@@ -151,7 +151,7 @@ class Closures:
         return LeaseResult.pack(trained, outcome.bad_step, worker, began)
 
     def _gradients(
-        self, source: SourceTensors, lease: tf.Tensor
+        self, source: PackedSource, lease: tf.Tensor
     ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
         batches = LeaseBatches(self._located(source), lease, self._batching, self._may_be_bad)
         store = self._step.store
@@ -162,12 +162,13 @@ class Closures:
         norms = norms_by_table(store.layout, found.pulled.lookups, found.rows)
         return list(found.dense), norms
 
-    def _located(self, source: SourceTensors) -> SourceTensors:
+    def _located(self, packed: PackedSource) -> SourceTensors:
         """The source that this worker reads in a shard's stead."""
+        source = packed.unpack()
         return source._replace(path=self._locate(source.path))
 
-    def _open(self, source: SourceTensors, first: tf.Tensor) -> tf.Tensor:
-        source = self._located(source)
+    def _open(self, packed: PackedSource, first: tf.Tensor) -> tf.Tensor:
+        source = self._located(packed)
         block = max(1, self._batching.block) * self._batching.size
         _, offset = source.known(first // block * block)
         # A failure uses up the number, so that it comes once.
@@ -175,7 +176,7 @@ class Closures:
         read = without_rewrites(numbered).ignore_errors()
         return read.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1)
 
-    def _evaluate(self, source: SourceTensors, bounds: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def _evaluate(self, source: PackedSource, bounds: tf.Tensor) -> tuple[tf.Tensor, ...]:
         first, count = tf.unstack(bounds)
         size = self._batching.size
         begin, end = first // size, -(-(first + count) // size)
