@@ -33,7 +33,7 @@ from tfps.storage.preflight import Use
 from trainer import entry
 from trainer.chief.export_dtype import DtypeCost
 from trainer.chief.export_sample import predict_sample
-from trainer.chief.inputs import read_data
+from trainer.chief.inputs import DataUse, read_data
 
 SAVED_MODEL = "saved_model"
 _SUFFIXES = {"keras": MODEL, "weights": WEIGHTS}
@@ -70,7 +70,7 @@ def export_checkpoint(
         RunError: If the checkpoint cannot be read, or the exported model predicts something else
             than its parameters do.
     """
-    manifest = read_data(experiment.task, data, "--data") if data else None
+    manifest = read_data(experiment.task, data, DataUse("--data")) if data else None
     task, train = experiment.task, experiment.train
     model = StatelessModel(task, train.seed, train.dense_table_bytes)
     rules = Rules.of(task, model, train.row_updates)

@@ -27,7 +27,6 @@ from tfps.data.manifest import Manifest
 from tfps.data.record_index import STRIDE, RecordIndex
 from tfps.data.whole_shuffle import describe_room
 from tfps.errors import UserError
-from tfps.experiment import loader, overrides
 from tfps.experiment.experiment import Experiment
 from tfps.storage import files, preflight
 from tfps.storage.failures import StorageError
@@ -35,6 +34,7 @@ from tfps.storage.preflight import Use
 from trainer import entry
 from trainer.console.order_warning import warn_of_sorted
 from trainer.datasets import data_files, shard_scan
+from trainer.datasets.row_encoding import ConfiguredExperiment
 from trainer.datasets.shard_scan import CHECKED_RECORDS, ShardScan
 from trainer.datasets.shuffled_copy import copy_shuffled, files_to_copy
 from trainer.flags import shuffle_flags
@@ -141,7 +141,7 @@ def main() -> None:
     """Makes a dataset of what the flags name and prints a summary."""
     values = flags.FLAGS
     started = time.monotonic()
-    experiment = overrides.apply(loader.load(values.config), values.set)
+    experiment = ConfiguredExperiment(values.config, tuple(values.set), values.without_labels)()
     seed = shuffle_flags.seed()
     if seed is None:
         made, damages = _indexed(experiment)
@@ -198,6 +198,7 @@ def _define_flags() -> None:
     flags.DEFINE_string("config", None, "Config file or module.", required=True)
     flags.DEFINE_multi_string("set", [], "Override of a config's field: task.dim=8.")
     flags.DEFINE_string("data", None, "Directory, file or glob of TFRecords.", required=True)
+    flags.DEFINE_boolean("without_labels", False, "The records have no labels: to be predicted.")
     flags.DEFINE_string("name", "", "Of the dataset; the experiment's name by default.")
     flags.DEFINE_integer(
         "processes", os.cpu_count() or 1, "How many read files at the same time.", lower_bound=1

@@ -155,7 +155,7 @@ def main() -> None:
     if seed is not None and (room := describe_room(values.output, _size(values.input))):
         sys.stderr.write(f"{room}\n")
     dataset = prepare(
-        ConfiguredExperiment(values.config, tuple(values.set)),
+        ConfiguredExperiment(values.config, tuple(values.set), values.without_labels),
         inputs=values.input,
         output=values.output,
         shards=values.shards,
@@ -189,6 +189,7 @@ def _define_flags() -> None:
     flags.DEFINE_integer("max_bad_rows", 0, "Bad rows that may be left out.", lower_bound=0)
     flags.DEFINE_string("name", "", "Prefix of the shards; the experiment's name by default.")
     flags.DEFINE_boolean("overwrite", False, "Replace a dataset in the output directory.")
+    flags.DEFINE_boolean("without_labels", False, "The rows have no labels: to be predicted.")
     shuffle_flags.define()
     flags.DEFINE_integer(
         "processes", os.cpu_count() or 1, "How many turn rows into records.", lower_bound=1

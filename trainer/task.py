@@ -33,6 +33,7 @@ from trainer.flags.platform import Platform
 
 if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
     from tfps.experiment.experiment import Experiment
+    from trainer.chief.inputs import DataUse
     from trainer.chief.run import Prepare
 
 _FLAGS = flags.FLAGS
@@ -140,15 +141,16 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
     from trainer.chief.run_inputs import RunInputs
 
     is_pass = pass_flags.is_pass(cluster, _FLAGS.job_dir)
-    experiment, prepare = _work(is_pass)
+    experiment, prepare, use = _work(is_pass)
     limits = limit_flags.wait_limits()
     memory = byte_size.parse(_FLAGS.ps_memory, "--ps_memory") if _FLAGS.ps_memory else None
+    check = functools.partial(RunInputs.check, experiment, cluster, _FLAGS.job_dir, memory, use=use)
     if _FLAGS.dry_run:
-        inputs = RunInputs.check(experiment, cluster, _FLAGS.job_dir, memory)
+        inputs = check()
         print("\n".join(dry_run.lines(inputs)))  # noqa: T201 (what the flag is for)
         return EXIT_OK
     if _FLAGS.preflight:
-        inputs = RunInputs.check(experiment, cluster, _FLAGS.job_dir, memory)
+        inputs = check()
         preflight.check_machine(inputs)
         is_ready = preflight.show_tasks(inputs, limits.connect_seconds)
         return EXIT_OK if is_ready else EXIT_RUN
@@ -159,9 +161,7 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
         if cluster.is_replicated:
             _check_replica(experiment, cluster)
             replica = join(cluster, _FLAGS.job_dir, limits)
-        inputs = RunInputs.check(
-            experiment, cluster, _FLAGS.job_dir, memory, _FLAGS.cache_dir, paths.export
-        )
+        inputs = check(cache_dir=_FLAGS.cache_dir, export=paths.export)
         preflight.check_machine(inputs, is_serving=replica is not None, saves=not is_pass)
         if not cluster.ps:
             _start_staging()
@@ -185,16 +185,18 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
     return EXIT_OK
 
 
-def _work(is_pass: bool) -> tuple["Experiment", "Prepare"]:
-    """What is trained, or passed over, and what makes that of a connection."""
+def _work(is_pass: bool) -> tuple["Experiment", "Prepare", "DataUse"]:
+    """What is trained or passed over, what makes that of a connection, what the data is for."""
     from trainer.chief.beginning import prepare_training
     from trainer.chief.data_pass import prepare_pass
+    from trainer.chief.inputs import TRAINED
 
     experiment = experiment_flags.experiment()
     if not is_pass:
-        return experiment, prepare_training
+        return experiment, prepare_training, TRAINED
     plan = pass_flags.plan()
-    return plan.experiment(experiment, _FLAGS.data), functools.partial(prepare_pass, plan)
+    passed_over = plan.experiment(experiment, _FLAGS.data)
+    return passed_over, functools.partial(prepare_pass, plan), plan.use
 
 
 def _start_profiler() -> None:

@@ -73,6 +73,11 @@ class Program:
         return "\n".join(self.lines)
 
     @property
+    def has_ended(self) -> bool:
+        """Whether its process has."""
+        return self._process.poll() is not None
+
+    @property
     def cpu_seconds(self) -> float:
         """What it and its tasks used, once it has ended."""
         assert isinstance(self._process, client.Fork)

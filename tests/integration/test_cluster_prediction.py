@@ -1,16 +1,21 @@
 """A pass over a dataset on a cluster, `--job=predict` and `--job=evaluate`, whoever dies."""
 
+import contextlib
 import json
 import pathlib
+import random
+import time
 
 import numpy as np
+import psutil
 import pyarrow.parquet as parquet
 import pytest
+import tensorflow as tf
 from cluster_process import Program, local_cluster, read_report, trainer_flags
 
 from tfps.experiment.metrics import auc
 
-RECORDS, SHARDS = 60_000, 12
+RECORDS, MILLION, SHARDS = 60_000, 1_000_000, 12
 CONFIG = "--config=configs/smoke.py"
 pytestmark = pytest.mark.slow
 
@@ -18,8 +23,11 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(name="trained", scope="module")
 def trained_fixture(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A directory with data and a job that was trained on 2 ps."""
-    directory = tmp_path_factory.mktemp("trained")
-    argv = [CONFIG, f"--output={directory / 'data'}", f"--records={RECORDS}", f"--shards={SHARDS}"]
+    return train(tmp_path_factory.mktemp("trained"), RECORDS)
+
+
+def train(directory: pathlib.Path, records: int) -> pathlib.Path:
+    argv = [CONFIG, f"--output={directory / 'data'}", f"--records={records}", f"--shards={SHARDS}"]
     with Program(*argv, module="trainer.generate") as made:
         assert made.finish() == 0, made.text
     flags = trainer_flags(directory / "data", directory / "job", "--set=train.epochs=1")
@@ -33,10 +41,10 @@ def flags_of(trained: pathlib.Path, job: str, job_dir: pathlib.Path, *more: str)
     return [CONFIG, f"--job={job}", f"--job_dir={job_dir}", *own, *more]
 
 
-def rows(job_dir: pathlib.Path) -> dict[str, np.ndarray]:
+def rows(job_dir: pathlib.Path, records: int = RECORDS) -> dict[str, np.ndarray]:
     """All predictions, by column, in the order of the parts."""
     manifest = json.loads((job_dir / "predictions" / "manifest.json").read_text())
-    assert manifest["records"] == RECORDS == sum(part["records"] for part in manifest["parts"])
+    assert manifest["records"] == records == sum(part["records"] for part in manifest["parts"])
     tables = [
         parquet.read_table(job_dir / "predictions" / part["file"]) for part in manifest["parts"]
     ]
@@ -69,12 +77,53 @@ def test_a_cluster_of_any_size_predicts_what_was_evaluated(
     assert report["metrics"] == pytest.approx(expected, abs=1e-6)
 
 
+def test_records_without_labels_are_predicted_alike(
+    trained: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """On a cluster, and by the model that was exported."""
+    argv = [CONFIG, f"--data={bare_records(trained, tmp_path)}", "--without_labels"]
+    with Program(*argv, module="trainer.index") as program:
+        assert program.finish() == 0, program.text
+    own = [CONFIG, f"--checkpoint={trained / 'job'}", f"--data={tmp_path / 'data'}"]
+    flags = [*own, "--job=predict", f"--job_dir={tmp_path / 'job'}", "--keep=token"]
+    with local_cluster(2, 1, flags) as program:
+        assert program.finish() == 0, program.text
+    table = parquet.read_table(tmp_path / "job" / "predictions" / "part-00000-of-00001.parquet")
+    assert table.column_names == ["token", "prediction"]
+    output = tmp_path / "scores.parquet"
+    model = [f"--model={trained / 'job' / 'export'}", f"--data={tmp_path / 'data'}"]
+    with Program(*model, f"--output={output}", module="trainer.predict") as program:
+        assert program.finish() == 0, program.text
+    assert "AUC: not known without labels" in program.text
+    scores = parquet.read_table(output)
+    assert scores.column_names == ["prediction"]
+    np.testing.assert_allclose(scores["prediction"], table["prediction"], rtol=0, atol=1e-6)
+
+    evaluate = [*own, "--job=evaluate", f"--job_dir={tmp_path / 'evaluated'}"]
+    with Program(*evaluate, module="trainer.task") as program:
+        assert program.finish() == 2
+    assert "--data=" in program.text
+    assert "label 'label' is not in the data" in program.text
+
+
+def bare_records(trained: pathlib.Path, directory: pathlib.Path) -> pathlib.Path:
+    """A directory with the records of one shard, less their labels."""
+    shard = sorted((trained / "data").glob("*.tfrecord"))[0]
+    (directory / "data").mkdir()
+    with tf.io.TFRecordWriter(str(directory / "data" / "bare.tfrecord")) as writer:
+        for record in tf.data.TFRecordDataset(str(shard)).as_numpy_iterator():
+            example = tf.train.Example.FromString(record)
+            del example.features.feature["label"]
+            writer.write(example.SerializeToString())
+    return directory / "data"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["worker 1", "ps 0", "chief 0"])
 def test_every_record_is_predicted_once_whoever_dies(
     trained: pathlib.Path, tmp_path: pathlib.Path, victim: str
 ) -> None:
-    flags = flags_of(trained, "predict", tmp_path, "--set=train.batch_size=8")
+    flags = flags_of(trained, "predict", tmp_path, "--batch_size=8")
     with local_cluster(2, 2, flags) as program:
         program.see("with the parameters of")
         while not list((tmp_path / "predictions").glob("part-00001*")):
@@ -92,10 +141,46 @@ def test_every_record_is_predicted_once_whoever_dies(
     assert auc(found["label"], found["prediction"]) == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(2))
+def test_a_million_records_with_a_kill_of_each_role(tmp_path: pathlib.Path, seed: int) -> None:
+    """Who is killed first, and after how many parts, is drawn."""
+    draw = random.Random(seed)
+    victims = draw.sample(["worker", "ps", "chief"], 3)
+    moments = sorted(draw.sample(range(SHARDS - 1), 3))
+    directory = train(tmp_path, MILLION)
+    flags = flags_of(directory, "predict", tmp_path / "predicted", "--batch_size=32")
+    pending = list(zip(moments, victims, strict=True))
+    predictions = tmp_path / "predicted" / "predictions"
+    code = -1
+    while code:
+        with local_cluster(2, 2, flags) as program:
+            program.see("with the parameters of")
+            while pending and not program.has_ended:
+                moment, role = pending[0]
+                name = f"{role} {draw.randrange(1 if role == 'chief' else 2)}"
+                if len(list(predictions.glob("part-*.parquet"))) > moment:
+                    with contextlib.suppress(KeyError, psutil.NoSuchProcess):  # it is about to come
+                        program.tasks()[name].kill()
+                        pending.pop(0)
+                time.sleep(0.01)
+            code = program.finish()
+        # Who gives the command again, as after the chief's death, goes on.
+        assert not code or ("chief" not in dict(map(reversed, pending))), program.text
+    assert not pending
+    found = rows(tmp_path / "predicted", MILLION)
+    expected = read_report(directory / "job")["metrics"]["auc"]
+    assert auc(found["label"], found["prediction"]) == pytest.approx(expected, abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         (["--job=predict", "--data=d"], "--job=predict without --checkpoint: name it"),
+        (
+            ["--job=evaluate", "--data=d", "--checkpoint=c", "--batch_size=8"],
+            "--batch_size is for --job=predict; leave it out",
+        ),
         (["--keep=token"], "--keep is for --job=evaluate or predict; leave it out"),
         (
             ["--job=predict", "--data=d", "--checkpoint=runs/job/checkpoints/1"],

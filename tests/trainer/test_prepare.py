@@ -9,9 +9,12 @@ import tensorflow as tf
 from configs import census, criteo, smoke
 from tests.loaded import client
 from tfps.data import examples, manifest, schema
+from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
 from tfps.data.row_blocks import BLOCK_BYTES
 from tfps.errors import UserError
+from trainer.datasets.row_encoding import ConfiguredExperiment
+from trainer.index import index
 from trainer.prepare import prepare
 
 SMOKE = smoke.get_config()
@@ -27,10 +30,12 @@ def write(tmp_path: Path, text: str, name: str = "rows.csv") -> str:
     return str(path)
 
 
-def records(dataset: Manifest, shard: int) -> list[float]:
+def records(
+    dataset: Manifest, shard: int, labels: tuple[Feature, ...] = SMOKE.task.labels()
+) -> list[float]:
     path = dataset.path_of(dataset.shards[shard])
     batches = tf.data.TFRecordDataset(path).batch(1000)
-    inputs, _ = examples.parse(next(iter(batches)), SMOKE.task.features(), SMOKE.task.labels())
+    inputs, _ = examples.parse(next(iter(batches)), SMOKE.task.features(), labels)
     return inputs["numbers"][:, 0].numpy().tolist()
 
 
@@ -45,6 +50,20 @@ def test_rows_are_dealt_to_the_shards_in_turn(tmp_path: Path) -> None:
     assert dataset == manifest.read(str(tmp_path / "out"))
     schema.check(dataset, SMOKE.task.schema(), "--train_data")
     assert dataset.shards[0].file == "smoke-00000-of-00003.tfrecord"
+
+
+def test_rows_without_labels(tmp_path: Path) -> None:
+    text = "".join(line.rpartition(",")[0] + "\n" for line in rows(5).splitlines())
+    unlabelled = ConfiguredExperiment("configs/smoke.py", without_labels=True)
+    made = prepare(unlabelled, [write(tmp_path, text)], str(tmp_path / "out"), shards=1)
+    assert (made.records, made.labels) == (5, [])
+    assert records(made, 0, labels=()) == [0, 1, 2, 3, 4]
+    path = str(tmp_path / "out" / made.shards[0].file)
+    (tmp_path / "out" / manifest.FILE).unlink()
+    with pytest.raises(UserError, match="label"):
+        index(SMOKE, path, processes=1)
+    indexed = index(unlabelled(), path, processes=1)[0]
+    assert (indexed.records, indexed.labels) == (5, [])
 
 
 def test_two_runs_write_the_same_bytes(tmp_path: Path) -> None:

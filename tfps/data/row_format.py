@@ -97,6 +97,20 @@ class RowFormat:
             raise UserError(f"rows(): no field gives {', '.join(map(repr, missing))}; add it")
         return dataclasses.replace(self, fields={name: self.fields[name] for name in names})
 
+    def without(self, names: Sequence[str]) -> "RowFormat":
+        """The layout of rows that lack some fields, and the columns of which no other field is.
+
+        Args:
+            names: Of the fields, which may be none of the layout's.
+        """
+        fields = {name: field for name, field in self.fields.items() if name not in names}
+        needed = {column for field in fields.values() for column in field.columns}
+        lacking = {
+            column for name in names if name in self.fields for column in self.fields[name].columns
+        }
+        columns = tuple(c for c in self.columns if c in needed or c not in lacking)
+        return RowFormat(columns, self.delimiter, fields)
+
     def read(
         self, path: str, on_bad_row: Callable[[BadRow], None] | None = None
     ) -> Iterator[tuple[int, Values]]:

@@ -114,7 +114,7 @@ class ExportedModel:
 
         Args:
             features: `Feature.schema()` of all that the records hold; more than needed is fine.
-            labels: The labels'.
+            labels: The labels'; none of records without labels.
             where: What holds such records, for the message.
 
         Raises:
@@ -123,7 +123,7 @@ class ExportedModel:
         differences = []
         for wanted_ones, found_ones, kind in (
             (self._schemas, features, ""),
-            (self._label_schemas, labels, "the label "),
+            (self._label_schemas if labels else {}, labels, "the label "),
         ):
             held = {schema["name"]: schema for schema in found_ones}
             for name, wanted in wanted_ones.items():

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfps.data.batches import read_batches
 from tfps.data.feature import Feature
 from tfps.data.record_source import PackedSource, SourceTensors, without_rewrites
+from tfps.data.schema import Schema
 from tfps.experiment.experiment import Experiment
 from tfps.leases.epoch_order import EpochOrder
 from tfps.leases.progress import LeaseProgress
@@ -100,6 +101,7 @@ class Closures:
         worker_index: Callable[[], tf.Tensor],
         locate: Callable[[tf.Tensor], tf.Tensor] = lambda path: path,
         kept: Sequence[Feature] = (),
+        has_labels: bool = True,
     ):
         """Makes the closures of an experiment, which are traced when they are called first.
 
@@ -112,9 +114,16 @@ class Closures:
             locate: Gives the path from which a worker reads a shard.
             kept: What an evaluation gives back of each record beside what is measured; features of
                 the task, of fixed shapes.
+            has_labels: Whether records have the task's labels. Without, there is nothing to train,
+                an evaluation gives back what is kept alone, and its loss says nothing.
         """
-        self._batching = EpochOrder.batching(experiment)
-        self._measured = tuple(dict.fromkeys((*experiment.task.measured(), *kept)))
+        batching, task = EpochOrder.batching(experiment), experiment.task
+        self._labels = () if has_labels else task.labels()  # those that are made up
+        if not has_labels:
+            batching = batching._replace(schema=Schema(task.features(), ()))
+        self._batching = batching
+        measured = task.measured() if has_labels else ()
+        self._measured = tuple(dict.fromkeys((*measured, *kept)))
         self.schema = self._batching.schema.all
         self._may_be_bad = experiment.data.max_bad_records > 0
         self._step = step
@@ -162,6 +171,11 @@ class Closures:
         norms = norms_by_table(store.layout, found.pulled.lookups, found.rows)
         return list(found.dense), norms
 
+    def _zeros(self, records: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Values of the labels that records lack, which a model's loss is made of."""
+        count = tf.cast(records, tf.int32)
+        return {label.name: tf.zeros([count, *label.shape], label.dtype) for label in self._labels}
+
     def _located(self, packed: PackedSource) -> SourceTensors:
         """The source that this worker reads in a shard's stead."""
         source = packed.unpack()
@@ -187,6 +201,7 @@ class Closures:
 
         def one(step: tf.Tensor, loss_sum: tf.Tensor, *arrays: dict[str, tf.TensorArray]) -> State:
             features, labels = next(iterator)
+            labels = {**labels, **self._zeros(batch_records(features, labels))}
             loss, predictions = self._step.predict(features, labels)
             records = batch_records(features, labels)
             loss_sum += tf.cast(loss, tf.float64) * tf.cast(records, tf.float64)

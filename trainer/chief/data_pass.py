@@ -21,6 +21,7 @@ from tfps.experiment.experiment import NO_EXPORT, Experiment
 from tfps.experiment.mode import Mode
 from tfps.store.parameter_store import ParameterStore
 from trainer.chief.engine import Engine, measure, piece_records
+from trainer.chief.inputs import DataUse
 from trainer.chief.prediction_parts import PartsOf, PredictionParts
 from trainer.chief.run_inputs import RunInputs
 from trainer.chief.state import ChiefState
@@ -39,14 +40,21 @@ class PassPlan:
         checkpoint: Whose parameters it uses.
         form: In which form predictions are written; empty for metrics in their place.
         keep: Names of the features that are copied beside predictions.
+        batch_size: Records per call of the model; None for that of the training, which a loss may
+            depend on.
     """
 
     checkpoint: Checkpoint
     form: str = ""
     keep: tuple[str, ...] = ()
+    batch_size: int | None = None
 
-    @staticmethod
-    def experiment(trained: Experiment, data: str) -> Experiment:
+    @property
+    def use(self) -> DataUse:
+        """What the data is for: labels are needed for metrics alone."""
+        return DataUse("--data", needs_labels=not self.form)
+
+    def experiment(self, trained: Experiment, data: str) -> Experiment:
         """An experiment of which one pass over a dataset can be made.
 
         Args:
@@ -60,6 +68,7 @@ class PassPlan:
             ),
             train=dataclasses.replace(
                 trained.train,
+                batch_size=self.batch_size or trained.train.batch_size,
                 epochs=1,
                 early_stopping=0,
                 drop_remainder=False,
@@ -184,7 +193,7 @@ class DataPass:
             self._plan.form,
         )
         directory = posixpath.join(self._engine.inputs.job_dir, PREDICTIONS)
-        labels = [label.name for label in self._task.labels()]
+        labels = [label.name for label in self._task.labels()] if self._data.labels else []
         return PredictionParts(directory, of, self._data, labels)
 
 

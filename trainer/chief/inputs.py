@@ -1,6 +1,7 @@
 """What a run needs before any other task is asked: readable data, a writable job_dir."""
 
 import posixpath
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -16,25 +17,43 @@ from tfps.leases.bad_record_log import explain_failure
 from tfps.storage import files
 from tfps.storage.failures import StorageError
 
+
+class DataUse(NamedTuple):
+    """What a dataset is for.
+
+    Attributes:
+        flag: What names its directory, for messages.
+        needs_labels: Whether its records must have the task's labels.
+    """
+
+    flag: str
+    needs_labels: bool = True
+
+
+TRAINED, EVALUATED = DataUse("--train_data"), DataUse("--eval_data")
 _FIRST_RECORDS = 4096  # of which the labels are looked at before the training
 
 
-def read_data(task: Task, directory: str, flag: str, may_be_cut: bool = False) -> Manifest:
+def read_data(task: Task, directory: str, use: DataUse, may_be_cut: bool = False) -> Manifest:
     """Reads a dataset's manifest and holds it against the task.
 
     Args:
-        task: Whose features and label the records must have.
+        task: Whose features and labels the records must have.
         directory: Of the dataset.
-        flag: What named the directory, for messages.
+        use: What it is for.
         may_be_cut: Whether a shard may have fewer bytes than the manifest says.
 
     Raises:
         UserError: If there is no such dataset, it has no records, or others than the task wants.
     """
+    flag = use.flag
     if not directory:
         raise UserError(f"{flag} is missing: name the directory that trainer.prepare wrote")
     manifest = manifests.read(directory, flag, may_be_cut)
-    schemas.check(manifest, task.schema(), flag)
+    wanted = task.schema()
+    if not manifest.labels and not use.needs_labels:
+        wanted = wanted._replace(labels=())
+    schemas.check(manifest, wanted, flag)
     if not manifest.records:
         raise UserError(f"{flag}={directory} holds no records")
     return manifest

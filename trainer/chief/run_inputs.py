@@ -30,7 +30,14 @@ from tfps.storage import preflight
 from tfps.storage.preflight import Use
 from tfps.store.layout import StoreLayout
 from trainer.chief.callback_checks import make_callbacks
-from trainer.chief.inputs import check_writable, first_labels, read_data
+from trainer.chief.inputs import (
+    EVALUATED,
+    TRAINED,
+    DataUse,
+    check_writable,
+    first_labels,
+    read_data,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -78,6 +85,7 @@ class RunInputs:
         ps_memory: int | None,
         cache_dir: str = "",
         export: str = "",
+        use: DataUse = TRAINED,
     ) -> "RunInputs":
         """Gathers the inputs of a run.
 
@@ -88,6 +96,7 @@ class RunInputs:
             ps_memory: Memory of one ps, bytes; None leaves it unchecked.
             cache_dir: Where workers keep copies of shards; empty for none.
             export: Where the exported model itself goes; empty for versions in JOB_DIR/export.
+            use: What the experiment's `data.train` is for.
 
         Raises:
             UserError: If the mode, the data, its negatives, the model, an optimizer, a callback,
@@ -98,7 +107,7 @@ class RunInputs:
         experiment.negatives()  # refuses those that cannot be sampled before anything is read
         if cluster.is_replicated:
             _refuse_unshared(experiment)
-        data, eval_data = _read_datasets(experiment, job_dir)
+        data, eval_data = _read_datasets(experiment, job_dir, use)
         _check_evaluation(experiment, cluster)
         check_writable(job_dir, f"{cluster.job}-{cluster.index}")
         staged = CachedPaths(cache_dir, [*data.datasets, *([eval_data] if eval_data else [])])
@@ -152,13 +161,15 @@ def _best_metric(
     return BestMetric.of(experiment.train.best_metric, metric_names(task))
 
 
-def _read_datasets(experiment: Experiment, job_dir: str) -> tuple[TrainingData, Manifest | None]:
+def _read_datasets(
+    experiment: Experiment, job_dir: str, use: DataUse
+) -> tuple[TrainingData, Manifest | None]:
     """Reads the manifests of the training and the evaluation data, if their buckets can be used."""
     task, data, train = experiment.task, experiment.data, experiment.train
     of_epochs = directories(data.train, experiment.train.epochs)
     preflight.check(
         [
-            *(Use("--train_data", directory) for directory in of_epochs),
+            *(Use(use.flag, directory) for directory in of_epochs),
             Use("--eval_data", data.eval),
             Use("--job_dir", job_dir, writes=True),
         ]
@@ -166,14 +177,14 @@ def _read_datasets(experiment: Experiment, job_dir: str) -> tuple[TrainingData, 
     may_be_cut = data.max_bad_records > 0
 
     def read(directory: str) -> Manifest:
-        trained = read_data(task, directory, "--train_data", may_be_cut)
+        trained = read_data(task, directory, use, may_be_cut)
         return _in_whole_batches(trained, experiment) if train.drop_remainder else trained
 
     named = list(dict.fromkeys(of_epochs))
     with ThreadPoolExecutor(max_workers=16) as pool:
         found = dict(zip(named, pool.map(read, named), strict=True))
     trained = TrainingData.of(*(found[directory] for directory in of_epochs))
-    return trained, read_data(task, data.eval, "--eval_data") if data.eval else None
+    return trained, read_data(task, data.eval, EVALUATED) if data.eval else None
 
 
 def _in_whole_batches(data: Manifest, experiment: Experiment) -> Manifest:

@@ -15,6 +15,7 @@ from tfps.data.tfrecord import frame
 from tfps.errors import UserError
 from tfps.experiment import loader, overrides
 from tfps.experiment.experiment import Experiment
+from tfps.experiment.unlabelled import UnlabelledTask
 
 Block = RowBlock | ParquetBlock
 
@@ -26,14 +27,19 @@ class ConfiguredExperiment:
     Attributes:
         config: File or module.
         overrides: Of its fields.
+        without_labels: Whether its records have no labels.
     """
 
     config: str
     overrides: tuple[str, ...] = ()
+    without_labels: bool = False
 
     def __call__(self) -> Experiment:
         """Loads the experiment."""
-        return overrides.apply(loader.load(self.config), self.overrides)
+        found = overrides.apply(loader.load(self.config), self.overrides)
+        if self.without_labels:
+            return dataclasses.replace(found, task=UnlabelledTask(found.task))
+        return found
 
 
 @dataclasses.dataclass(frozen=True)

@@ -155,10 +155,7 @@ class RowLayouts:
         if not all(name in full.fields for name in label_names):
             return self._of_format(path, features_only, False)
         full = full.only([*names, *label_names])
-        needed = {column for field in features_only.fields.values() for column in field.columns}
-        of_labels = {column for name in label_names for column in full.fields[name].columns}
-        columns = tuple(c for c in full.columns if c in needed or c not in of_labels)
-        unlabelled = RowFormat(columns, full.delimiter, features_only.fields)
+        unlabelled = full.without(label_names)
         if self._fits(path, full) or not self._fits(path, unlabelled):
             return self._of_format(path, full, True)
         return self._of_format(path, unlabelled, False)

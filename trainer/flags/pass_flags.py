@@ -12,7 +12,8 @@ if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environ
 
 TRAIN, EVALUATE, PREDICT = JOBS = ("train", "evaluate", "predict")
 _FLAGS = flags.FLAGS
-_OWN = ("checkpoint", "data", "keep", "output_form")
+_OF_PREDICT = ("keep", "output_form", "batch_size")
+_OWN = ("checkpoint", "data", *_OF_PREDICT)
 
 flags.DEFINE_enum(
     "job", TRAIN, JOBS, "What the cluster does: train, or one pass over --data with a checkpoint."
@@ -24,6 +25,9 @@ flags.DEFINE_string("data", None, "--job=evaluate, predict: directory of the dat
 flags.DEFINE_list("keep", [], "--job=predict: features to copy beside the predictions.")
 flags.DEFINE_enum(
     "output_form", "parquet", ["csv", "parquet", "tfrecord"], "--job=predict: form of the files."
+)
+flags.DEFINE_integer(
+    "batch_size", 4096, "--job=predict: records per call of the model.", lower_bound=1
 )
 
 
@@ -43,6 +47,9 @@ def is_pass(cluster: Cluster, job_dir: str) -> bool:
         if given:
             raise UserError(f"--{given[0]} is for --job={EVALUATE} or {PREDICT}; leave it out")
         return False
+    for name in _OF_PREDICT:
+        if _FLAGS.job != PREDICT and _FLAGS[name].present:
+            raise UserError(f"--{name} is for --job={PREDICT}; leave it out")
     for name in ("checkpoint", "data"):
         if not _FLAGS[name].value:
             raise UserError(f"--job={_FLAGS.job} without --{name}: name it")
@@ -72,4 +79,4 @@ def plan() -> "PassPlan":
     checkpoint = named_checkpoint(_FLAGS.checkpoint)
     if _FLAGS.job == EVALUATE:
         return PassPlan(checkpoint)
-    return PassPlan(checkpoint, _FLAGS.output_form, tuple(_FLAGS.keep))
+    return PassPlan(checkpoint, _FLAGS.output_form, tuple(_FLAGS.keep), _FLAGS.batch_size)
