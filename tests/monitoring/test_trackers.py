@@ -7,10 +7,12 @@ import time
 import mlflow
 import pytest
 
+from tests.monitoring.fake_metadata import FakeMetadata
 from tfps.errors import UserError
 from tfps.monitoring.events import EpochTrained, Evaluated, RunBegan, RunEnded, Sampled
 from tfps.monitoring.mlflow_tracker import MlflowTracker
 from tfps.monitoring.tracker import TrackedRun
+from tfps.monitoring.vertex_tracker import VertexTracker
 from tfps.monitoring.wandb_tracker import WandbTracker
 from tfps.storage.failures import StorageError
 
@@ -113,6 +115,66 @@ def test_weights_and_biases_keeps_a_job_as_one_run(tmp_path, monkeypatch):
     texts = b"evaluation/auc", b"0.75", b"epoch_loss", b"0.45", b"lr", b"census"
     for path in kept:
         wait_for_content(path, texts)
+
+
+PLACE = "projects/my-project/locations/europe-west4/metadataStores/default/contexts"
+
+
+@pytest.fixture(name="metadata")
+def metadata_fixture(monkeypatch):
+    monkeypatch.setenv("CLOUD_ML_PROJECT_ID", "my-project")
+    monkeypatch.setenv("GOOGLE_CLOUD_REGION", "europe-west4")
+    with FakeMetadata() as metadata:
+        yield metadata
+
+
+def test_vertex_experiments_keep_a_job_as_one_run(tmp_path, metadata):
+    job_dir = str(tmp_path / "My job")
+    first = TrackedRun(VertexTracker(metadata.client()), job_dir, "census")
+    tell(first)
+    first.flush()
+    run = run_of(job_dir, "vertex")
+    assert run.startswith(f"{PLACE}/census-my-job-")
+    assert metadata.children == {f"{PLACE}/census": [run]}
+    titles = {each.schema_title: each.display_name for each in metadata.contexts.values()}
+    assert titles["system.Experiment"] == "census"
+    assert titles["system.ExperimentRun"] == run.removeprefix(f"{PLACE}/census-")
+    kept = metadata.metadata(run)
+    assert kept["_state"] == "RUNNING"
+    assert kept["_params"] == {
+        "lr": "0.1",
+        "epochs": "2",
+        "mode": "async",
+        "workers": "2",
+        "ps": "1",
+    }
+    assert kept["_metrics"]["evaluation/auc"] == 0.75
+    assert kept["_metrics"]["loss"] == 0.6
+    again = TrackedRun(VertexTracker(metadata.client()), job_dir, "census")
+    again.tell(began(lr="0.2"))
+    again.tell(sample(40, 0.3))
+    again.tell(RunEnded(at=50.0, status="finished"))
+    metadata.failures = 1
+    with pytest.raises(StorageError, match="ServiceUnavailable"):
+        again.flush()
+    again.flush()
+    kept = metadata.metadata(run)
+    assert (kept["_state"], kept["_params"]["lr"], kept["_params"]["epochs"]) == (
+        "COMPLETE",
+        "0.2",
+        "2",
+    )
+    assert (kept["_metrics"]["loss"], kept["_metrics"]["updates"]) == (0.3, 40)
+    other = TrackedRun(VertexTracker(metadata.client()), str(tmp_path / "other"), "census")
+    other.flush()
+    assert len(metadata.contexts) == 3
+
+
+def test_vertex_experiments_need_a_project(monkeypatch):
+    for variable in ("CLOUD_ML_PROJECT_ID", "GOOGLE_CLOUD_PROJECT"):
+        monkeypatch.delenv(variable, raising=False)
+    with pytest.raises(UserError, match="the project is not known; set GOOGLE_CLOUD_PROJECT"):
+        VertexTracker()
 
 
 class Service:

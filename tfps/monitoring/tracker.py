@@ -1,4 +1,4 @@
-"""Keeps a run where experiments are compared: MLflow, Weights & Biases."""
+"""Keeps a run where experiments are compared: MLflow, Vertex Experiments, Weights & Biases."""
 
 import dataclasses
 import functools

@@ -23,7 +23,11 @@ from trainer.chief.status_board import StatusBoard
 from trainer.chief.usages import TaskUsages
 from trainer.page.run_page import RunPage
 
-TRACKERS = {"mlflow": "MlflowTracker", "wandb": "WandbTracker"}  # classes by name
+TRACKERS = {  # classes by name
+    "mlflow": "MlflowTracker",
+    "vertex": "VertexTracker",
+    "wandb": "WandbTracker",
+}
 _log = logging.getLogger(__name__)
 
 

@@ -42,7 +42,7 @@ flags.DEFINE_integer(
     1,
 )
 flags.DEFINE_multi_enum(
-    "track", [], ["mlflow", "wandb"], "Chief: a service that keeps the run beside others."
+    "track", [], ["mlflow", "vertex", "wandb"], "Chief: a service that keeps the run beside others."
 )
 flags.DEFINE_enum(
     "log_format",
