@@ -47,3 +47,9 @@ def test_a_call_has_a_limit(hanging):
     with pytest.raises(RunError, match="saving a checkpoint has taken 1 s and is not done"):
         PsCalls(TaskMonitor({}), 1.0)("saving a checkpoint", hanging)
     assert time.monotonic() - began < 30
+
+
+def test_a_call_that_moves_bytes_may_take_longer(hanging):
+    calls = PsCalls(TaskMonitor({}), 0.5)
+    with pytest.raises(RunError, match="saving a checkpoint has taken 2 s and is not done"):
+        calls("saving a checkpoint", hanging, 15_000_000)

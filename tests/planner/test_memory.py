@@ -104,6 +104,11 @@ def test_the_plan_is_what_the_store_holds(tmp_path, parts):
     placement = Placement.of(store.layout, workers=1)
     held = sum(int(np.prod(slice_.variable.shape)) * 4 for slice_ in store.slices())
     assert sum(placement.held_bytes(ps) for ps in range(parts)) == held
+    marks = [
+        sum(share.mark_bytes for share in placement.shares if share.ps == ps) for ps in range(parts)
+    ]
+    fullest = max(placement.held_bytes(ps) - marks[ps] for ps in range(parts))
+    assert fullest <= store.layout.ps_bytes <= 1.05 * fullest + 1000
 
 
 _TABLES = {"small": [20_000] * 26, "large": [200_000] * 26, "giant": [2_000_000]}

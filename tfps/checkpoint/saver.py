@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from tfps.checkpoint import commit_marker, reader
 from tfps.checkpoint.checkpoint import Checkpoint, CheckpointFile, Draft
@@ -26,6 +26,7 @@ from tfps.storage import files
 from tfps.store.parameter_store import ParameterStore
 
 _END_SECONDS = 30.0  # that a run which fails waits for the save under way
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
@@ -186,12 +187,14 @@ class Saver:
         """
         began = time.monotonic()
         draft = self._ps_calls(
-            "preparing to save", lambda: self._draft(queue, datasets, is_full, losses)
+            "preparing to save",
+            lambda: self._draft(queue, datasets, is_full, losses),
+            self._store.layout.ps_bytes,
         )
         self._after_commit = after_commit
         self._writing = writing = self._thread.submit(self._write, draft, before_commit)
         if not self._snapshot:
-            self._ps_calls("saving a checkpoint", lambda: concurrent.futures.wait([writing]))
+            self._await(lambda: concurrent.futures.wait([writing]))
         self._stopped_seconds += time.monotonic() - began
 
     def finish(self) -> None:
@@ -204,11 +207,14 @@ class Saver:
         if self._writing is None:
             return
         writing, self._writing = self._writing, None
-        checkpoint = self._ps_calls("saving a checkpoint", writing.result)
+        checkpoint = self._await(writing.result)
         self._increments.committed(checkpoint)
         self._saved, self._size = self._saved + 1, checkpoint.size
         self._saved_increments += checkpoint.increment is not None
         self._after_commit(checkpoint)
+
+    def _await(self, wait: Callable[[], _T]) -> _T:
+        return self._ps_calls("saving a checkpoint", wait, self._store.layout.ps_bytes)
 
     def report(self) -> SaveCounts:
         """What the saves of this run took."""

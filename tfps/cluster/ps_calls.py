@@ -10,6 +10,7 @@ from tfps.cluster.monitor import TaskMonitor
 from tfps.errors import RunError
 
 _POLL_SECONDS = 0.25
+_LEAST_SPEED = 10_000_000  # bytes that a ps reads or writes in a second, at least
 _T = TypeVar("_T")
 
 
@@ -25,27 +26,29 @@ class PsCalls:
 
         Args:
             monitor: Knows which ps are lost.
-            limit_seconds: For one call.
+            limit_seconds: For one call; one that moves bytes may take longer.
         """
         self._monitor = monitor
         self._limit_seconds = limit_seconds
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "ps-calls")
 
-    def __call__(self, doing: str, function: Callable[[], _T]) -> _T:
+    def __call__(self, doing: str, function: Callable[[], _T], moved_bytes: int = 0) -> _T:
         """Calls the function; returns what it returns, raises what it raises.
 
         Args:
             doing: What it does, such as "saving a checkpoint".
             function: What is called.
+            moved_bytes: What a ps reads or writes meanwhile; for each 10 MB the call may take a
+                second more.
 
         Raises:
             LostPsError: If a ps is lost before it returns.
             RunError: If the time is up.
         """
-        began = time.monotonic()
+        began, limit = time.monotonic(), self._limit_seconds + moved_bytes / _LEAST_SPEED
         future = self._thread.submit(function)
         while True:
-            is_late = time.monotonic() - began > self._limit_seconds
+            is_late = time.monotonic() - began > limit
             if is_late:
                 self._monitor.hear_news()
             done, _ = concurrent.futures.wait([future], _POLL_SECONDS)
@@ -55,7 +58,7 @@ class PsCalls:
                 raise failures.lost_ps(", ".join(map(str, lost)))
             if is_late:
                 raise RunError(
-                    f"{doing} has taken {self._limit_seconds:.0f} s and is not done, though every "
+                    f"{doing} has taken {limit:.0f} s and is not done, though every "
                     "ps can be reached; look at the logs of the ps, and whether --job_dir takes "
                     "what is written to it; --stall_seconds allows more time"
                 )

@@ -131,6 +131,16 @@ class StoreLayout:
         return self.dense.parts
 
     @property
+    def ps_bytes(self) -> int:
+        """Bytes of the parameters and slots of the ps that has most of them."""
+        values = -(-self.dense.total // self.parts) * (1 + len(self.dense_rule.slots))
+        values += self.state.whole.total
+        for group in self.groups:
+            rows = -(-group.layout.total_rows // self.parts)
+            values += rows * group.layout.dim * (1 + len(group.rule.slots))
+        return values * tf.float32.size
+
+    @property
     def staleness_part(self) -> int:
         """Index of the ps that counts staleness."""
         return max(self.parts - 2, self.parts // 2)

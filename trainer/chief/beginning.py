@@ -38,11 +38,14 @@ def prepare_training(inputs: RunInputs, executor: Executor, state: ChiefState) -
     engine = ps_calls(
         "creating the parameters",
         lambda: Engine.build(inputs, executor, state.monitor, stall_seconds),
+        inputs.layout.ps_bytes,
     )
     directory = CheckpointDirectory(inputs.job_dir)
     saver = ps_calls("preparing to save", lambda: _saver(engine, directory, ps_calls))
     checkpoint = ps_calls(
-        "restoring a checkpoint", lambda: _restore(engine, directory, saver, state.report)
+        "restoring a checkpoint",
+        lambda: _restore(engine, directory, saver, state.report),
+        inputs.layout.ps_bytes,
     )
     return Training(engine, state, ps_calls, saver, checkpoint)
 

@@ -218,8 +218,13 @@ def prepare_pass(
     engine = ps_calls(
         "creating the parameters",
         lambda: Engine.build(inputs, executor, state.monitor, stall_seconds, kept),
+        inputs.layout.ps_bytes,
     )
-    ps_calls("reading the checkpoint", lambda: _read(plan.checkpoint, engine.store))
+    ps_calls(
+        "reading the checkpoint",
+        lambda: _read(plan.checkpoint, engine.store),
+        inputs.layout.ps_bytes,
+    )
     _log.info("with the parameters of %s", plan.checkpoint.path)
     return DataPass(plan, engine, state)
 

@@ -127,6 +127,7 @@ class Training:
             exported = self._ps_calls(
                 "exporting the model",
                 lambda: exporter.export_store(self._store, checkpoint.name, metrics),
+                self._inputs.layout.ps_bytes,
             )
         else:
             exported = exporter.export_saved(checkpoint, metrics)
