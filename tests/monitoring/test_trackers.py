@@ -152,6 +152,7 @@ def test_vertex_experiments_keep_a_job_as_one_run(tmp_path, metadata):
     assert kept["_metrics"]["loss"] == 0.6
     again = TrackedRun(VertexTracker(metadata.client()), job_dir, "census")
     again.tell(began(lr="0.2"))
+    again.tell(sample(30, float("nan")))
     again.tell(sample(40, 0.3))
     again.tell(RunEnded(at=50.0, status="finished"))
     metadata.failures = 1
@@ -168,6 +169,8 @@ def test_vertex_experiments_keep_a_job_as_one_run(tmp_path, metadata):
     other = TrackedRun(VertexTracker(metadata.client()), str(tmp_path / "other"), "census")
     other.flush()
     assert len(metadata.contexts) == 3
+    with pytest.raises(UserError, match=r"a-long-name-.* is longer than 117 characters"):
+        TrackedRun(VertexTracker(metadata.client()), str(tmp_path / "third"), 20 * "a long name ")
 
 
 def test_vertex_experiments_need_a_project(monkeypatch):

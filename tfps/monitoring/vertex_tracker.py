@@ -1,6 +1,7 @@
 """Runs kept by Vertex Experiments, in the metadata of a project."""
 
 import contextlib
+import math
 import os
 import re
 import uuid
@@ -68,9 +69,14 @@ class VertexTracker:
         own = _identifier(os.environ.get(_EXPERIMENT) or experiment)
         parent = self._make(own, own, _EXPERIMENT_SCHEMA, {"experiment_deleted": False})
         self._kept = {_SETTINGS: {}, _METRICS: {}, _STATE: "RUNNING"}
-        short = f"{_identifier(title)[:64]}-{uuid.uuid4().hex[:8]}"
-        run = f"{own}-{short}"[:_LONGEST]
-        self._run = self._make(run, short, _RUN_SCHEMA, self._kept)
+        number = uuid.uuid4().hex[:8]
+        room = _LONGEST - len(own) - len(number) - 2
+        if room < 1:
+            raise ValueError(
+                f"the experiment's name {own} is longer than {_LONGEST - 11} characters"
+            )
+        short = f"{_identifier(title)[:room]}-{number}"
+        self._run = self._make(f"{own}-{short}", short, _RUN_SCHEMA, self._kept)
         self._ask("add_context_children", context=parent, child_contexts=[self._run])
         return self._run
 
@@ -81,7 +87,8 @@ class VertexTracker:
 
     def log(self, point: Point) -> None:
         """See `Tracker`."""
-        self._kept[_METRICS] |= {**point.values, "updates": float(point.step)}
+        numbers = {name: x for name, x in point.values.items() if math.isfinite(x)}  # as in JSON
+        self._kept[_METRICS] |= {**numbers, "updates": float(point.step)}
         self._update()
 
     def end(self, has_finished: bool) -> None:
@@ -133,4 +140,4 @@ def _named(variables: tuple[str, ...], what: str) -> str:
 
 def _identifier(text: str) -> str:
     """A text as Vertex AI's identifiers are: of small letters, digits and hyphens."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_LONGEST] or "tfps"
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "tfps"

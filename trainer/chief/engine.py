@@ -105,7 +105,7 @@ class Engine:
             members = BarrierMembers(barrier, monitor, ps_calls, mode.round_seconds)
         loop = _loop(experiment, step, progress, executor, barrier, model.has_loops)
         index, locate = executor.worker_index, inputs.staged.locate
-        has_labels = bool(inputs.data.of_epoch(0).labels)
+        has_labels = bool(inputs.data.of_epoch(0).labels or not experiment.task.labels())
         closures = Closures(experiment, step, loop, progress, index, locate, kept, has_labels)
         coordinator: Coordinator
         if isinstance(executor, ReplicaExecutor):
