@@ -15,7 +15,7 @@ from tfps.store.parameter_store import ParameterStore
 
 PREFIX = "parameters"
 _INDEX = f"{PREFIX}.index"
-_VALUES = re.compile(rf"{PREFIX}\.data-\d{{5}}-of-(\d{{5}})")
+_VALUES = re.compile(rf"{PREFIX}\.data-\d{{5,}}-of-(\d{{5,}})")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,9 +45,10 @@ class CheckpointFile:
         found = [(name, _VALUES.fullmatch(name)) for name in files.names(directory)]
         values = [(name, int(match[1])) for name, match in found if match]
         names = [_INDEX, *(name for name, _ in values)]
-        if any(count != len(values) for _, count in values):
+        if not values or any(count != len(values) for _, count in values):
+            wanted = f"instead of {values[0][1]}" if values else "beside its index"
             raise StorageError(
-                f"{directory} has {len(values)} files of values instead of {values[0][1]}; when "
+                f"{directory} has {len(values)} files of values {wanted}; when "
                 "the storage answers again, the same command goes on from the last checkpoint",
                 may_pass=True,
             )

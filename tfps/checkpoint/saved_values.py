@@ -128,7 +128,8 @@ class SavedGroup:
     def runs(self) -> Iterator[tuple[int, int]]:
         """First row and number of rows of each run in which the group is read, padding included."""
         total = self.layout.total_rows
-        stride = rows_at_once(4 * self.layout.dim * (1 + self.slots))
+        # TensorFlow looks through all slices of a tensor whenever it reads one.
+        stride = rows_at_once(4 * self.layout.dim * (1 + self.slots), total)
         for first in range(0, total, stride):
             yield first, min(stride, total - first)
 

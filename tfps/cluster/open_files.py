@@ -40,6 +40,19 @@ def allow_for_launcher(tasks: int) -> None:
     _allow(_OWN_OF_LAUNCHER + _EACH_PROCESS * tasks, f"the launcher of {tasks} tasks")
 
 
+def allow_for_files(count: int, who: str) -> None:
+    """The same for a process that reads many files at the same time.
+
+    Args:
+        count: How many.
+        who: What they are, for the message.
+
+    Raises:
+        UserError: If the system's limit is too low.
+    """
+    _allow(_OWN + count, who)
+
+
 def _peers(cluster: Cluster) -> int:
     """How many tasks a task may be connected to: a worker is not to workers, but without ps."""
     others = len(cluster.chief) + len(cluster.ps)

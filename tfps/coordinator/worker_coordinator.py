@@ -32,7 +32,9 @@ from tfps.leases.queue import LeaseQueue
 from tfps.worker.closures import Closures, LeaseResult
 
 _LOOK_PART = 10  # of the time between two looks at all lanes a look may take one part
-_PIECES_AHEAD = 3  # of the one whose result comes next, by lane: so many are evaluated
+# Pieces that are evaluated ahead of the one whose result comes next: one for each lane, and of
+# more so many for each, and in all, as their results are held until their turn comes.
+_AHEAD_OF_LANE, _MOST_AHEAD = 2, 64
 _LOSS_SECONDS = 5.0  # for the monitor to see what cancelled a closure
 _log = logging.getLogger(__name__)
 
@@ -130,7 +132,8 @@ class WorkerCoordinator:
     def evaluate(self, pieces: Iterable[Piece]) -> Iterator[EvaluatedPiece]:
         """See `Coordinator`."""
         todo, waiting = iter(pieces), collections.deque[tuple[concurrent.futures.Future, Piece]]()
-        ahead = _PIECES_AHEAD * lanes_of(self._executor)
+        lanes = lanes_of(self._executor)
+        ahead = lanes + min(_AHEAD_OF_LANE * lanes, _MOST_AHEAD)
         done, last_change = 0, time.monotonic()
         while True:
             for piece in itertools.islice(todo, ahead - len(waiting)):

@@ -81,7 +81,9 @@ class CheckpointParameters:
             }
             for table, (_, ids) in asked.items():
                 found[table] = np.empty([len(ids), group.layout.dim], np.float32)
-            for first, rows in self._runs(index) if asked else ():
+            of_tables = [numbers for numbers, _ in asked.values()]
+            rows_asked = np.unique(np.concatenate([np.zeros([0], np.int64), *of_tables]))
+            for first, rows in self._runs(index, rows_asked):
                 for table, (numbers, _) in asked.items():
                     mine = np.flatnonzero((numbers >= first) & (numbers < first + len(rows)))
                     found[table][mine] = rows[numbers[mine] - first]
@@ -91,14 +93,27 @@ class CheckpointParameters:
         """As that of `Parameters`."""
         return [group.write(prefix, first, tf.constant(rows)) for first, rows in self._runs(index)]
 
-    def _runs(self, index: int) -> Iterator[tuple[int, np.ndarray]]:
-        """The rows of a group as they are after all updates: the first one's number, `[n, dim]`."""
+    def _runs(
+        self, index: int, wanted: np.ndarray | None = None
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """The rows of a group as they are after all updates, a run after the other.
+
+        Args:
+            index: Of the group.
+            wanted: Numbers of rows in their order; runs without any of them are not read. None for
+                all runs.
+
+        Yields:
+            Number of the run's first row, and its rows `[n, dim]`.
+        """
         group = self.layout.groups[index]
         saved = self._saved[group.layout.name]
         rates = self._rates if group.rule == self._dense_rule else None
         [rule] = rules_by_part(group.rule, rates, 1)
         steps = tf.constant(self._checkpoint.steps, tf.int64)
         for first, count in saved.runs():
+            if wanted is not None and not _holds(wanted, first, count):
+                continue
             with self._explained():
                 lines, last = saved.read_run(self._checkpoint, first, count)
             missed = (
@@ -110,3 +125,9 @@ class CheckpointParameters:
 
     def _explained(self) -> contextlib.AbstractContextManager[None]:
         return explain_failures(f"checkpoint {self._checkpoint.path} cannot be read")
+
+
+def _holds(numbers: np.ndarray, first: int, count: int) -> bool:
+    """Whether some of the numbers, which are in their order, lie in a run."""
+    begin, end = np.searchsorted(numbers, [first, first + count])
+    return bool(begin < end)

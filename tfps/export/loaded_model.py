@@ -11,10 +11,16 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tfps import byte_size
-from tfps.cluster import own_memory
+from tfps.cluster import open_files, own_memory
 from tfps.data.feature import Feature
 from tfps.errors import RunError, UserError
-from tfps.export.names import FEATURES_SIGNATURE, GRAPH_FILE, SCHEMA_FILE, variables_prefix
+from tfps.export.names import (
+    FEATURES_SIGNATURE,
+    GRAPH_FILE,
+    SCHEMA_FILE,
+    VARIABLES_DIRECTORY,
+    variables_prefix,
+)
 from tfps.export.versions import newest_version
 from tfps.model.inputs import pack_signature_inputs, signature_specs
 from tfps.storage import files
@@ -75,6 +81,8 @@ class ExportedModel:
         try:
             schema = _schema(directory)
             _refuse_too_large(directory)
+            values = files.names(posixpath.join(directory, VARIABLES_DIRECTORY))
+            open_files.allow_for_files(len(values), f"--model={directory}")
             loaded = tf.saved_model.load(directory)
         except tf.errors.OpError as error:
             raise UserError(f"--model={directory} cannot be read: {error.message}") from None

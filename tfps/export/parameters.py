@@ -100,7 +100,7 @@ class StoreParameters:
     ) -> list[WrittenRun]:
         tables = self._store.groups[index]
         first, end = tables.layout.bounds(part)
-        stride = tables.rows_at_once()
+        stride = tables.rows_at_once(end - first)  # each run is a file of the exported model
         with tf.device(self._store.devices[part]):
             return [
                 group.write(prefix, at, tables.read_run(part, at - first, min(stride, end - at)))

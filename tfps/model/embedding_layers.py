@@ -227,7 +227,7 @@ class EmbeddingLayers:
         def rows_of(ids: tf.Tensor) -> tf.Tensor:
             if ids.dtype not in (tf.int32, tf.int64):
                 _refuse_inexact(layer, ids)
-                ids = tf.cast(ids, tf.int32)
+                ids = tf.cast(ids, tf.int64)
             rows = tf.cast(self._rows_of(layer, ids), layer.compute_dtype)
             return rows if layer.trainable else tf.stop_gradient(rows)
 

@@ -13,16 +13,21 @@ from tfps.store.touched_rows import TouchedRows
 # A ps holds a few chunks beside its own values while it saves or restores. Above 32 MiB glibc gives
 # memory back as soon as it is freed; smaller blocks stay with each of TensorFlow's threads.
 CHUNK_BYTES = 48 << 20
+_LARGEST_TURN_BYTES, _MOST_TURNS = 256 << 20, 128
 _PLACE_BYTES = 64  # what is computed with for each row of a table that one process reads
 
 
-def rows_at_once(row_bytes: int) -> int:
+def rows_at_once(row_bytes: int, rows: int = 0) -> int:
     """How many rows of a table one process reads at once.
 
     Args:
         row_bytes: What is read for each.
+        rows: How many there are, where each turn costs: then they take 128 turns at most, as long
+            as a turn's take no more than 256 MiB.
     """
-    return max(1, CHUNK_BYTES // max(row_bytes, _PLACE_BYTES))
+    each = max(row_bytes, _PLACE_BYTES)
+    in_few_turns = min(-(-rows // _MOST_TURNS), _LARGEST_TURN_BYTES // each)
+    return max(1, CHUNK_BYTES // each, in_few_turns)
 
 
 @dataclasses.dataclass(frozen=True)

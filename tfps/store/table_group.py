@@ -246,9 +246,13 @@ class TableGroup:
         numbers = tf.range(first, first + count, dtype=self.layout.id_dtype)
         return self._rows.pull(part, numbers)
 
-    def rows_at_once(self) -> int:
-        """How many rows a ps reads at once when it reads many."""
-        return rows_at_once(self._rows.bytes_to_pull)
+    def rows_at_once(self, rows: int = 0) -> int:
+        """How many rows a ps reads at once when it reads many.
+
+        Args:
+            rows: How many it reads in all, if that is to be done in few turns.
+        """
+        return rows_at_once(self._rows.bytes_to_pull, rows)
 
     def read_rows(self, table: int, ids: np.ndarray) -> np.ndarray:
         """Some rows of a table, `[n, dim]` float32, on the chief.
@@ -276,12 +280,13 @@ class TableGroup:
         ]
 
     def _by_part(self, table: int, ids: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """Where rows of a table lie: each part, which of the ids are its, and their rows in it."""
+        """Where rows of a table lie: parts, which of the ids are theirs, and their rows in them."""
         numbers = self.layout.rows_of(table, ids)
         for part in range(len(self._devices)):
             first, end = self.layout.bounds(part)
             mine = (numbers >= first) & (numbers < end)
-            yield part, mine, numbers[mine] - first
+            if mine.any():
+                yield part, mine, numbers[mine] - first
 
     def _gather(
         self, part: int, rows: tf.Tensor, after: Sequence[tf.Tensor], with_slots: bool
