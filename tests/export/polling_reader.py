@@ -10,7 +10,7 @@ import time
 
 import tensorflow as tf
 
-PATIENCE = 300.0
+PATIENCE = 300.0  # for the next version
 
 
 def newest(base: str) -> int:
@@ -39,6 +39,7 @@ def main(base: str, last: int) -> None:
         )
         tf.debugging.assert_all_finite(outputs["predictions"], "half a model")
         loaded.append(number)
+        deadline = time.monotonic() + PATIENCE
     print(*loaded[1:])
 
 
