@@ -21,7 +21,7 @@ def main() -> None:
     for kind, extra in _EXTRAS.items():
         needed = [
             each.replace(_TENSORFLOW, _TENSORFLOW + extra, 1)
-            if each.startswith(_TENSORFLOW)
+            if each.startswith(f"{_TENSORFLOW}>=")
             else each
             for each in project["dependencies"]
         ]
