@@ -4,9 +4,11 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 # A name that ends in "-ahead" is trained with --pipeline_depth=1.
-TFPS = ("tfps-1ps", "tfps-2ps", "tfps-1ps-ahead", "tfps-allreduce", "tfps-local")
-SYSTEMS = (
-    *TFPS,
+_USUAL_TFPS = ("tfps-1ps", "tfps-2ps", "tfps-1ps-ahead", "tfps-allreduce", "tfps-local")
+# With `train.row_updates=lazy`; without history, curves, page and reports of what tasks take.
+LAZY, UNWATCHED = "tfps-1ps-lazy", "tfps-1ps-unwatched"
+TFPS = (*_USUAL_TFPS, LAZY, UNWATCHED)
+_PEERS = (
     "tutorial-keras",
     "tutorial-tf_keras",
     "fit-tf_keras",
@@ -14,7 +16,8 @@ SYSTEMS = (
     "torch-rpc",
     "torch-ddp",
 )
-MODELS = ("dlrm", "wide_and_deep", "dense_100")
+SYSTEMS = (*TFPS, *_PEERS)
+MODELS = ("dlrm", "wide_and_deep", "dense_100")  # of peers as well
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +25,7 @@ class Case:
     """One training job, the same for every system.
 
     Attributes:
-        model: One of `MODELS`.
+        model: One of `MODELS`, or dlrm_adam: the DLRM with Adam, which only tfps trains.
         rows: Rows of each of its tables; 0 for a model without tables.
         batch: Records per step of one worker.
     """
@@ -59,7 +62,7 @@ _OF_A_BATCH = ("tfps-1ps", "tutorial-tf_keras", "torch-rpc")
 _OF_A_MODEL = ("tfps-1ps", "tfps-local", "tutorial-tf_keras")
 
 SWEEPS = {
-    "base": Sweep("model", "All systems", {Case(): SYSTEMS}),
+    "base": Sweep("model", "All systems", {Case(): (*_USUAL_TFPS, *_PEERS)}),
     "rows": Sweep(
         "rows",
         "Rows per table",
@@ -83,6 +86,10 @@ SWEEPS = {
             Case("dense_100", rows=0): _OF_A_MODEL,
         },
     ),
+    "row_updates": Sweep(
+        "model", "Rows as Keras moves them, or lazily", {Case("dlrm_adam"): ("tfps-1ps", LAZY)}
+    ),
+    "watching": Sweep("model", "What watching costs", {Case(): ("tfps-1ps", UNWATCHED)}),
 }
 
 

@@ -9,6 +9,7 @@ from benchmarks.cases import Case
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CONFIGS = {
     "dlrm": "configs/criteo.py",
+    "dlrm_adam": "benchmarks/dlrm_adam.py",
     "wide_and_deep": "benchmarks/wide_and_deep.py",
     "dense_100": "benchmarks/dense_100.py",
 }

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import psutil
 
 from benchmarks import datasets
-from benchmarks.cases import TFPS, Case
+from benchmarks.cases import LAZY, TFPS, UNWATCHED, Case
 
 _PROGRESS = re.compile(
     r"epoch 1/1: (?P<examples>[\d,]+) of [\d,]+ records, .*loss (?P<loss>[^\s,]+)"  # of tfps
@@ -65,12 +65,16 @@ def system(
         return System([sys.executable, "-m", "trainer.task", "--mode=local", *job], "chief-0")
     if name.endswith("-ahead"):
         job.append("--pipeline_depth=1")
+    if name == LAZY:
+        job.append("--set=train.row_updates=lazy")
     if name == "tfps-allreduce":  # the chief is one of those that compute
         launcher = [f"--workers={flags.workers - 1}", "--ps=0"]
         job.append("--mode=allreduce")
     else:
         ps = name.removeprefix("tfps-").partition("ps")[0]
         launcher = [f"--workers={flags.workers}", f"--ps={ps}"]
+    if name == UNWATCHED:
+        launcher.append("--module=benchmarks.unwatched_task")
     return System([sys.executable, "-m", "cloud.local", *launcher, "--", *job], "launcher")
 
 
