@@ -80,6 +80,10 @@ def test_an_increment_holds_what_was_touched_since_the_last_full_one(trainer, di
         second = save(saver, 2)
         assert saver.report().increments == 2
         assert saver.report().touched_rows == len(changed)
+        by_table = saver.report().touched_by_table
+        assert sum(by_table.values()) == len(changed)
+        [group] = trainer.store.layout.groups
+        assert list(by_table) == [table.name for table in group.layout.tables]
     assert full.increment is None
     assert first.increment.base == second.increment.base == full.base
     assert first.increment.tensors == (TABLE,)

@@ -69,7 +69,7 @@ def full_report(**fields):
         "passed_over": {"job/checkpoints/1": "a file is missing"},
         "restore_seconds": 0.5,
         "checkpoint": "job/checkpoints/1",
-        "checkpoints": SaveCounts(2, 1, 4096, 0.1, 0.2),
+        "checkpoints": SaveCounts(2, 1, 4096, 0.1, 0.2, 300, {"item": 300}),
         "export": "job/export/3",
         "export_refused": "job/export/refused",
         "predictions": "job/predictions",

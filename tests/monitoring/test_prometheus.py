@@ -59,7 +59,12 @@ EVENTS = [
         examples=100,
         steps=10,
         saves=SaveCounts(
-            saved=2, bytes=900, stopped_seconds=0.5, write_seconds=1.5, touched_rows=7
+            saved=2,
+            bytes=900,
+            stopped_seconds=0.5,
+            write_seconds=1.5,
+            touched_rows=7,
+            touched_by_table={"user": 7},
         ),
         staleness=StalenessCounts(1.0, [5, 3, 2]),
     ),
@@ -121,7 +126,6 @@ def test_all_figures_are_those_of_the_run(metrics, ask):
         "tfps_checkpoint_bytes": 900,
         "tfps_checkpoint_write_seconds_total": 1.5,
         "tfps_checkpoint_stopped_seconds_total": 0.5,
-        "tfps_touched_rows": 7,
         "tfps_lease_seconds_count": 3,
         "tfps_lease_seconds_sum": 1000.8,
         "tfps_staleness_count": 10,
@@ -130,6 +134,7 @@ def test_all_figures_are_those_of_the_run(metrics, ask):
     }
     assert found[("tfps_table_rows", "item")] == 50
     assert found[("tfps_table_bytes", "user")] == 128_000
+    assert found[("tfps_touched_rows", "user")] == 7
     assert found[("tfps_evaluation", "auc")] == 0.9
     assert found[("tfps_worker_idle_seconds_total", "1")] == 0.25
     by_seconds = [("0.1", 0), ("0.3", 1), ("1.0", 2), ("100.0", 2), ("+Inf", 3)]

@@ -1,10 +1,24 @@
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfps.experiment.task import Table
+from tfps.store.group_layout import BUCKETS, GroupLayout
 from tfps.store.touched_rows import TouchedRows
 
 DEVICE = "/device:CPU:0"
+
+
+def table_of(name, rows):
+    return Table(name, rows, 1, keras.initializers.Zeros())
+
+
+def touched_rows(rows):
+    """Of one of many parts, which has so many rows."""
+    layout = GroupLayout((table_of("table", rows * BUCKETS),), BUCKETS)
+    assert layout.bounds(0) == (0, rows)
+    return TouchedRows(layout, 0, DEVICE)
 
 
 def counts(touched, stride):
@@ -17,7 +31,7 @@ def rows(touched, first, end):
 
 @pytest.mark.parametrize("size", [1, 127, 128, 129, 1000])
 def test_what_was_marked_is_counted_by_run_and_selected(size):
-    touched = TouchedRows(size, DEVICE)
+    touched = touched_rows(size)
     marked = np.unique(np.random.default_rng(size).integers(0, size, size // 3 + 1))
     for dtype in (tf.int32, tf.int64):
         touched.mark(tf.constant(marked, dtype))
@@ -31,7 +45,7 @@ def test_what_was_marked_is_counted_by_run_and_selected(size):
 
 def test_every_row_of_a_run_can_be_touched():
     """The most that a byte has to hold on the way."""
-    touched = TouchedRows(384, DEVICE)
+    touched = touched_rows(384)
     touched.mark(tf.range(384))
     touched.freeze()
     assert counts(touched, 128) == [128, 128, 128]
@@ -39,7 +53,7 @@ def test_every_row_of_a_run_can_be_touched():
 
 
 def test_frozen_marks_stay_while_others_are_made_and_forgotten():
-    touched = TouchedRows(500, DEVICE)
+    touched = touched_rows(500)
     touched.mark(tf.constant([3, 499]))
     touched.freeze()
     touched.forget()
@@ -48,3 +62,23 @@ def test_frozen_marks_stay_while_others_are_made_and_forgotten():
     touched.thaw()
     touched.freeze()
     assert rows(touched, 0, 500) == [7]
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7, 2000])
+@pytest.mark.parametrize("sizes", [(5000,), (1024, 2048, 1), (3, 700, 900, 2500, 1, 1), (1023, 1)])
+def test_what_was_marked_is_counted_by_table(sizes, parts):
+    tables = tuple(table_of(f"table_{index}", size) for index, size in enumerate(sizes))
+    layout = GroupLayout(tables, parts)
+    drawn = np.random.default_rng(parts).random(layout.total_rows) < 0.3
+    table, _ = layout.ids_of(np.arange(layout.total_rows))
+    marked = np.flatnonzero(drawn & (table < len(tables)))  # padding is never pushed
+    for part in (0, parts // 2, parts - 1):
+        first, end = layout.bounds(part)
+        mine = marked[(marked >= first) & (marked < end)]
+        touched = TouchedRows(layout, part, DEVICE)
+        touched.mark(tf.constant(mine - first, tf.int64))
+        touched.freeze()
+        counts = touched.by_table().numpy()
+        expected = np.bincount(table[mine], minlength=len(tables))
+        np.testing.assert_array_equal(counts, expected)
+        assert touched.tables == [each.name for each in tables]

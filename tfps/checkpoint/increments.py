@@ -1,5 +1,6 @@
 """Decides which checkpoints are full ones, and plans the others."""
 
+import collections
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 
@@ -21,8 +22,8 @@ class Increments:
     than that one.
 
     Attributes:
-        touched_rows: How many rows were touched by the last save since the last full checkpoint
-            before it, of those tables where that is kept.
+        touched_rows: How many rows of each table, of those where that is kept, were touched by
+            the last save since the last full checkpoint before it.
     """
 
     def __init__(self, slices: Sequence[TensorSlice], largest: float):
@@ -36,7 +37,7 @@ class Increments:
         full = sum(slice_.total_bytes for slice_ in slices)
         self._other = full - sum(slice_.total_bytes for slice_ in self._tracked)
         self._largest = largest * full
-        self.touched_rows = 0
+        self.touched_rows: dict[str, int] = {}
         self._base: Base | None = None
         self._is_full = True
         self._freeze = trace_now(self._freeze_and_count)
@@ -56,8 +57,9 @@ class Increments:
         Returns:
             What to hold of the tables that are tracked; None for all of everything.
         """
-        counts = [count.numpy() for count in self._freeze()] if self._tracked else []
-        self.touched_rows = sum(int(count.sum()) for count in counts)
+        counts, by_table = self._freeze() if self._tracked else ([], [])
+        counts = [count.numpy() for count in counts]
+        self.touched_rows = self._sum_by_table(by_table)
         increment = None if is_full or not counts else self._plan(counts)
         self._is_full = increment is None
         if self._is_full and counts:
@@ -86,14 +88,24 @@ class Increments:
             return None
         return Increment(self._base, tuple(row_bytes), tuple(runs))
 
-    def _freeze_and_count(self) -> list[tf.Tensor]:
-        counts = []
+    def _freeze_and_count(self) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """How many rows of each slice are touched, by run and by table."""
+        counts, by_table = [], []
         for slice_ in self._tracked:
             assert slice_.touched
             with tf.device(slice_.device):
                 slice_.touched.freeze()
                 counts.append(slice_.touched.counts(_stride(slice_)))
-        return counts
+                by_table.append(slice_.touched.by_table())
+        return counts, by_table
+
+    def _sum_by_table(self, by_table: Sequence[tf.Tensor]) -> dict[str, int]:
+        """How many rows of each table are touched, on all ps together."""
+        found: collections.Counter[str] = collections.Counter()
+        for slice_, counts in zip(self._tracked, by_table, strict=True):
+            assert slice_.touched
+            found.update(dict(zip(slice_.touched.tables, counts.numpy().tolist(), strict=True)))
+        return dict(found)
 
     def _each(self, change: Callable[[TouchedRows], None]) -> None:
         for slice_ in self._tracked:

@@ -224,7 +224,8 @@ class Saver:
             bytes=self._size,
             stopped_seconds=round(self._stopped_seconds, 3),
             write_seconds=round(self._write_seconds, 3),
-            touched_rows=self._increments.touched_rows,
+            touched_rows=sum(self._increments.touched_rows.values()),
+            touched_by_table=self._increments.touched_rows,
         )
 
     def __enter__(self) -> Self:

@@ -184,6 +184,7 @@ class SaveCounts:
     stopped_seconds: float = 0.0
     write_seconds: float = 0.0
     touched_rows: int = 0
+    touched_by_table: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

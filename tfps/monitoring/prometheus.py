@@ -182,8 +182,9 @@ class RunMetrics(Collector):
         yield _counter("checkpoint_write_seconds", text, {(): saved.saves.write_seconds})
         text = "Time in which no worker might train because of checkpoints."
         yield _counter("checkpoint_stopped_seconds", text, {(): saved.saves.stopped_seconds})
-        text = "Rows of large tables touched since the full checkpoint before the last save."
-        yield _gauge("touched_rows", text, {(): saved.saves.touched_rows})
+        text = "Rows of a large table touched since the full checkpoint before the last save."
+        touched = {(table,): count for table, count in saved.saves.touched_by_table.items()}
+        yield _gauge("touched_rows", text, touched, ("table",))
         yield _staleness(saved.staleness.histogram)
 
     def _of_tasks(self, states: Mapping[tuple[str, str], int]) -> Iterator[Metric]:

@@ -165,6 +165,19 @@ class GroupLayout:
             mine = (rows >= first) & (rows < end) & (ids >= 0) & (ids < count)
             yield ids[mine], rows[mine] - first
 
+    def first_rows(self, offset: tf.Tensor, buckets: tf.Tensor) -> tf.Tensor:
+        """In each of some buckets, the first row whose id in the group is not below another.
+
+        Args:
+            offset: The id, that of a row, scalar int64.
+            buckets: `[n]` int64.
+
+        Returns:
+            Logical rows, `[n]` int64; the one after the bucket's last where all ids are below.
+        """
+        rows = buckets * self.bucket_rows + offset // BUCKETS
+        return rows + tf.cast(self._ids_of(rows) < offset, tf.int64)
+
     def table_of_rows(self, bucket: tf.Tensor) -> tf.Tensor:
         """For every row of one bucket, the index of its table, `[bucket_rows]` int32.
 

@@ -69,10 +69,8 @@ class TableGroup:
         )
         self._touched: list[TouchedRows | None] = [None] * len(devices)
         if layout.tracks_touched(len(rule.slots)):
-            bounds = map(layout.bounds, range(layout.parts))
             self._touched = [
-                TouchedRows(end - first, device)
-                for (first, end), device in zip(bounds, devices, strict=True)
+                TouchedRows(layout, part, device) for part, device in enumerate(devices)
             ]
         for part, device in enumerate(devices):
             with tf.device(device):

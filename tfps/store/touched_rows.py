@@ -5,8 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from tfps.store.group_layout import GroupLayout
+
 _PADDING = 128  # rows whose marks are counted together
-_TOUCHED = np.uint8(1)
+_UNTOUCHED, _TOUCHED = np.uint8(0), np.uint8(1)
 
 
 class TouchedRows:
@@ -18,16 +20,23 @@ class TouchedRows:
     worker that was taken for lost and comes late.
 
     The methods are to be called under the device of the ps.
+
+    Attributes:
+        tables: Names of the group's tables.
     """
 
-    def __init__(self, rows: int, device: str):
+    def __init__(self, layout: GroupLayout, part: int, device: str):
         """Creates it, no row touched.
 
         Args:
-            rows: Of the part.
+            layout: Where the group's rows lie.
+            part: Index of the ps.
             device: Of the ps.
         """
-        self._size = -(-rows // _PADDING) * _PADDING
+        self.tables = [table.name for table in layout.tables]
+        self._layout, self._part = layout, part
+        first, end = layout.bounds(part)
+        self._size = -(-(end - first) // _PADDING) * _PADDING
         with tf.device(device):
             self._live = tf.Variable(self._none(), trainable=False)
             nothing = tf.zeros([0], tf.uint8)
@@ -60,18 +69,48 @@ class TouchedRows:
         Args:
             stride: A multiple of 128; the last run may be shorter.
         """
-        # Without a wider copy of the marks: 8 of them are the bits of one number, 16 such numbers'
-        # counts fit a byte.
-        words = tf.bitcast(tf.reshape(self._frozen.read_value(), [-1, 8]), tf.int64)
-        by_word = tf.raw_ops.PopulationCount(x=words)
-        counts = tf.cast(tf.reduce_sum(tf.reshape(by_word, [-1, _PADDING // 8]), 1), tf.int32)
-        whole_runs = tf.pad(counts, [[0, -self._size % stride // _PADDING]])
+        whole_runs = tf.pad(self._least_counts(), [[0, -self._size % stride // _PADDING]])
         return tf.reduce_sum(tf.reshape(whole_runs, [-1, stride // _PADDING]), 1)
+
+    def by_table(self) -> tf.Tensor:
+        """The frozen marks of each of the group's tables, `[tables]` int64."""
+        first, end = self._layout.bounds(self._part)
+        if first == end:
+            return tf.zeros([len(self.tables)], tf.int64)
+        counts = tf.cast(self._least_counts(), tf.int64)
+        before = tf.cumsum(counts, exclusive=True)
+        runs = tf.reshape(self._frozen.read_value(), [-1, _PADDING])
+
+        def before_rows(rows: tf.Tensor) -> tf.Tensor:
+            """How many of the part's rows are marked before each of some rows of the group."""
+            places = tf.clip_by_value(rows, first, end) - first
+            run = tf.minimum(places // _PADDING, self._size // _PADDING - 1)
+            left = (places - run * _PADDING)[:, tf.newaxis]
+            is_before = tf.range(_PADDING, dtype=tf.int64) < left
+            in_run = tf.where(is_before, tf.gather(runs, run), _UNTOUCHED)
+            return tf.gather(before, run) + tf.reduce_sum(tf.cast(in_run, tf.int64), 1)
+
+        # In every bucket the tables follow each other, and behind the last is padding.
+        buckets = tf.range(*self._layout.buckets(self._part), dtype=tf.int64)
+        starts = tf.map_fn(
+            lambda offset: tf.reduce_sum(before_rows(self._layout.first_rows(offset, buckets))),
+            tf.constant(self._layout.offsets, tf.int64),
+        )
+        ends = tf.reduce_sum(before_rows((buckets + 1) * self._layout.bucket_rows))
+        return tf.concat([starts[1:], [ends]], 0) - starts
 
     def select(self, first: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
         """The rows whose marks are frozen, from one row to before another, `[n]` int64."""
         marks = self._frozen.read_value()[first:end]
         return tf.reshape(tf.where(marks), [-1]) + first
+
+    def _least_counts(self) -> tf.Tensor:
+        """The frozen marks in each run of 128 rows, `[runs]` int32."""
+        # Without a wider copy of the marks: 8 of them are the bits of one number, 16 such numbers'
+        # counts fit a byte.
+        words = tf.bitcast(tf.reshape(self._frozen.read_value(), [-1, 8]), tf.int64)
+        by_word = tf.raw_ops.PopulationCount(x=words)
+        return tf.cast(tf.reduce_sum(tf.reshape(by_word, [-1, _PADDING // 8]), 1), tf.int32)
 
     def _none(self) -> tf.Tensor:
         return tf.zeros([self._size], tf.uint8)

@@ -2,11 +2,11 @@
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tfps import byte_size
 from tfps.job_dir.report_fields import Report
-from tfps.monitoring.events import RunBegan, RunEnded, TaskBack, TaskLost, TrainingBegan
+from tfps.monitoring.events import RunBegan, RunEnded, TableSize, TaskBack, TaskLost, TrainingBegan
 from trainer.page.job_record import JobRecord
 from trainer.page.scale import BYTES, SECONDS, SHARE, show
 
@@ -72,8 +72,6 @@ def _figures(report: Report) -> dict[str, str]:
         "bad records": f"{examples.bad:,}",
         "checkpoints": f"{saves.saved}, the last of {byte_size.show(saves.bytes)}",
     }
-    if saves.touched_rows:
-        figures["touched rows"] = f"{saves.touched_rows:,} of large tables, at the last checkpoint"
     if report.stopped_early:
         figures["stopped early"] = report.stopped_early
     if report.error:
@@ -119,6 +117,7 @@ def _tables(job: JobRecord) -> Table:
     """The tables of the model, the largest first."""
     tables = job.last_run.tables if job.last_run else ()
     total = sum(table.bytes for table in tables)
+    touched = job.report.checkpoints.touched_by_table
     rows = [
         (
             table.name,
@@ -126,14 +125,27 @@ def _tables(job: JobRecord) -> Table:
             str(table.dim),
             show(table.bytes, BYTES),
             show(table.bytes / total, SHARE),
+            *([_touched(table, touched)] if touched else []),
         )
         for table in sorted(tables, key=lambda table: table.bytes, reverse=True)
     ]
     note = f"All {len(tables)} hold {show(total, BYTES)}, the optimizers' slots included."
     if len(rows) > _MOST_TABLES:
         note += f" The {_MOST_TABLES} largest are shown."
-    header = ("", "rows", "dim", "bytes with slots", "share")
+    header = ["", "rows", "dim", "bytes with slots", "share"]
+    if touched:
+        header.append("touched rows")
+        note += (
+            " Rows are touched that were updated since the full checkpoint before the last "
+            "checkpoint; of small tables that is not kept."
+        )
     return Table("Tables", header, rows[:_MOST_TABLES], note)
+
+
+def _touched(table: TableSize, touched: Mapping[str, int]) -> str:
+    """How many rows of a table were touched; nothing where that is not known."""
+    count = touched.get(table.name)
+    return "" if count is None else f"{count:,} ({show(count / table.rows, SHARE)})"
 
 
 def _happenings(job: JobRecord) -> Table:

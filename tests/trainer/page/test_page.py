@@ -64,8 +64,8 @@ def test_a_job_has_all_charts_and_tables(job):
     tables = {table.title: table for table in tables_of([job])}
     assert list(tables) == ["Overview", "Workers", "Tables", "What happened", "Settings"]
     assert tables["Tables"].rows == [
-        ("item", "5,000", "16", "625 KiB", "83.3%"),
-        ("user", "1,000", "16", "125 KiB", "16.7%"),
+        ("item", "5,000", "16", "625 KiB", "83.3%", "300 (6%)"),
+        ("user", "1,000", "16", "125 KiB", "16.7%", ""),
     ]
     assert tables["Settings"].note == "Set for the last run: train.epochs=2."
     texts = [row[-1] for row in tables["What happened"].rows]
