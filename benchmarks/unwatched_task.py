@@ -9,7 +9,7 @@ import threading
 from trainer import entry, task
 from trainer.flags import field_flags
 
-_WATCHING = ("run-recorder", "usage-report")  # threads of their own
+WATCHING = ("run-recorder", "usage-report")  # threads of their own
 
 
 class ThreadUnlessWatching(threading.Thread):
@@ -17,12 +17,12 @@ class ThreadUnlessWatching(threading.Thread):
 
     def start(self) -> None:
         """Starts it, if it is another one."""
-        if self.name not in _WATCHING:
+        if self.name not in WATCHING:
             super().start()
 
     def join(self, timeout: float | None = None) -> None:
         """Waits for it, if it was started."""
-        if self.name not in _WATCHING:
+        if self.name not in WATCHING:
             super().join(timeout)
 
 

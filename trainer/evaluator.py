@@ -5,16 +5,20 @@ import logging
 import posixpath
 import time
 
+from tfps import byte_size
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.failures import DamagedCheckpointError
 from tfps.checkpoint.restore import restore
+from tfps.cluster import own_memory
 from tfps.cluster.monitor import TaskMonitor
 from tfps.coordinator.executor import LocalExecutor
 from tfps.errors import RunError, UserError
 from tfps.evaluation.history import Evaluation, Evaluations
 from tfps.experiment.experiment import NO_EXPORT
 from tfps.export.saved_model import EXPORT_BEST
+from tfps.planner.export_size import ExportSize, evaluator_bytes
+from tfps.planner.memory import Placement
 from trainer.chief.engine import Engine
 from trainer.chief.exports import Exporter
 from trainer.chief.run_inputs import RunInputs
@@ -39,7 +43,11 @@ class Evaluator:
             end_of_chief: Done when the chief will write no more checkpoints; holds the error if
                 the chief never came, or went away without being done.
             stall_seconds: Limit for the next evaluated shard.
+
+        Raises:
+            UserError: If they take more memory than this process may have.
         """
+        _refuse_what_does_not_fit(inputs)
         self._inputs = inputs
         self._end_of_chief = end_of_chief
         self._engine = Engine.build(inputs, LocalExecutor(), TaskMonitor({}), stall_seconds)
@@ -132,3 +140,17 @@ class Evaluator:
         )
         name = self._inputs.best_metric.name
         _log.info("exported %s, the best by %s, to %s", evaluation.checkpoint, name, exported.path)
+
+
+def _refuse_what_does_not_fit(inputs: RunInputs) -> None:
+    """Refuses parameters that are too large for one process, before it holds any of them."""
+    size = ExportSize.of(inputs.layout, inputs.experiment.train.export_dtype)
+    needed = evaluator_bytes(Placement.of(inputs.layout, workers=1), size)
+    limit = own_memory.limit()
+    if needed > limit:
+        raise UserError(
+            f"an evaluator holds whole checkpoints, which needs about {byte_size.show(needed)}; "
+            f"this one may have {byte_size.show(limit)}. Leave it out of the job, and the workers "
+            "evaluate on the parameters on the ps, or evaluate a checkpoint on ps of its own with "
+            "--job=evaluate (docs/evaluation.md)"
+        )

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 
-from tfps.job_dir.report_fields import SaveCounts, WorkerShare
+from tfps.job_dir.report_fields import SaveCounts, StalenessCounts, WorkerShare
 from tfps.job_dir.task_usage import TaskUsage
 from tfps.monitoring.events import (
     CheckpointSaved,
@@ -22,7 +22,15 @@ from tfps.monitoring.events import (
 )
 from tfps.monitoring.tensorboard import TRAIN, VALIDATION, TensorBoardLog
 
-SAVES = SaveCounts(saved=1, bytes=1000, stopped_seconds=0.25, write_seconds=0.5)
+SAVES = SaveCounts(
+    saved=1,
+    bytes=1000,
+    stopped_seconds=0.25,
+    write_seconds=0.5,
+    touched_rows=7,
+    touched_by_table={"user": 7},
+)
+STALE = StalenessCounts(0.75, [1, 3])
 CLOCK = itertools.count(1000)
 
 
@@ -85,7 +93,9 @@ def test_a_run_has_the_curves_that_keras_writes_and_its_own(tmp_path):
             TaskLost(at=next(CLOCK), task="worker 0", what="gone"),
             TaskLost(at=next(CLOCK), task="worker 1", what="gone"),
             sampled(40, 0.4),
-            CheckpointSaved(at=next(CLOCK), name="c", examples=300, steps=30, saves=SAVES),
+            CheckpointSaved(
+                at=next(CLOCK), name="c", examples=300, steps=30, saves=SAVES, staleness=STALE
+            ),
             CheckpointSaved(at=next(CLOCK), name="c", examples=300, steps=30, saves=SAVES),
             TasksMeasured(at=next(CLOCK), tasks={f"ps {n}": usage(n) for n in range(3)}),
             TasksMeasured(at=next(CLOCK), tasks={"ps 0": usage(9)}),
@@ -109,6 +119,8 @@ def test_a_run_has_the_curves_that_keras_writes_and_its_own(tmp_path):
     assert curve(tmp_path, TRAIN, "tfps/idle_share") == [(30, 0.75)]
     assert curve(tmp_path, TRAIN, "tfps/repeated_records") == [(10, 0), (30, 64), (40, 0)]
     assert curve(tmp_path, TRAIN, "tfps/lost_worker") == [(40, 2)]
+    assert curve(tmp_path, TRAIN, "tfps/staleness") == [(30, 0.75)]
+    assert curve(tmp_path, TRAIN, "tfps/touched_rows") == [(30, 7)]
     assert curve(tmp_path, TRAIN, "tfps/memory_bytes_ps") == [(40, 3e6)]
     assert curve(tmp_path, TRAIN, "tfps/checkpoint_write_seconds") == [(30, 0.5)]
     assert curve(tmp_path, VALIDATION, "epoch_auc") == [(0, 0.8)]

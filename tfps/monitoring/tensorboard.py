@@ -144,6 +144,10 @@ class TensorBoardLog:
             "tfps/checkpoint_stopped_seconds": saves.stopped_seconds,
             "tfps/checkpoint_bytes": float(saves.bytes),
         }
+        if event.staleness.histogram:  # else nothing was pushed
+            values["tfps/staleness"] = event.staleness.mean
+        if saves.touched_by_table:
+            values["tfps/touched_rows"] = float(saves.touched_rows)
         self._draw(values, event.steps, event.at)
 
     @tell.register
