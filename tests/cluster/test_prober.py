@@ -85,6 +85,23 @@ def test_what_does_not_listen_is_told_apart():
         assert of(seen, "no-such-host.invalid:1") is Liveness.UNKNOWN_HOST
 
 
+def test_a_process_that_ends_while_it_is_asked_refuses():
+    """It cuts off whom it has accepted; that is no sign of another program."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def end():
+        connection, _ = listener.accept()
+        listener.close()
+        connection.close()
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    address = f"127.0.0.1:{listener.getsockname()[1]}"
+    with probing([address]) as seen:
+        assert of(seen, address) is Liveness.REFUSES
+    ending.join()
+
+
 def test_those_that_are_silent_delay_none_of_many():
     """Nor does a name service that hangs."""
     with (

@@ -67,6 +67,7 @@ class ServerLine:
         self._seen = Liveness.UNREACHABLE
         self._frames = Frames()
         self._owed = 0  # acknowledgements of SETTINGS
+        self._was_cut_off = False  # the first connection for the open question
 
     @property
     def is_asking(self) -> bool:
@@ -208,12 +209,16 @@ class ServerLine:
         self.close()
         names.doubt(self.address)  # it may have moved
         if self._state is _State.ASKING_FIRST:
-            return self._end(Liveness.FOREIGN)
+            # A process that ends cuts off whom it has accepted, and from then on refuses.
+            if self._was_cut_off:
+                return self._end(Liveness.FOREIGN)
+            self._was_cut_off = True
+            return self._begin()
         return self._begin() if self._state is _State.ASKING else None
 
     def _end(self, seen: Liveness) -> Liveness:
         self.questions += 1
-        self._state = _State.IDLE
+        self._state, self._was_cut_off = _State.IDLE, False
         if not seen.answers:
             self.close()
             names.doubt(self.address)
