@@ -102,6 +102,7 @@ def test_all_metrics_are_scraped_and_counters_end_as_in_the_report(tmp_path: pat
         tmp_path / "job",
         *("--set=train.epochs=30", "--set=train.batch_size=16", "--metrics_port=0"),
         *("--sample_seconds=0.5", "--set=train.checkpoint_seconds=1"),
+        "--set=task.dim=2048",  # so large that it is kept which rows were touched
         eval_data=data.directory,
     )
     with local_cluster(2, 2, flags) as program:
@@ -133,3 +134,6 @@ def test_all_metrics_are_scraped_and_counters_end_as_in_the_report(tmp_path: pat
                 "tfps_checkpoints_total": report["checkpoints"]["saved"],
             }.items():
                 assert total(scraper.ask(f"last_over_time({metric}[10m])")) == value, metric
+            touched = scraper.ask("last_over_time(tfps_table_touched_rows[10m])")
+            by_table = {each["metric"]["table"]: float(each["value"][1]) for each in touched}
+            assert by_table == report["checkpoints"]["touched_by_table"]

@@ -134,7 +134,7 @@ def test_all_figures_are_those_of_the_run(metrics, ask):
     }
     assert found[("tfps_table_rows", "item")] == 50
     assert found[("tfps_table_bytes", "user")] == 128_000
-    assert found[("tfps_touched_rows", "user")] == 7
+    assert found[("tfps_table_touched_rows", "user")] == 7
     assert found[("tfps_evaluation", "auc")] == 0.9
     assert found[("tfps_worker_idle_seconds_total", "1")] == 0.25
     by_seconds = [("0.1", 0), ("0.3", 1), ("1.0", 2), ("100.0", 2), ("+Inf", 3)]

@@ -184,7 +184,7 @@ class RunMetrics(Collector):
         yield _counter("checkpoint_stopped_seconds", text, {(): saved.saves.stopped_seconds})
         text = "Rows of a large table touched since the full checkpoint before the last save."
         touched = {(table,): count for table, count in saved.saves.touched_by_table.items()}
-        yield _gauge("touched_rows", text, touched, ("table",))
+        yield _gauge("table_touched_rows", text, touched, ("table",))
         yield _staleness(saved.staleness.histogram)
 
     def _of_tasks(self, states: Mapping[tuple[str, str], int]) -> Iterator[Metric]:
