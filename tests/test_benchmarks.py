@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import threading
 
 import keras
 import pytest
@@ -13,9 +14,13 @@ from benchmarks.cases import SWEEPS, SYSTEMS, Case
 from benchmarks.measurement import Failed, Window, measure
 from benchmarks.results import Results, Spread
 from benchmarks.systems import System
+from benchmarks.unwatched_task import WATCHING
 from tests.loaded import client
 from tests.project import ROOT
 from tfps.experiment import loader
+from tfps.job_dir.task_name import TaskName
+from tfps.job_dir.task_usage import start_reporting
+from tfps.monitoring.recorder import RunRecorder
 
 SETTINGS = {"machine": {"cores": 2, "processor": "a processor"}, "seconds": 10.0}
 
@@ -226,6 +231,13 @@ def test_peers_and_tfps_train_the_same_model(model):
     shapes = [sorted(tuple(each.shape) for each in one.weights) for one in (mine, theirs)]
     assert shapes[0] == shapes[1]
     assert mine.count_params() == theirs.count_params()
+
+
+def test_the_threads_that_are_left_out_or_metered_are_those_that_watch(tmp_path):
+    recorder = RunRecorder([])
+    start_reporting(str(tmp_path), TaskName("worker", 0), seconds=1e6)  # it reports once
+    assert set(WATCHING) <= {thread.name for thread in threading.enumerate()}
+    recorder.close()
 
 
 @pytest.mark.slow
