@@ -85,7 +85,8 @@ def _closures(
     }
     first = coordinator.schedule(wait)  # the others are in the queue before one fails
     scheduled = [coordinator.schedule(fail, args=(tf.zeros([3]),))]
-    scheduled += [coordinator.schedule(index) for _ in range(2)]
+    # Whether one has begun by the time `join` cancels them or not, none can end.
+    scheduled += [coordinator.schedule(wait) for _ in range(2)]
     queue.enqueue(tf.constant(1, tf.int64))
     seen["error"] = _kind(coordinator.join)
     assert first.fetch() == 1
