@@ -22,7 +22,7 @@ def touched_rows(rows):
 
 
 def counts(touched, stride):
-    return touched.counts(stride).numpy().tolist()
+    return touched.counts(stride).by_run.numpy().tolist()
 
 
 def rows(touched, first, end):
@@ -78,7 +78,7 @@ def test_what_was_marked_is_counted_by_table(sizes, parts):
         touched = TouchedRows(layout, part, DEVICE)
         touched.mark(tf.constant(mine - first, tf.int64))
         touched.freeze()
-        counts = touched.by_table().numpy()
+        counts = touched.counts(128).by_table.numpy()
         expected = np.bincount(table[mine], minlength=len(tables))
         np.testing.assert_array_equal(counts, expected)
         assert touched.tables == [each.name for each in tables]

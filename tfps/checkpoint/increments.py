@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfps.checkpoint.checkpoint import Base, Checkpoint, Increment, RowRun
 from tfps.checkpoint.trace_now import trace_now
 from tfps.store.partitioned_variable import CHUNK_BYTES, TensorSlice
-from tfps.store.touched_rows import TouchedRows
+from tfps.store.touched_rows import TouchedCounts, TouchedRows
 
 _NUMBER_BYTES = 8  # of a touched row's number
 
@@ -57,10 +57,11 @@ class Increments:
         Returns:
             What to hold of the tables that are tracked; None for all of everything.
         """
-        counts, by_table = self._freeze() if self._tracked else ([], [])
-        counts = [count.numpy() for count in counts]
-        self.touched_rows = self._sum_by_table(by_table)
-        increment = None if is_full or not counts else self._plan(counts)
+        counts = self._freeze() if self._tracked else []
+        self.touched_rows = self._sum_by_table(counts)
+        increment = None
+        if counts and not is_full:
+            increment = self._plan([count.by_run.numpy() for count in counts])
         self._is_full = increment is None
         if self._is_full and counts:
             self._forget()
@@ -88,23 +89,22 @@ class Increments:
             return None
         return Increment(self._base, tuple(row_bytes), tuple(runs))
 
-    def _freeze_and_count(self) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """How many rows of each slice are touched, by run and by table."""
-        counts, by_table = [], []
+    def _freeze_and_count(self) -> list[TouchedCounts]:
+        counts = []
         for slice_ in self._tracked:
             assert slice_.touched
             with tf.device(slice_.device):
                 slice_.touched.freeze()
                 counts.append(slice_.touched.counts(_stride(slice_)))
-                by_table.append(slice_.touched.by_table())
-        return counts, by_table
+        return counts
 
-    def _sum_by_table(self, by_table: Sequence[tf.Tensor]) -> dict[str, int]:
+    def _sum_by_table(self, counts: Sequence[TouchedCounts]) -> dict[str, int]:
         """How many rows of each table are touched, on all ps together."""
         found: collections.Counter[str] = collections.Counter()
-        for slice_, counts in zip(self._tracked, by_table, strict=True):
+        for slice_, count in zip(self._tracked, counts, strict=True):
             assert slice_.touched
-            found.update(dict(zip(slice_.touched.tables, counts.numpy().tolist(), strict=True)))
+            by_table = count.by_table.numpy().tolist()
+            found.update(dict(zip(slice_.touched.tables, by_table, strict=True)))
         return dict(found)
 
     def _each(self, change: Callable[[TouchedRows], None]) -> None:

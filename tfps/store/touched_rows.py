@@ -1,6 +1,7 @@
 """Which rows of a table were changed, kept beside them on their ps."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -9,6 +10,18 @@ from tfps.store.group_layout import GroupLayout
 
 _PADDING = 128  # rows whose marks are counted together
 _UNTOUCHED, _TOUCHED = np.uint8(0), np.uint8(1)
+
+
+class TouchedCounts(NamedTuple):
+    """How many rows are marked.
+
+    Attributes:
+        by_run: In each run of rows, `[runs]` int32.
+        by_table: Of each of the group's tables, `[tables]` int64.
+    """
+
+    by_run: tf.Tensor
+    by_table: tf.Tensor
 
 
 class TouchedRows:
@@ -63,23 +76,39 @@ class TouchedRows:
         """Lets go of what was frozen."""
         self._frozen.assign(tf.zeros([0], tf.uint8), read_value=False)
 
-    def counts(self, stride: int) -> tf.Tensor:
-        """The frozen marks in each run of so many rows, `[runs]` int32.
+    def counts(self, stride: int) -> TouchedCounts:
+        """How many rows' marks are frozen.
 
         Args:
-            stride: A multiple of 128; the last run may be shorter.
+            stride: Rows of a run, a multiple of 128; the last run may be shorter.
         """
-        whole_runs = tf.pad(self._least_counts(), [[0, -self._size % stride // _PADDING]])
-        return tf.reduce_sum(tf.reshape(whole_runs, [-1, stride // _PADDING]), 1)
+        marks = self._frozen.read_value()
+        # Without a wider copy of the marks: 8 of them are the bits of one number, 16 such numbers'
+        # counts fit a byte.
+        words = tf.bitcast(tf.reshape(marks, [-1, 8]), tf.int64)
+        by_word = tf.raw_ops.PopulationCount(x=words)
+        counts = tf.cast(tf.reduce_sum(tf.reshape(by_word, [-1, _PADDING // 8]), 1), tf.int32)
+        whole_runs = tf.pad(counts, [[0, -self._size % stride // _PADDING]])
+        by_run = tf.reduce_sum(tf.reshape(whole_runs, [-1, stride // _PADDING]), 1)
+        return TouchedCounts(by_run, self._by_table(marks, counts))
 
-    def by_table(self) -> tf.Tensor:
-        """The frozen marks of each of the group's tables, `[tables]` int64."""
+    def select(self, first: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
+        """The rows whose marks are frozen, from one row to before another, `[n]` int64."""
+        marks = self._frozen.read_value()[first:end]
+        return tf.reshape(tf.where(marks), [-1]) + first
+
+    def _by_table(self, marks: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
+        """How many marks each table has, `[tables]` int64.
+
+        Args:
+            marks: Of all rows, with the padding.
+            counts: In each run of 128 rows, `[runs]` int32.
+        """
         first, end = self._layout.bounds(self._part)
         if first == end:
             return tf.zeros([len(self.tables)], tf.int64)
-        counts = tf.cast(self._least_counts(), tf.int64)
-        before = tf.cumsum(counts, exclusive=True)
-        runs = tf.reshape(self._frozen.read_value(), [-1, _PADDING])
+        before = tf.cumsum(tf.cast(counts, tf.int64), exclusive=True)
+        runs = tf.reshape(marks, [-1, _PADDING])
 
         def before_rows(rows: tf.Tensor) -> tf.Tensor:
             """How many of the part's rows are marked before each of some rows of the group."""
@@ -98,19 +127,6 @@ class TouchedRows:
         )
         ends = tf.reduce_sum(before_rows((buckets + 1) * self._layout.bucket_rows))
         return tf.concat([starts[1:], [ends]], 0) - starts
-
-    def select(self, first: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
-        """The rows whose marks are frozen, from one row to before another, `[n]` int64."""
-        marks = self._frozen.read_value()[first:end]
-        return tf.reshape(tf.where(marks), [-1]) + first
-
-    def _least_counts(self) -> tf.Tensor:
-        """The frozen marks in each run of 128 rows, `[runs]` int32."""
-        # Without a wider copy of the marks: 8 of them are the bits of one number, 16 such numbers'
-        # counts fit a byte.
-        words = tf.bitcast(tf.reshape(self._frozen.read_value(), [-1, 8]), tf.int64)
-        by_word = tf.raw_ops.PopulationCount(x=words)
-        return tf.cast(tf.reduce_sum(tf.reshape(by_word, [-1, _PADDING // 8]), 1), tf.int32)
 
     def _none(self) -> tf.Tensor:
         return tf.zeros([self._size], tf.uint8)
