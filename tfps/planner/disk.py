@@ -21,8 +21,7 @@ def check_disk_space(layout: StoreLayout, job_dir: str, export_bytes: int = 0) -
     """
     if "://" in job_dir:  # a bucket has room
         return
-    placement = Placement.of(layout, workers=1)
-    checkpoint = sum(placement.held_bytes(ps) for ps in range(placement.ps))
+    checkpoint = Placement.of(layout, workers=1).all_bytes
     needed = checkpoint + export_bytes
     free = shutil.disk_usage(job_dir).free
     if needed > free:

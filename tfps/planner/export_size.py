@@ -58,5 +58,4 @@ def evaluator_bytes(placement: Placement, size: ExportSize) -> int:
         placement: Of the parameters and slots.
         size: Of what it exports.
     """
-    held = sum(share.total_bytes for share in placement.shares)
-    return held + size.process_bytes
+    return placement.all_bytes + size.process_bytes

@@ -69,6 +69,11 @@ class Placement:
         shares = [share for part in range(layout.parts) for share in _shares(layout, part)]
         return cls(layout.parts, workers, tuple(shares), _graph(layout, workers), in_background)
 
+    @property
+    def all_bytes(self) -> int:
+        """Parameters, slots and marks of all ps, which a checkpoint holds."""
+        return _held(self.shares)
+
     def held_bytes(self, ps: int) -> int:
         """Parameters, slots and marks of one ps."""
         return _held(self._of(ps))

@@ -76,11 +76,10 @@ def _memory(placement: Placement) -> list[str]:
         )
         for ps in range(placement.ps)
     ]
-    held = sum(share.total_bytes for share in placement.shares)
     return [
         *text_table(_MEMORY, rows, right=range(1, len(_MEMORY))),
-        f"all ps hold {byte_size.show(held)}; the fullest {placement.imbalance:.1%} more than the "
-        "mean",
+        f"all ps hold {byte_size.show(placement.all_bytes)}; the fullest "
+        f"{placement.imbalance:.1%} more than the mean",
     ]
 
 
