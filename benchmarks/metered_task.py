@@ -6,13 +6,12 @@ Every 10 seconds each task writes a line to its log: CPU-seconds of those thread
 """
 
 import os
+import runpy
 import sys
 import threading
 import time
 
 from benchmarks.unwatched_task import WATCHING
-from trainer import entry, task
-from trainer.flags import field_flags
 
 _SECONDS = 10.0
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -43,4 +42,4 @@ def cpu_seconds(thread: int | None) -> float:
 
 if __name__ == "__main__":
     threading.Thread = MeteredThread
-    entry.run(task.main, has_lasting_threads=True, rewritten=field_flags.expand)
+    runpy.run_module("trainer.task", run_name="__main__", alter_sys=True)

@@ -4,10 +4,8 @@
 watching costs.
 """
 
+import runpy
 import threading
-
-from trainer import entry, task
-from trainer.flags import field_flags
 
 WATCHING = ("run-recorder", "usage-report")  # threads of their own
 
@@ -29,4 +27,4 @@ class ThreadUnlessWatching(threading.Thread):
 if __name__ == "__main__":
     # Those who start the threads load TensorFlow, which must wait for the role's environment.
     threading.Thread = ThreadUnlessWatching
-    entry.run(task.main, has_lasting_threads=True, rewritten=field_flags.expand)
+    runpy.run_module("trainer.task", run_name="__main__", alter_sys=True)
