@@ -55,6 +55,8 @@ class RemoteTarget(Target):
             _say("interrupted while the job was sent: look with the verb list whether it exists")
             raise
         _say(f"submitted {job}")
+        if spec.chief_works:
+            _say("a worker runs beside the chief (--nochief_works behind -- leaves it out)")
         if wait:
             return self._follow(sender, job)
         for verb in ("follow", "cancel"):

@@ -27,4 +27,16 @@ def write(requests: Sequence[Request], form: str) -> str:
 def _encode(request: object, form: str) -> str:
     if form == "json":
         return json.dumps(request, indent=2) + "\n"
-    return yaml.safe_dump(request, sort_keys=False, width=100)
+    return yaml.dump(request, Dumper=_Dumper, sort_keys=False, width=100)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes a file within a request as the lines that it has."""
+
+
+def _represent(dumper: _Dumper, text: str) -> yaml.Node:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+
+_Dumper.add_representer(str, _represent)

@@ -7,18 +7,16 @@ What follows `--` goes to every task. Other verbs come first: `follow JOB`, `can
 `describe JOB`, `list`, each with the target's own flags.
 """
 
-import importlib
 import sys
 from collections.abc import Sequence
 
 from absl import flags
 
-from cloud import job_flags, requests_text
+from cloud import chief_worker, job_flags, requests_text
+from cloud.command_line import CommandLine
 from cloud.target import Target
 from tfps.errors import RunError, UserError
 
-# Each module has `define_flags(values)` and `from_flags(values) -> Target`; loading it loads no
-# client of its platform.
 _TARGETS = {
     "local": "cloud.local.target",
     "vertex": "cloud.vertex.target",
@@ -26,29 +24,18 @@ _TARGETS = {
     "tfjob": "cloud.kubernetes.target",
     "slurm": "cloud.slurm.target",
 }
+_PROGRAM = "python -m cloud.submit"
 _VERBS = ("submit", "follow", "cancel", "describe", "list")
 
 
-def _defined() -> flags.FlagValues:
-    """All flags; an own set, since absl.logging has a --log_dir too."""
-    values = flags.FlagValues()
-    form = requests_text.FORMATS[0]
-    flags.DEFINE_enum("target", None, list(_TARGETS), "Platform.", flag_values=values)
-    flags.DEFINE_boolean(
-        "dry_run", False, "Prints the requests; sends nothing.", flag_values=values
-    )
-    flags.DEFINE_enum("format", form, requests_text.FORMATS, "Of --dry_run.", flag_values=values)
+def _define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_boolean("wait", False, "Follows the job to its end.", flag_values=values)
     for name, default, text in (
         ("wait_seconds", 8 * 24 * 3600.0, "How long to follow a job at most."),
         ("poll_seconds", 10.0, "Between two looks at a job that is followed."),
     ):
         flags.DEFINE_float(name, default, text, lower_bound=0.0, flag_values=values)
-    flags.DEFINE_boolean("help", False, "Show this help.", short_name="h", flag_values=values)
     job_flags.define(values)
-    for module in dict.fromkeys(_TARGETS.values()):
-        importlib.import_module(module).define_flags(values)
-    return values
 
 
 def main(argv: Sequence[str]) -> int:
@@ -62,13 +49,14 @@ def main(argv: Sequence[str]) -> int:
         the job ended with.
     """
     try:
-        values = _defined()
-        own, arguments = _split(argv, values)
+        line = CommandLine(_PROGRAM, _TARGETS, _define_flags)
+        values = line.values
+        own, arguments = line.parse(argv)
         if values.help:
             print(f"{__doc__}\n{values.get_help()}")  # noqa: T201 - asked for
             return 0
         verb, job = _verb(own, arguments, values)
-        target = _target(values)
+        target: Target = line.target()
         if verb == "submit":
             return _submit(target, arguments, values)
         return int(getattr(target, verb)(*job))
@@ -77,18 +65,6 @@ def main(argv: Sequence[str]) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return 130
-
-
-def _split(argv: Sequence[str], values: flags.FlagValues) -> tuple[list[str], list[str]]:
-    """Parses the flags; returns what else stands before `--`, and what after."""
-    place = argv.index("--") if "--" in argv else len(argv)
-    values.set_gnu_getopt(True)  # flags may stand behind the verb
-    try:
-        own = values(list(argv[:place]))[1:]
-    except flags.Error as error:
-        message = " ".join(str(error).split())
-        raise UserError(f"{message}; `python -m cloud.submit --help` lists the flags") from None
-    return own, list(argv[place + 1 :])
 
 
 def _verb(
@@ -103,27 +79,16 @@ def _verb(
         )
     if len(job) != (verb not in ("submit", "list")):
         form = verb if verb in ("submit", "list") else f"{verb} JOB"
-        raise UserError(f"{' '.join(own)!r}: write it as `python -m cloud.submit {form} …`")
+        raise UserError(f"{' '.join(own)!r}: write it as `{_PROGRAM} {form} …`")
     if verb != "submit" and (arguments or values.dry_run):
         what = "--dry_run" if values.dry_run else "arguments of tasks"
         raise UserError(f"{verb} takes no {what}; leave them out")
     return verb, job
 
 
-def _target(values: flags.FlagValues) -> Target:
-    if values.target is None:
-        raise UserError(f"--target is missing; give one of {', '.join(_TARGETS)}")
-    by_module = values.flags_by_module_dict()
-    for name, module in _TARGETS.items():
-        for flag in by_module.get(module, ()):
-            if flag.present and module != _TARGETS[values.target]:
-                raise UserError(f"--{flag.name} is of --target={name}, not {values.target}")
-    found: Target = importlib.import_module(_TARGETS[values.target]).from_flags(values)
-    return found
-
-
 def _submit(target: Target, arguments: Sequence[str], values: flags.FlagValues) -> int:
-    spec = target.prepare(job_flags.build(values, arguments))
+    asked = job_flags.build(values, arguments)
+    spec = target.prepare(chief_worker.with_default(asked, target.has_own_machines))
     if not values.dry_run:
         return target.submit(spec, values.wait)
     print(requests_text.write(target.render(spec), values.format), end="")  # noqa: T201 - asked for

@@ -18,9 +18,12 @@ class Target(abc.ABC):
 
     Attributes:
         name: The value of --target.
+        has_own_machines: Whether each task gets the machine that its role asks for, and shares it
+            with no other.
     """
 
     name: ClassVar[str]
+    has_own_machines: ClassVar[bool] = False
 
     def prepare(self, spec: JobSpec) -> JobSpec:
         """Makes on this machine what the requests name, such as a package; sends nothing.

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from cloud import optional_imports
@@ -56,6 +56,8 @@ class KubernetesCluster:
         self._http_error = optional_imports.load("urllib3.exceptions", _EXTRA).HTTPError
         configuration = client.Configuration()
         configuration.retries = False  # `call` repeats what may be repeated
+        # The client reads the variable, and forgets it.
+        configuration.no_proxy = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
         own = _configure(config, configuration, context)
         self.namespace = namespace or own
         self._api = client.ApiClient(configuration)
@@ -93,6 +95,47 @@ class KubernetesCluster:
             f"cannot {what}: the cluster at {self._api.configuration.host} does not serve: {seen}; "
             "look at it with `kubectl cluster-info`, then try again"
         )
+
+    def request(
+        self,
+        what: str,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+    ) -> dict[str, Any]:
+        """Sends a request that may well be made twice, to where the client has no method for it.
+
+        Args:
+            what: What it is for, for messages.
+            method: Of HTTP.
+            path: Of the API, without a host.
+            query: What stands behind the path.
+            body: JSON-ready.
+            content_type: Of the body.
+
+        Returns:
+            The answer.
+
+        Raises:
+            RefusedError, RunError: As `call` does.
+        """
+        answer: dict[str, Any] = self.call(
+            what,
+            lambda limit: self._api.call_api(
+                path,
+                method,
+                query_params=list((query or {}).items()),
+                header_params={"Accept": "application/json", "Content-Type": content_type},
+                body=body,
+                response_type="object",
+                auth_settings=["BearerToken"],
+                _return_http_data_only=True,
+                _request_timeout=limit,
+            ),
+        )
+        return answer
 
     def plain(self, answer: Any) -> Any:
         """An answer of the client as JSON has it."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloud.job_spec import JobSpec
-from cloud.kubernetes.pod import MANAGED_BY, PORT, metrics_port
+from cloud.kubernetes.pod import MANAGED_BY, metrics_port, tensorflow_ports
 
 
 def network_policy(spec: JobSpec, pods: Mapping[str, str]) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def network_policy(spec: JobSpec, pods: Mapping[str, str]) -> dict[str, Any]:
     """
     own = {
         "from": [{"podSelector": {"matchLabels": dict(pods)}}],
-        "ports": [{"protocol": "TCP", "port": PORT}],
+        "ports": [{"protocol": "TCP", "port": port} for port in tensorflow_ports(spec)],
     }
     port = metrics_port(spec)
     figures = [{"ports": [{"protocol": "TCP", "port": port}]}] if port else []

@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cloud import chief_worker
 from cloud.grace import grace_seconds
 from cloud.job_spec import JobSpec
+from cloud.kubernetes import hardware
 from cloud.kubernetes.volume import SCRATCH, Volume
 from cloud.role import Role
 from tfps.errors import UserError
@@ -14,14 +16,10 @@ PORT = 2222
 MANAGED_BY = {"app.kubernetes.io/managed-by": "tfps"}
 
 _PORT_NAME = "tfjob-port"  # which the training operator looks for
-_USER = 1000  # of the image that `make image` builds
+_BESIDE_NAME = "chief-worker"
 _END_SECONDS = 15  # for a task to end after its grace
-_GPU = "nvidia.com/gpu"
-_GKE_GPU = "cloud.google.com/gke-accelerator"
-_GKE_SPOT = "cloud.google.com/gke-spot"
 _PREEMPTIBLE = ("worker", "evaluator")  # those whose loss costs nothing that was trained
 _SERVERS = ("worker", "ps")
-_UNITS = {"Gi": 1 << 30, "Mi": 1 << 20, "Ki": 1 << 10}
 
 
 def check(spec: JobSpec, target: str) -> None:
@@ -49,7 +47,8 @@ def check(spec: JobSpec, target: str) -> None:
                 f"--target={target} takes no --disk_type ({role.job}: {role.disk_type}): a pod's "
                 "scratch space is its node's; leave it out"
             )
-        if role.accelerator and role.job in ("chief", "ps") and spec.tasks > 1:
+        is_worker = role.job == "worker" or (role.job == "chief" and spec.chief_works)
+        if role.accelerator and spec.tasks > 1 and not is_worker and role.job != "evaluator":
             raise UserError(
                 f"{role.job}: accelerator={role.accelerator}, but the {role.job} of a cluster "
                 "computes nothing on a GPU; give GPUs to the workers with --worker_accelerator"
@@ -82,14 +81,7 @@ def template(
         # The task is then not process 1, which the kernel shields from SIGTERM by default.
         "shareProcessNamespace": True,
         "terminationGracePeriodSeconds": grace_seconds(spec) + _END_SECONDS,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "runAsGroup": _USER,
-            "fsGroup": _USER,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": hardware.pod_security(),
         "containers": [_container(spec, role, volumes, environment)],
         "volumes": [
             {"name": "scratch", "emptyDir": _scratch(role)},
@@ -105,10 +97,7 @@ def template(
         pod["containers"][0]["volumeMounts"].append(mount)
     if spec.service_account:
         pod["serviceAccountName"] = spec.service_account
-    if selector := _node_selector(spec, role):
-        pod["nodeSelector"] = selector
-    if tolerations := _tolerations(spec, role):
-        pod["tolerations"] = tolerations
+    pod |= hardware.placement(role, spec.spot and role.job in _PREEMPTIBLE)
     metadata: dict[str, Any] = {"labels": {**spec.labels, **MANAGED_BY}}
     if role.job == "chief" and (port := metrics_port(spec)):
         metadata["annotations"] = {
@@ -117,6 +106,12 @@ def template(
             "prometheus.io/path": "/metrics",
         }
     return {"metadata": metadata, "spec": pod}
+
+
+def tensorflow_ports(spec: JobSpec) -> list[int]:
+    """The ports of a job's tasks, that of the worker beside the chief last, if there is one."""
+    beside = chief_worker.port(spec, PORT)
+    return [PORT] if beside is None else [PORT, beside]
 
 
 def metrics_port(spec: JobSpec) -> int | None:
@@ -128,10 +123,11 @@ def metrics_port(spec: JobSpec) -> int | None:
     text = spec.argument("metrics_port")
     if not text:
         return None
-    if not text.isdecimal() or not 0 < int(text) < 1 << 16 or int(text) == PORT:
+    taken = tensorflow_ports(spec)
+    if not text.isdecimal() or not 0 < int(text) < 1 << 16 or int(text) in taken:
         raise UserError(
-            f"--metrics_port={text}: name a port from 1 to 65535 that is not TensorFlow's, {PORT}, "
-            "as in --metrics_port=9090"
+            f"--metrics_port={text}: name a port from 1 to 65535 that is not TensorFlow's, "
+            f"{' and '.join(map(str, taken))}, as in --metrics_port=9090"
         )
     if spec.argument("metrics_address") != "0.0.0.0":  # noqa: S104 (a pod of its own)
         raise UserError(
@@ -145,25 +141,23 @@ def _container(
     spec: JobSpec, role: Role, volumes: Sequence[Volume], environment: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     own = {"HOME": SCRATCH, "PYTHONUNBUFFERED": "1"} | dict(spec.environment)
-    env = [{"name": name, "value": _literal(value)} for name, value in own.items()]
+    env = [{"name": name, "value": literal(value)} for name, value in own.items()]
     mounts = [{"name": "scratch", "mountPath": SCRATCH}]
     mounts += [{"name": f"volume-{i}", "mountPath": each.path} for i, each in enumerate(volumes)]
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": spec.image,
         "command": ["python", "-m", spec.module],
-        "args": [_literal(argument) for argument in spec.arguments],
+        "args": [literal(argument) for argument in spec.arguments],
         "env": [*env, *environment],
-        "resources": _resources(role),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "resources": hardware.resources(role, role.disk_gb),
+        "securityContext": hardware.container_security(),
         "volumeMounts": mounts,
     }
     if role.job != "evaluator" and spec.tasks > 1:
         container["ports"] = [{"name": _PORT_NAME, "containerPort": PORT}]
+        if role.job == "chief" and (beside := tensorflow_ports(spec)[1:]):
+            container["ports"].append({"name": _BESIDE_NAME, "containerPort": beside[0]})
     if role.job in _SERVERS:
         container |= _probes()
     return container
@@ -183,58 +177,10 @@ def _probes() -> dict[str, Any]:
     return {"startupProbe": probe(10, 60), "livenessProbe": probe(30, 3)}
 
 
-def _resources(role: Role) -> dict[str, Any]:
-    requests, limits = {}, {}
-    if role.cpus:
-        requests["cpu"] = str(role.cpus)
-    if role.memory_bytes:
-        requests["memory"] = limits["memory"] = _quantity(role.memory_bytes)
-    if role.disk_gb:
-        requests["ephemeral-storage"] = f"{role.disk_gb}G"
-    if role.accelerators:
-        limits[_gpu_resource(role)] = str(role.accelerators)
-    named = {"requests": requests, "limits": limits}
-    return {name: found for name, found in named.items() if found}
-
-
 def _scratch(role: Role) -> dict[str, str]:
     return {"sizeLimit": f"{role.disk_gb}G"} if role.disk_gb else {}
 
 
-def _gpu_resource(role: Role) -> str:
-    """A name with a slash is the cluster's own resource; others are GKE's names of NVIDIA's."""
-    return role.accelerator if "/" in role.accelerator else _GPU
-
-
-def _node_selector(spec: JobSpec, role: Role) -> dict[str, str]:
-    selector = {}
-    if role.machine:
-        selector["node.kubernetes.io/instance-type"] = role.machine
-    if role.accelerator and "/" not in role.accelerator:
-        selector[_GKE_GPU] = role.accelerator
-    if spec.spot and role.job in _PREEMPTIBLE:
-        selector[_GKE_SPOT] = "true"
-    return selector
-
-
-def _tolerations(spec: JobSpec, role: Role) -> list[dict[str, str]]:
-    tolerations = []
-    if role.accelerators:
-        tolerations.append(
-            {"key": _gpu_resource(role), "operator": "Exists", "effect": "NoSchedule"}
-        )
-    if spec.spot and role.job in _PREEMPTIBLE:
-        tolerations.append(
-            {"key": _GKE_SPOT, "operator": "Equal", "value": "true", "effect": "NoSchedule"}
-        )
-    return tolerations
-
-
-def _quantity(number: int) -> str:
-    unit = next((unit for unit, size in _UNITS.items() if number % size == 0), "")
-    return f"{number // _UNITS.get(unit, 1)}{unit}"
-
-
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     """Text in which Kubernetes replaces no $(NAME)."""
     return text.replace("$", "$$")

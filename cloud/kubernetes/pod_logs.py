@@ -9,7 +9,7 @@ from typing import Any
 
 from cloud.kubernetes.kind import KubernetesKind
 from cloud.kubernetes.pod import CONTAINER
-from cloud.log_line import said
+from cloud.log_line import LABELS, said, teller
 
 _OVERLAP_SECONDS = 30  # that clocks may differ
 _STAMPED = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(?:Z|[+-]\d\d:\d\d) ?(.*)")
@@ -40,8 +40,9 @@ class PodLogs:
             task = self._kind.task(pod["metadata"].get("labels") or {})
             for state in (pod.get("status") or {}).get("containerStatuses") or []:
                 if state["name"] == CONTAINER:
-                    for text in self._lines(pod["metadata"], state):
-                        yield task, text
+                    for line in self._lines(pod["metadata"], state):
+                        text, labels = _plain(line)
+                        yield teller(task, labels), text
 
     def _lines(self, metadata: Mapping[str, Any], state: Mapping[str, Any]) -> Iterator[str]:
         restarts = state.get("restartCount", 0)
@@ -77,7 +78,7 @@ class _Stream:
         for line in self._read(**options).splitlines():
             match = _STAMPED.fullmatch(line)
             stamp = f"{match[1]}.{(match[2] or '').ljust(9, '0')}" if match else self._last
-            text = _plain(match[3] if match else line)
+            text = match[3] if match else line
             if stamp < self._last:
                 continue
             if stamp == self._last and seen:
@@ -90,12 +91,13 @@ class _Stream:
         self._read_at = now
 
 
-def _plain(line: str) -> str:
-    """What a line says that may be an object of JSON, as tasks write them on Kubernetes."""
+def _plain(line: str) -> tuple[str, Mapping[str, Any]]:
+    """What a line says that may be an object of JSON, as tasks write them here, and its labels."""
     if not line.startswith("{"):
-        return line
+        return line, {}
     try:
         fields = json.loads(line)
     except ValueError:
-        return line
-    return said(fields) or line
+        return line, {}
+    labels = fields.get(LABELS)
+    return said(fields) or line, labels if isinstance(labels, dict) else {}

@@ -33,7 +33,7 @@ _MOST_OBJECT_BYTES = 1 << 20  # etcd takes 1.5 MiB, and the controller adds what
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of both targets.
+    """Defines the flags of all targets on Kubernetes.
 
     Args:
         values: Where to.
@@ -42,12 +42,12 @@ def define_flags(values: flags.FlagValues) -> None:
     def string(name: str, text: str) -> None:
         flags.DEFINE_string(name, None, f"Kubernetes: {text}", flag_values=values)
 
-    string("namespace", "where the job is; default: that of the context.")
+    string("namespace", "namespace; default: that of the context.")
     string("kube_context", "context of the kubeconfig; default: its current one.")
     flags.DEFINE_multi_string(
         "volume",
         [],
-        "Kubernetes: a persistent volume claim that every task mounts, CLAIM:/PATH; any number.",
+        "Kubernetes: a persistent volume claim that every pod mounts, CLAIM:/PATH; any number.",
         flag_values=values,
     )
     flags.DEFINE_boolean(
@@ -76,6 +76,8 @@ class KubernetesTarget(RemoteTarget):
 
     The tasks are pods of a JobSet or a TFJob; a NetworkPolicy lets only them reach each other.
     """
+
+    has_own_machines = True
 
     def __init__(
         self,

@@ -44,6 +44,23 @@ def check(spec: JobSpec, settings: VertexSettings) -> None:
         raise UserError(f"--tensorboard needs {missing} as well; add it, or leave both out")
 
 
+def check_account(account: str, settings: VertexSettings) -> None:
+    """Refuses what is no service account.
+
+    Args:
+        account: Of tasks or servers; empty for the platform's default.
+        settings: Where it is used.
+
+    Raises:
+        UserError: If it is none.
+    """
+    if account and not re.fullmatch(_ACCOUNT, account):
+        raise UserError(
+            f"--service_account={account}: write its e-mail address, such as "
+            f"trainer@{settings.project}.iam.gserviceaccount.com"
+        )
+
+
 def _check_image(spec: JobSpec) -> None:
     if not spec.image:
         raise UserError(
@@ -85,11 +102,14 @@ def _check_disk(role: Role) -> None:
 
 
 def _check_gpus_are_used(spec: JobSpec, role: Role, settings: VertexSettings) -> None:
-    is_idle = role.job in ("chief", "ps") and spec.role("worker") and role.accelerator
+    holders = ("ps",) if spec.chief_works else ("chief", "ps")
+    is_idle = role.job in holders and spec.role("worker") and role.accelerator
     if is_idle and not settings.flex_start:
+        mend = " or add --chief_works behind --" if role.job == "chief" else ""
         raise UserError(
             f"{role.job}: --{role.job}_accelerator={role.accelerator}:{role.accelerators}, but a "
             f"{role.job} of a cluster computes nothing on GPUs; give them to the workers alone"
+            f"{mend}"
         )
 
 
@@ -148,11 +168,7 @@ def _check_surroundings(spec: JobSpec, settings: VertexSettings) -> None:
             )
     if len(spec.labels) > _MOST_LABELS:
         raise UserError(f"{len(spec.labels)} --label; give {_MOST_LABELS} at most")
-    if spec.service_account and not re.fullmatch(_ACCOUNT, spec.service_account):
-        raise UserError(
-            f"--service_account={spec.service_account}: write its e-mail address, such as "
-            f"trainer@{settings.project}.iam.gserviceaccount.com"
-        )
+    check_account(spec.service_account, settings)
     if spec.network and not re.fullmatch(_NETWORK, spec.network):
         raise UserError(
             f"--network={spec.network}: write projects/NUMBER/global/networks/NAME, with the "

@@ -8,6 +8,7 @@ from typing import Any
 
 from cloud.job_status import JobStatus
 from cloud.target import Request
+from cloud.vertex import job_states
 from cloud.vertex.logs import Logs
 from cloud.vertex.rest import Rest
 from cloud.vertex.settings import VertexSettings
@@ -15,8 +16,6 @@ from tfps.errors import RunError, UserError
 
 LABEL = "tfps-submission"  # of every job that this program has made; its value names the request
 KINDS = ("customJobs", "hyperparameterTuningJobs")
-_GOOD = "SUCCEEDED"
-_LAST = (_GOOD, "FAILED", "CANCELLED", "EXPIRED", "PARTIALLY_SUCCEEDED")
 _MOST_LISTED = 100
 
 
@@ -88,13 +87,8 @@ class VertexJobs:
         return f"{self._url}/v1/{self._settings.parent}"
 
     def _all(self, kind: str, wanted: str) -> Iterator[dict[str, Any]]:
-        def page(token: str) -> dict[str, Any]:
-            query = {"filter": wanted, "pageSize": "100"}
-            return self._rest.get(
-                f"{self._parent}/{kind}", query | ({"pageToken": token} if token else {})
-            )
-
-        return self._rest.pages(page, kind)
+        query = {"filter": wanted, "pageSize": "100"}
+        return self._rest.listed(f"{self._parent}/{kind}", kind, query)
 
     def _address(self, job: str) -> str:
         """The address of a job by its number, or by its whole name."""
@@ -113,13 +107,13 @@ class VertexJobs:
 
 
 def _status(found: dict[str, Any]) -> JobStatus:
-    state = str(found.get("state", "UNKNOWN")).removeprefix("JOB_STATE_")
+    state = job_states.state_of(found)
     return JobStatus(
         name=str(found.get("name", "")),
         title=str(found.get("displayName", "")),
         state=state,
         created=str(found.get("createTime", "")),
-        has_ended=state in _LAST,
-        is_success=state == _GOOD,
+        has_ended=state in job_states.LAST,
+        is_success=state == job_states.GOOD,
         message=" ".join(str(found.get("error", {}).get("message", "")).split()),
     )

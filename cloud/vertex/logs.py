@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from cloud.log_line import said
+from cloud.log_line import said, teller
 from cloud.vertex.rest import Rest
 from tfps.cluster.spec import JOBS
 from tfps.job_dir.task_name import TaskName
@@ -74,6 +74,7 @@ def _task(entry: dict[str, Any]) -> str:
     if match := re.fullmatch(r"workerpool([0-3])-(\d+)", name):
         name = TaskName(JOBS[int(match[1])], int(match[2])).label
     labels = entry.get("labels", {})
+    name = teller(name, labels)
     trial = labels.get("trial_id") or labels.get("ml.googleapis.com/trial_id")
     return f"trial {trial} {name}" if trial else name
 

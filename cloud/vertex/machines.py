@@ -44,6 +44,36 @@ ADDED: dict[str, dict[int, tuple[int, ...]]] = {
     "NVIDIA_TESLA_T4": {0: (1, 2, 4), 32: (2, 4), 64: (4,)},
     "NVIDIA_TESLA_V100": {0: (1, 2, 4, 8), 16: (2, 4, 8), 32: (4, 8), 64: (8,)},
 }
+# GiB of memory of each vCPU, by family and class.
+_GIB_OF_CPU: dict[str, dict[str, float]] = {
+    "c2": {"standard": 4},
+    "c2d": {"standard": 4, "highmem": 8, "highcpu": 2},
+    "c3": {"standard": 4, "highmem": 8, "highcpu": 2},
+    "c3d": {"standard": 4, "highmem": 8, "highcpu": 2},
+    "e2": {"standard": 4, "highmem": 8, "highcpu": 1},
+    "g2": {"standard": 4},
+    "g4": {"standard": 3.75},
+    "m1": {"ultramem": 24, "megamem": 14.9},
+    "n1": {"standard": 3.75, "highmem": 6.5, "highcpu": 0.9},
+    "n2": {"standard": 4, "highmem": 8, "highcpu": 1},
+    "n2d": {"standard": 4, "highmem": 8, "highcpu": 1},
+    "n4": {"standard": 4, "highmem": 8, "highcpu": 2},
+}
+# GiB of memory for each GPU of machines that come with them.
+_GIB_OF_GPU = {
+    "a2-highgpu": 85,
+    "a2-megagpu": 85,
+    "a2-ultragpu": 170,
+    "a3-highgpu": 234,
+    "a3-megagpu": 234,
+    "a3-ultragpu": 369,
+    "a4-highgpu": 496,
+    "a4x-highgpu": 221,
+}
+_GROWING = (
+    *("n2-standard-2", "n2-standard-4", "n2-standard-8", "n2-highmem-8", "n2-highmem-16"),
+    *("n2-highmem-32", "n2-highmem-64", "n2-highmem-80", "m1-ultramem-40"),
+)
 _FAMILIES_WITH_GPUS = sorted({name.partition("-")[0] for name in BUILT_IN})
 _MACHINE = r"([a-z][a-z0-9]*)-[a-z]+-(\d+)g?"
 
@@ -84,6 +114,29 @@ def mismatch(machine: str, accelerator: str, count: int) -> str:
         numbers = " or ".join(map(str, counts))
         return f"{machine} can have {numbers} of {accelerator}, not {count}"
     return ""
+
+
+def memory_bytes(machine: str) -> int:
+    """Memory of a machine type.
+
+    Args:
+        machine: Machine type, such as n2-standard-8.
+
+    Returns:
+        Bytes; 0 if it is not known.
+    """
+    kind, _, size = machine.rpartition("-")
+    family, _, name = kind.partition("-")
+    if kind in _GIB_OF_GPU:
+        gib = _GIB_OF_GPU[kind] * float(size.removesuffix("g") or 0)
+    else:
+        gib = _GIB_OF_CPU.get(family, {}).get(name, 0) * (int(size) if size.isdecimal() else 0)
+    return int(gib * (1 << 30))
+
+
+def smallest(needed: int) -> str:
+    """A machine type with so many bytes of memory, no larger than it must be; empty if none has."""
+    return next((name for name in _GROWING if memory_bytes(name) >= needed), "")
 
 
 def _show(accelerator: str, count: int) -> str:

@@ -22,6 +22,18 @@ _RANDOM = random.SystemRandom()
 _MOST_PAGES = 100
 
 
+class RefusedError(UserError):
+    """What Google does not do, however often it is asked.
+
+    Attributes:
+        status: Of HTTP.
+    """
+
+    def __init__(self, status: int, message: str):
+        super().__init__(f"Google Cloud refuses ({status}): {message}; {_mend(status, message)}")
+        self.status = status
+
+
 class Rest:
     """A session with Google's APIs.
 
@@ -82,9 +94,32 @@ class Rest:
         shown = f"{url}?{urllib.parse.urlencode(query)}" if query else url
         return self._ask("GET", shown, None, None)
 
+    def look(self, url: str) -> dict[str, Any] | None:
+        """What is at an address, None if there is nothing."""
+        try:
+            return self.get(url)
+        except RefusedError as refusal:
+            if refusal.status != 404:
+                raise
+            return None
+
     def post(self, url: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to a request that may well be made twice."""
         return self._ask("POST", url, body, None)
+
+    def post_for_headers(
+        self, url: str, body: Mapping[str, Any], is_repeated: bool = True
+    ) -> tuple[dict[str, Any], Mapping[str, str]]:
+        """The answer to a request, and its headers.
+
+        Args:
+            url: Where to.
+            body: What is asked.
+            is_repeated: Whether it is repeated as others are; else the first answer counts.
+        """
+        answer = self._answer("POST", url, body, None, is_repeated)
+        assert not isinstance(answer, dict)
+        return _decoded(answer), answer.headers
 
     def create(
         self, url: str, body: Mapping[str, Any], find: Callable[[], dict[str, Any] | None]
@@ -102,6 +137,24 @@ class Rest:
         """
         return self._ask("POST", url, body, find)
 
+    def change(
+        self, url: str, body: Mapping[str, Any], find: Callable[[], dict[str, Any] | None]
+    ) -> dict[str, Any]:
+        """Changes fields of what is at an address, once; arguments as those of `create`."""
+        return self._ask("PATCH", url, body, find)
+
+    def delete(self, url: str, find: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
+        """Deletes what is at an address, once.
+
+        Args:
+            url: The address.
+            find: Looks whether an earlier try has had its effect although it seemed to fail.
+
+        Returns:
+            The answer, or what `find` has found.
+        """
+        return self._ask("DELETE", url, None, find)
+
     def pages(self, ask: Callable[[str], dict[str, Any]], items: str) -> Iterator[dict[str, Any]]:
         """The items of all pages of an answer.
 
@@ -117,6 +170,22 @@ class Rest:
             if not token:
                 return
 
+    def listed(
+        self, url: str, items: str, query: Mapping[str, str] | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """What is listed at an address, on all its pages.
+
+        Args:
+            url: The address.
+            items: Name of the list in each page.
+            query: What is asked for each page.
+        """
+
+        def page(token: str) -> dict[str, Any]:
+            return self.get(url, {**(query or {}), **({"pageToken": token} if token else {})})
+
+        return self.pages(page, items)
+
     def _ask(
         self,
         method: str,
@@ -124,6 +193,18 @@ class Rest:
         body: Mapping[str, Any] | None,
         find: Callable[[], dict[str, Any] | None] | None,
     ) -> dict[str, Any]:
+        answer = self._answer(method, url, body, find)
+        return answer if isinstance(answer, dict) else _decoded(answer)
+
+    def _answer(
+        self,
+        method: str,
+        url: str,
+        body: Mapping[str, Any] | None,
+        find: Callable[[], dict[str, Any] | None] | None,
+        is_repeated: bool = True,
+    ) -> Any:
+        """The answer of `requests` to what was asked, or what `find` has found, a dict."""
         deadline = time.monotonic() + _TRIES_SECONDS
         wait = _FIRST_WAIT
         while True:
@@ -131,16 +212,18 @@ class Rest:
             try:
                 answer = self._session.request(method, url, json=body, timeout=_TIMEOUT)
             except self._expired as error:
-                raise _refusal(401, " ".join(str(error).split())) from None
+                raise RefusedError(401, " ".join(str(error).split())) from None
             except self._broken as error:
                 reason = type(error).__name__
             else:
                 if answer.status_code < 400:
-                    return _decoded(answer)
+                    return answer
                 reason = f"{answer.status_code} {_message(answer)}".strip()
                 if answer.status_code not in _TRANSIENT:
-                    raise _refusal(answer.status_code, _message(answer))
+                    raise RefusedError(answer.status_code, _message(answer))
                 asked_wait = _seconds(answer.headers.get("Retry-After", ""))
+            if not is_repeated:
+                raise RunError(f"{urllib.parse.urlsplit(url).netloc} has not answered ({reason})")
             pause = min(asked_wait or wait * _RANDOM.uniform(0.5, 1.0), _LONGEST_WAIT)
             if time.monotonic() + pause > deadline:
                 raise RunError(
@@ -193,14 +276,30 @@ def _seconds(text: str) -> float:
     return float(text) if text.isdecimal() else 0.0
 
 
-def _refusal(status: int, message: str) -> UserError:
+def _mend(status: int, message: str) -> str:
     mends = {
         400: "correct what was asked for",
         401: "get new credentials with `gcloud auth application-default login`",
-        403: "grant the account roles/aiplatform.user (and roles/logging.viewer for the tasks' "
-        "output) in --project, and enable the API aiplatform.googleapis.com there",
-        404: "look at --project, --region and the job's name",
+        404: "look at --project, --region and the name",
     }
-    return UserError(
-        f"Google Cloud refuses ({status}): {message}; {mends.get(status, 'see its message')}"
+    return _role(message) if status == 403 else mends.get(status, "see its message")
+
+
+def _role(message: str) -> str:
+    """Which role is missing, told by the permission that Google's message names."""
+    if "iam.serviceAccounts.actAs" in message:
+        return "grant the account roles/iam.serviceAccountUser on --service_account"
+    if "storage.objects" in message:
+        return (
+            "grant roles/storage.objectViewer on the bucket to the service account that the "
+            "message names, which may be Vertex AI's own"
+        )
+    if "artifactregistry" in message:
+        return (
+            "grant roles/artifactregistry.reader on the image's repository to Vertex AI's service "
+            "account"
+        )
+    return (
+        "grant the account roles/aiplatform.user (and roles/logging.viewer for the tasks' output) "
+        "in --project, and enable the API aiplatform.googleapis.com there"
     )

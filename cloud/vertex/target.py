@@ -72,6 +72,7 @@ class VertexTarget(RemoteTarget):
     """Vertex AI in one project and region."""
 
     name = "vertex"
+    has_own_machines = True
 
     def __init__(
         self,

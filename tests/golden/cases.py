@@ -1,11 +1,12 @@
-"""The jobs whose requests are kept, and how they are rendered."""
+"""The jobs and deployments whose requests are kept, and how they are rendered."""
 
 import contextlib
 import io
 import pathlib
 import sys
 
-from cloud import submit
+from cloud import deploy, submit
+from tests.golden.models import MODEL, in_bucket
 
 DIRECTORY = pathlib.Path(__file__).parent
 _ARGUMENTS = (
@@ -50,7 +51,44 @@ _SLURM_KINDS = {
     "evaluator": ("--evaluator", "--evaluator_memory=120GiB", "--ps_disk_gb=200"),
 }
 
-# Flags by the name of the file that keeps the requests.
+_ON_KUBERNETES = ("--target=kubernetes", "--namespace=serving")
+_SERVED = (*_VERTEX[1:3], "--machine=n2-standard-4", "--max_replicas=4")
+_SERVING = "us-central1-docker.pkg.dev/my-project/images/serving:2.20.0"
+_ON_VERTEX = ("--target=vertex", *_SERVED, f"--image={_SERVING}")
+_ACCOUNTS = ("--service_account=server@my-project.iam.gserviceaccount.com", _VERTEX[-1])
+_DEPLOYMENTS = {
+    "tfserving-newest": ("--target=tfserving",),
+    "tfserving-versions": (
+        *("--target=tfserving", "--version=3", "--version_label=stable=2", "--max_batch_size=64"),
+        *("--address=0.0.0.0", "--rest_port=80", "--memory=4GiB", "--cpus=2"),
+    ),
+    "kubernetes-plain": _ON_KUBERNETES,
+    "kubernetes-scaled": (
+        *(*_ON_KUBERNETES, "--min_replicas=2", "--max_replicas=10", "--cpus=4", "--memory=8GiB"),
+        *("--allow_from=app=frontend", "--allow_namespace=team=ads", "--max_batch_size=64"),
+        *("--service_account=serving", "--label=team=ads", "--version=2", "--name=adults"),
+    ),
+    "kubernetes-gpu": (
+        *(*_ON_KUBERNETES, "--accelerator=nvidia-l4:1", "--image=tensorflow/serving:2.20.0-gpu"),
+        "--volume=jobs:/jobs",
+    ),
+    "vertex-cpu": _ON_VERTEX,
+    "vertex-gpu": (
+        *(*_ON_VERTEX, f"--image={_SERVING}-gpu", "--machine=g2-standard-8"),
+        *("--accelerator=NVIDIA_L4:1", "--min_replicas=2"),
+    ),
+    "vertex-canary": (*_ON_VERTEX, "--canary=10", "--label=team=ads", *_ACCOUNTS),
+    "vertex-rows": (
+        *("batch", *_ON_VERTEX, "--input=gs://bucket/rows/*.jsonl"),
+        *("--predictions=gs://bucket/predictions", "--request_records=256"),
+    ),
+    "vertex-table": (
+        *("batch", *_ON_VERTEX, "--input=bq://my-project.data.rows", "--key=row"),
+        *("--predictions=bq://my-project.data", "--label=team=ads", *_ACCOUNTS),
+    ),
+}
+
+# Flags by the name of the file that keeps the requests; behind "--" more arguments of the tasks.
 CASES = {
     **{f"local-{kind}": (*_LOCAL, *_CLUSTER, *flags) for kind, flags in _KINDS.items()},
     **{f"vertex-{kind}": (*_VERTEX, *_CLUSTER, *flags) for kind, flags in _KINDS.items()},
@@ -60,6 +98,8 @@ CASES = {
         for kind, flags in _POD_KINDS.items()
     },
     **{f"slurm-{kind}": (*_SLURM, *_PODS, *flags) for kind, flags in _SLURM_KINDS.items()},
+    "local-chief-works": (*_LOCAL, *_CLUSTER, "--", "--chief_works"),
+    "slurm-chief-works": (*_SLURM, *_PODS, "--", "--chief_works"),
     "vertex-tuning": (*_VERTEX, *_CLUSTER, "--tune=configs/studies/criteo.py"),
     "vertex-package": (*_PACKAGE, *_CLUSTER),
     "vertex-alone": (*_VERTEX, "--machine=n2-standard-16"),
@@ -67,6 +107,7 @@ CASES = {
         *(*_VERTEX, "--workers=4", "--ps=2", "--machine=g2-standard-8"),
         *("--accelerator=NVIDIA_L4:1", "--flex_start", "--queue_seconds=3600"),
     ),
+    **{f"deploy-{name}": (*flags, f"--model={MODEL}") for name, flags in _DEPLOYMENTS.items()},
 }
 
 
@@ -77,9 +118,14 @@ def path(name: str) -> pathlib.Path:
 
 def rendered(name: str, form: str = "yaml") -> str:
     """What the program prints for a case, as on any machine."""
+    flags, _, more = " ".join(CASES[name]).partition(" -- ")
+    own = ["--dry_run", f"--format={form}", *flags.split()]
     printed = io.StringIO()
-    argv = ["cloud.submit", *CASES[name], "--dry_run", f"--format={form}", "--", *_ARGUMENTS]
     with contextlib.redirect_stdout(printed):
-        code = submit.main(argv)
+        if name.startswith("deploy-"):
+            with in_bucket():
+                code = deploy.main(["cloud.deploy", *own])
+        else:
+            code = submit.main(["cloud.submit", *own, "--", *_ARGUMENTS, *more.split()])
     assert code == 0, f"{name}: exit code {code}"
     return printed.getvalue().replace(sys.executable, "python")

@@ -1,10 +1,11 @@
 """A Kubernetes API server as far as a submitter needs it, over HTTP, in this process.
 
-It checks what it is sent by the published schemas, and keeps, lists, patches and deletes objects.
-There is no controller: a test says what a job's status and pods are.
+It checks what it is sent by the published schemas, and keeps, lists, applies, patches and deletes
+objects. There is no controller: a test says what a job's status and pods are.
 """
 
 import copy
+import functools
 import http.server
 import json
 import pathlib
@@ -21,6 +22,11 @@ from tests.cloud.kubernetes import schemas
 _COLLECTIONS = (
     "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
     "/api/v1/namespaces/{}/configmaps",
+    "/api/v1/namespaces/{}/services",
+    "/apis/apps/v1/namespaces/{}/deployments",
+    "/apis/apps/v1/namespaces/{}/replicasets",
+    "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
+    "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers",
     "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets",
     "/apis/kubeflow.org/v1/namespaces/{}/tfjobs",
 )
@@ -35,7 +41,8 @@ class FakeCluster:
         objects: What was made, by path.
         pods: As the API gives them.
         logs: By pod, and whether of the container before: lines with their times.
-        on_read: Called with a job before it is read, to change it.
+        on_read: Called with an object before it is read, to change it.
+        on_pods: Called before pods are listed.
         faults: Answers to coming requests, in their order: whether the request is carried out all
             the same, and the status.
         absent: Plurals of kinds that are not installed.
@@ -48,6 +55,7 @@ class FakeCluster:
         self.pods: list[dict[str, Any]] = []
         self.logs: dict[tuple[str, bool], list[str]] = {}
         self.on_read: Callable[[dict[str, Any]], None] = lambda job: None
+        self.on_pods: Callable[[], None] = lambda: None
         self.faults: list[tuple[bool, int]] = []
         self.absent: set[str] = set()
         self._made = 0
@@ -88,7 +96,9 @@ class FakeCluster:
         asked = dict(urllib.parse.parse_qsl(query))
         pods = f"/api/v1/namespaces/{self.namespace}/pods"
         if path == pods:
-            return 200, {"kind": "PodList", "apiVersion": "v1", "items": self._selected(asked)}
+            self.on_pods()
+            found = _selected(self.pods, asked)
+            return 200, {"kind": "PodList", "apiVersion": "v1", "items": found}
         if match := re.fullmatch(rf"{pods}/([^/]+)/log", path):
             return self._log(match[1], asked)
         collection, _, name = path.rpartition("/")
@@ -96,19 +106,20 @@ class FakeCluster:
         if path.rpartition("/")[2] in self.absent:
             return 404, _status(404, "the server could not find the requested resource")
         if path in collections:
-            return self._create(path, json.loads(body)) if method == "POST" else self._list(path)
+            made = method == "POST"
+            return self._create(path, json.loads(body)) if made else self._list(path, asked)
         if collection not in collections:
             return 403, _status(403, f"{path} is forbidden")
+        if method == "PATCH" and asked.get("force") == "true":
+            return self._apply(path, json.loads(body))
         if path not in self.objects:
             return 404, _status(404, f"{name} not found")
         return self._change(method, path, body)
 
     def _create(self, collection: str, made: dict[str, Any]) -> tuple[int, Any]:
         path = f"{collection}/{made['metadata']['name']}"
-        try:
-            schemas.check(made)
-        except Exception as error:
-            return 422, _status(422, str(error))
+        if refused := _refused(json.dumps(made)):
+            return 422, _status(422, refused)
         if path in self.objects:
             return 409, _status(409, f"{path} already exists")
         self._made += 1
@@ -119,9 +130,34 @@ class FakeCluster:
         self.objects[path] = made
         return 201, copy.deepcopy(made)
 
-    def _list(self, collection: str) -> tuple[int, Any]:
+    def _apply(self, path: str, wanted: dict[str, Any]) -> tuple[int, Any]:
+        """Server-side apply, where no other manager has set a field: what is not named is gone."""
+        if path not in self.objects:
+            if wanted["kind"] == "Deployment":
+                wanted["spec"].setdefault("replicas", 1)
+            status, made = self._create(path.rpartition("/")[0], wanted)
+            self.objects.get(path, {}).get("metadata", {})["generation"] = 1
+            return status, made
+        if refused := _refused(json.dumps(wanted)):
+            return 422, _status(422, refused)
+        found = self.objects[path]
+        if found.get("immutable") and found["data"] != wanted["data"]:
+            return 422, _status(422, f"{path} is immutable")
+        if found["kind"] == "Deployment":
+            wanted["spec"].setdefault("replicas", 1)
+            if wanted["spec"]["selector"] != found["spec"]["selector"]:
+                return 422, _status(422, "field is immutable")
+        metadata = {**found["metadata"], **wanted.pop("metadata")}
+        for name in ("labels", "annotations"):  # others' keys stay
+            metadata[name] = {**found["metadata"].get(name, {}), **metadata.get(name, {})}
+        if wanted.get("spec") != found.get("spec"):
+            metadata["generation"] = found["metadata"].get("generation", 0) + 1
+        found |= {**wanted, "metadata": metadata}
+        return 200, copy.deepcopy(found)
+
+    def _list(self, collection: str, asked: dict[str, str]) -> tuple[int, Any]:
         found = [each for path, each in self.objects.items() if path.startswith(collection + "/")]
-        return 200, {"items": found}
+        return 200, {"items": copy.deepcopy(_selected(found, asked))}
 
     def _change(self, method: str, path: str, body: bytes) -> tuple[int, Any]:
         found = self.objects[path]
@@ -137,10 +173,6 @@ class FakeCluster:
                 if uid in [owner["uid"] for owner in owners]:
                     del self.objects[other]
         return 200, copy.deepcopy(found)
-
-    def _selected(self, asked: dict[str, str]) -> list[dict[str, Any]]:
-        label, _, value = asked["labelSelector"].partition("=")
-        return [pod for pod in self.pods if pod["metadata"]["labels"].get(label) == value]
 
     def _log(self, pod: str, asked: dict[str, str]) -> tuple[int, Any]:
         # The client writes True or true, by its version; Kubernetes takes both.
@@ -161,6 +193,23 @@ class FakeCluster:
         self._thread.join()
 
 
+@functools.cache  # it takes a tenth of a second
+def _refused(document: str) -> str:
+    """What the schemas have against an object; empty if nothing."""
+    try:
+        schemas.check(json.loads(document))
+    except Exception as error:
+        return str(error)
+    return ""
+
+
+def _selected(objects: list[dict[str, Any]], asked: dict[str, str]) -> list[dict[str, Any]]:
+    """Those that have all labels of a selector."""
+    selector = [part.partition("=") for part in asked.get("labelSelector", "").split(",") if part]
+    wanted = {key: value for key, _, value in selector}.items()
+    return [each for each in objects if wanted <= each["metadata"].get("labels", {}).items()]
+
+
 def _status(code: int, message: str) -> dict[str, Any]:
     return {"kind": "Status", "status": "Failure", "code": code, "message": message}
 
@@ -168,6 +217,7 @@ def _status(code: int, message: str) -> dict[str, Any]:
 def _handler(cluster: FakeCluster) -> type[http.server.BaseHTTPRequestHandler]:
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        wbufsize = -1  # an answer in one piece, for which the client does not wait
 
         def _serve(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))

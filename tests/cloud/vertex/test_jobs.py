@@ -19,6 +19,7 @@ from tfps.errors import UserError
 
 JOB = (*CLUSTER, "--", *ARGUMENTS)
 NAME = "projects/my-project/locations/us-central1/customJobs/1000"
+BESIDE = "a worker runs beside the chief (--nochief_works behind -- leaves it out)"
 
 
 def test_a_job_is_sent_once_and_says_how_to_go_on(cloud, vertex, vertex_submit):
@@ -27,6 +28,7 @@ def test_a_job_is_sent_once_and_says_how_to_go_on(cloud, vertex, vertex_submit):
     place = f"{' '.join((PLACE[0], *PLACE[1:]))} --vertex_endpoint={vertex.endpoint}"
     assert out.splitlines() == [
         f"submitted {NAME}",
+        BESIDE,
         f"follow: python -m cloud.submit follow {NAME} {place}",
         f"cancel: python -m cloud.submit cancel {NAME} {place}",
     ]
@@ -34,7 +36,7 @@ def test_a_job_is_sent_once_and_says_how_to_go_on(cloud, vertex, vertex_submit):
     assert (job.display_name, job.labels["team"]) == ("smoke", "ads")
     pools = job.job_spec.worker_pool_specs
     assert [pool.replica_count for pool in pools] == [1, 2, 1]
-    assert {tuple(pool.container_spec.args) for pool in pools} == {ARGUMENTS}
+    assert {tuple(pool.container_spec.args) for pool in pools} == {("--chief_works", *ARGUMENTS)}
     assert job.job_spec.base_output_directory.output_uri_prefix == "gs://bucket/run"
     assert vertex.counts == {"create": 1}
 
@@ -83,22 +85,24 @@ def test_waiting_shows_states_and_lines_of_every_task(cloud, vertex, vertex_subm
     for number, task in enumerate(("service", "workerpool0-0", "workerpool1-1", "workerpool2-0")):
         vertex.write(task, f"line {number}", number)
     vertex.write("workerpool3-0", "", 9, jsonPayload={"message": "two\nlines\n"})
+    vertex.write("workerpool0-0", "line 4", 9, labels={"role": "worker", "index": "2"})
     told = {"severity": "INFO", "message": "a line", **run_status().to_json()}
     vertex.write("workerpool0-0", "", 10, jsonPayload=told)
     code, out, err = vertex_submit("--wait", *JOB)
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0] == f"submitted {NAME}"
+    assert lines[:2] == [f"submitted {NAME}", BESIDE]
     own = [line for line in lines if line.startswith("[submit]")]
     states = ("QUEUED", "PENDING", "RUNNING", "SUCCEEDED")
     assert own == [f"[submit] smoke: {state}" for state in states]
-    assert [line for line in lines[1:] if line not in own] == [
+    assert [line for line in lines[2:] if line not in own] == [
         "[service] line 0",
         "[chief] line 1",
         "[worker 1] line 2",
         "[ps 0] line 3",
         "[evaluator 0] two",
         "[evaluator 0] lines",
+        "[worker 2] line 4",
         f"[chief] {run_status().line}",
     ]
     assert vertex.queries[0]["filter"] == (

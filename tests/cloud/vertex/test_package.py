@@ -65,7 +65,8 @@ def test_a_package_is_uploaded_once(cloud, vertex, vertex_submit, project):
         for pool in job.job_spec.worker_pool_specs:
             spec = pool.python_package_spec
             assert list(spec.package_uris) == [path]
-            assert (spec.python_module, tuple(spec.args)) == ("trainer.task", ARGUMENTS)
+            own = ("--chief_works", *ARGUMENTS)
+            assert (spec.python_module, tuple(spec.args)) == ("trainer.task", own)
             assert spec.executor_image_uri.endswith("/tfps:1")
     blobs = list(objects.client().list_blobs("bucket", prefix="staging/"))
     assert [f"gs://bucket/{blob.name}" for blob in blobs] == [path]

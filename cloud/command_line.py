@@ -1,0 +1,86 @@
+"""The command line of a program with a --target, each of which has flags of its own."""
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from absl import flags
+
+from cloud import requests_text
+from tfps.errors import UserError
+
+DefineFlags = Callable[[flags.FlagValues], None]
+
+
+class CommandLine:
+    """Flags of a program and of all its targets, and what is parsed of them.
+
+    A target is a module with `define_flags(values)` and `from_flags(values)`. Loading it loads no
+    client of its platform.
+
+    Attributes:
+        values: The flags.
+    """
+
+    def __init__(self, program: str, targets: Mapping[str, str], define_own: DefineFlags):
+        """Defines the flags that such programs share, the program's own, and those of all targets.
+
+        Args:
+            program: How it is run, for messages: `python -m cloud.submit`.
+            targets: Names of modules by the values of --target.
+            define_own: Defines the program's own flags.
+        """
+        self.values = flags.FlagValues()  # an own set, since absl.logging has a --log_dir too
+        self._program = program
+        self._targets = targets
+        self._define(define_own)
+        self._owners: dict[str, str] = {}  # the first target that has a flag
+        for module in dict.fromkeys(targets.values()):
+            name = next(name for name, own in targets.items() if own == module)
+            before = set(self.values)
+            importlib.import_module(module).define_flags(self.values)
+            self._owners |= dict.fromkeys(set(self.values) - before, name)
+
+    def _define(self, define_own: DefineFlags) -> None:
+        values, form = self.values, requests_text.FORMATS[0]
+        flags.DEFINE_enum("target", None, list(self._targets), "Platform.", flag_values=values)
+        flags.DEFINE_boolean(
+            "dry_run", False, "Prints the requests; sends nothing.", flag_values=values
+        )
+        flags.DEFINE_enum(
+            "format", form, requests_text.FORMATS, "Of --dry_run.", flag_values=values
+        )
+        flags.DEFINE_boolean("help", False, "Show this help.", short_name="h", flag_values=values)
+        define_own(values)
+
+    def parse(self, argv: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Parses the flags; returns what else stands before `--`, and what after.
+
+        Args:
+            argv: Program name and arguments.
+
+        Raises:
+            UserError: If they are no flags of this program.
+        """
+        place = argv.index("--") if "--" in argv else len(argv)
+        self.values.set_gnu_getopt(True)  # flags may stand behind the verb
+        try:
+            own = self.values(list(argv[:place]))[1:]
+        except flags.Error as error:
+            message = " ".join(str(error).split())
+            raise UserError(f"{message}; `{self._program} --help` lists the flags") from None
+        return own, list(argv[place + 1 :])
+
+    def target(self) -> Any:
+        """What the module of --target makes of the flags.
+
+        Raises:
+            UserError: If there is no --target, or a flag is of another one.
+        """
+        chosen = self.values.target
+        if chosen is None:
+            raise UserError(f"--target is missing; give one of {', '.join(self._targets)}")
+        for flag, owner in self._owners.items():
+            if self._targets[owner] != self._targets[chosen] and self.values[flag].present:
+                raise UserError(f"--{flag} is of --target={owner}, not {chosen}")
+        return importlib.import_module(self._targets[chosen]).from_flags(self.values)

@@ -1,0 +1,102 @@
+r"""Puts an exported model behind an address: `python -m cloud.deploy --target=kubernetes …`.
+
+    python -m cloud.deploy --target=tfserving --model=runs/census --output=serving
+
+Other verbs come first: `describe NAME`, `undeploy NAME`, `promote NAME`, `rollback NAME`, `predict
+NAME`, `batch`, `cancel NAME`, `list`, each with the target's own flags; a target says which of them
+it has.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from absl import flags
+
+from cloud import deployment_flags, requests_text
+from cloud.command_line import CommandLine
+from cloud.deployment.target import OF_MODEL, OF_NAME, VERBS, DeployTarget
+from tfps.errors import RunError, UserError
+
+_TARGETS = {
+    "tfserving": "cloud.tfserving.target",
+    "kubernetes": "cloud.kubernetes.serving.target",
+    "vertex": "cloud.vertex.serving.target",
+}
+_PROGRAM = "python -m cloud.deploy"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Renders, makes or manages one deployment.
+
+    Args:
+        argv: Program name, verb and flags.
+
+    Returns:
+        The exit code: 0, 2 for a mistake of the user, 3 when a platform failed or was too slow.
+    """
+    try:
+        line = CommandLine(_PROGRAM, _TARGETS, deployment_flags.define)
+        own, rest = line.parse(argv)
+        if line.values.help:
+            print(f"{__doc__}\n{line.values.get_help()}")  # noqa: T201 - asked for
+            return 0
+        verb, name = _verb([*own, *rest], line.values)
+        target: DeployTarget = line.target()
+        if verb in OF_MODEL:
+            return _of_model(target, verb, line.values)
+        return int(getattr(target, verb)(*name))
+    except (UserError, RunError) as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - an entry point's message
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+
+
+def check(arguments: Sequence[str]) -> None:
+    """Looks at arguments with which a model is to be deployed that is not there yet.
+
+    Args:
+        arguments: The flags, without the model's.
+
+    Raises:
+        UserError: If they are no flags of a deployment, name a model, or need a package that is not
+            installed.
+    """
+    line = CommandLine(_PROGRAM, _TARGETS, deployment_flags.define)
+    own, rest = line.parse([_PROGRAM, *arguments])
+    verb, _ = _verb([*own, *rest], line.values)
+    if verb != OF_MODEL[0]:
+        raise UserError(f"the verb {verb} deploys no model; leave it out")
+    for flag in ("model", "version", "dry_run", "help"):
+        if line.values[flag].present:
+            raise UserError(f"--{flag} is for the program by itself; leave it out")
+    target: DeployTarget = line.target()
+    target.load_client()
+
+
+def _verb(own: Sequence[str], values: flags.FlagValues) -> tuple[str, list[str]]:
+    """The verb and the deployment that it is about."""
+    verb, *name = own or ["deploy"]
+    if verb not in VERBS:
+        raise UserError(f"unexpected argument {verb!r}: verbs are {', '.join(VERBS)}")
+    if len(name) != (verb in OF_NAME):
+        form = f"{verb} NAME" if verb in OF_NAME else verb
+        raise UserError(f"{' '.join(own)!r}: write it as `{_PROGRAM} {form} …`")
+    if verb not in OF_MODEL:
+        for flag in ("dry_run", "format", *deployment_flags.OF_DEPLOYMENT):
+            if values[flag].present:
+                raise UserError(f"{verb} takes no --{flag}; leave it out")
+    return verb, name
+
+
+def _of_model(target: DeployTarget, verb: str, values: flags.FlagValues) -> int:
+    deployment = deployment_flags.build(values)
+    if not values.dry_run:
+        return int(getattr(target, verb)(deployment))
+    render = target.render if verb == "deploy" else target.render_batch
+    print(requests_text.write(render(deployment), values.format), end="")  # noqa: T201 - asked for
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,1 @@
+"""Exported models behind an address: what is deployed, and what a platform is asked for."""

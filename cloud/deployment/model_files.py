@@ -1,0 +1,97 @@
+"""Files of an exported model, on a disk or in `gs://`, without TensorFlow."""
+
+import os
+import pathlib
+from typing import NamedTuple
+
+from tfps.errors import UserError, reason_of
+from tfps.storage.paths import is_cloud, is_local
+
+
+class ModelFile(NamedTuple):
+    """What a listing says of a file.
+
+    Attributes:
+        bytes: Its size.
+        crc32c: Checksum of its content; empty for one on a disk.
+    """
+
+    bytes: int
+    crc32c: str = ""
+
+
+def check_place(path: str) -> None:
+    """Refuses a path that is neither local nor in `gs://`.
+
+    Raises:
+        UserError: If it is another.
+    """
+    if not is_local(path) and not is_cloud(path):
+        raise UserError(f"--model={path}: models are read from disks and from gs://; copy it there")
+
+
+def directories(path: str) -> list[str]:
+    """Names of the directories right in a directory; none of one that is missing.
+
+    Raises:
+        UserError: If the storage does not say.
+    """
+    if is_cloud(path):
+        from tfps.storage import objects  # it loads the client of Google Cloud Storage
+
+        return objects.list_directories(path)
+    try:
+        return sorted(each.name for each in pathlib.Path(path).iterdir() if each.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def files(path: str) -> dict[str, ModelFile]:
+    """All files below a directory, by path from there; none of one that is missing.
+
+    Raises:
+        UserError: If the storage does not say.
+    """
+    if is_cloud(path):
+        from tfps.storage import objects
+
+        found = objects.list_objects(path, deeply=True)
+        return {name: ModelFile(each.bytes, each.crc32c) for name, each in found.items()}
+    try:
+        return {
+            os.path.relpath(f"{parent}/{name}", path): ModelFile(
+                os.stat(f"{parent}/{name}").st_size
+            )
+            for parent, _, names in os.walk(path, onerror=_raise)
+            for name in names
+        }
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def read(path: str) -> bytes:
+    """All of a file.
+
+    Raises:
+        UserError: If it is missing or cannot be read.
+    """
+    try:
+        if is_cloud(path):
+            from tfps.storage import objects
+
+            return objects.read(path)
+        return pathlib.Path(path).read_bytes()
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _unreadable(path: str, error: OSError) -> UserError:
+    return UserError(f"--model: {path} cannot be read: {error.strerror or reason_of(error)}")

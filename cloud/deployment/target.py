@@ -1,0 +1,112 @@
+"""What `cloud.deploy` asks of a platform."""
+
+import abc
+from typing import ClassVar
+
+from cloud.deployment.deployment import Deployment
+from cloud.target import Request
+from tfps.errors import UserError
+
+# Those that take a model, those that take a deployment's name, and those that take neither.
+OF_MODEL = ("deploy", "batch")
+OF_NAME = ("describe", "undeploy", "promote", "rollback", "predict", "cancel")
+VERBS = (*OF_MODEL, *OF_NAME, "list")
+
+
+class DeployTarget(abc.ABC):
+    """A platform with its own settings, such as a namespace.
+
+    `render` and `render_batch` are pure: they need no credentials, no network and no client
+    package. Everything that reaches the platform is in the other methods, which import its client
+    when they are called. Each of them waits for what it has asked for, with a limit, says how far
+    that is, and may be repeated. Before something is made that costs money, it says what.
+
+    A target has the verbs whose methods it defines.
+
+    Attributes:
+        name: The value of --target.
+    """
+
+    name: ClassVar[str]
+
+    def load_client(self) -> None:  # noqa: B027 - most targets need no more than tfps does
+        """Loads the package that reaches the platform, where it is one that may be missing.
+
+        Raises:
+            UserError: If it is not installed.
+        """
+
+    @abc.abstractmethod
+    def render(self, deployment: Deployment) -> tuple[Request, ...]:
+        """The requests that put a model behind an address, in their order.
+
+        Args:
+            deployment: What is deployed.
+
+        Returns:
+            What --dry_run prints and `deploy` sends.
+
+        Raises:
+            UserError: If the platform cannot serve it.
+        """
+
+    @abc.abstractmethod
+    def deploy(self, deployment: Deployment) -> int:
+        """Puts a model behind an address, or another model in the place of one; returns 0.
+
+        Args:
+            deployment: What is deployed.
+
+        Raises:
+            UserError: If the platform cannot serve it, or does not take it.
+            RunError: If the platform fails, or the servers do not answer within the limit.
+        """
+
+    def render_batch(self, deployment: Deployment) -> tuple[Request, ...]:
+        """The requests that predict a dataset without an address, in their order."""
+        raise self._without("batch")
+
+    def batch(self, deployment: Deployment) -> int:
+        """Predicts a dataset without an address; returns 0."""
+        raise self._without("batch")
+
+    def list(self) -> int:
+        """Prints the deployments that were made by this program; returns 0."""
+        raise self._without("list")
+
+    def describe(self, name: str) -> int:
+        """Prints what the platform says of a deployment; returns 0."""
+        raise self._without("describe")
+
+    def undeploy(self, name: str) -> int:
+        """Ends a deployment and what it costs; returns 0."""
+        raise self._without("undeploy")
+
+    def promote(self, name: str) -> int:
+        """Lets what is tried on some of the traffic serve all of it; returns 0."""
+        raise self._without("promote")
+
+    def rollback(self, name: str) -> int:
+        """Puts what was deployed before in the place of what is deployed now; returns 0."""
+        raise self._without("rollback")
+
+    def predict(self, name: str) -> int:
+        """Asks a deployment for predictions and prints them; returns 0."""
+        raise self._without("predict")
+
+    def cancel(self, name: str) -> int:
+        """Asks the platform to end what `batch` has begun; returns 0."""
+        raise self._without("cancel")
+
+    @property
+    def verbs(self) -> tuple[str, ...]:
+        """The verbs that this target has."""
+        own = type(self)
+        return tuple(
+            verb for verb in VERBS if getattr(own, verb) is not getattr(DeployTarget, verb)
+        )
+
+    def _without(self, verb: str) -> UserError:
+        return UserError(
+            f"--target={self.name} has no {verb}; its verbs are {', '.join(self.verbs)}"
+        )

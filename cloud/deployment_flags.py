@@ -1,0 +1,79 @@
+"""The flags that describe a deployment, and the one function that makes a Deployment of them."""
+
+from typing import Any
+
+from absl import flags
+
+from cloud import flag_texts
+from cloud.deployment.deployment import IMAGE, Deployment, default_name
+from cloud.deployment.served_model import ServedModel
+from tfps import byte_size
+from tfps.errors import UserError
+
+_TEXTS = {
+    "model": "JOB_DIR, JOB_DIR/export or one version's directory, local or gs://.",
+    "name": "Name of the deployment; default: that of the JOB_DIR.",
+    "image": f"Container image with TensorFlow Serving; default: {IMAGE}.",
+    "machine": "Machine type of each server, e.g. n2-standard-4.",
+    "memory": "Memory of each server, e.g. 4GiB; default: what the model needs.",
+    "accelerator": "GPU of each server and how many, e.g. NVIDIA_L4:1.",
+    "service_account": "Account that the servers run as.",
+}
+_NUMBERS = {
+    "version": "Version of the model; default: the newest.",
+    "min_replicas": "Servers that there are at least (default: 1).",
+    "max_replicas": "Servers that there are at most (default: --min_replicas).",
+    "cpus": "CPU cores of each server.",
+    "max_batch_size": "Most records of several requests that a server computes together.",
+}
+OF_DEPLOYMENT = (*_TEXTS, *_NUMBERS, "label")
+
+
+def define(values: flags.FlagValues) -> None:
+    """Defines the flags.
+
+    Args:
+        values: Where to.
+    """
+    for name, text in _TEXTS.items():
+        flags.DEFINE_string(name, None, text, flag_values=values)
+    for name, text in _NUMBERS.items():
+        flags.DEFINE_integer(name, None, text, lower_bound=1, flag_values=values)
+    flags.DEFINE_multi_string(
+        "label", [], "key=value of the deployment; any number.", flag_values=values
+    )
+    for name, default, text in (
+        ("wait_seconds", 3600.0, "How long to wait at most for what was asked for."),
+        ("poll_seconds", 5.0, "Between two looks at what is waited for."),
+    ):
+        flags.DEFINE_float(name, default, text, lower_bound=0.0, flag_values=values)
+
+
+def build(values: flags.FlagValues) -> Deployment:
+    """Makes a Deployment of the flags, and of the files of the model.
+
+    Args:
+        values: Parsed flags.
+
+    Returns:
+        The deployment.
+
+    Raises:
+        UserError: If a flag or the model cannot be used, or together they describe no deployment.
+    """
+    if not values.model:
+        raise UserError("--model is missing; name the JOB_DIR of a job, or what it has exported")
+    model = ServedModel.read(values.model, values.version or 0)
+    found: dict[str, Any] = {"name": values.name or default_name(model), "model": model}
+    for name in ("image", "machine", "cpus", "max_batch_size", "service_account"):
+        if values[name].value is not None:
+            found[name] = values[name].value
+    few = values.min_replicas or 1
+    found |= {"min_replicas": few, "max_replicas": values.max_replicas or few}
+    if values.memory:
+        found["memory_bytes"] = byte_size.parse(values.memory, "--memory")
+    if values.accelerator:
+        found["accelerator"], found["accelerators"] = flag_texts.accelerator(
+            "--accelerator", values.accelerator
+        )
+    return Deployment(**found, labels=flag_texts.pairs("--label", values.label))

@@ -1,0 +1,1 @@
+"""Exported models on Kubernetes, behind TensorFlow Serving."""

@@ -1,0 +1,224 @@
+"""Servers on Kubernetes: `--target=kubernetes`."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from absl import flags
+
+from cloud import optional_imports, requests_text
+from cloud.deployment import checks, example_request
+from cloud.deployment.deployment import IMAGE, Deployment
+from cloud.deployment.served_model import ServedModel
+from cloud.deployment.target import DeployTarget
+from cloud.follower import Patience
+from cloud.kubernetes import target as kubernetes_target
+from cloud.kubernetes.cluster import KubernetesCluster
+from cloud.kubernetes.objects import KubernetesObjects
+from cloud.kubernetes.serving import names
+from cloud.kubernetes.serving.exposure import Callers, network_policy, service
+from cloud.kubernetes.serving.scaling import autoscaler, disruption_budget
+from cloud.kubernetes.serving.servers import Servers
+from cloud.kubernetes.serving.workload import config_map, workload
+from cloud.kubernetes.volume import Volume
+from cloud.target import Request
+from tfps import byte_size
+from tfps.errors import EXIT_OK, UserError
+from tfps.storage.paths import is_cloud
+
+_STEP = 256 << 20  # of memory
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """Defines the flags of this target.
+
+    Args:
+        values: Where to.
+    """
+    kubernetes_target.define_flags(values)
+    for name, text in {
+        "allow_from": "label of pods of the namespace that may ask the servers",
+        "allow_namespace": "label of namespaces whose pods may ask the servers",
+    }.items():
+        flags.DEFINE_multi_string(
+            name, [], f"Kubernetes: {text}, KEY=value; any number.", flag_values=values
+        )
+
+
+def from_flags(values: flags.FlagValues) -> "ServingOnKubernetes":
+    """The target that the flags of `define_flags` describe.
+
+    Args:
+        values: Parsed flags, --wait_seconds and --poll_seconds among them.
+
+    Raises:
+        UserError: If they cannot be used.
+    """
+    return ServingOnKubernetes(
+        namespace=values.namespace or "",
+        context=values.kube_context or "",
+        volumes=tuple(Volume.parse(text) for text in values.volume),
+        callers=Callers.parse(values.allow_from, values.allow_namespace),
+        applies=values.apply,
+        patience=Patience(values.wait_seconds, values.poll_seconds),
+    )
+
+
+class ServingOnKubernetes(DeployTarget):
+    """Servers in a namespace of a Kubernetes cluster, reached from within the cluster."""
+
+    name = "kubernetes"
+
+    def __init__(
+        self,
+        namespace: str,
+        context: str,
+        volumes: Sequence[Volume],
+        callers: Callers,
+        applies: bool,
+        patience: Patience,
+    ):
+        """Describes where the servers run, and who may ask them.
+
+        Args:
+            namespace: Empty for that of the context.
+            context: Of the kubeconfig; empty for its current one.
+            volumes: What every server mounts, to read a model there.
+            callers: Who may ask the servers.
+            applies: Whether `deploy` sends, not prints.
+            patience: How long to wait at most, and how often to look.
+        """
+        self._namespace = namespace
+        self._context = context
+        self._volumes = volumes
+        self._callers = callers
+        self._applies = applies
+        self._patience = patience
+
+    @property
+    def again(self) -> str:
+        """Flags with which this program reaches the same place again."""
+        own = {"target": self.name, "namespace": self._namespace, "kube_context": self._context}
+        return " ".join(f"--{name}={value}" for name, value in own.items() if value)
+
+    def load_client(self) -> None:
+        """Loads the Kubernetes client, unless manifests are only printed."""
+        if self._applies:
+            optional_imports.load("kubernetes.client", "kubernetes")
+
+    def render(self, deployment: Deployment) -> tuple[Request, ...]:
+        """The NetworkPolicy, which must be there first, what servers are told, and the servers."""
+        return tuple(self._manifests(deployment))
+
+    def deploy(self, deployment: Deployment) -> int:
+        """Prints the manifests for kubectl, or with --apply sends them and waits."""
+        manifests = self._manifests(deployment)
+        if not self._applies:
+            _say(requests_text.write(manifests, "yaml").rstrip("\n"))
+            return EXIT_OK
+        name, servers = deployment.name, self._servers()
+        servers.check_free(manifests)
+        _say(
+            f"{name}: {deployment.replicas} with {_size(_sized(deployment))} each; they are billed "
+            f"as their nodes are, until `python -m cloud.deploy undeploy {name} {self.again}`"
+        )
+        servers.apply(manifests)
+        servers.wait(name)
+        servers.prune(name)
+        _tell_address(deployment, servers.namespace)
+        return EXIT_OK
+
+    def list(self) -> int:
+        """Prints the deployments of the namespace, the newest first."""
+        for each in self._servers().list():
+            _say(f"{each.created}  {each.name:<20}  {each.state}  {each.model}")
+        return EXIT_OK
+
+    def describe(self, name: str) -> int:
+        """Prints all objects of a deployment, as YAML."""
+        _say(requests_text.write(self._servers().describe(name), "yaml").rstrip("\n"))
+        return EXIT_OK
+
+    def undeploy(self, name: str) -> int:
+        """Deletes all objects of a deployment, and waits until its servers have ended."""
+        self._servers().delete(name)
+        _say(f"{name}: all of it is deleted; the model's files are left alone")
+        return EXIT_OK
+
+    def rollback(self, name: str) -> int:
+        """Makes the servers what they were before, with their version of the model; waits."""
+        servers = self._servers()
+        now, before = servers.previous(name)
+        if is_cloud(before.model):
+            ServedModel.read(before.model)  # which may have been deleted since
+        _say(f"{name}: from {now.model} back to {before.model}")
+        servers.go_back(name, before)
+        servers.wait(name)
+        return EXIT_OK
+
+    def _servers(self) -> Servers:
+        cluster = KubernetesCluster(self._namespace, self._context)
+        return Servers(KubernetesObjects(cluster), self._patience, _say)
+
+    def _manifests(self, deployment: Deployment) -> Sequence[dict[str, Any]]:
+        self._check(deployment)
+        deployment = _sized(deployment)
+        config = config_map(deployment)
+        manifests = [
+            network_policy(deployment, self._callers),
+            config,
+            workload(deployment, config, self._volumes),
+            service(deployment),
+            disruption_budget(deployment),
+        ]
+        if deployment.max_replicas > deployment.min_replicas:
+            manifests.append(autoscaler(deployment))
+        if self._namespace:
+            for manifest in manifests:
+                manifest["metadata"]["namespace"] = self._namespace
+        return manifests
+
+    def _check(self, deployment: Deployment) -> None:
+        model = deployment.model
+        if not is_cloud(model.base) and not any(
+            model.base == volume.path or model.base.startswith(volume.path.rstrip("/") + "/")
+            for volume in self._volumes
+        ):
+            raise UserError(
+                f"--model={model.path} is on this machine, where no pod sees it: copy the model to "
+                "gs://, or give --volume=CLAIM:/PATH, a claim that holds it, with the /PATH under "
+                "which it is mounted here"
+            )
+        if deployment.accelerator and deployment.image == IMAGE:
+            raise UserError(
+                f"--accelerator={deployment.accelerator} needs an --image that uses GPUs, such as "
+                f"{IMAGE}-gpu"
+            )
+        if deployment.memory_bytes:
+            where = f"--memory={byte_size.show(deployment.memory_bytes)}"
+            checks.check_memory(model, deployment.memory_bytes, where)
+
+
+def _tell_address(deployment: Deployment, namespace: str) -> None:
+    host = f"{names.object_name(deployment.name)}.{namespace}.svc"
+    address = f"http://{host}:{names.REST_PORT}/v1/models/{deployment.name}"
+    _say(f"{deployment.name}: serves {deployment.model.path} at {address}")
+    _say(f"ask it from a pod with {example_request.curl(deployment.model, address)}")
+
+
+def _sized(deployment: Deployment) -> Deployment:
+    """With what each server asks of its node, without which no autoscaler could count."""
+    needed = checks.memory_needed(deployment.model)
+    memory = deployment.memory_bytes or math.ceil(needed / _STEP) * _STEP
+    return dataclasses.replace(deployment, memory_bytes=memory, cpus=deployment.cpus or 1)
+
+
+def _size(deployment: Deployment) -> str:
+    gpus = f", {deployment.accelerators} {deployment.accelerator}" if deployment.accelerator else ""
+    cpus = f"{deployment.cpus} CPU{'s' * (deployment.cpus > 1)}"
+    return f"{cpus}, {byte_size.show(deployment.memory_bytes)} of memory{gpus}"
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201 - what the verbs are for

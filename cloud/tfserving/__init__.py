@@ -1,0 +1,1 @@
+"""TensorFlow Serving: what it is told of models, and how it is started."""

@@ -1,0 +1,244 @@
+"""TensorFlow Serving in a container of this machine: `--target=tfserving`."""
+
+import dataclasses
+import ipaddress
+import os
+import pathlib
+from collections.abc import Sequence
+
+from absl import flags
+
+from cloud.deployment import checks, example_request
+from cloud.deployment.deployment import Deployment
+from cloud.deployment.target import DeployTarget
+from cloud.target import Request
+from cloud.tfserving import docker_line
+from cloud.tfserving.models_config import (
+    LATEST,
+    POLICIES,
+    SPECIFIC,
+    batching_parameters,
+    models_config,
+    monitoring_config,
+)
+from cloud.tfserving.served_versions import ServedVersions
+from tfps import byte_size
+from tfps.errors import EXIT_OK, UserError
+
+_SCRIPT = "start.sh"
+_NOT_HERE = {
+    "machine": "the server runs on this machine",
+    "accelerator": "add --gpus=all to the line of start.sh, and give an --image with -gpu",
+    "service_account": "the server uses this machine's account, or the file that "
+    "GOOGLE_APPLICATION_CREDENTIALS names",
+    "labels": "containers are found by their --name",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ServingSettings:
+    """What TensorFlow Serving is told beside the model.
+
+    Attributes:
+        output: Directory for the files; empty if they are only printed.
+        versions: Which versions are served.
+        address: Of this machine's network, where the ports are opened.
+        rest_port: For requests over HTTP.
+        grpc_port: For requests over gRPC.
+    """
+
+    output: str
+    versions: ServedVersions
+    address: str = "127.0.0.1"
+    rest_port: int = docker_line.REST_PORT
+    grpc_port: int = docker_line.GRPC_PORT
+
+    def __post_init__(self) -> None:
+        try:
+            ipaddress.ip_address(self.address)
+        except ValueError:
+            raise UserError(
+                f"--address={self.address}: write an IP address of this machine, such as 127.0.0.1"
+            ) from None
+        if self.rest_port == self.grpc_port:
+            raise UserError(f"--rest_port and --grpc_port are both {self.rest_port}; change one")
+
+    @property
+    def host(self) -> str:
+        """The address as it stands before a port."""
+        return f"[{self.address}]" if ":" in self.address else self.address
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """Defines the flags of this target.
+
+    Args:
+        values: Where to.
+    """
+    for name, text in {
+        "output": "directory for its files.",
+        "address": "of this machine's network, where its ports are opened (default: 127.0.0.1).",
+    }.items():
+        flags.DEFINE_string(name, None, f"TensorFlow Serving: {text}", flag_values=values)
+    flags.DEFINE_enum(
+        "version_policy",
+        None,
+        POLICIES,
+        "TensorFlow Serving: which versions it has; default: latest, with --version specific.",
+        flag_values=values,
+    )
+    flags.DEFINE_multi_string(
+        "version_label",
+        [],
+        "TensorFlow Serving: a name of a version, NAME=version; any number.",
+        flag_values=values,
+    )
+    for name, text in {
+        "rest_port": "for requests over HTTP (default: 8501).",
+        "grpc_port": "for requests over gRPC (default: 8500).",
+    }.items():
+        flags.DEFINE_integer(
+            name,
+            None,
+            f"TensorFlow Serving: {text}",
+            lower_bound=1,
+            upper_bound=65535,
+            flag_values=values,
+        )
+
+
+def from_flags(values: flags.FlagValues) -> "ServingTarget":
+    """The target that the flags of `define_flags` describe.
+
+    Args:
+        values: Parsed flags, --version among them.
+
+    Raises:
+        UserError: If they cannot be used.
+    """
+    policy = values.version_policy or (SPECIFIC if values.version else LATEST)
+    given = {
+        name: values[name].value
+        for name in ("address", "rest_port", "grpc_port")
+        if values[name].value is not None
+    }
+    versions = ServedVersions.parse(policy, values.version_label)
+    return ServingTarget(ServingSettings(values.output or "", versions, **given))
+
+
+class ServingTarget(DeployTarget):
+    """Files with which TensorFlow Serving is started in a container."""
+
+    name = "tfserving"
+
+    def __init__(self, settings: ServingSettings):
+        """Describes the server.
+
+        Args:
+            settings: What it is told beside the model.
+        """
+        self._settings = settings
+
+    def render(self, deployment: Deployment) -> tuple[Request, ...]:
+        """The files, each as text that begins with its name."""
+        return tuple(
+            f"# {name}\n{content.removeprefix(docker_line.SHEBANG)}"
+            for name, content in self._files(deployment).items()
+        )
+
+    def deploy(self, deployment: Deployment) -> int:
+        """Writes the files; a server that has them reads them again."""
+        output = self._settings.output
+        if not output:
+            raise UserError(
+                "--output is missing; name a directory for the files, or give --dry_run"
+            )
+        files = self._files(deployment)
+        directory = pathlib.Path(output)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            for name, content in files.items():
+                _write(directory / name, content, 0o755 if name == _SCRIPT else 0o644)
+        except OSError as error:
+            raise UserError(f"--output={output}: {error.filename}: {error.strerror}") from None
+        for line in self._next_steps(deployment, list(files)):
+            _say(line)
+        return EXIT_OK
+
+    def _files(self, deployment: Deployment) -> dict[str, str]:
+        """Contents by name; the server's configuration, and what starts it."""
+        self._check(deployment)
+        settings, versions = self._settings, self._settings.versions
+        base = docker_line.base_in_container(deployment)
+        held = versions.numbers(deployment.model)
+        chosen = held if versions.policy == SPECIFIC else ()
+        files = {
+            "models.config": models_config(
+                deployment.name, base, versions.policy, chosen, versions.labels
+            ),
+            "monitoring.config": monitoring_config(),
+        }
+        if deployment.max_batch_size:
+            files["batching.config"] = batching_parameters(deployment.max_batch_size)
+        ports = {
+            docker_line.GRPC_PORT: settings.grpc_port,
+            docker_line.REST_PORT: settings.rest_port,
+        }
+        return {**files, _SCRIPT: docker_line.script(deployment, list(files), settings.host, ports)}
+
+    def _check(self, deployment: Deployment) -> None:
+        for name, mend in _NOT_HERE.items():
+            if getattr(deployment, name):
+                flag = name.removesuffix("s")
+                raise UserError(f"--target={self.name} takes no --{flag}: {mend}")
+        if deployment.max_replicas > 1:
+            raise UserError(
+                f"--target={self.name} is one server: leave --min_replicas and --max_replicas out, "
+                "or use --target=kubernetes"
+            )
+        if deployment.memory_bytes:
+            held = deployment.memory_bytes
+            where = f"--memory={byte_size.show(held)}"
+            checks.check_memory(deployment.model, held, where, self._held(deployment))
+
+    def _held(self, deployment: Deployment) -> int:
+        """How many versions a server has at once: it takes a new one before it lets one go."""
+        return len(self._settings.versions.numbers(deployment.model)) + 1
+
+    def _next_steps(self, deployment: Deployment, files: Sequence[str]) -> Sequence[str]:
+        settings, model = self._settings, deployment.model
+        script = os.path.join(settings.output, _SCRIPT)
+        address = f"http://{settings.host}:{settings.rest_port}/v1/models/{deployment.name}"
+        needed = checks.memory_needed(model, self._held(deployment))
+        lines = [
+            f"wrote {', '.join(files)} to {settings.output}",
+            f"it needs some {byte_size.show(needed)} of memory, while it changes versions",
+            f"start it with {script}; a server that runs with these files reads them again within "
+            f"{docker_line.POLL_SECONDS} s",
+            f"ask it with {example_request.curl(model, address)}",
+        ]
+        if settings.versions.labels:
+            lines.append(
+                "a running server gives a label to another version only once it has that version: "
+                "first deploy the version, then move the label"
+            )
+        if not model.has_warm_up:
+            lines.append(f"{model.path} has no requests to warm it up: its first answers take long")
+        if not ipaddress.ip_address(settings.address).is_loopback:
+            lines.append(
+                f"--address={settings.address}: the server asks for no credentials; whoever "
+                "reaches its ports can ask it"
+            )
+        return lines
+
+
+def _write(path: pathlib.Path, content: str, mode: int) -> None:
+    """Puts a file in the place of one that a server may be reading."""
+    staged = path.with_name(f".{path.name}.tmp")
+    staged.write_text(content)
+    staged.chmod(mode)
+    staged.replace(path)
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201 - what the verbs are for

@@ -1,0 +1,1 @@
+"""Models on Vertex AI: versions, endpoints and their traffic, batch predictions."""

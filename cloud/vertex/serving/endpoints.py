@@ -1,0 +1,276 @@
+"""Endpoints on Vertex AI, and what is deployed to them."""
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cloud.vertex.rest import RefusedError, Rest
+from cloud.vertex.serving import traffic
+from cloud.vertex.serving.endpoint_requests import scale_body, undeploy_body, without_zeros
+from cloud.vertex.serving.model_version import LABEL
+from cloud.vertex.serving.operations import Operations
+from tfps.errors import RunError, UserError
+
+_MOST_TRIES = 5
+_MISSING, _CONFLICT = 404, 409
+_IDS = (10**9, 10**10 - 1)  # of deployed models: ten digits
+_RANDOM = random.SystemRandom()
+
+Endpoint = dict[str, Any]
+
+
+class Endpoints:
+    """The endpoints of a region."""
+
+    def __init__(self, rest: Rest, operations: Operations, url: str, parent: str):
+        """Reaches them.
+
+        Args:
+            rest: A session.
+            operations: Those of the region.
+            url: Address of Vertex AI, `/v1` included.
+            parent: Resource name of the project and region.
+        """
+        self._rest = rest
+        self._operations = operations
+        self._url = url
+        self._address = f"{url}/{parent}/endpoints"
+        self._parent = parent
+
+    def look(self, name: str) -> Endpoint | None:
+        """An endpoint by its id, or by its display name; None if there is none.
+
+        Raises:
+            UserError: If several have that display name.
+        """
+        if found := self._rest.look(f"{self._address}/{name}"):
+            return found
+        same = self._all(f'display_name="{name}"')
+        if len(same) > 1:
+            ids = ", ".join(str(each["name"]).rpartition("/")[2] for each in same)
+            raise UserError(f"several endpoints are called {name}; name one by its id: {ids}")
+        return same[0] if same else None
+
+    def get(self, name: str) -> Endpoint:
+        """An endpoint by its id, or by its display name.
+
+        Raises:
+            UserError: If there is none; it tells those that there are.
+        """
+        if found := self.look(name):
+            return found
+        titles = sorted(str(each.get("displayName", "")) for each in self._all(""))
+        there = f"there are {', '.join(titles)}" if titles else "there is none at all"
+        raise UserError(f"there is no endpoint {name} in {self._parent}; {there}")
+
+    def made_here(self) -> list[Endpoint]:
+        """Those that this program has made."""
+        return self._all(f"labels.{LABEL}:*")
+
+    def make(self, name: str, body: Mapping[str, Any]) -> Endpoint:
+        """Makes an endpoint, unless it is there.
+
+        Args:
+            name: Its id.
+            body: What it is to be.
+        """
+        resource = f"{self._parent}/endpoints/{name}"
+        self._operations.wait_for_others(resource, name)
+        if found := self.look(name):
+            return found
+
+        def find() -> Endpoint | None:
+            if self._rest.look(f"{self._url}/{resource}"):
+                return {"done": True}
+            return next(iter(self._operations.running(resource)), None)
+
+        try:
+            operation = self._rest.create(f"{self._address}?endpointId={name}", body, find)
+        except RefusedError as error:
+            if error.status != _CONFLICT:
+                raise
+            operation = {"done": True}  # somebody has made it meanwhile
+        self._operations.wait(operation, f"making the endpoint {name}")
+        return self.get(name)
+
+    def change(self, endpoint: Endpoint, fields: Callable[[Endpoint], Endpoint]) -> Endpoint:
+        """Changes fields of an endpoint, all at once, whatever others change at the same time.
+
+        Args:
+            endpoint: The endpoint.
+            fields: What of an endpoint, as it is, is to be changed, and into what.
+
+        Returns:
+            The endpoint as it is then.
+
+        Raises:
+            RunError: If others change it again and again.
+        """
+        address = f"{self._url}/{endpoint['name']}"
+        for _ in range(_MOST_TRIES):
+            now = self._rest.get(address)
+            wanted = fields(now)
+            if _has(now, wanted):
+                return now
+            assert traffic.is_split(wanted.get("trafficSplit", {})), wanted
+            body = {**wanted, "etag": now["etag"]} if now.get("etag") else wanted
+
+            def find(wanted: Endpoint = wanted) -> Endpoint | None:
+                changed = self._rest.get(address)
+                return changed if _has(changed, wanted) else None
+
+            try:
+                self._rest.change(f"{address}?updateMask={','.join(wanted)}", body, find)
+            except RefusedError as error:
+                if error.status != _CONFLICT:
+                    raise
+        now = self._rest.get(address)
+        if _has(now, fields(now)):
+            return now
+        raise RunError(f"{endpoint['name']} is changed by others all the time; try again later")
+
+    def set_traffic(self, endpoint: Endpoint, split: Mapping[str, int]) -> Endpoint:
+        """Divides an endpoint's traffic; returns the endpoint as it is then."""
+        wanted = {"trafficSplit": without_zeros(split)}
+        return self.change(endpoint, lambda _: wanted)
+
+    def deploy(self, endpoint: Endpoint, body: Mapping[str, Any], deployed: str, what: str) -> None:
+        """Deploys a model to an endpoint, once.
+
+        Args:
+            endpoint: The endpoint.
+            body: What is deployed, and the traffic.
+            deployed: Id that it gets, from `new_id`.
+            what: What happens, for people.
+
+        Raises:
+            OperationFailedError: If Vertex AI cannot do it.
+            RunError: If the limit is over.
+        """
+        named = {**body, "deployedModel": {"id": deployed, **body["deployedModel"]}}
+        self._run(
+            endpoint, "deployModel", named, lambda now: deployed in deployed_models(now), what
+        )
+
+    def scale(
+        self, endpoint: Endpoint, deployed: str, replicas: Mapping[str, int], what: str
+    ) -> None:
+        """Changes how many machines a deployed model has.
+
+        Args:
+            endpoint: The endpoint.
+            deployed: Id of the deployed model.
+            replicas: minReplicaCount and maxReplicaCount, as they are to be.
+            what: What happens, for people.
+
+        Raises:
+            OperationFailedError: If Vertex AI cannot do it.
+            RunError: If the limit is over.
+        """
+
+        def is_done(now: Endpoint) -> bool:
+            resources = deployed_models(now).get(deployed, {}).get("dedicatedResources", {})
+            return all(resources.get(name) == count for name, count in replicas.items())
+
+        self._run(endpoint, "mutateDeployedModel", scale_body(deployed, replicas), is_done, what)
+
+    def undeploy(self, endpoint: Endpoint, deployed: str, what: str) -> None:
+        """Takes a deployed model away, its traffic to the others, unless it is gone.
+
+        Args:
+            endpoint: The endpoint.
+            deployed: Id of the deployed model.
+            what: What happens, for people.
+
+        Raises:
+            OperationFailedError: If Vertex AI cannot do it.
+            RunError: If the limit is over.
+        """
+        now = self._rest.get(f"{self._url}/{endpoint['name']}")
+        if deployed not in deployed_models(now):
+            return
+        split = traffic.left(split_of(now), deployed)
+        self._run(
+            endpoint,
+            "undeployModel",
+            undeploy_body(deployed, split),
+            lambda now: deployed not in deployed_models(now),
+            what,
+        )
+
+    def delete(self, endpoint: Endpoint) -> None:
+        """Deletes an endpoint to which nothing is deployed."""
+        name = str(endpoint["name"])
+        address = f"{self._url}/{name}"
+
+        def find() -> Endpoint | None:
+            if not self._rest.look(address):
+                return {"done": True}
+            return next(iter(self._operations.running(name)), None)
+
+        try:
+            operation = self._rest.delete(address, find)
+        except RefusedError as error:
+            if error.status != _MISSING:
+                raise
+            return
+        self._operations.wait(operation, f"deleting {name}")
+
+    def _run(
+        self,
+        endpoint: Endpoint,
+        verb: str,
+        body: Mapping[str, Any],
+        is_done: Callable[[Endpoint], bool],
+        what: str,
+    ) -> None:
+        """Runs an operation on an endpoint, once, to its end."""
+        name = str(endpoint["name"])
+        address = f"{self._url}/{name}"
+
+        def find() -> Endpoint | None:
+            if is_done(self._rest.get(address)):
+                return {"done": True}
+            return next(iter(self._operations.running(name)), None)
+
+        for _ in range(_MOST_TRIES):
+            self._operations.wait(self._rest.create(f"{address}:{verb}", body, find), what)
+            if is_done(self._rest.get(address)):
+                return  # else it was another operation that `find` has found
+        raise RunError(f"{what}: others change {name} all the time; try again later")
+
+    def _all(self, wanted: str) -> list[Endpoint]:
+        query = {"pageSize": "100"} | ({"filter": wanted} if wanted else {})
+        return list(self._rest.listed(self._address, "endpoints", query))
+
+
+def new_id() -> str:
+    """An id for a deployed model, which nobody else has chosen."""
+    return str(_RANDOM.randint(*_IDS))
+
+
+def deployed_models(endpoint: Endpoint) -> dict[str, dict[str, Any]]:
+    """What is deployed to an endpoint, by id."""
+    return {str(each["id"]): each for each in endpoint.get("deployedModels", ())}
+
+
+def split_of(endpoint: Endpoint) -> traffic.Split:
+    """The traffic of all that is deployed to an endpoint, zeros included."""
+    split = endpoint.get("trafficSplit", {})
+    return {name: int(split.get(name, 0)) for name in deployed_models(endpoint)}
+
+
+def title(deployed: Mapping[str, Any]) -> str:
+    """A deployed model for people."""
+    model = str(deployed.get("model", "")).rpartition("/")[2].partition("@")[0]
+    return f"{deployed.get('displayName') or model} ({deployed.get('id')})"
+
+
+def _has(now: Endpoint, wanted: Endpoint) -> bool:
+    """Whether an endpoint's fields are as they should be."""
+    return all(_plain(now.get(name, {})) == _plain(value) for name, value in wanted.items())
+
+
+def _plain(value: Any) -> Any:
+    """A field without what says as much as nothing: traffic of zero percent."""
+    return {key: each for key, each in value.items() if each != 0}

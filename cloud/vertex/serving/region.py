@@ -1,0 +1,73 @@
+"""What is served in a project's region of Vertex AI: all that reaches it, put together."""
+
+from collections.abc import Callable
+
+from cloud.follower import Patience
+from cloud.vertex.rest import Rest
+from cloud.vertex.serving.batches import Batches
+from cloud.vertex.serving.endpoints import Endpoint, Endpoints
+from cloud.vertex.serving.health import Predictions
+from cloud.vertex.serving.models import Models
+from cloud.vertex.serving.operations import Operations
+from cloud.vertex.serving.rollout import Rollout
+from cloud.vertex.settings import VertexSettings
+
+
+class Region:
+    """Models, endpoints and batch predictions of a region.
+
+    Attributes:
+        models: Its models.
+        endpoints: Its endpoints.
+        predictions: Asks them.
+        rollout: Changes what they serve.
+        batches: Its batch predictions.
+    """
+
+    def __init__(
+        self,
+        settings: VertexSettings,
+        endpoint: str,
+        patience: Patience,
+        say: Callable[[str], None],
+    ):
+        """Begins a session.
+
+        Args:
+            settings: The project and region.
+            endpoint: What stands for Google's APIs on this machine; empty for those themselves.
+            patience: How long to wait for each thing, and how often to look.
+            say: Prints a line.
+
+        Raises:
+            UserError: If a package or the credentials are missing.
+        """
+        rest = Rest.connect(endpoint, settings.project)
+        url, parent = address(settings, endpoint), settings.parent
+        self._operations = Operations(rest, url, patience, say)
+        self.models = Models(rest, self._operations, url, parent, say)
+        self.endpoints = Endpoints(rest, self._operations, url, parent)
+        self.predictions = Predictions(rest, url, bool(endpoint))
+        self.rollout = Rollout(self.endpoints, self.predictions, self.wait, say)
+        self.batches = Batches(rest, url, parent, patience, say)
+
+    def wait(self, endpoint: Endpoint) -> None:
+        """Waits until nothing is under way at an endpoint.
+
+        Args:
+            endpoint: The endpoint.
+
+        Raises:
+            RunError: If the limit is over.
+        """
+        self._operations.wait_for_others(str(endpoint["name"]), str(endpoint["displayName"]))
+
+
+def address(settings: VertexSettings, endpoint: str = "") -> str:
+    """Address of Vertex AI, `/v1` included.
+
+    Args:
+        settings: The project and region.
+        endpoint: What stands for Google's APIs; empty for those themselves.
+    """
+    return f"{endpoint or f'https://{settings.region}-aiplatform.googleapis.com'}/v1"

@@ -1,0 +1,119 @@
+"""What is refused before anything is sent."""
+
+import dataclasses
+
+import pytest
+
+from cloud.deployment import checks
+from cloud.deployment.deployment import Deployment, default_name
+from cloud.deployment.served_model import ServedModel
+from tests.cloud.deployment.exports import FEATURES, LABEL, RAGGED
+from tfps.errors import UserError
+
+GIB = 1 << 30
+BOTH = {"serving_default": "features", "serving_examples": "examples"}
+MODEL = ServedModel(
+    base="gs://bucket/runs/my_job.v2/export",
+    version=3,
+    versions=(2, 3),
+    features=FEATURES,
+    labels=(LABEL,),
+    signatures=BOTH,
+    variables_bytes=10 * GIB,
+    has_warm_up=True,
+)
+RAGGED_MODEL = dataclasses.replace(MODEL, features=RAGGED)
+
+
+def test_a_server_needs_more_than_the_variables_and_twice_while_it_changes_versions():
+    assert checks.memory_needed(MODEL) == GIB // 2 + 12 * GIB
+    assert checks.memory_needed(MODEL, versions=2) == GIB // 2 + 24 * GIB
+    checks.check_memory(MODEL, 16 * GIB, "--machine=n2-standard-4")
+    with pytest.raises(UserError) as error:
+        checks.check_memory(MODEL, 16 * GIB, "--machine=n2-standard-4", versions=2)
+    assert str(error.value) == (
+        "--machine=n2-standard-4: 2 versions of gs://bucket/runs/my_job.v2/export/3 with variables "
+        "of 10 GiB need some 24.5 GiB of memory, but a server has 16 GiB; take a larger one, or "
+        "export the model with --export_dtype=bfloat16 or int8"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "form", "message"),
+    [
+        ({}, "rows", ""),
+        ({"features": FEATURES[::2]}, "cells", ""),
+        ({"signatures": {"serving_default": "examples"}}, "records", ""),
+        ({}, "cells", "ids is of several values, but a cell holds one; use JSON"),
+        (
+            {},
+            "records",
+            "requests go to the signature serving_default, which must take examples, but that of "
+            "gs://bucket/runs/my_job.v2/export/3 takes features; give rows as JSON, or predict on",
+        ),
+        (
+            {"features": RAGGED},
+            "records",
+            "takes features; send serialized examples to the signature serving_examples, or pred",
+        ),
+        (
+            {"features": RAGGED},
+            "rows",
+            "tags is of varying length, which such requests cannot tell: send serialized examples "
+            "to the signature serving_examples, or predict a dataset on a cluster",
+        ),
+        (
+            {"features": RAGGED, "signatures": {"serving_default": "features"}},
+            "rows",
+            "such requests cannot tell: predict a dataset on a cluster (--job=predict, docs/predi",
+        ),
+        ({"signatures": {"serving_default": "examples"}}, "rows", "must take features, but that"),
+        ({"signatures": {}}, "rows", "/export/3 takes nothing; give rows"),
+    ],
+)
+def test_forms_of_requests_in_which_a_models_features_can_be_told(changes, form, message):
+    model = dataclasses.replace(MODEL, **changes)
+    if not message:
+        checks.check_form(model, form, "--form=x")
+        return
+    with pytest.raises(UserError) as error:
+        checks.check_form(model, form, "--form=x")
+    assert str(error.value).startswith("--form=x: ")
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": "My-model"}, "--name=My-model: write 1 to 40 lowercase letters"),
+        ({"name": "m", "labels": {"Team": "ads"}}, "--label=Team=ads"),
+        ({"name": "m", "image": ""}, "--image is empty"),
+        ({"name": "m", "min_replicas": 0}, "--min_replicas=0: write 1 or more; the verb undeploy"),
+        ({"name": "m", "min_replicas": 3, "max_replicas": 2}, "--max_replicas=2 is less than"),
+        ({"name": "m", "cpus": -1}, "cpus=-1 must be 0 or more"),
+        ({"name": "m", "accelerator": "NVIDIA_L4"}, "give both, as in --accelerator=NVIDIA_L4:1"),
+        (
+            {
+                "name": "m",
+                "max_batch_size": 2,
+                "model": dataclasses.replace(MODEL, features=RAGGED),
+            },
+            "--max_batch_size=2: the model has features of varying length, whose requests",
+        ),
+    ],
+)
+def test_what_no_platform_can_deploy(changes, message):
+    with pytest.raises(UserError) as error:
+        Deployment(**{"model": MODEL, **changes})
+    assert message in str(error.value)
+
+
+def test_a_deployment_is_named_after_its_job():
+    assert default_name(MODEL) == "my-job-v2"
+    assert default_name(dataclasses.replace(MODEL, base="/model")) == "model"
+
+
+def test_replicas_in_words():
+    assert Deployment("m", MODEL).replicas == "1 replica"
+    assert Deployment("m", MODEL, min_replicas=2, max_replicas=2).replicas == "2 replicas"
+    assert Deployment("m", MODEL, max_replicas=4).replicas == "1 to 4 replicas"

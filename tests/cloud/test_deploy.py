@@ -1,0 +1,94 @@
+"""The program apart from any one platform."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.cloud.deployment import exports
+from tests.project import ROOT
+
+
+def run(*argv, absent=()):
+    """Runs the program in a process of its own, in which some packages are not installed."""
+    code = (
+        "import sys\n"
+        f"sys.modules.update(dict.fromkeys({absent!r}))\n"
+        "from cloud import deploy\n"
+        "code = deploy.main(sys.argv)\n"
+        "assert not any(sys.modules.get(name) for name in ('tensorflow', 'keras'))\n"
+        "sys.exit(code)\n"
+    )
+    command = [sys.executable, "-c", code, *argv]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_requests_need_no_client_no_credentials_and_no_tensorflow(tmp_path):
+    exports.write(tmp_path / "census", 1)
+    absent = ("google.auth", "google.cloud.storage", "requests", "tensorflow", "kubernetes")
+    place = (f"--model={tmp_path}/census", "--dry_run")
+    done = run("--target=kubernetes", f"--volume=jobs:{tmp_path}", *place, absent=absent)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\nkind: Deployment\nmetadata:\n  name: census-serving\n" in done.stdout
+    done = run("deploy", "--target=tfserving", *place, absent=absent)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert 'name: "census"' in done.stdout
+
+
+def test_the_extra_of_an_absent_package_is_named():
+    done = run("list", "--target=kubernetes", absent=("kubernetes.client",))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is not installed: run `pip install 'tfps[kubernetes]'`" in done.stderr
+
+
+def test_the_client_that_a_job_will_need_is_looked_for_before():
+    code = (
+        "import sys\n"
+        "sys.modules['kubernetes.client'] = None\n"
+        "from cloud import deploy\n"
+        "deploy.check(['--target=kubernetes'])\n"  # which only prints
+        "deploy.check(['--target=kubernetes', '--apply'])\n"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "UserError: kubernetes.client is not installed: run `pip install" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ((), "--target is missing; give one of tfserving, "),
+        (("--target=moon",), "value should be one of <tfserving|kubernetes"),
+        (("--target=tfserving",), "--model is missing; name the JOB_DIR of a job"),
+        (("--target=tfserving", "list"), "--target=tfserving has no list; its verbs are deploy"),
+        (("batch", "--target=tfserving", "--model=M"), "--target=tfserving has no batch; its"),
+        (
+            ("batch", "--target=kubernetes", "--model=M", "--dry_run"),
+            "--target=kubernetes has no batch; its verbs are deploy, describe, undeploy, rollback",
+        ),
+        (("predict", "census", "--target=kubernetes"), "--target=kubernetes has no predict; its"),
+        (("--target=tfserving", "--namespace=x"), "--namespace is of --target=kubernetes, not tf"),
+        (("--target=kubernetes", "--output=x"), "--output is of --target=tfserving, not kuberne"),
+        (("serve",), "unexpected argument 'serve': verbs are deploy, batch, describe, undeploy"),
+        (("undeploy", "--target=kubernetes"), "write it as `python -m cloud.deploy undeploy NAME"),
+        (("list", "x"), "'list x': write it as `python -m cloud.deploy list …`"),
+        (("list", "--dry_run"), "list takes no --dry_run; leave it out"),
+        (("undeploy", "x", "--machine=n2-standard-4"), "undeploy takes no --machine; leave it"),
+        (("--", "x"), "unexpected argument 'x'"),
+        (("--target=tfserving", "--cpus=0"), "--cpus"),
+        (("--no_such_flag",), "`python -m cloud.deploy --help` lists the flags"),
+    ],
+)
+def test_wrong_command_lines(tmp_path, argv, message):
+    exports.write(tmp_path / "census", 1)
+    given = [text.replace("--model=M", f"--model={tmp_path}/census") for text in argv]
+    done = run(*given)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert message in done.stderr
+
+
+def test_help_names_the_verbs_and_the_flags():
+    done = run("--help")
+    assert done.returncode == 0
+    for text in ("rollback NAME", "--model:", "--wait_seconds:", "--allow_from:", "--output:"):
+        assert text in done.stdout
