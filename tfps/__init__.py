@@ -1,7 +1,7 @@
 """Keras 3 models on parameter servers with stock TensorFlow.
 
-What a config needs is found here, and loaded when it is first asked for: launchers, and tasks that
-have yet to read their flags, load no TensorFlow.
+What a config or a notebook needs is found here, and loaded when it is first asked for: launchers,
+and tasks that have yet to read their flags, load no TensorFlow.
 """
 
 import importlib
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
         SummedMetric,
     )
     from tfps.experiment.task import Task
+    from tfps.export.job_model import load_model
+    from tfps.export.loaded_model import ExportedModel
     from tfps.layers.embedding import Embedding
     from tfps.layers.rows_of_ids import RowsOfIds
     from tfps.model.compiled_task import task_of
@@ -41,6 +43,7 @@ __all__ = [
     "Data",
     "Embedding",
     "Experiment",
+    "ExportedModel",
     "Feature",
     "Field",
     "GroupAUC",
@@ -59,6 +62,7 @@ __all__ = [
     "Task",
     "Train",
     "in_batch_softmax",
+    "load_model",
     "task_of",
     "write_dataset",
 ]
@@ -68,6 +72,7 @@ _MODULES = {
     "Data": "tfps.experiment.experiment",
     "Embedding": "tfps.layers.embedding",
     "Experiment": "tfps.experiment.experiment",
+    "ExportedModel": "tfps.export.loaded_model",
     "Feature": "tfps.data.feature",
     "Field": "tfps.data.row_format",
     "GroupAUC": "tfps.experiment.ranking_metrics",
@@ -86,6 +91,7 @@ _MODULES = {
     "Task": "tfps.experiment.task",
     "Train": "tfps.experiment.experiment",
     "in_batch_softmax": "tfps.experiment.in_batch_softmax",
+    "load_model": "tfps.export.job_model",
     "task_of": "tfps.model.compiled_task",
     "write_dataset": "tfps.data.array_dataset",
 }

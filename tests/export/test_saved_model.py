@@ -64,6 +64,11 @@ def test_the_schema_stands_beside_the_model(manifest, tmp_path):
     schema = json.loads((tmp_path / "export" / SCHEMA_FILE).read_text())
     assert schema["features"] == [feature.schema() for feature in trainer.task.features()]
     assert schema["labels"] == [trainer.task.label().schema()]
+    signatures = tf.saved_model.load(tmp_path / "export").signatures
+    assert set(schema["signatures"]) == set(signatures)
+    for name, takes in schema["signatures"].items():
+        inputs = signatures[name].structured_input_signature[1]
+        assert (takes == "examples") == (set(inputs) == {"examples"})
 
 
 def test_a_model_that_is_larger_than_the_memory_of_the_process_is_refused(

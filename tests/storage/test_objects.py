@@ -23,6 +23,28 @@ def test_a_listing_is_paged_and_tells_size_generation_and_checksum(cloud):
     assert found["00"].crc32c == "00000000"
 
 
+def test_what_lies_below_a_directory_is_listed_and_read(cloud):
+    bucket = objects.client().bucket("bucket")
+    for name in ("one", "deep/two", "deep/er/three", "dip/four"):
+        bucket.blob(f"tree/{name}").upload_from_string(name.encode())
+    bucket.blob("tree2/five").upload_from_string(b"")
+    cloud.set(page_size=2)
+    found = objects.list_objects("gs://bucket/tree", deeply=True)
+    assert {name: each.bytes for name, each in found.items()} == {
+        **{"one": 3, "deep/two": 8, "deep/er/three": 13, "dip/four": 8}
+    }
+    assert objects.list_directories("gs://bucket/tree") == ["deep", "dip"]
+    assert objects.list_directories("gs://bucket/tree/dip") == []
+    assert {"tree", "tree2"} <= set(objects.list_directories("gs://bucket"))
+    assert objects.read("gs://bucket/tree/deep/two") == b"deep/two"
+    with pytest.raises(FileNotFoundError):
+        objects.read("gs://bucket/tree/nothing")
+    cloud.set(permissions={"bucket": ()})
+    for ask in (objects.list_directories, objects.read):
+        with pytest.raises(UserError, match="may not use the bucket 'bucket'"):
+            ask("gs://bucket/tree/one")
+
+
 def test_failed_requests_are_made_again_and_counted(cloud):
     objects.client().bucket("bucket").blob("again/x").upload_from_string(b"abc")
     before = retries.count()

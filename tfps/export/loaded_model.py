@@ -1,6 +1,5 @@
 """A model that training has exported, ready to predict; nothing of the training side is needed."""
 
-import json
 import math
 import posixpath
 from collections.abc import Mapping, Sequence
@@ -12,21 +11,35 @@ import tensorflow as tf
 
 from tfps import byte_size
 from tfps.cluster import open_files, own_memory
-from tfps.data.feature import Feature
+from tfps.cluster.failures import first_line
 from tfps.errors import RunError, UserError
+from tfps.export import schema_file
 from tfps.export.names import (
+    EXAMPLES_INPUT,
+    EXAMPLES_SIGNATURE,
     FEATURES_SIGNATURE,
     GRAPH_FILE,
     SCHEMA_FILE,
     VARIABLES_DIRECTORY,
     variables_prefix,
 )
+from tfps.export.row_lookups import ExportedTable, RowLookups
+from tfps.export.schema_file import MEND, ExportSchema
 from tfps.export.versions import newest_version
 from tfps.model.inputs import pack_signature_inputs, signature_specs
 from tfps.storage import files
 
-FORMAT = 2
-_MEND = "export the model again by training"
+
+class RefusedRecordsError(RunError):
+    """The model's own operations refuse the records that it was given.
+
+    Attributes:
+        reason: What TensorFlow says of it, in one line.
+    """
+
+    def __init__(self, message: str, reason: str):
+        super().__init__(message)
+        self.reason = reason
 
 
 class ExportedModel:
@@ -36,41 +49,42 @@ class ExportedModel:
         directory: Where it was loaded from.
         features: The model's inputs.
         labels: What the model has learnt.
+        variable_bytes: What its variables take in memory; 0 where nobody asked.
     """
 
-    def __init__(self, directory: str, loaded: Any, schema: Mapping[str, Any]):
+    def __init__(
+        self, directory: str, loaded: Any, schema: Mapping[str, Any], variable_bytes: int = 0
+    ):
         """Checks that a SavedModel and a schema belong together.
 
         Args:
             directory: Where both were loaded from.
             loaded: What `tf.saved_model.load` returned.
             schema: Content of the schema's file.
+            variable_bytes: What its variables take in memory.
 
         Raises:
             UserError: If they are not what an export of tfps has.
         """
         self.directory = directory
+        self.variable_bytes = variable_bytes
         self._loaded = loaded
         where = f"--model={directory}: {SCHEMA_FILE}"
-        features = schema.get("features")
-        if not isinstance(features, list) or not features:
-            raise UserError(f"{where}: 'features' is not a list of features; {_MEND}")
-        self.features = tuple(_feature(item, f"{where}: features") for item in features)
-        labels = schema.get("labels")
-        if not isinstance(labels, list):
-            raise UserError(f"{where}: 'labels' is not a list of labels; {_MEND}")
-        self.labels = tuple(_feature(item, f"{where}: labels") for item in labels)
-        self._schemas = {item["name"]: item for item in features}
-        self._label_schemas = {item["name"]: item for item in labels}
+        read = ExportSchema.of(schema, where)
+        self.features, self.labels = read.features, read.labels
+        self._schemas = {item["name"]: item for item in schema["features"]}
+        self._label_schemas = {item["name"]: item for item in schema["labels"]}
         self._signature = self._checked_signature()
+        self._lookups = RowLookups(loaded, schema.get("tables"), where)
 
     @classmethod
-    def load(cls, directory: str) -> Self:
+    def load(cls, directory: str, beside_bytes: int = 0) -> Self:
         """Loads a model and its schema.
 
         Args:
             directory: `JOB_DIR/export` of a training run, for its newest version; or a version's.
                 Local or `gs://`.
+            beside_bytes: What this process holds of other models, which stay.
 
         Raises:
             UserError: If there is no such model, it is not one of tfps, or larger than the memory
@@ -80,7 +94,7 @@ class ExportedModel:
         directory = newest_version(directory) or directory
         try:
             schema = _schema(directory)
-            _refuse_too_large(directory)
+            size = _checked_size(directory, beside_bytes)
             values = files.names(posixpath.join(directory, VARIABLES_DIRECTORY))
             open_files.allow_for_files(len(values), f"--model={directory}")
             loaded = tf.saved_model.load(directory)
@@ -88,7 +102,7 @@ class ExportedModel:
             raise UserError(f"--model={directory} cannot be read: {error.message}") from None
         except OSError as error:
             raise UserError(f"--model={directory} cannot be read: {error}") from None
-        return cls(directory, loaded, schema)
+        return cls(directory, loaded, schema, size)
 
     def predict(self, inputs: Mapping[str, Any]) -> dict[str, npt.NDArray[np.float32]]:
         """Predicts one batch.
@@ -101,16 +115,74 @@ class ExportedModel:
             Predictions `[n, ...]` float32 by name, in the order of their names.
 
         Raises:
-            RunError: If the model fails on them.
+            RefusedRecordsError: If an operation refuses them, such as one that decodes images.
+            RunError: If the model fails on them for another reason.
         """
-        packed = pack_signature_inputs(inputs, self.features)
+        return self._answer(self._signature, pack_signature_inputs(inputs, self.features))
+
+    def predict_examples(self, serialized: Sequence[bytes]) -> dict[str, npt.NDArray[np.float32]]:
+        """Predicts one batch of records as they stand in a TFRecord.
+
+        Args:
+            serialized: Each a serialized `tf.train.Example`.
+
+        Returns:
+            As `predict`.
+
+        Raises:
+            UserError: If the model has no signature for them.
+            RefusedRecordsError: If one is none, or lacks a feature.
+            RunError: If the model fails on them for another reason.
+        """
+        if EXAMPLES_SIGNATURE not in self.signatures:
+            raise UserError(
+                f"--model={self.directory} has no signature {EXAMPLES_SIGNATURE!r}; {MEND}"
+            )
+        inputs = {EXAMPLES_INPUT: tf.constant(serialized, tf.string)}
+        return self._answer(self._loaded.signatures[EXAMPLES_SIGNATURE], inputs)
+
+    @property
+    def signatures(self) -> tuple[str, ...]:
+        """Names of the ways in which a server may ask it, in their order."""
+        return tuple(sorted(self._loaded.signatures))
+
+    def _answer(
+        self, signature: Any, inputs: Mapping[str, Any]
+    ) -> dict[str, npt.NDArray[np.float32]]:
+        where = f"--model={self.directory} fails on the records it was given"
         try:
-            outputs = self._signature(**{k: tf.convert_to_tensor(v) for k, v in packed.items()})
+            outputs = signature(**{k: tf.convert_to_tensor(v) for k, v in inputs.items()})
+        except tf.errors.InvalidArgumentError as error:
+            raise RefusedRecordsError(f"{where}: {error.message}", first_line(error)) from None
         except tf.errors.OpError as error:
-            raise RunError(
-                f"--model={self.directory} fails on the records it was given: {error.message}"
-            ) from None
+            raise RunError(f"{where}: {error.message}") from None
         return {name: np.asarray(outputs[name].numpy(), np.float32) for name in sorted(outputs)}
+
+    @property
+    def tables(self) -> tuple[ExportedTable, ...]:
+        """The tables of its embeddings, of which `rows` gives rows.
+
+        Raises:
+            UserError: If it was exported by a version of tfps that did not tell of tables.
+        """
+        return self._lookups.tables
+
+    def rows(self, table: str, ids: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """Rows of a table as the model looks them up, however they are kept.
+
+        Args:
+            table: Name of one of `tables`.
+            ids: Whole numbers of any shape, each in the table.
+
+        Returns:
+            `[*shape, dim]` float32.
+
+        Raises:
+            UserError: If there is no such table, an id is outside it, or the model was exported by
+                a version of tfps that did not tell of tables.
+            RunError: If they cannot be read.
+        """
+        return self._lookups.rows(table, ids)
 
     def check_schema(
         self,
@@ -151,7 +223,7 @@ class ExportedModel:
         if FEATURES_SIGNATURE not in self._loaded.signatures:
             found = ", ".join(self._loaded.signatures) or "none"
             raise UserError(
-                f"{where} has no signature {FEATURES_SIGNATURE!r} (found: {found}); {_MEND}"
+                f"{where} has no signature {FEATURES_SIGNATURE!r} (found: {found}); {MEND}"
             )
         signature = self._loaded.signatures[FEATURES_SIGNATURE]
         inputs = set(signature.structured_input_signature[1])
@@ -159,10 +231,10 @@ class ExportedModel:
         if inputs != wanted:
             raise UserError(
                 f"{where}: {FEATURES_SIGNATURE} has the inputs {', '.join(sorted(inputs))}, but "
-                f"{SCHEMA_FILE} names {', '.join(sorted(wanted))}; {_MEND}"
+                f"{SCHEMA_FILE} names {', '.join(sorted(wanted))}; {MEND}"
             )
         if not signature.structured_outputs:
-            raise UserError(f"{where}: {FEATURES_SIGNATURE} has no output; {_MEND}")
+            raise UserError(f"{where}: {FEATURES_SIGNATURE} has no output; {MEND}")
         return signature
 
 
@@ -179,21 +251,13 @@ def _schema(directory: str) -> dict[str, Any]:
         )
     path = posixpath.join(directory, SCHEMA_FILE)
     if not files.exists(path):
-        raise UserError(f"{where} has no {SCHEMA_FILE}, so its inputs are not known; {_MEND}")
+        raise UserError(f"{where} has no {SCHEMA_FILE}, so its inputs are not known; {MEND}")
     with tf.io.gfile.GFile(path, "rb") as file:
-        text = file.read().decode("utf-8", errors="replace")
-    try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path} is not JSON ({error}); {_MEND}") from None
-    found = content.get("format") if isinstance(content, dict) else None
-    if found != FORMAT:
-        raise UserError(f"{path} has format {found!r}, but this version reads {FORMAT}; {_MEND}")
-    return dict(content)
+        return schema_file.decode(file.read(), path)
 
 
-def _refuse_too_large(directory: str) -> None:
-    """Refuses a model whose variables do not fit into the memory of this process."""
+def _checked_size(directory: str, beside_bytes: int) -> int:
+    """What a model's variables take, which must fit into the memory of this process."""
     reader = tf.train.load_checkpoint(variables_prefix(directory))
     dtypes = reader.get_variable_to_dtype_map()
     held = sum(
@@ -201,13 +265,15 @@ def _refuse_too_large(directory: str) -> None:
         for name, shape in reader.get_variable_to_shape_map().items()
     )
     limit = own_memory.limit()
-    if held > limit:
+    if held + beside_bytes > limit:
+        beside = f" beside the {byte_size.show(beside_bytes)} that it holds" if beside_bytes else ""
         raise UserError(
             f"--model={directory}: its variables take {byte_size.show(held)}, and this process may "
-            f"have {byte_size.show(limit)}; predict with its checkpoint on a cluster, where the "
-            "tables are spread over ps (--job=predict, docs/predict.md), or export it with "
-            "--export_dtype=int8"
+            f"have {byte_size.show(limit)}{beside}; predict with its checkpoint on a cluster, "
+            "where the tables are spread over ps (--job=predict, docs/predict.md), or export it "
+            "with --export_dtype=int8"
         )
+    return held
 
 
 def _differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
@@ -216,20 +282,3 @@ def _differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> list[st
         for key, value in wanted.items()
         if found.get(key) != value
     ]
-
-
-def _feature(content: Any, where: str) -> Feature:
-    """A feature from its `Feature.schema()`."""
-    if not isinstance(content, dict):
-        raise UserError(f"{where}: {content!r} is not a feature; {_MEND}")
-    name, dtype, shape = (content.get(key) for key in ("name", "dtype", "shape"))
-    vocabulary = content.get("vocabulary_size")
-    if (
-        not (isinstance(name, str) and isinstance(dtype, str) and isinstance(shape, list))
-        or not (shape == [None] or all(isinstance(size, int) and size > 0 for size in shape))
-        or not isinstance(vocabulary, int)
-    ):
-        raise UserError(
-            f"{where}: {content!r} lacks a good name, dtype, shape or vocabulary_size; {_MEND}"
-        )
-    return Feature(name, dtype, tuple(shape), vocabulary or None)

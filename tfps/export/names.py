@@ -2,6 +2,7 @@
 
 import posixpath
 
+EXPORT_DIRECTORY = "export"  # in the job_dir: versions of the model
 GRAPH_FILE = "saved_model.pb"
 SCHEMA_FILE = "schema.json"
 WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"

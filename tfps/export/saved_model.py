@@ -13,11 +13,13 @@ import tensorflow as tf
 from tfps.cluster.failures import lost_ps_behind
 from tfps.errors import RunError, UserError
 from tfps.experiment.task import Task
-from tfps.export.loaded_model import FORMAT, ExportedModel
+from tfps.export.loaded_model import ExportedModel
 from tfps.export.names import GRAPH_FILE, SCHEMA_FILE, variables_prefix
 from tfps.export.parameters import Parameters
 from tfps.export.row_encoding import EXACT, RowEncoding
+from tfps.export.row_lookups import ExportedTable
 from tfps.export.sample import Predict, Sample
+from tfps.export.schema_file import FORMAT, SIGNATURES
 from tfps.export.serving_model import ServingModel
 from tfps.export.sliced_group import Gather, WrittenRun
 from tfps.export.slices import write_slices
@@ -62,7 +64,8 @@ def export(
     `[n, *shape]`, one of shape `(None,)` as two tensors (see `inputs.signature_specs`);
     `serving_examples` takes `examples`, `[n]` serialized `tf.train.Example`. The output of both is
     `predictions`, or, for a task that predicts a dict, what its keys say. `schema.json` beside it
-    describes features and labels; with some of the sample's records a server warms the model up.
+    describes features, labels and tables, for each of which the SavedModel's attribute `rows` has a
+    function from ids to rows; with some of the sample's records a server warms the model up.
 
     Nobody sees half a model: on a disk its directory is renamed when it is whole, in a bucket
     `saved_model.pb` is written last.
@@ -90,12 +93,11 @@ def export(
     if in_place:
         files.remove(posixpath.join(path, GRAPH_FILE))  # first: what is left is no model
     files.remove_tree(staged)
-    schema = {**_schema(task), **(facts or {})}
     try:
         with tempfile.TemporaryDirectory(prefix="tfps-export-") as local:
             written = local if in_place else staged
-            found = _write(task, parameters, (written, staged), sample, form, schema)
-            files.write(posixpath.join(staged, SCHEMA_FILE), _json(schema))
+            found, schema = _write(task, parameters, (written, staged), sample, form)
+            files.write(posixpath.join(staged, SCHEMA_FILE), _json({**schema, **(facts or {})}))
             if in_place:
                 _copy(written, staged, [GRAPH_FILE])
     except (OSError, tf.errors.OpError) as error:
@@ -117,8 +119,7 @@ def _write(
     places: tuple[str, str],
     sample: Sample,
     form: ExportForm,
-    schema: Mapping[str, Any],
-) -> Mapping[str, np.ndarray]:
+) -> tuple[Mapping[str, np.ndarray], dict[str, Any]]:
     """Writes all but the schema, and tries it.
 
     Args:
@@ -127,10 +128,9 @@ def _write(
         places: Where TensorFlow writes the SavedModel, and where all of it but its graph goes.
         sample: What the parameters predict.
         form: How parameters are kept.
-        schema: Of the model.
 
     Returns:
-        What it predicts of the sample, by name.
+        What it predicts of the sample, by name; and its schema.
     """
     written, staged = places
     limit = form.whole_bytes if form.encoding.is_exact else 0
@@ -139,17 +139,19 @@ def _write(
     serving = ServingModel(task, model, layout, in_slices, form.encoding)
     serving.assign(parameters)
     serving.save(written)
+    schema = _schema(task, serving.tables)
     write_warm_up(written, task.features(), sample.features)
     if written != staged:
         _copy(written, staged, [name for name in _tree(written) if name != GRAPH_FILE])
     if in_slices:
         runs = write_slices(staged, serving.slices, parameters)
         gathers = _read_again(staged, serving, runs, model.lookups(sample.features, training=False))
-        return sample.loosened(form.encoding).refuse_different(_asks(serving, gathers))
+        found = sample.loosened(form.encoding).refuse_different(_asks(serving, gathers))
+        return found, schema
     del serving
     gc.collect()  # a Keras model holds itself, and its tables are needed once more
     loaded = ExportedModel(written, tf.saved_model.load(written), schema)
-    return sample.refuse_different(loaded.predict)
+    return sample.refuse_different(loaded.predict), schema
 
 
 def _tree(directory: str) -> list[str]:
@@ -243,10 +245,12 @@ def _json(schema: Mapping[str, Any]) -> bytes:
     return (json.dumps(schema, indent=1) + "\n").encode()
 
 
-def _schema(task: Task) -> dict[str, Any]:
-    """What `ExportedModel` reads of the model's features and labels."""
+def _schema(task: Task, tables: Sequence[ExportedTable]) -> dict[str, Any]:
+    """What `ExportSchema` and `RowLookups` read of the model."""
     return {
         "format": FORMAT,
         "features": [feature.schema() for feature in task.features()],
         "labels": [label.schema() for label in task.labels()],
+        "signatures": SIGNATURES,
+        "tables": [table._asdict() for table in tables],
     }

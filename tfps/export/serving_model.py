@@ -1,6 +1,7 @@
 """The trained model as it is served: with the small tables in it, and places for the large ones."""
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Collection, Mapping, Sequence
 
 import keras
 import tensorflow as tf
@@ -10,8 +11,10 @@ from tfps.experiment.task import Task
 from tfps.export.names import EXAMPLES_INPUT, EXAMPLES_SIGNATURE, FEATURES_SIGNATURE
 from tfps.export.parameters import Parameters, assign_values, values_by_path
 from tfps.export.row_encoding import EXACT, RowEncoding
+from tfps.export.row_lookups import ExportedTable, lookup_of
 from tfps.export.sliced_group import Gather, SlicedGroup
-from tfps.model import inputs
+from tfps.layers.embedding_table import check_ids
+from tfps.model import inputs, keras_patches
 from tfps.model.inputs import model_inputs
 from tfps.model.predictions import predict_by_name
 from tfps.model.stateless_model import Features, StatelessModel
@@ -24,6 +27,7 @@ class ServingModel:
     Attributes:
         model: The model whose parameters it has.
         slices: Groups of these tables by their index, without rows.
+        tables: All tables, those that it holds whole too.
     """
 
     def __init__(
@@ -51,6 +55,10 @@ class ServingModel:
         }
         self._group_of = {table: k for k, group in self.slices.items() for table in group.tables}
         self._keras_model, self._layers = model.build_without(self._group_of.keys())
+        self._whole = _whole_tables(self._keras_model, self._group_of.keys())
+        in_groups = [ExportedTable(t.name, t.rows, t.dim) for t in self._layers.tables]
+        whole = [ExportedTable(name, *each.embeddings.shape) for name, each in self._whole.items()]
+        self.tables = [*in_groups, *whole]
 
     def assign(self, parameters: Parameters) -> None:
         """Gives it its parameters, but for the rows of tables in slices."""
@@ -77,6 +85,21 @@ class ServingModel:
         with self._layers.answered_by(answer):
             outputs = self._keras_model(given, training=False)
         return predict_by_name(self._task, outputs)
+
+    def look_up(self, table: str, ids: tf.Tensor) -> tf.Tensor:
+        """The rows of ids as the model has them, `[n, dim]`.
+
+        Args:
+            table: Name of one of `tables`.
+            ids: `[n]` int64.
+
+        Raises:
+            tf.errors.InvalidArgumentError: Names the first id that lies outside the table.
+        """
+        if table in self._whole:
+            rows = self._whole[table].embeddings
+            return tf.gather(rows, check_ids(ids, rows.shape[0], table))
+        return self.slices[self._group_of[table]].look_up(table, ids)
 
     def save(self, path: str) -> None:
         """Writes a SavedModel, whose tables in slices have no rows.
@@ -118,4 +141,19 @@ class ServingModel:
         others = [each for each in self._keras_model.variables if id(each) not in found]
         module.others = [each.value for each in others]
         module.slices = [group.variables for group in self.slices.values()]
+        module.rows = [
+            lookup_of(table, functools.partial(self.look_up, table.name)) for table in self.tables
+        ]
         return module
+
+
+def _whole_tables(model: keras.Model, others: Collection[str]) -> dict[str, keras.layers.Embedding]:
+    """The layers that hold their tables themselves, by the names of these.
+
+    Args:
+        model: The model.
+        others: Names of tables that it does not hold.
+    """
+    layers = [x for x in keras_patches.layers_of(model) if isinstance(x, keras.layers.Embedding)]
+    named = {f"{layer.path}/embeddings": layer for layer in layers if layer.built}
+    return {name: layer for name, layer in named.items() if name not in others}

@@ -7,10 +7,12 @@ the kind `PredictionLog`: https://www.tensorflow.org/tfx/serving/saved_model_war
 
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
+from tensorflow_serving.apis.predict_pb2 import PredictRequest
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from tfps.data import examples
@@ -22,8 +24,21 @@ from tfps.export.names import (
     WARM_UP_FILE,
 )
 from tfps.model.inputs import pack_signature_inputs
+from tfps.storage import files
 
 _SIZES = (1, 32)  # records of a request
+
+
+class WarmUpRequest(NamedTuple):
+    """What a model is asked before it answers anybody.
+
+    Attributes:
+        signature: Which of its signatures.
+        inputs: Arrays by the names of the signature's inputs.
+    """
+
+    signature: str
+    inputs: dict[str, Any]
 
 
 def write_warm_up(directory: str, features: Sequence[Feature], records: Mapping[str, Any]) -> None:
@@ -44,6 +59,34 @@ def write_warm_up(directory: str, features: Sequence[Feature], records: Mapping[
             for name, value in inputs.items():
                 request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
             writer.write(log.SerializeToString(deterministic=True))
+
+
+def read_warm_up(directory: str) -> list[WarmUpRequest]:
+    """The requests that lie beside a SavedModel; none where there is no such file.
+
+    Args:
+        directory: Of the SavedModel.
+
+    Raises:
+        tf.errors.OpError: If the file cannot be read.
+        ValueError: If it does not hold such requests.
+    """
+    path = posixpath.join(directory, WARM_UP_FILE)
+    if not files.exists(path):
+        return []
+    try:
+        logs = [
+            PredictionLog.FromString(record)
+            for record in tf.data.TFRecordDataset(path).as_numpy_iterator()
+        ]
+    except DecodeError as error:
+        raise ValueError(f"{path} does not hold messages PredictionLog ({error})") from None
+    return [_request(log.predict_log.request) for log in logs]
+
+
+def _request(message: PredictRequest) -> WarmUpRequest:
+    inputs = {name: tf.make_ndarray(value) for name, value in message.inputs.items()}
+    return WarmUpRequest(message.model_spec.signature_name or FEATURES_SIGNATURE, inputs)
 
 
 def _requests(

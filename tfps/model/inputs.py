@@ -102,7 +102,7 @@ def signature_specs(features: Sequence[Feature]) -> dict[str, tf.TensorSpec]:
         shape = [None] if feature.is_ragged else [None, *feature.shape]
         inputs[feature.name] = tf.TensorSpec(shape, feature.dtype, feature.name)
     for feature in features:
-        lengths = _lengths_of(feature)
+        lengths = row_lengths_of(feature)
         if feature.is_ragged and lengths in inputs:
             raise UserError(
                 f"feature {lengths!r} has the name of the row lengths of {feature.name!r}; give it "
@@ -121,7 +121,7 @@ def pack_signature_inputs(
     for feature in features:
         value = values[feature.name]
         if feature.is_ragged:
-            inputs[_lengths_of(feature)] = tf.cast(value.row_lengths(), tf.int64)
+            inputs[row_lengths_of(feature)] = tf.cast(value.row_lengths(), tf.int64)
             value = value.values
         inputs[feature.name] = value
     return inputs
@@ -135,10 +135,11 @@ def unpack_signature_inputs(
     for feature in features:
         value = inputs[feature.name]
         if feature.is_ragged:
-            value = tf.RaggedTensor.from_row_lengths(value, inputs[_lengths_of(feature)])
+            value = tf.RaggedTensor.from_row_lengths(value, inputs[row_lengths_of(feature)])
         values[feature.name] = value
     return values
 
 
-def _lengths_of(feature: Feature) -> str:
+def row_lengths_of(feature: Feature) -> str:
+    """Name of the input that says how many values of a feature `(None,)` each record has."""
     return f"{feature.name}_row_lengths"

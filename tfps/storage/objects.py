@@ -5,7 +5,9 @@ Requests are retried for `_RETRY_SECONDS`; no single one waits longer than `TIME
 
 import base64
 import dataclasses
+import errno
 import functools
+import os
 import posixpath
 from typing import Any
 
@@ -78,37 +80,86 @@ def retrying(seconds: float = _RETRY_SECONDS) -> retry.Retry:
     )
 
 
-def list_objects(directory: str) -> dict[str, StoredObject]:
+def list_objects(directory: str, deeply: bool = False) -> dict[str, StoredObject]:
     """Lists a directory, a thousand objects per request.
 
     Args:
         directory: A `gs://` path.
+        deeply: Whether what lies in directories below counts, too.
 
     Returns:
-        The objects right in it, by name.
+        The objects right in it, by name; or all below, by path from there.
 
     Raises:
         UserError: If it cannot be listed.
     """
-    bucket, name = bucket_and_name(directory)
-    prefix = posixpath.join(name, "") if name else ""
+    prefix = _prefix(directory)
+    fields = "items(name,size,generation,crc32c),nextPageToken"
     try:
-        blobs = client().list_blobs(
-            bucket,
-            prefix=prefix,
-            delimiter="/",
-            fields="items(name,size,generation,crc32c),nextPageToken",
-            timeout=TIMEOUT,
-            retry=retrying(),
-        )
         return {
             blob.name.removeprefix(prefix): StoredObject(
                 int(blob.size), int(blob.generation), hexadecimal(blob.crc32c)
             )
-            for blob in blobs
+            for blob in _blobs(directory, None if deeply else "/", fields)
         }
     except FAILURES as error:
         raise explain(error, directory) from None
+
+
+def list_directories(directory: str) -> list[str]:
+    """Names of the directories right in a directory: those that have an object below them.
+
+    Args:
+        directory: A `gs://` path.
+
+    Raises:
+        UserError: If it cannot be listed.
+    """
+    prefix = _prefix(directory)
+    try:
+        blobs = _blobs(directory, "/", "prefixes,nextPageToken")
+        for _ in blobs:
+            pass
+        return sorted(each.removeprefix(prefix).rstrip("/") for each in blobs.prefixes)
+    except FAILURES as error:
+        raise explain(error, directory) from None
+
+
+def read(path: str) -> bytes:
+    """All of an object.
+
+    Args:
+        path: A `gs://` path.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        UserError: If it cannot be read.
+    """
+    bucket, name = bucket_and_name(path)
+    try:
+        content = client().bucket(bucket).blob(name)
+        return bytes(content.download_as_bytes(timeout=TIMEOUT, retry=retrying()))
+    except exceptions.NotFound:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
+    except FAILURES as error:
+        raise explain(error, path) from None
+
+
+def _prefix(directory: str) -> str:
+    _, name = bucket_and_name(directory)
+    return posixpath.join(name, "") if name else ""
+
+
+def _blobs(directory: str, delimiter: str | None, fields: str) -> Any:
+    bucket, _ = bucket_and_name(directory)
+    return client().list_blobs(
+        bucket,
+        prefix=_prefix(directory),
+        delimiter=delimiter,
+        fields=fields,
+        timeout=TIMEOUT,
+        retry=retrying(),
+    )
 
 
 def hexadecimal(crc32c: str) -> str:

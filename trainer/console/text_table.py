@@ -49,5 +49,8 @@ def named_texts(rows: Sequence[tuple[str, str]], width: int) -> list[str]:
 def _lines(table: Table) -> list[str]:
     file = io.StringIO()
     columns = Console().width if sys.stdout.isatty() else _UNBOUNDED
-    Console(file=file, width=columns, color_system=None, legacy_windows=False).print(table)
+    console = Console(
+        file=file, width=columns, color_system=None, legacy_windows=False, force_jupyter=False
+    )
+    console.print(table)
     return [line.rstrip() for line in file.getvalue().splitlines()]

@@ -80,10 +80,11 @@ class _Queue:
                 rest = {name: values[used:] for name, values in columns.items()}
                 self._portions.appendleft((rest, held - used))
             count -= used
-        return {name: _joined([each[name] for each in taken]) for name in taken[0]}
+        return {name: joined([each[name] for each in taken]) for name in taken[0]}
 
 
-def _joined(parts: list[Any]) -> Any:
+def joined(parts: list[Any]) -> Any:
+    """Parts of a column end to end: arrays, or ragged tensors."""
     if len(parts) == 1:
         return parts[0]
     return tf.concat(parts, 0) if isinstance(parts[0], tf.RaggedTensor) else np.concatenate(parts)

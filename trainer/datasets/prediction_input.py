@@ -81,7 +81,7 @@ class PredictionInput:
             raise UserError(f"--keep names {twice[0]!r} twice")
         total = None
         try:
-            found = _format(data) if data_format == "auto" else data_format
+            found = format_of(data) if data_format == "auto" else data_format
             if found == "dataset":
                 dataset = manifest.read(data, "--data")
                 model.check_schema(dataset.features, dataset.labels, f"--data={data}")
@@ -166,8 +166,12 @@ class _PredictionRecords:
             )
 
 
-def _format(data: str) -> str:
-    """The format of what is named: "dataset", "parquet", "tfrecord" or "csv"."""
+def format_of(data: str) -> str:
+    """The format of what is named: "dataset", "parquet", "tfrecord" or "csv".
+
+    Raises:
+        UserError: If there are no such files, or files of several formats.
+    """
     if files.is_directory(data):
         has_manifest = files.exists(posixpath.join(data, manifest.FILE))
         return "parquet" if data_files.parquet_in(data) and not has_manifest else "dataset"

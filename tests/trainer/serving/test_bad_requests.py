@@ -1,0 +1,445 @@
+"""A bad request is answered with one sentence, and the next good one as ever."""
+
+import base64
+import contextlib
+import json
+import socket
+import time
+
+import pytest
+import tensorflow as tf
+
+from tests import prediction_model
+from tests.trainer.serving.served_models import Hand
+from tests.trainer.serving.server import serving
+from tfps.data import examples
+from tfps.data.feature import Feature
+
+PATH = "/v1/models/default:predict"
+FEATURES = (*prediction_model.FEATURES, Feature("tags", "int64", (None,), 5))
+GOOD = {"age": 3.0, "ids": [1, 2], "town": "Ulm", "tags": [1, 4]}
+COLUMNS = {
+    "age": [3.0, 6.0],
+    "ids": [[1, 2], [3, 4]],
+    "town": ["Ulm", "Bonn"],
+    "tags": [1, 4, 2],
+    "tags_row_lengths": [2, 1],
+}
+MOST_BYTES, MOST_RECORDS = 1 << 16, 8
+PATIENCE = 60  # seconds for an answer, on a machine that does much else
+
+
+def score(values):
+    tags = tf.cast(tf.reduce_sum(values["tags"], 1), tf.float32)
+    ids = tf.cast(tf.reduce_sum(values["ids"], 1), tf.float32)
+    return {"predictions": values["age"] + ids + tags}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    base = tmp_path_factory.mktemp("model")
+    Hand(FEATURES, score).export(base / "7", FEATURES)
+    limits = "--max_batch=8", "--max_body=64KiB", "--read_seconds=3", "--max_connections=20"
+    with serving(base, *limits) as server:
+        yield server
+        assert not [line for line in server.said if "Traceback" in line]
+
+
+def check_alive(server):
+    assert server.ask({"instances": [GOOD]}) == (200, {"predictions": [11.0]})
+
+
+def check(server, answer, status, said):
+    found, content = answer
+    assert (found, list(content)) == (status, ["error"]), content
+    assert said in content["error"]
+    assert "\n" not in content["error"]
+    assert len(content["error"]) < 400
+    check_alive(server)
+
+
+def row(**changed):
+    """A second record that is another one."""
+    return {"instances": [GOOD, GOOD | changed]}
+
+
+def without(*names):
+    return {"instances": [GOOD, {k: v for k, v in GOOD.items() if k not in names}]}
+
+
+def columns(**changed):
+    return {"inputs": COLUMNS | changed}
+
+
+BAD_VALUES = [
+    (row(age="x"), "instances[1]: feature 'age' is \"x\", not a number"),
+    (row(age=None), "instances[1]: feature 'age' is null, not a number"),
+    (row(age=True), "instances[1]: feature 'age' is true, not a number"),
+    (row(age=[1.0]), "instances[1]: feature 'age' is a list of one element, not a single value"),
+    (row(age={"b64": "AA=="}), "instances[1]: feature 'age' is an object, not a number"),
+    (row(age=1e39), "instances[1]: feature 'age' is 1e+39, which is too large for float32"),
+    (row(age=10**400), "instances[1]: feature 'age' is 1000"),
+    (row(ids=[1.0, 2]), "instances[1]: feature 'ids' is 1.0, not a whole number written without"),
+    (row(ids=["1", 2]), "instances[1]: feature 'ids' is \"1\", not a whole number"),
+    (row(ids=[True, 2]), "instances[1]: feature 'ids' is true, not a whole number"),
+    (row(ids=[1]), "instances[1]: feature 'ids' has a list of one element where"),
+    (row(ids=[1, 2, 3]), "instances[1]: feature 'ids' has a list of 3 elements where a "),
+    (row(ids=5), "instances[1]: feature 'ids' has 5 where a list of 2 is needed"),
+    (row(ids=[[1], [2]]), "instances[1]: feature 'ids' is a list of one element, not a single"),
+    (
+        row(ids=[1, 10]),
+        "instances[1]: feature 'ids' has the id 10, outside its vocabulary of 0 to 9",
+    ),
+    (row(ids=[-1, 2]), "instances[1]: feature 'ids' has the id -1, outside its vocabulary"),
+    (row(ids=[2**63, 2]), "instances[1]: feature 'ids' is 9223372036854775808, which does not fit"),
+    (row(ids=[-(2**70), 2]), "which does not fit into int64"),
+    (row(town=5), 'instances[1]: feature \'town\' is 5, neither a string nor {"b64": "..."}'),
+    (row(town=["Ulm"]), "instances[1]: feature 'town' is a list of one element, not a single"),
+    (row(town={"b64": "AAA!"}), "feature 'town' is \"AAA!\" under b64, which is not base64"),
+    (row(town={"b64": "A"}), "feature 'town' is \"A\" under b64, which is not base64"),
+    (row(town={"b64": 5}), "feature 'town' is an object, neither a string nor"),
+    (row(town={"b64": "AA==", "x": 1}), "feature 'town' is an object, neither a string nor"),
+    (row(town="\ud800"), "feature 'town' is \"\\ud800\", half of a surrogate pair"),
+    (row(tags=3), "instances[1]: feature 'tags' is 3, not a list of values"),
+    (row(tags=[[1]]), "instances[1]: feature 'tags' is a list of one element, not a whole number"),
+    (
+        row(tags=[1, 5]),
+        "instances[1]: feature 'tags' has the id 5, outside its vocabulary of 0 to 4",
+    ),
+    (row(tags_row_lengths=2), "instances[1]: input 'tags_row_lengths' is given, unlike in inst"),
+    (row(agee=1), 'instances[1]: "agee" is no input of the model, which has age, ids, town, tags'),
+    (without("age"), "instances[1]: feature 'age' is missing"),
+    (without("tags"), "instances[1]: feature 'tags' is missing"),
+    ({"instances": [GOOD, 5]}, "instances[1] is 5, but instances[0] is an object"),
+    ({"instances": [[1, 2]]}, "instances[0] is a list of 2 elements, not an object with the inp"),
+    ({"instances": []}, '"instances" has no record'),
+    ({"instances": GOOD}, '"instances" is an object, not a list of records'),
+    ({"instances": [{"b64": "AA=="}]}, "instances[0] is an object, not an object with the inputs"),
+    (columns(age=[1.0, "x"]), "inputs: feature 'age' of record 1 is \"x\", not a number"),
+    (columns(age=[1.0]), "'ids' has 2 records, but 'age' has 1"),
+    (columns(age=1.0), "inputs: feature 'age' is 1.0, not a list with a value per record"),
+    (columns(ids=[[1, 2], [3, 99]]), "inputs: feature 'ids' of record 1 has the id 99, outside"),
+    (columns(other=[1, 2]), 'inputs: "other" is no input of the model'),
+    (columns(tags=[1, 4, 9]), "inputs: value 2 of feature 'tags' has the id 9"),
+    (columns(tags_row_lengths=[2, 2]), "'tags_row_lengths' must divide the 3 values of feature 't"),
+    (columns(tags_row_lengths=[4, -1]), "among the records, but gives them 4, -1"),
+    (columns(tags_row_lengths=[2, 1.0]), "inputs: feature 'tags_row_lengths' of record 1 is 1.0"),
+    (columns(tags_row_lengths=[3]), "'tags_row_lengths' has 1 records, but 'age' has 2"),
+    ({"inputs": {name: [] for name in COLUMNS}}, '"inputs" has no record'),
+    ({"inputs": [1, 2]}, '"inputs" is a list of 2 elements, not an object with the inputs'),
+    ({"inputs": {"age": [1.0]}}, "inputs: feature 'ids' is missing"),
+    ({"instances": [GOOD], "inputs": COLUMNS}, 'the body has both of "instances" and "inputs"'),
+    ({}, 'the body has neither of "instances" and "inputs"'),
+    ({"instances": [GOOD], "signatur_name": "x"}, 'the body has the key "signatur_name"'),
+    ({"instances": [GOOD], "signature_name": 5}, '"signature_name" is 5, not a string'),
+    (
+        {"instances": [GOOD], "signature_name": "other"},
+        '"signature_name" is "other"; the model has serving_default, serving_examples',
+    ),
+    ([GOOD], "the body is a list of one element, not a JSON object"),
+    (None, "the body is null, not a JSON object"),
+    ("instances", 'the body is "instances", not a JSON object'),
+]
+
+
+@pytest.mark.parametrize(("content", "said"), BAD_VALUES)
+def test_values_that_the_model_does_not_take(server, content, said):
+    check(server, server.ask(content), 400, said)
+
+
+BAD_BODIES = [
+    (b"", "the body is empty"),
+    (b"instances = [1, 2]", "the body is not JSON: Expecting value at line 1, column 1"),
+    (b'{"instances": [1,]}', "the body is not JSON: "),
+    (b'{"instances": [1]} and more', "the body is not JSON: Extra data"),
+    (b'{"instances": [{"town": "\xff"}]}', "the body is not UTF-8 at byte 25"),
+    (b"\xff\xfe{\x00", "the body is not UTF-8 at byte 0"),
+    (b'{"instances": ' + b"[" * 30000, "the body is "),
+    (b'{"instances": [' + b"[" * 20000 + b"]" * 20000 + b"]}", "the body is nested too deeply"),
+    (b'{"instances": [1], "instances": [2]}', 'the body has the key "instances" twice'),
+    (b'{"instances": [{"age": 1, "age": 2}]}', 'instances[0] has the key "age" twice'),
+    (b'{"inputs": {"age": [1], "age": [2]}}', '"inputs" has the key "age" twice'),
+    (
+        json.dumps({"instances": [GOOD | {"age": "#"}]}).replace('"#"', "1e400").encode(),
+        "instances[0]: feature 'age' is 1e400, which is too large for float32",
+    ),
+    (
+        json.dumps({"instances": [GOOD | {"ids": [1, "#"]}]}).replace('"#"', "9" * 5000).encode(),
+        "feature 'ids' is 999",
+    ),
+    (
+        json.dumps({"instances": [GOOD | {"ids": [1, "#"]}]}).replace('"#"', "NaN").encode(),
+        "feature 'ids' is NaN, not a whole number",
+    ),
+    (
+        json.dumps({"instances": [GOOD | {"town": "#"}]})
+        .replace('"#"', '{"b64": "AA==", "b64": "AA=="}')
+        .encode(),
+        "feature 'town' is an object, neither a string nor",
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "said"), BAD_BODIES, ids=range(len(BAD_BODIES)))
+def test_bodies_that_are_no_request(server, body, said):
+    check(server, server.ask(body), 400, said)
+
+
+def encoded(content):
+    return {"b64": base64.b64encode(content).decode()}
+
+
+BAD_EXAMPLES = [
+    ([encoded(b"\x01\x02nothing")], "instances[0] is no serialized tf.train.Example"),
+    (["text"], "instances[0] is no serialized tf.train.Example"),
+    ([encoded(b"")], "instances[0]: feature 'age' is missing"),
+    ([5], "instances[0]: feature 'examples' is 5, neither a string nor"),
+    ([{"records": "x"}], 'instances[0]: "records" is no input of the model, which has examples'),
+    ([encoded(b""), {"examples": "x"}], "instances[1] is an object, but instances[0] is a bare"),
+]
+
+
+@pytest.mark.parametrize(("instances", "said"), BAD_EXAMPLES)
+def test_examples_that_are_none(server, instances, said):
+    answer = server.ask({"signature_name": "serving_examples", "instances": instances})
+    check(server, answer, 400, said)
+
+
+LENIENT = {
+    "age": Feature("age", "float32"),
+    "ids": Feature("ids", "int64", (None,)),
+    "town": Feature("town", "string"),
+    "tags": Feature("tags", "int64", (None,)),
+}
+IN_EXAMPLES = [
+    ({"tags": [9]}, LENIENT, "feature 'tags' has the id 9, outside its vocabulary of 0 to 4"),
+    ({"ids": [1, 2, 3]}, LENIENT, "feature 'ids' has 3 values where 2 are needed"),
+    ({}, {k: v for k, v in LENIENT.items() if k != "town"}, "feature 'town' is missing"),
+    (
+        {"age": 3},
+        LENIENT | {"age": Feature("age", "int64")},
+        "feature 'age' holds an int64_list, not a float_list",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changed", "features", "said"), IN_EXAMPLES)
+@pytest.mark.parametrize("in_rows", [True, False])
+def test_examples_whose_values_do_not_fit(server, changed, features, said, in_rows):
+    good = {"age": 1.0, "ids": [1, 2], "town": b"Ulm", "tags": [1]}
+    given = [
+        encoded(examples.encode(good, list(LENIENT.values()))),
+        encoded(examples.encode(good | changed, list(features.values()))),
+    ]
+    key, place = ("instances", "instances[1]") if in_rows else ("inputs", "inputs: record 1")
+    answer = server.ask({"signature_name": "serving_examples", key: given})
+    check(server, answer, 400, f"{place}: {said}")
+
+
+BAD_PATHS = [
+    ("GET", "/nothing", 404, "there is nothing at /nothing; there is POST /v1/models/default:pred"),
+    ("GET", "/v1/models", 404, "GET /v1/models/default/metadata, and GET / for a form"),
+    ("POST", "/v1/models/other:predict", 404, "there is no model 'other' here; there is 'default'"),
+    ("GET", "/v1/models/other", 404, "there is no model 'other' here; there is 'default'"),
+    ("POST", "/v1/models/default/versions/9:predict", 404, "version 9 of the model 'default' is n"),
+    ("GET", "/v1/models/default/versions/9", 404, "is not served; version 7 is"),
+    ("POST", f"/v1/models/default/versions/{2**64}:predict", 400, "there is no such version: th"),
+    ("GET", f"/v1/models/default/versions/{'9' * 5000}", 400, "there is no such version: they are"),
+    ("GET", "/v1/models/%FF%00", 404, "there is no model '\ufffd\\x00' here"),
+    ("POST", "/v1/models/default/versions/x:predict", 404, "there is nothing at /v1/models"),
+    ("POST", "/v1/models/default/labels/stable:predict", 404, "has no labels; leave the label out"),
+    ("POST", "/v1/models/default:classify", 400, "the model has no signature for :classify"),
+    ("GET", "/v1/models/default:predict", 405, "takes POST, not GET"),
+    ("POST", "/v1/models/default", 405, "takes GET, not POST"),
+    ("POST", "/", 405, "/ takes GET, not POST"),
+    ("PUT", "/v1/models/default:predict", 405, "takes POST, not PUT"),
+    ("DELETE", "/v1/models/default", 405, "takes GET, not DELETE"),
+    ("OPTIONS", "/v1/models/default:predict", 405, "takes POST, not OPTIONS"),
+    ("BREW", "/v1/models/default:predict", 405, "takes POST, not BREW"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "status", "said"), BAD_PATHS)
+def test_paths_and_methods_that_are_not_there(server, method, path, status, said):
+    check(server, server.send(method, path, b"{}" if method == "POST" else None), status, said)
+
+
+def test_a_405_says_which_method_is_right(server):
+    _, headers, _ = server.raw("GET", PATH)
+    assert headers["Allow"] == "POST"
+    assert server.raw("POST", "/", b"")[1]["Allow"] == "GET, HEAD"
+
+
+def test_more_records_than_at_once(server):
+    content = {"instances": [GOOD] * (MOST_RECORDS + 1)}
+    check(server, server.ask(content), 413, "has 9 records, and this server takes up to 8 at once")
+    assert server.ask({"instances": [GOOD] * MOST_RECORDS})[0] == 200
+
+
+def test_more_bytes_than_at_once(server):
+    body = b" " * (MOST_BYTES + 1)
+    said = "the body has 65537 bytes, and this server takes up to 64 KiB (--max_body)"
+    check(server, server.ask(body), 413, said)
+    check(server, server.ask(b" " * (20 << 20)), 413, "takes up to 64 KiB")  # all of it is sent
+    filled = json.dumps({"instances": [GOOD]}).encode().ljust(MOST_BYTES)
+    assert server.ask(filled)[0] == 200
+
+
+BAD_HEADERS = [
+    ({"Host": "evil.example"}, 403, "the request is for 'evil.example', which is no name of this"),
+    ({"Host": "127.0.0.1.evil.example:80"}, 403, "which is no name of this server; ask http://127"),
+    ({"Host": "[::1"}, 403, "which is no name of this server"),
+    ({"Origin": "http://evil.example"}, 403, "the request comes from a page of 'http://evil.exam"),
+    ({"Origin": "http://[x"}, 403, "the request comes from a page of 'http://[x', not from here"),
+    ({"Origin": "null"}, 403, "the request comes from a page of 'null', not from here"),
+    ({"Content-Encoding": "gzip"}, 415, "the body is encoded as 'gzip'; send it as it is"),
+    ({"Content-Length": "x"}, 400, "the Content-Length 'x' is not one number of bytes"),
+    ({"Content-Length": "-5"}, 400, "the Content-Length '-5' is not one number of bytes"),
+    ({"Content-Length": "9" * 30}, 413, "this server takes up to 64 KiB"),
+    ({"Transfer-Encoding": "chunked"}, 411, "the body comes in chunks; send it whole"),
+]
+
+
+@pytest.mark.parametrize(("headers", "status", "said"), BAD_HEADERS)
+def test_headers_that_tell_of_another_server_page_or_body(server, headers, status, said):
+    connection = server.connection()
+    try:
+        connection.putrequest("POST", PATH, skip_host="Host" in headers)
+        for name, value in headers.items():
+            connection.putheader(name, value)
+        if not {"Content-Length", "Transfer-Encoding"} & set(headers):
+            connection.putheader("Content-Length", "2")
+        connection.endheaders(b"{}")
+        answer = connection.getresponse()
+        found = answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
+    check(server, found, status, said)
+
+
+RAW = [
+    (b"POST %s HTTP/1.1\r\nHost: localhost\r\n\r\n", 411, "the request has no Content-Length"),
+    (b"POST %s HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}", 400, "the request has no Host"),
+    (b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"y" * 70000 + b"\r\n\r\n", 431, "cannot be read"),
+    (b"GET /" + b"y" * 70000 + b" HTTP/1.1\r\n\r\n", 414, "the first line of the request is too l"),
+    (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 200 + b"\r\n", 431, "the request cannot be read"),
+    (b"GET http://[ HTTP/1.0\r\n\r\n", 404, "there is nothing at http://["),
+    (b"GET /\xff HTTP/1.0\r\n\r\n", 404, "there is nothing at /\xff"),
+    (b"GET / HTTP/5.0\r\n\r\n", 505, "the request cannot be read: Invalid HTTP version"),
+    (b"nonsense\r\n\r\n", 400, "the request cannot be read: Bad request syntax"),
+    (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400, "the request cannot be read"),
+    (
+        b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+        400,
+        "is not one number of bytes",
+    ),
+    (
+        b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999999\r\n"
+        b"Expect: 100-continue\r\n\r\n",
+        413,
+        "this server takes up to 64 KiB",
+    ),
+]
+
+
+def answer_of(connection):
+    """Status and JSON of what a connection brings until its end."""
+    with connection, connection.makefile("rb") as file:
+        text = file.read()
+    head, _, body = text.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)
+
+
+@pytest.mark.parametrize(("sent", "status", "said"), RAW, ids=range(len(RAW)))
+def test_what_is_hardly_http(server, sent, status, said):
+    connection = socket.create_connection(("127.0.0.1", server.port), PATIENCE)
+    connection.sendall(sent.replace(b"%s", PATH.encode()))
+    check(server, answer_of(connection), status, said)
+
+
+HEAD = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n" % PATH.encode()
+
+
+def test_a_body_that_ends_before_its_length(server):
+    connection = socket.create_connection(("127.0.0.1", server.port), PATIENCE)
+    connection.sendall(HEAD + b"{}")
+    connection.shutdown(socket.SHUT_WR)
+    check(server, answer_of(connection), 400, "the body ended after 2 of 100 bytes")
+
+
+def send_slowly(connection):
+    """Sends a request's body a byte at a time, until there is an answer."""
+    connection.sendall(HEAD)
+    connection.settimeout(0.1)  # between one byte and the next
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        connection.sendall(b" ")
+        with contextlib.suppress(TimeoutError):
+            if connection.recv(1, socket.MSG_PEEK):
+                break
+    connection.settimeout(PATIENCE)
+
+
+def test_requests_that_stop_half_way_or_trickle_are_given_up(server):
+    began = time.monotonic()
+    halves = [HEAD[:30], HEAD[:-4], HEAD, HEAD + b"{}"]
+    connections = [socket.create_connection(("127.0.0.1", server.port), PATIENCE) for _ in halves]
+    for connection, half in zip(connections, halves, strict=True):
+        connection.sendall(half)
+    slow = socket.create_connection(("127.0.0.1", server.port), PATIENCE)
+    send_slowly(slow)
+    for connection in (*connections, slow):
+        check(server, answer_of(connection), 408, "the request did not come within 3 s")
+    assert time.monotonic() - began < PATIENCE
+
+
+def test_more_connections_than_at_once_are_told_so(server):
+    held = [socket.create_connection(("127.0.0.1", server.port), PATIENCE) for _ in range(20)]
+    try:
+        for connection in held:  # each has its thread once it is answered
+            connection.sendall(b"GET /v1/models/default HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert connection.recv(20).startswith(b"HTTP/1.1 200")
+        with socket.create_connection(("127.0.0.1", server.port), PATIENCE) as one_more:
+            status, content = answer_of(one_more)
+        assert status == 503
+        assert content["error"] == "this server has 20 connections, and takes no more"
+    finally:
+        for connection in held:
+            connection.close()
+    deadline = time.monotonic() + PATIENCE
+    while True:  # until the server has seen that one of them is closed
+        try:
+            return check_alive(server)
+        except AssertionError:
+            assert time.monotonic() < deadline
+
+
+def test_a_connection_is_kept_for_the_next_request(server):
+    connection = server.connection()
+    try:
+        for content, status in (({"instances": [5]}, 400), ({"instances": [GOOD]}, 200)) * 2:
+            connection.request("POST", PATH, json.dumps(content))
+            answer = connection.getresponse()
+            assert answer.status == status
+            assert json.loads(answer.read())
+            assert not answer.will_close
+    finally:
+        connection.close()
+
+
+def test_a_head_is_a_get_without_a_body(server):
+    status, headers, text = server.raw("HEAD", "/v1/models/default")
+    assert (status, text) == (200, "")
+    assert int(headers["Content-Length"]) == len(server.raw("GET", "/v1/models/default")[2])
+
+
+def test_names_of_the_loopback_and_its_own_page_are_let_in(server):
+    for host in (
+        "localhost",
+        f"localhost:{server.port}",
+        "127.0.0.1:9999",
+        "[::1]:80",
+        "LocalHost",
+    ):
+        headers = {"Host": host, "Origin": f"http://{host}"}
+        assert server.ask({"instances": [GOOD]}, headers=headers)[0] == 200

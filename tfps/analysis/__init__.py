@@ -1,0 +1,1 @@
+"""What a model has learnt, as figures that a notebook draws."""

@@ -1,0 +1,211 @@
+"""How records of a model are written by hand, and what their values are called."""
+
+import csv
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from tfps.analysis.parts import Part, Records, parts_of
+from tfps.data import examples
+from tfps.data.feature import Feature
+from tfps.data.row_format import RowFormat
+from tfps.errors import UserError
+from tfps.experiment import loader, overrides
+from tfps.experiment.task import Task
+from tfps.export.loaded_model import ExportedModel
+
+_OTHER = "other"  # token, of which a vocabulary does not have the word
+_RANGES = 4  # into which numbers are cut, with as many records each
+_MOST_LETTERS = 40
+_MOST_LISTED = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordForm:
+    """What a model's records hold.
+
+    Attributes:
+        features: The features; of a config, with the tokens of their vocabularies.
+        labels: The labels.
+        row_format: How a row of text becomes a record; None where no config says so.
+    """
+
+    features: tuple[Feature, ...]
+    labels: tuple[Feature, ...]
+    row_format: RowFormat | None = None
+
+    @classmethod
+    def of(cls, model: ExportedModel, config: str = "", sets: Sequence[str] = ()) -> Self:
+        """The form of a model's records.
+
+        Args:
+            model: The model.
+            config: Path of the config with which it was trained; empty to do without.
+            sets: What was set for it with `--set`.
+
+        Raises:
+            UserError: If the config cannot be loaded, or its records are not those of the model.
+        """
+        if not config:
+            return cls(model.features, model.labels)
+        task = overrides.apply(loader.load(config), sets).task
+        features, labels = (
+            [each.schema() for each in some] for some in (task.features(), task.labels())
+        )
+        model.check_schema(features, labels, f"the config {config}")
+        reads_rows = type(task).rows is not Task.rows
+        return cls(task.features(), task.labels(), task.rows() if reads_rows else None)
+
+    @property
+    def parts(self) -> list[Part]:
+        """The parts of a record, as `parts_of` gives them."""
+        return parts_of(self.features, self.row_format)
+
+    def part(self, name: str) -> Part:
+        """The part of a name.
+
+        Raises:
+            UserError: If there is none.
+        """
+        found = {part.name: part for part in self.parts}
+        if name not in found:
+            raise UserError(f"records have no part {name!r}; they have {', '.join(found)}")
+        return found[name]
+
+    def typed(self, rows: Sequence[str | Mapping[str, Any]]) -> dict[str, Any]:
+        """Records that were written by hand.
+
+        Args:
+            rows: For each record a row of text in the config's format, with or without the labels'
+                columns; or its values by feature name: a number, a text, or a list of them.
+
+        Returns:
+            The features by name, as a model takes them.
+
+        Raises:
+            UserError: If there is no record, or one does not fit; it is named by its number.
+        """
+        if not rows:
+            raise UserError("no record is given")
+        encoded = []
+        for number, row in enumerate(rows, start=1):
+            where = f"record {number}"
+            values = self._read(where, row) if isinstance(row, str) else _as_bytes(row)
+            try:
+                encoded.append(examples.encode(values, self.features))
+            except UserError as error:
+                raise UserError(f"{where}: {error}") from None
+        parsed, _ = examples.parse(tf.constant(encoded), self.features)
+        return {
+            name: values if isinstance(values, tf.RaggedTensor) else values.numpy()
+            for name, values in parsed.items()
+        }
+
+    def cells(self, row: str) -> dict[str, str]:
+        """What stands in the columns of a row of text.
+
+        Args:
+            row: In the config's format, with or without the labels' columns.
+
+        Raises:
+            UserError: If no config says how rows are read.
+        """
+        layout = self._layout("the row", row)
+        [cells] = csv.reader([row], delimiter=layout.delimiter, skipinitialspace=True)
+        return dict(zip(layout.columns, map(str.strip, cells), strict=False))
+
+    def names(self, records: Records, part: str) -> npt.NDArray[np.str_]:
+        """What a part of each record is called: a token, an id, a text, or the range of a number.
+
+        Args:
+            records: The records.
+            part: Name of the part. Of several places one with tokens is told, or else one with
+                ids.
+        """
+        place = min(self.part(part).places, key=lambda place: self._rank(place.feature))
+        feature, index = self._feature(place.feature), place.index
+        values = records[feature.name]
+        if isinstance(values, tf.RaggedTensor):
+            return np.array([_listed(row, feature) for row in values.to_list()])
+        flat = np.asarray(values).reshape(len(values), -1)
+        if index is None and flat.shape[1] > 1:
+            return np.array([_listed(row, feature) for row in flat.tolist()])
+        column = flat[:, index or 0]
+        if feature.dtype == "float32" and len(np.unique(column)) > 2 * _RANGES:
+            return _ranges(column)
+        return np.array([_text(value, feature) for value in column.tolist()])
+
+    def tokens(self, rows: int, part: str) -> list[str]:
+        """What the rows of a table are called whose ids a part has.
+
+        Args:
+            rows: Number of rows.
+            part: Name of the part; empty for no names but the ids.
+        """
+        for place in self.part(part).places if part else ():
+            feature = self._feature(place.feature)
+            if feature.vocabulary_size == rows:
+                return [_text(row, feature) for row in range(rows)]
+        return list(map(str, range(rows)))
+
+    def _feature(self, name: str) -> Feature:
+        return next(feature for feature in self.features if feature.name == name)
+
+    def _rank(self, name: str) -> int:
+        feature = self._feature(name)
+        return 0 if isinstance(feature.vocabulary, tuple) else 2 - (feature.dtype != "float32")
+
+    def _read(self, where: str, text: str) -> Mapping[str, Any]:
+        """The values of a row of text."""
+        [(_, values)] = self._layout(where, text).read_lines(where, [text])
+        return values
+
+    def _layout(self, where: str, text: str) -> RowFormat:
+        """That of a row: with the labels' columns if it has as many cells."""
+        if self.row_format is None:
+            raise UserError(
+                f"{where} is a row of text, which only a config with rows() reads; name it, or "
+                "give the record as a dict of its features"
+            )
+        full = self.row_format
+        if text.count(full.delimiter) < len(full.columns) - 1:
+            full = full.without([label.name for label in self.labels])
+        return full.only([feature.name for feature in self.features])
+
+
+def _as_bytes(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The values as a record holds them: text in UTF-8."""
+
+    def converted(value: Any) -> Any:
+        if isinstance(value, str):
+            return value.encode()
+        return list(map(converted, value)) if isinstance(value, (list, tuple)) else value
+
+    return {name: converted(value) for name, value in record.items()}
+
+
+def _text(value: Any, feature: Feature) -> str:
+    if isinstance(feature.vocabulary, tuple):
+        return feature.vocabulary[value - 1] if value else _OTHER
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+    return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 1]}…"
+
+
+def _listed(values: Sequence[Any], feature: Feature) -> str:
+    more = "…" if len(values) > _MOST_LISTED else ""
+    return ", ".join(_text(value, feature) for value in values[:_MOST_LISTED]) + more
+
+
+def _ranges(values: npt.NDArray[np.float32]) -> npt.NDArray[np.str_]:
+    """The range of each number, of some with as many records each."""
+    edges = np.unique(np.quantile(values, np.linspace(0.0, 1.0, _RANGES + 1)))
+    places = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
+    texts = [f"{low:.3g} to {high:.3g}" for low, high in itertools.pairwise(edges)]
+    return np.array(texts)[places]

@@ -1,0 +1,131 @@
+"""The rows of an exported model's tables, for whoever wants to look at them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from tfps.errors import RunError, UserError
+from tfps.export.schema_file import MEND
+
+ATTRIBUTE = "rows"  # of a SavedModel: a function for each table, from ids `[n]` to `[n, dim]`
+_MOST_NAMED = 10  # tables in a message
+
+
+class ExportedTable(NamedTuple):
+    """A table of an exported model.
+
+    Attributes:
+        name: Path of its variable in the model.
+        rows: Number of rows; ids lie in `[0, rows)`.
+        dim: Length of a row, in float32 values.
+    """
+
+    name: str
+    rows: int
+    dim: int
+
+
+def lookup_of(table: ExportedTable, look_up: Callable[[tf.Tensor], tf.Tensor]) -> Any:
+    """The function by which a SavedModel gives rows of a table.
+
+    Args:
+        table: The table.
+        look_up: From ids `[n]` int64 to their rows, as the model has them; fails for an id that is
+            outside the table.
+    """
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int64, "ids")], autograph=False)
+    def rows(ids: tf.Tensor) -> tf.Tensor:
+        return tf.ensure_shape(tf.cast(look_up(ids), tf.float32), [None, table.dim])
+
+    return rows
+
+
+class RowLookups:
+    """Gives rows of the tables of a loaded SavedModel."""
+
+    def __init__(self, loaded: Any, schemas: Any, where: str):
+        """Checks that there is a function for each table.
+
+        Args:
+            loaded: What `tf.saved_model.load` returned.
+            schemas: What `ExportedTable._asdict()` gave for each table; None for a model of a
+                version of tfps that did not tell of tables.
+            where: What says so, for messages.
+
+        Raises:
+            UserError: If these do not belong together.
+        """
+        self._where = where
+        self._tables: tuple[ExportedTable, ...] | None = None
+        self._functions: dict[str, Any] = {}
+        if schemas is None:
+            return
+        try:
+            self._tables = tuple(ExportedTable(**schema) for schema in schemas)
+        except TypeError:
+            raise UserError(
+                f"{where}: 'tables' is not a list of tables with name, rows and dim; {MEND}"
+            ) from None
+        names, functions = [t.name for t in self._tables], list(getattr(loaded, ATTRIBUTE, ()))
+        if len(functions) != len(names):
+            raise UserError(
+                f"{where} tells of {len(names)} tables, but the SavedModel gives rows of "
+                f"{len(functions)}; {MEND}"
+            )
+        self._functions = dict(zip(names, functions, strict=True))
+
+    @property
+    def tables(self) -> tuple[ExportedTable, ...]:
+        """The tables.
+
+        Raises:
+            UserError: If the model does not tell of them.
+        """
+        if self._tables is None:
+            raise UserError(
+                f"{self._where} is of a version of tfps that did not tell of tables; export the "
+                "model again: python -m trainer.export --checkpoint=JOB_DIR --config=… --output=…"
+            )
+        return self._tables
+
+    def rows(self, table: str, ids: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """Some rows of a table, as the model looks them up.
+
+        Args:
+            table: The table's name.
+            ids: Whole numbers, of any shape.
+
+        Returns:
+            `[*shape, dim]` float32.
+
+        Raises:
+            UserError: If there is no such table, or an id is outside it.
+            RunError: If the SavedModel cannot give them.
+        """
+        found = {each.name: each for each in self.tables}
+        if table not in found:
+            raise UserError(f"there is no table {table!r}; the model has {_listed(self.tables)}")
+        wanted = np.asarray(ids)
+        if wanted.size and wanted.dtype.kind not in "iu":
+            raise UserError(f"ids of table {table!r} are whole numbers, not {wanted.dtype}")
+        outside = (wanted < 0) | (wanted >= found[table].rows)
+        if outside.any():
+            bad = wanted[outside].reshape(-1)[0]
+            last = found[table].rows - 1
+            raise UserError(f"id {bad} is outside table {table!r}, which has rows 0 to {last:,}")
+        flat = tf.constant(wanted.reshape(-1).astype(np.int64))
+        try:
+            rows = self._functions[table](flat).numpy()
+        except tf.errors.OpError as error:
+            raise RunError(f"the rows of table {table!r} cannot be read: {error.message}") from None
+        return np.asarray(rows, np.float32).reshape(*wanted.shape, found[table].dim)
+
+
+def _listed(tables: Sequence[ExportedTable]) -> str:
+    names = [table.name for table in tables[:_MOST_NAMED]]
+    more = f" and {len(tables) - _MOST_NAMED} more" if len(tables) > _MOST_NAMED else ""
+    return f"{', '.join(names)}{more}" if names else "none"

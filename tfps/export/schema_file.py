@@ -1,0 +1,104 @@
+"""What `schema.json` of an exported model says: what it takes and predicts, how it can be asked.
+
+It loads no TensorFlow.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+from tfps.data.feature import Feature
+from tfps.errors import UserError
+from tfps.export.names import EXAMPLES_SIGNATURE, FEATURES_SIGNATURE
+
+FORMAT = 2
+TAKES_FEATURES, TAKES_EXAMPLES = "features", "examples"
+# What each signature takes; so it is, too, of a model whose file does not say.
+SIGNATURES = {FEATURES_SIGNATURE: TAKES_FEATURES, EXAMPLES_SIGNATURE: TAKES_EXAMPLES}
+MEND = "export the model again by training"
+
+
+class ExportSchema(NamedTuple):
+    """The content of the file.
+
+    Attributes:
+        features: The model's inputs.
+        labels: What it has learnt.
+        signatures: What each signature takes, `features` by name or serialized `examples`.
+    """
+
+    features: tuple[Feature, ...]
+    labels: tuple[Feature, ...]
+    signatures: Mapping[str, str]
+
+    @classmethod
+    def of(cls, schema: Mapping[str, Any], where: str) -> Self:
+        """Reads what was decoded.
+
+        Args:
+            schema: Of the file.
+            where: What it is, for messages.
+
+        Raises:
+            UserError: If it is not what an export of tfps has.
+        """
+        features = schema.get("features")
+        if not isinstance(features, list) or not features:
+            raise UserError(f"{where}: 'features' is not a list of features; {MEND}")
+        labels = schema.get("labels")
+        if not isinstance(labels, list):
+            raise UserError(f"{where}: 'labels' is not a list of labels; {MEND}")
+        return cls(
+            tuple(_feature(item, f"{where}: features") for item in features),
+            tuple(_feature(item, f"{where}: labels") for item in labels),
+            _signatures(schema.get("signatures", SIGNATURES), where),
+        )
+
+
+def decode(text: bytes, where: str) -> dict[str, Any]:
+    """Decodes the file.
+
+    Args:
+        text: Its content.
+        where: Its path, for messages.
+
+    Raises:
+        UserError: If it is not JSON, or of another format.
+    """
+    try:
+        content = json.loads(text.decode("utf-8", errors="replace"))
+    except json.JSONDecodeError as error:
+        raise UserError(f"{where} is not JSON ({error}); {MEND}") from None
+    found = content.get("format") if isinstance(content, dict) else None
+    if found != FORMAT:
+        raise UserError(f"{where} has format {found!r}, but this version reads {FORMAT}; {MEND}")
+    return dict(content)
+
+
+def _feature(content: Any, where: str) -> Feature:
+    """A feature from its `Feature.schema()`."""
+    if not isinstance(content, dict):
+        raise UserError(f"{where}: {content!r} is not a feature; {MEND}")
+    name, dtype, shape = (content.get(key) for key in ("name", "dtype", "shape"))
+    vocabulary = content.get("vocabulary_size")
+    if (
+        not (isinstance(name, str) and isinstance(dtype, str) and isinstance(shape, list))
+        or not (shape == [None] or all(isinstance(size, int) and size > 0 for size in shape))
+        or not isinstance(vocabulary, int)
+    ):
+        raise UserError(
+            f"{where}: {content!r} lacks a good name, dtype, shape or vocabulary_size; {MEND}"
+        )
+    return Feature(name, dtype, tuple(shape), vocabulary or None)
+
+
+def _signatures(content: Any, where: str) -> Mapping[str, str]:
+    is_good = isinstance(content, dict) and all(
+        takes in (TAKES_FEATURES, TAKES_EXAMPLES) for takes in content.values()
+    )
+    if not is_good:
+        raise UserError(
+            f"{where}: 'signatures' does not say of each whether it takes {TAKES_FEATURES} or "
+            f"{TAKES_EXAMPLES}; {MEND}"
+        )
+    return dict(content)

@@ -1,0 +1,120 @@
+"""A page with a form made from a model's features, which shows what the model predicts."""
+
+import base64
+import secrets
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jinja2
+import numpy as np
+
+from tfps.data.feature import Feature
+from tfps.model.inputs import row_lengths_of
+from trainer.serving.served_version import ServedVersion
+
+_TEMPLATE = "form.html.j2"
+_MOST_BYTES = 2 << 20  # of the records that a page brings with it
+_environment = jinja2.Environment(
+    loader=jinja2.PackageLoader("trainer.serving", ""),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+)
+
+
+class FormPage(NamedTuple):
+    """A page.
+
+    Attributes:
+        html: Its text.
+        policy: The Content-Security-Policy under which alone it works: it asks nobody but the
+            server that it came from.
+    """
+
+    html: str
+    policy: str
+
+
+def page(version: ServedVersion, name: str) -> FormPage:
+    """The page of a version.
+
+    Args:
+        version: What is served.
+        name: The model's, in paths.
+    """
+    nonce = secrets.token_urlsafe(16)
+    features = [_described(feature) for feature in version.model.features]
+    html = _environment.get_template(_TEMPLATE).render(
+        name=name,
+        version=version.number,
+        directory=version.model.directory,
+        features=features,
+        labels=", ".join(label.name for label in version.model.labels),
+        records=_records(version),
+        nonce=nonce,
+    )
+    policy = (
+        f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; "
+        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    )
+    return FormPage(html, policy)
+
+
+def _described(feature: Feature) -> dict[str, Any]:
+    """A feature, as the page and its script need it."""
+    return {
+        "name": feature.name,
+        "dtype": feature.dtype,
+        "shape": list(feature.shape),
+        "lengths": row_lengths_of(feature) if feature.is_ragged else "",
+        "is_single": feature.shape == (),
+        "hint": _hint(feature),
+    }
+
+
+def _hint(feature: Feature) -> str:
+    """What may be given for a feature."""
+    kind = {"int64": "whole number", "float32": "number", "string": "text"}[feature.dtype]
+    ids = f", 0 to {feature.vocabulary_size - 1:,}" if feature.vocabulary_size else ""
+    if not feature.shape:
+        return f"{kind}{ids}"
+    if feature.is_ragged:
+        return f"any number of {kind}s{ids}"
+    plural = "" if feature.size == 1 else "s"
+    return f"{' by '.join(str(size) for size in feature.shape)} {kind}{plural}{ids}"
+
+
+def _records(version: ServedVersion) -> list[dict[str, Any]]:
+    """Records to begin with, as many as a page can bring with it; at least one."""
+    features = version.model.features
+    if not version.records:
+        return [{feature.name: _nothing(feature) for feature in features}]
+    found: list[dict[str, Any]] = []
+    held = 0
+    for row in range(int(version.records[features[0].name].shape[0])):
+        record = {f.name: _texts(np.asarray(version.records[f.name][row]), f) for f in features}
+        held += sum(len(text) + 3 for value in record.values() for text in value["texts"])
+        if found and held > _MOST_BYTES:
+            break
+        found.append(record)
+    return found
+
+
+def _nothing(feature: Feature) -> dict[str, Any]:
+    zero = "" if feature.dtype == "string" else "0"
+    return {"texts": [zero] * (feature.size or 0), "is_encoded": False}
+
+
+def _texts(value: Any, feature: Feature) -> Mapping[str, Any]:
+    """A record's values one after the other, as text; what is no text in base64."""
+    flat = value.reshape(-1)
+    if feature.dtype != "string":
+        return {"texts": [str(each) for each in flat], "is_encoded": False}
+    try:
+        texts = [each.decode() for each in flat.tolist()]
+        is_plain = all(text.isprintable() for text in texts)
+    except UnicodeDecodeError:
+        is_plain = False
+    if not is_plain:
+        texts = [base64.b64encode(each).decode() for each in flat.tolist()]
+    return {"texts": texts, "is_encoded": not is_plain}

@@ -1,0 +1,171 @@
+"""The versions of a model: the newest is served, and followed."""
+
+import dataclasses
+import gc
+import logging
+import posixpath
+import threading
+import time
+from typing import Self
+
+from tfps.cluster import freed_memory
+from tfps.errors import RunError, UserError, reason_of
+from tfps.export import versions
+from tfps.export.names import EXPORT_DIRECTORY, GRAPH_FILE
+from tfps.storage import files
+from trainer.serving.served_version import ServedVersion
+
+_REST = 10  # a version that cannot be loaded is tried again after so many times what that took
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Failure:
+    """A version that could not be loaded.
+
+    Attributes:
+        reason: Why.
+        again: When it is tried again, by the monotonic clock.
+    """
+
+    reason: str
+    again: float
+
+
+class ModelVersions:
+    """The newest version of a model, with the next in its place once that has been tried."""
+
+    def __init__(self, base: str, loaded: ServedVersion, follows: bool):
+        """Serves one version.
+
+        Args:
+            base: Directory of all versions, or of the only one.
+            loaded: The version.
+            follows: Whether `base` has versions.
+        """
+        self._base = base
+        self._loaded = loaded
+        self._follows = follows
+        self._failures: dict[int, _Failure] = {}
+        self._said = ""
+
+    @classmethod
+    def open(cls, model: str) -> Self:
+        """Loads the newest version that can be served.
+
+        Args:
+            model: A job's directory, its `export`, or a version's; local or `gs://`.
+
+        Raises:
+            UserError: If there is none.
+            RunError: If the storage does not answer.
+        """
+        model = model.rstrip("/") or model
+        if files.exists(posixpath.join(model, GRAPH_FILE)):
+            name = posixpath.basename(model)
+            number = int(name) if name.isdecimal() and name.isascii() else 1
+            return cls(model, ServedVersion.load(model, number), follows=False)
+        for base in (model, posixpath.join(model, EXPORT_DIRECTORY)):
+            found = versions.whole_versions(base)
+            failures: dict[int, _Failure] = {}
+            for number in reversed(found):
+                try:
+                    loaded = _load(base, number)
+                except (UserError, RunError) as error:
+                    if number == found[0]:
+                        raise
+                    failures[number] = _Failure(str(error), time.monotonic())
+                    _log.warning("version %d cannot be served: %s", number, error)
+                    continue
+                opened = cls(base, loaded, follows=True)
+                opened._failures = failures
+                return opened
+        raise UserError(
+            f"--model={model} has no version of an exported model; name the job_dir of a training "
+            "run that has exported one, its export directory, or a version's"
+        )
+
+    @property
+    def newest(self) -> ServedVersion:
+        """What is served; whoever holds it may go on asking it when there is another."""
+        return self._loaded
+
+    def failures(self) -> dict[int, str]:
+        """Why versions cannot be served, by their number."""
+        return {number: failure.reason for number, failure in self._failures.items()}
+
+    def follow(self, seconds: float, stop: threading.Event) -> None:
+        """Looks for other versions until it is told to stop.
+
+        Args:
+            seconds: Between one look and the next.
+            stop: Ends it.
+        """
+        while self._follows and not stop.wait(seconds):
+            try:
+                self.look()
+            except (UserError, RunError) as error:
+                self._say(f"{error}; version {self._loaded.number} goes on")
+            except Exception:  # a fault of this program, after which it looks again
+                _log.exception("no look for other versions; %d goes on", self._loaded.number)
+
+    def look(self) -> None:
+        """Takes the newest version that can be served in place of the loaded one.
+
+        The newest that there is counts, as in TensorFlow Serving: where it was deleted, one before.
+        Where none is left, the loaded one goes on.
+
+        Raises:
+            StorageError: If the storage does not answer.
+        """
+        found = versions.whole_versions(self._base)
+        self._failures = {n: failure for n, failure in self._failures.items() if n in found}
+        if not found:
+            self._say(
+                f"{self._base} has no version any more; version {self._loaded.number} goes on"
+            )
+        for number in reversed(found):
+            if number == self._loaded.number:
+                return
+            failure = self._failures.get(number)
+            if failure and time.monotonic() < failure.again:
+                continue
+            if self._replace(number):
+                return
+
+    def _replace(self, number: int) -> bool:
+        """Takes a version in place of the loaded one; False if it cannot be served."""
+        began = time.monotonic()
+        try:
+            loaded = _load(self._base, number, self._loaded.model.variable_bytes)
+        except (UserError, RunError) as error:
+            took = time.monotonic() - began
+            self._failures[number] = _Failure(str(error), time.monotonic() + _REST * took)
+            self._say(
+                f"version {number} cannot be served: {error}; version {self._loaded.number} goes on"
+            )
+            return False
+        before, self._loaded = self._loaded, loaded
+        self._failures.pop(number, None)
+        self._say(f"version {number} is served in place of version {before.number}")
+        del before
+        gc.collect()  # a model holds itself
+        freed_memory.give_back()
+        return True
+
+    def _say(self, message: str) -> None:
+        """Logs a message, once for as long as there is no other."""
+        if message != self._said:
+            _log.warning("%s", message)
+        self._said = message
+
+
+def _load(base: str, number: int, beside_bytes: int = 0) -> ServedVersion:
+    try:
+        return ServedVersion.load(versions.path_of(base, number), number, beside_bytes)
+    except (UserError, RunError):
+        raise
+    except Exception as error:  # whatever TensorFlow says of files that are half there
+        raise UserError(
+            f"--model={versions.path_of(base, number)} cannot be loaded: {reason_of(error)}"
+        ) from error
