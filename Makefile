@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := runs/demo
 
-.PHONY: help install demo test census slow chaos kills faults models golden image image-packages lint types format clean
+.PHONY: help install demo test census slow chaos kills faults models golden notebooks gpu image image-packages lint types format clean
 
 help:
 	@echo "make demo       install, then train a DLRM on a local cluster, from data to predictions"
@@ -16,6 +16,8 @@ help:
 	@echo "make faults     storage that misbehaves at every call of a run: POINTS=0 (all) of each kind"
 	@echo "make models     models of many kinds beside Keras's fit, in one process and on a cluster"
 	@echo "make golden     render the kept requests to platforms anew, show what has changed"
+	@echo "make notebooks  execute the notebooks anew and keep what they show: CENSUS=DIR"
+	@echo "make gpu        train, check and measure on this machine's NVIDIA GPUs: GPU_ARGS=--runs=1"
 	@echo "make image      build the container image, or print how: IMAGE=tfps KIND=cpu or gpu"
 	@echo "make image-packages  pin anew what the images install"
 	@echo "make format     let ruff rewrite the code's layout"
@@ -78,7 +80,7 @@ chaos: install
 KILLS := 50
 kills: install
 	TFPS_KILLS=$(KILLS) $(BIN)/pytest -v tests/integration/test_killed_saves.py \
-	  tests/integration/test_killed_workers.py
+	  tests/integration/test_killed_workers.py tests/integration/test_chief_works.py
 
 # Each call of a short run meets each kind of fault: some 2,500 runs of 4 CPU-seconds. POINTS=20 for
 # that many of each kind.
@@ -97,6 +99,15 @@ models: install
 
 golden: install
 	$(BIN)/python -m tests.golden
+
+# On the real data (UCI Adult), and on records that are drawn.
+notebooks: install
+	$(BIN)/python -m tests.notebooks $(if $(CENSUS),$(abspath $(CENSUS)))
+
+# docs/gpu.md. It installs what is missing itself, once it has seen a GPU.
+GPU_ARGS :=
+gpu:
+	$(PYTHON) -m benchmarks.gpu.start $(GPU_ARGS)
 
 DOCKER := docker
 IMAGE := tfps

@@ -14,9 +14,13 @@ _PEERS = (
     "fit-tf_keras",
     "mwms-tf_keras",
     "torch-rpc",
+    "torch-rpc-files",
     "torch-ddp",
 )
-SYSTEMS = (*TFPS, *_PEERS)
+# One process's step, and its bytes over bare sockets: together they are the least of a cluster.
+STEP, WIRE = "tfps-local", "wire"
+SYSTEMS = (*TFPS, *_PEERS, WIRE)
+_ONLY_DLRM = ("torch-rpc", "torch-rpc-files", "torch-ddp", WIRE)
 MODELS = ("dlrm", "wide_and_deep", "dense_100")  # of peers as well
 
 
@@ -58,11 +62,11 @@ class Sweep:
 
 
 _OF_LARGE_TABLES = ("tfps-1ps", "tutorial-tf_keras", "torch-rpc")
-_OF_A_BATCH = ("tfps-1ps", "tutorial-tf_keras", "torch-rpc")
+_OF_A_BATCH = ("tfps-1ps", "tfps-local", "tutorial-tf_keras", "torch-rpc", WIRE)
 _OF_A_MODEL = ("tfps-1ps", "tfps-local", "tutorial-tf_keras")
 
 SWEEPS = {
-    "base": Sweep("model", "All systems", {Case(): (*_USUAL_TFPS, *_PEERS)}),
+    "base": Sweep("model", "All systems", {Case(): (*_USUAL_TFPS, *_PEERS, WIRE)}),
     "rows": Sweep(
         "rows",
         "Rows per table",
@@ -110,4 +114,4 @@ def planned(
             cases[case] = sorted(chosen, key=SYSTEMS.index)
     for case, chosen in cases.items():
         if not only or any(text in case.name for text in only):
-            yield case, [name for name in chosen if "torch" not in name or case.model == "dlrm"]
+            yield case, [x for x in chosen if x not in _ONLY_DLRM or case.model == "dlrm"]

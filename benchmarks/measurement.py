@@ -7,21 +7,18 @@ import pathlib
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
 
 import psutil
 
 from benchmarks import systems
 from benchmarks.datasets import ROOT
+from benchmarks.failure import Failed
 from benchmarks.meter import Meter, Reading, used
 from benchmarks.systems import System
 
 END_SECONDS = 20.0
-
-
-class Failed(Exception):  # noqa: N818 - it is what the benchmark has
-    """What went wrong and how to mend it, for a person."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,13 +36,37 @@ class Window:
     limit_seconds: float
 
 
-def measure(system: System, window: Window, log: pathlib.Path) -> dict[str, Any]:
+class Watch(Protocol):
+    """What looks at a system besides, from a window's begin on."""
+
+    def begin(self) -> None:
+        """Called when the window begins."""
+
+    def end(self, process: int, tasks: Mapping[str, int]) -> dict[str, Any]:
+        """Called when it is over, while the system still trains; returns more figures by name.
+
+        Args:
+            process: The process that was started.
+            tasks: Process ids by task.
+        """
+        ...
+
+
+def measure(
+    system: System, window: Window, log: pathlib.Path, watch: Watch | None = None
+) -> dict[str, Any]:
     """Starts a system, measures a window of its training and ends it.
 
     The window begins and ends with a progress line.
 
+    Args:
+        system: What to start.
+        window: When to measure.
+        log: Where its output goes.
+        watch: What looks at it besides.
+
     Returns:
-        Figures by name, as `meter.used` gives them, and the loss at the window's end.
+        Figures by name, as `meter.used` gives them, the loss at the window's end, and the watch's.
 
     Raises:
         Failed: If the system ends or the limit passes before the window is over.
@@ -59,13 +80,18 @@ def measure(system: System, window: Window, log: pathlib.Path) -> dict[str, Any]
                 trained = systems.progress(line)
                 if not trained or not trained[0]:
                     continue
-                meter = meter or Meter(systems.tasks(process.pid, system.root))
+                if meter is None:
+                    tasks = systems.tasks(process.pid, system.root)
+                    meter = Meter(tasks)
                 now = meter.read()
                 first = first or now
                 if start is None and now.time - first.time >= window.warm_seconds:
                     start, examples_before = now, trained[0]
+                    if watch:
+                        watch.begin()
                 elif start is not None and now.time - start.time >= window.seconds:
-                    return _figures(start, now, trained[0] - examples_before, trained[1])
+                    found = _figures(start, now, trained[0] - examples_before, trained[1])
+                    return {**found, **(watch.end(process.pid, tasks) if watch else {})}
     except (psutil.NoSuchProcess, FileNotFoundError) as error:
         raise Failed(f"a task ended ({error}):\n{tail(log)}") from None
     raise Failed(f"no window of {window.seconds:g} s was seen:\n{tail(log)}")
@@ -86,7 +112,7 @@ def started(
         process = subprocess.Popen(
             system.command,
             cwd=ROOT,
-            env=os.environ | {"PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": "-1"},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **system.environ},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             # tfps writes its progress of local mode there.

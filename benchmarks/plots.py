@@ -1,6 +1,8 @@
 """A picture of each sweep; needs matplotlib, nothing else."""
 
 import pathlib
+import statistics
+from typing import Any
 
 import matplotlib
 
@@ -9,12 +11,12 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
-from benchmarks.cases import SWEEPS, SYSTEMS, Case, Sweep
+from benchmarks.cases import STEP, SWEEPS, SYSTEMS, WIRE, Case, Sweep
 from benchmarks.results import Results
 from benchmarks.table import CPU, SPEED
 
 _TITLES = {SPEED: "examples/s", CPU: "CPU-seconds per million examples"}
-_COLORS = dict(zip(SYSTEMS, plt.get_cmap("tab10").colors, strict=False))
+_COLORS = dict(zip(SYSTEMS, plt.get_cmap("tab20").colors[: len(SYSTEMS)], strict=True))
 
 
 def draw(results: Results, directory: pathlib.Path) -> list[pathlib.Path]:
@@ -32,11 +34,15 @@ def draw(results: Results, directory: pathlib.Path) -> list[pathlib.Path]:
         for axes, key in zip(panels, (SPEED, CPU), strict=True):
             if sweep.field == "model":
                 _bars(axes, results, cases, key)
+                if key == CPU:
+                    _floor(axes, results, cases, None)
             else:
                 _lines(axes, results, cases, sweep, key)
+                if key == CPU:
+                    _floor(axes, results, cases, sweep)
             axes.set_title(_TITLES[key])
             axes.grid(axis="y", which="both", alpha=0.3)
-        handles, labels = panels[0].get_legend_handles_labels()
+        handles, labels = panels[1].get_legend_handles_labels()
         figure.legend(handles, labels, loc="lower center", ncols=9, fontsize="x-small")
         figure.suptitle(f"{sweep.title} (medians; bars from the least to the greatest run)")
         figure.tight_layout(rect=(0, 0.06, 1, 1))
@@ -79,6 +85,20 @@ def _bars(axes: Axes, results: Results, cases: list[Case], key: str) -> None:
         )
     axes.set_yscale("log")
     axes.set_xticks(range(len(cases)), [case.model for case in cases])
+
+
+def _floor(axes: Axes, results: Results, cases: list[Case], sweep: Sweep | None) -> None:
+    """What a cluster needs at least: beside lines a line, beside bars one as wide as they are."""
+    floors = {case: list(results.floor(case).values()) for case in cases}
+    medians = {case: statistics.median(found) for case, found in floors.items() if found}
+    style: Any = {"color": "black", "linestyle": "--", "label": f"floor: {STEP} and {WIRE}"}
+    if sweep:
+        places = [getattr(case, sweep.field) for case in medians]
+        axes.plot(places, list(medians.values()), **style)
+        return
+    for case, least in medians.items():
+        place = cases.index(case)
+        axes.hlines(least, place - 0.4, place + 0.4, **style)
 
 
 def _spreads(

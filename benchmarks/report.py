@@ -8,6 +8,7 @@ import pathlib
 import sys
 
 from benchmarks import plots, table
+from benchmarks.cases import Case
 from benchmarks.measurement import Failed
 from benchmarks.results import Results
 
@@ -19,7 +20,7 @@ def main() -> int:
     parser.add_argument("--reference", default="tfps-1ps", help="system to divide by the others")
     flags = parser.parse_args()
     try:
-        results = Results(flags.results)
+        results = Results(flags.results, Case)
         if not results.runs:
             raise Failed(f"{flags.results} has no runs")
         if not flags.output.is_dir():

@@ -5,10 +5,13 @@ import json
 import pathlib
 import statistics
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from benchmarks.cases import Case
-from benchmarks.measurement import Failed
+from benchmarks.cases import STEP, WIRE
+from benchmarks.failure import Failed
+
+Case = TypeVar("Case")  # a frozen dataclass
+CPU = "cpu_seconds_per_million_examples"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Spread:
         return cls(statistics.median(values), min(values), max(values))
 
 
-class Results:
+class Results(Generic[Case]):
     """What a file holds.
 
     Attributes:
@@ -33,13 +36,18 @@ class Results:
         runs: Figures by case, system and number of the run, from 1.
     """
 
-    def __init__(self, path: pathlib.Path):
+    def __init__(self, path: pathlib.Path, kind: type[Case]):
         """Reads a file, which may not exist yet; what an interruption cut off is left out.
+
+        Args:
+            path: The file.
+            kind: What its cases are.
 
         Raises:
             Failed: If the file holds something else.
         """
         self._path = path
+        self._kind = kind
         self.settings: dict[str, Any] | None = None
         self.runs: dict[tuple[Case, str], dict[int, dict[str, Any]]] = {}
         lines = path.read_text().splitlines(keepends=True) if path.exists() else []
@@ -98,6 +106,14 @@ class Results:
         ratios = [mine[run][figure] / theirs[run][figure] for run in mine if run in theirs]
         return Spread.of(ratios) if ratios else None
 
+    def floor(self, case: Case) -> dict[int, float]:
+        """The least CPU time that a cluster could take, by run: one process's step and the wire.
+
+        In CPU-seconds per million examples; of the runs that have both.
+        """
+        step, wire = self.runs.get((case, STEP), {}), self.runs.get((case, WIRE), {})
+        return {run: step[run][CPU] + wire[run][CPU] for run in step if run in wire}
+
     def _append(self, line: dict[str, Any]) -> None:
         line = json.loads(json.dumps(line))
         self._take(line)
@@ -108,5 +124,5 @@ class Results:
         if "settings" in line:
             self.settings = line["settings"]
             return
-        runs = self.runs.setdefault((Case(**line["case"]), line["system"]), {})
+        runs = self.runs.setdefault((self._kind(**line["case"]), line["system"]), {})
         runs[line["run"]] = line["figures"]

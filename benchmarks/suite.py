@@ -23,7 +23,13 @@ from benchmarks.results import Results
 from benchmarks.systems import system
 
 LEAST_SECONDS = 3.0
-_MODULES_OF_PEERS = {"torch-rpc": "torch", "torch-ddp": "torch", "tutorial-keras": "keras"}
+_MODULES_OF_PEERS = {
+    "torch-rpc": "torch",
+    "torch-rpc-files": "torch",
+    "torch-ddp": "torch",
+    "tutorial-keras": "keras",
+    "wire": "numpy",
+}
 
 
 def main() -> int:
@@ -38,7 +44,7 @@ def main() -> int:
             if names
         ]
         check_peers(flags, work)
-        results = Results(flags.output)
+        results = Results(flags.output, Case)
         results.begin(settings(flags))
         for case, _ in work:
             datasets.ensure(flags.data, case)

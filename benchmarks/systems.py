@@ -6,7 +6,7 @@ import json
 import pathlib
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import psutil
 
@@ -26,10 +26,14 @@ class System:
     Attributes:
         command: Starts it; it trains until it is ended.
         root: The task of the process that is started: `launcher` when it only starts others.
+        environ: Variables beside those of this process; a GPU is seen only where they say so.
     """
 
     command: Sequence[str]
     root: str
+    environ: Mapping[str, str] = dataclasses.field(
+        default_factory=lambda: {"CUDA_VISIBLE_DEVICES": "-1"}
+    )
 
 
 def system(
@@ -49,11 +53,12 @@ def system(
         f"--inter_op_threads={flags.inter_op_threads}",
     ]
     if name not in TFPS:
-        peer, _, library = name.replace("torch-", "torch_").partition("-")
+        peer, _, kind = name.replace("torch-", "torch_").partition("-")
+        option = {"": [], "files": ["--input=files"]}.get(kind, [f"--lib={kind}"])
         command = [
             *(flags.peer_python, "-m", "benchmarks.peers.start", peer, f"--data={data}"),
             *(f"--model={case.model}", f"--rows={case.rows}", f"--batch={case.batch}"),
-            *(f"--workers={flags.workers}", *threads, *([f"--lib={library}"] if library else [])),
+            *(f"--workers={flags.workers}", *threads, *option),
         ]
         return System(command, "chief-0" if peer in ("tutorial", "fit") else "launcher")
     job = [

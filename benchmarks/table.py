@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.cases import SWEEPS, Case, Sweep
-from benchmarks.results import Results, Spread
+from benchmarks.cases import STEP, SWEEPS, WIRE, Case, Sweep
+from benchmarks.results import CPU, Results, Spread
 
 SPEED = "examples_per_second"
-CPU = "cpu_seconds_per_million_examples"
-WIRE = "loopback_bytes_per_example"
+BYTES = "loopback_bytes_per_example"
 CHIEF = "chief_share"
 
 
@@ -22,6 +21,7 @@ def report(results: Results, reference: str) -> str:
     parts = [_heading(results)]
     for case in results.cases():
         parts.append(f"### {title(case)}\n\n{case_table(results, case, reference)}")
+        parts += floor_line(results, case, reference)
     for sweep in SWEEPS.values():
         if sum(case in results.cases() for case in sweep.cases) > 1:
             parts.append(f"### {sweep.title}\n\n{sweep_table(results, sweep)}")
@@ -46,22 +46,36 @@ def case_table(results: Results, case: Case, reference: str) -> str:
     lines = []
     for system in systems:
         own, first = (case, system), (case, reference)
-        ratios = [_ratio(results.ratio(figure, first, own)) for figure in (SPEED, CPU)]
+        ratios = [ratio(results.ratio(figure, first, own)) for figure in (SPEED, CPU)]
         runs = results.runs[own].values()
         chief = results.spread(case, system, CHIEF).median
         lines.append(
             [
                 system,
                 *((ratios if system != reference else ["", ""]) if divided else []),
-                _number(results.spread(case, system, SPEED), 0),
-                _number(results.spread(case, system, CPU), 1),
-                _number(results.spread(case, system, WIRE), 0),
+                number(results.spread(case, system, SPEED), 0),
+                number(results.spread(case, system, CPU), 1),
+                number(results.spread(case, system, BYTES), 0),
                 f"{chief:.1%}" if 0 < chief < 1 else "",
                 _peaks(runs),
                 str(len(runs)),
             ]
         )
-    return _markdown(header, lines)
+    return markdown(header, lines)
+
+
+def floor_line(results: Results, case: Case, reference: str) -> list[str]:
+    """What a cluster needs at least beside what the reference does; nothing if not measured."""
+    floor = results.floor(case)
+    mine = results.runs.get((case, reference), {})
+    ratios = [mine[run][CPU] / least for run, least in floor.items() if run in mine]
+    if not ratios:
+        return []
+    least = number(Spread.of(list(floor.values())), 1)
+    return [
+        f"The floor, the step of `{STEP}` and the bytes of `{WIRE}`: {least} CPU-s per million "
+        f"examples. {reference} takes {number(Spread.of(ratios), 2)} times as much."
+    ]
 
 
 def sweep_table(results: Results, sweep: Sweep) -> str:
@@ -86,7 +100,7 @@ def sweep_table(results: Results, sweep: Sweep) -> str:
                 relative = f" ({ratio.median:.2f}×)" if compares else ""  # noqa: RUF001
                 cells.append(f"{median:,.{digits}f}{relative}")
             lines.append([system, name, *cells])
-    return _markdown(header, lines)
+    return markdown(header, lines)
 
 
 def disturbance(results: Results) -> str:
@@ -117,11 +131,12 @@ def _peaks(runs: Any) -> str:
     return ", ".join(f"{role} {peaks[role]:,}" for role in sorted(peaks) if role != "launcher")
 
 
-def _ratio(ratio: Spread | None) -> str:
-    return _number(ratio, 2) if ratio else ""
+def ratio(found: Spread | None) -> str:
+    return number(found, 2) if found else ""
 
 
-def _number(spread: Spread, digits: int) -> str:
+def number(spread: Spread, digits: int) -> str:
+    """The median, with least and greatest in brackets."""
     numbers = (f"{each:,.{digits}f}" for each in (spread.median, spread.least, spread.greatest))
     return "{} ({}–{})".format(*numbers)  # noqa: RUF001 - a range
 
@@ -130,6 +145,7 @@ def _value(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+def markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table whose first column is of text, the others of numbers."""
     rule = ["---"] + ["--:"] * (len(header) - 1)
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (header, rule, *lines))

@@ -6,6 +6,8 @@ import sys
 import threading
 
 import keras
+import numpy as np
+import psutil
 import pytest
 import tensorflow as tf
 
@@ -42,7 +44,7 @@ def figures(speed, cpu=10.0, chief=0.01):
 @pytest.fixture
 def path(tmp_path):
     """Three runs of two systems on the base case, and one on larger tables."""
-    results = Results(tmp_path / "results.jsonl")
+    results = Results(tmp_path / "results.jsonl", Case)
     results.begin(SETTINGS)
     for run, (mine, theirs) in enumerate(((100, 50), (120, 40), (90, 30)), start=1):
         results.add(Case(), "tfps-1ps", run, figures(mine))
@@ -99,7 +101,8 @@ def test_a_case_of_two_sweeps_is_planned_once():
     planned = dict(cases.planned(["rows", "base", "batch"], [], []))
     assert len(planned) == 1 + 2 + 4
     assert planned[Case()] == [x for x in SYSTEMS if x not in (cases.LAZY, cases.UNWATCHED)]
-    assert planned[Case(batch=64)] == ["tfps-1ps", "tutorial-tf_keras", "torch-rpc"]
+    of_batch = ["tfps-1ps", "tfps-local", "tutorial-tf_keras", "torch-rpc", "wire"]
+    assert planned[Case(batch=64)] == of_batch
 
 
 def test_only_and_systems_choose():
@@ -125,6 +128,19 @@ def test_progress_lines(line, trained):
     assert systems.progress(line) == trained
 
 
+class Watched:
+    """Watches a system."""
+
+    has_begun = False
+
+    def begin(self):
+        self.has_begun = True
+
+    def end(self, process, tasks):
+        assert psutil.Process(process).status() != psutil.STATUS_ZOMBIE  # it still trains
+        return {"tasks": list(tasks)}
+
+
 def test_a_window_of_a_process_is_measured_and_the_process_ended(tmp_path):
     program = (
         "import time\n"
@@ -134,7 +150,10 @@ def test_a_window_of_a_process_is_measured_and_the_process_ended(tmp_path):
         "    while time.monotonic() < end: pass\n"
     )
     system = System([sys.executable, "-c", program], "chief-0")
-    found = measure(system, Window(0.1, 0.5, 30.0), tmp_path / "log")
+    watch = Watched()
+    found = measure(system, Window(0.1, 0.5, 30.0), tmp_path / "log", watch)
+    assert watch.has_begun
+    assert found["tasks"] == ["chief-0"]
     assert found["seconds"] >= 0.5
     assert found["examples"] % 100 == 0
     speed = found["examples"] / found["seconds"]
@@ -152,7 +171,7 @@ def test_a_system_that_trains_nothing_is_reported(tmp_path, program):
 
 
 def test_results_are_read_again(path):
-    results = Results(path)
+    results = Results(path, Case)
     assert results.has(Case(), "tfps-1ps", 3)
     assert not results.has(Case(), "tfps-1ps", 4)
     assert results.spread(Case(), "tfps-1ps", table.SPEED) == Spread(100, 90, 120)
@@ -164,23 +183,23 @@ def test_results_are_read_again(path):
 def test_a_line_that_was_cut_off_is_left_out(path):
     whole = path.read_text()
     path.write_text(whole + '{"run": 4, "syst')
-    assert not Results(path).has(Case(), "tfps-1ps", 4)
+    assert not Results(path, Case).has(Case(), "tfps-1ps", 4)
     assert path.read_text() == whole
 
 
 def test_results_of_other_settings_are_refused(path):
     with pytest.raises(Failed, match="has runs with other settings \\(seconds\\)"):
-        Results(path).begin({**SETTINGS, "seconds": 20.0})
+        Results(path, Case).begin({**SETTINGS, "seconds": 20.0})
 
 
 def test_a_file_of_something_else_is_refused(tmp_path):
     (tmp_path / "other").write_text(json.dumps({"a": 1}) + "\n")
     with pytest.raises(Failed, match="line 1 is no result of a run"):
-        Results(tmp_path / "other")
+        Results(tmp_path / "other", Case)
 
 
 def test_tables(path):
-    text = table.report(Results(path), "tfps-1ps")
+    text = table.report(Results(path, Case), "tfps-1ps")
     lines = [line.split(" | ") for line in text.splitlines()]
     (peer,) = [line for line in lines if line[0] == "| torch-rpc"]
     assert peer[1:4] == ["3.00 (2.00–3.00)", "0.50 (0.50–0.50)", "40 (30–50)"]  # noqa: RUF001
@@ -189,6 +208,30 @@ def test_tables(path):
     assert swept[2:] == ["100", "90 (0.90×) |"]  # noqa: RUF001
     assert "- cores: 2" in text
     assert "worst window: 0.03" in text
+
+
+def test_the_floor_is_one_process_and_the_wire(path):
+    results = Results(path, Case)
+    assert table.floor_line(results, Case(), "tfps-1ps") == []
+    for run in (1, 3):
+        results.add(Case(), "tfps-local", run, figures(10, cpu=4.0 + run))
+        results.add(Case(), "wire", run, figures(10, cpu=0.5))
+    assert results.floor(Case()) == {1: 5.5, 3: 7.5}
+    [line] = table.floor_line(results, Case(), "tfps-1ps")
+    assert "6.5 (5.5–7.5) CPU-s per million examples" in line  # noqa: RUF001
+    assert "tfps-1ps takes 1.58 (1.33–1.82) times as much" in line  # noqa: RUF001
+
+
+def test_a_million_records_cross_bare_sockets(tmp_path):
+    """The bytes of a step are those of its distinct rows: here 2 of each table, in both ways."""
+    (tmp_path / "arrays").mkdir()
+    ids = np.tile(np.arange(512)[:, None] % 2, (1, 26))
+    np.save(tmp_path / "arrays" / "categoricals.npy", ids)
+    command = [sys.executable, "-m", "benchmarks.peers.start", "wire", f"--data={tmp_path}"]
+    found = measure(System(command, "launcher"), Window(0.1, 0.5, 60.0), tmp_path / "log")
+    ids, values = 52 * 4, (52 * 16 + 62_081) * 4
+    exchanged = (ids + 2 * values + 1) / 512
+    assert exchanged < found["loopback_bytes_per_example"] < 1.2 * exchanged
 
 
 def test_reading_is_a_share_of_a_step():
@@ -253,5 +296,5 @@ def test_a_short_run(tmp_path):
         check=False,
     )
     assert result.returncode == 0
-    results = Results(tmp_path / "results.jsonl")
+    results = Results(tmp_path / "results.jsonl", Case)
     assert results.systems(Case("dense_100", rows=0)) == ["tfps-local", "tutorial-keras"]

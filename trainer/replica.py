@@ -40,6 +40,7 @@ class ReplicaWorker:
         options: ServerOptions,
         stall_seconds: float,
         asked_to_end: threading.Event,
+        hint: str,
     ):
         """Has not joined yet.
 
@@ -49,12 +50,14 @@ class ReplicaWorker:
             options: How long to wait for the chief, and how long to go on when asked to end.
             stall_seconds: Limit for the next round.
             asked_to_end: Set when this task is to end before the chief is done.
+            hint: How large tensors travel, see `ReplicaGroup`.
         """
         self._cluster = cluster
         self._job_dir = job_dir
         self._options = options
         self._stall_seconds = stall_seconds
         self._asked_to_end = asked_to_end
+        self._hint = hint
         self._name = cluster.task
         self._notices = PreemptionNotices(job_dir)
         self._leaves_at: float | None = None
@@ -87,7 +90,7 @@ class ReplicaWorker:
     def _follow(self, check: Callable[[], RunInputs]) -> None:
         cluster = self._cluster
         _log.info("%s waits for %d other replicas", cluster.name, len(cluster.workers))
-        executor = ReplicaExecutor(ReplicaGroup.join(cluster, self._poll))
+        executor = ReplicaExecutor(ReplicaGroup.join(cluster, self._poll, self._hint))
         self._has_joined = True
         inputs = check()
         # The chief asks all the others.

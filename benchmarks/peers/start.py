@@ -25,7 +25,9 @@ def main() -> None:
         "fit": {"ps": flags.ps, "worker": flags.workers, "chief": 1},
         "mwms": {"worker": flags.workers},
         "torch_ddp": {"worker": flags.workers},
+        "torch_one": {"worker": 1},
         "torch_rpc": {"ps": 1, "worker": flags.workers},
+        "wire": {"ps": 1, "worker": flags.workers},
     }[flags.peer]
     if "TF_CONFIG" in os.environ:
         end_with_parent()
@@ -42,16 +44,21 @@ def parse() -> argparse.Namespace:
     """Parses the flags."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     add = parser.add_argument
-    add("peer", choices=("tutorial", "fit", "mwms", "torch_ddp", "torch_rpc"))
+    peers = ("tutorial", "fit", "mwms", "torch_ddp", "torch_one", "torch_rpc", "wire")
+    add("peer", choices=peers)
     add("--data", required=True, help="directory of a dataset of benchmarks.make_dataset")
     add("--model", default="dlrm", help="a model of benchmarks/models.py")
     add("--rows", type=int, default=20_000, help="rows of each table")
     add("--batch", type=int, default=512, help="records per step of one worker")
+    add("--input", choices=("memory", "files"), default="memory", help="of a peer in PyTorch")
     add("--workers", type=int, default=2)
     add("--ps", type=int, default=1)
     add("--intra_op_threads", type=int, default=1)
     add("--inter_op_threads", type=int, default=4)
     add("--lib", choices=("keras", "tf_keras"), default="tf_keras", help="of the tutorial loop")
+    add("--device", default="cpu", help="of torch_one: cpu or cuda")
+    add("--precision", default="float32", help="of torch_one, as Keras names policies")
+    add("--compile", action="store_true", help="torch_one's dense part by torch.compile")
     return parser.parse_args()
 
 

@@ -1,7 +1,8 @@
 """The peer: PyTorch's DistributedDataParallel over gloo, one fused table with sparse gradients.
 
-`torch.optim.Adagrad` for the table and the MLP. Batches are tensors in memory. Training is
-synchronous, so the first worker counts for all.
+`torch.optim.Adagrad` for the table and the MLP. Batches are tensors in memory, or with
+`--input=files` read from the TFRecords that tfps reads. Training is synchronous, so the first
+worker counts for all.
 """
 
 import argparse
@@ -13,7 +14,7 @@ from torch import distributed
 
 from benchmarks import models
 from benchmarks.peers.progress_lines import ProgressLines
-from benchmarks.peers.torch_parts import ACCUMULATOR, arrays, mlp, part
+from benchmarks.peers.torch_parts import ACCUMULATOR, batches, mlp
 
 
 class Dlrm(torch.nn.Module):
@@ -45,23 +46,18 @@ def run(flags: argparse.Namespace, cluster: dict[str, list[str]], _: str, index:
 
 def train(flags: argparse.Namespace, worker: int) -> None:
     """Trains until this process is ended."""
-    ids, numbers, labels = arrays(flags)
-    batches = len(labels) // flags.batch
     model: Any = torch.nn.parallel.DistributedDataParallel(Dlrm(flags.rows))
     optimizer = torch.optim.Adagrad(
         model.parameters(),
         lr=models.LEARNING_RATES["dlrm"],
         initial_accumulator_value=ACCUMULATOR,
     )
-    lines, steps, first = ProgressLines(), 0, worker * batches // flags.workers
-    while True:
-        batch = (first + steps) % batches
-        chosen, given, wanted = (part(some, batch, flags.batch) for some in (ids, numbers, labels))
+    lines = ProgressLines()
+    for steps, batch in enumerate(batches(flags, worker), 1):
         optimizer.zero_grad(set_to_none=True)
-        logits = model(chosen, given)
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, wanted)
+        logits = model(batch.ids, batch.numbers)
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, batch.labels)
         loss.backward()
         optimizer.step()
-        steps += 1
         if worker == 0:
             lines.show(steps * flags.batch * flags.workers, loss.detach())

@@ -3,7 +3,8 @@
 The ps holds one fused table of all categoricals, the MLP's parameters as one vector, and
 `torch.optim.Adagrad` for both. A worker makes the batch's ids unique, pulls the distinct rows and
 the vector in one call, computes, and pushes the summed gradients in one call, which it awaits
-before its next push: the push overlaps the next pull. Batches are tensors in memory.
+before its next push: the push overlaps the next pull. Batches are tensors in memory, or with
+`--input=files` read from the TFRecords that tfps reads.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from benchmarks import models
 from benchmarks.peers.progress_lines import ProgressLines
-from benchmarks.peers.torch_parts import ACCUMULATOR, arrays, mlp, part
+from benchmarks.peers.torch_parts import ACCUMULATOR, Batch, batches, mlp
 
 RPC_THREADS = 4
 
@@ -96,25 +97,21 @@ def run(flags: argparse.Namespace, cluster: dict[str, list[str]], job: str, inde
 
 def train(flags: argparse.Namespace, worker: int) -> None:
     """Trains until this process is ended."""
-    ids, numbers, labels = arrays(flags)
-    batches = len(labels) // flags.batch
-    model, pushed = mlp(), None
+    given, model, pushed = batches(flags, worker), mlp(), None
     parameters = list(model.parameters())
-    step = worker * batches // flags.workers
 
-    def batch_ids() -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.unique(part(ids, step % batches, flags.batch).view(-1), return_inverse=True)
+    def next_batch() -> tuple[Batch, torch.Tensor, torch.Tensor]:
+        batch = next(given)
+        return batch, *torch.unique(batch.ids.view(-1), return_inverse=True)
 
-    distinct, places = batch_ids()
+    batch, distinct, places = next_batch()
     while True:
         rows, dense = rpc.rpc_sync("ps0", pull, args=(distinct,))
         vector_to_parameters(dense, parameters)
         rows.requires_grad_(True)
         embeddings = torch.nn.functional.embedding(places, rows).view(flags.batch, -1)
-        logits = model(torch.cat([embeddings, part(numbers, step % batches, flags.batch)], 1))
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(
-            logits[:, 0], part(labels, step % batches, flags.batch)
-        )
+        logits = model(torch.cat([embeddings, batch.numbers], 1))
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits[:, 0], batch.labels)
         model.zero_grad(set_to_none=True)
         loss.backward()
         gradients = parameters_to_vector([parameter.grad for parameter in parameters])
@@ -123,5 +120,4 @@ def train(flags: argparse.Namespace, worker: int) -> None:
         pushed = rpc.rpc_async(
             "ps0", push, args=(distinct, rows.grad, gradients, float(loss.detach()))
         )
-        step += 1
-        distinct, places = batch_ids()
+        batch, distinct, places = next_batch()

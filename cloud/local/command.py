@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 
 from cloud.job_spec import JobSpec
+from cloud.local.gpus import TaskEnvironments
 from tfps.cluster.spec import CLUSTER_SPEC, TF_CONFIG, TF_CONFIG_FILE, Cluster
 from tfps.job_dir.task_name import TaskName
 
@@ -40,6 +41,7 @@ def commands(
     log_dir: pathlib.Path,
     environ: Mapping[str, str],
     progress: str | None,
+    gpus: TaskEnvironments,
 ) -> list[Command]:
     """The commands of every task, servers first, then the evaluator, the chief last.
 
@@ -49,6 +51,7 @@ def commands(
         log_dir: Directory of the tasks' native logs.
         environ: The launcher's environment; a cluster it may describe is left out.
         progress: How the chief shows progress, "live" or "lines"; None adds no such flag.
+        gpus: What says which GPUs a task may use, by job and index; none for all of them.
 
     Returns:
         One command per task.
@@ -69,5 +72,6 @@ def commands(
             own = {**spec.environment, "PYTHONUNBUFFERED": "1"}
             if not tasks.is_local:
                 own[TF_CONFIG] = tasks.tf_config(job, index)
+            own |= gpus.get((job, index), {})
             found.append(Command(job, index, tuple(argv), inherited | own, log))
     return found

@@ -1,11 +1,14 @@
 """Injects faults into a running local cluster and notes what comes of them."""
 
+import contextlib
 import functools
+import os
 import re
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from cloud.local import chief_worker_process
 from cloud.local.events import Events
 from cloud.local.faults import Fault
 from cloud.local.process import Process
@@ -65,17 +68,34 @@ class FaultInjector:
             self._say(f"chaos: {fault} at {at:.1f} s; next batch trained: {after}")
 
     def _inject(self, fault: Fault, events: Events, running: Mapping[str, Process]) -> None:
-        process = running.get(fault.task.label)
-        if process is None:
+        send = _sender(fault, running)
+        if send is None:
             self._say(f"chaos: {fault}: it does not run at {self._seconds():.1f} s")
             return
         self._say(f"chaos: {fault}")
         self._injected.append((fault, self._seconds()))
         if fault.task.job == "chief":  # its next lines may begin anywhere
             self._last = None
-        process.send(fault.signal)
+        send(fault.signal)
         if fault.hold is not None:
-            events.after(fault.hold, lambda: process.send(signal.SIGCONT))
+            events.after(fault.hold, lambda: send(signal.SIGCONT))
 
     def _seconds(self) -> float:
         return time.monotonic() - self._began
+
+
+def _sender(
+    fault: Fault, running: Mapping[str, Process]
+) -> Callable[[signal.Signals], None] | None:
+    """What sends signals to the task of a fault; None where it does not run."""
+    process, chief = running.get(fault.task.label), running.get("chief")
+    if process is not None:
+        return process.send
+    # Of all tasks only the worker beside the chief is not the launcher's own.
+    found = chief_worker_process.find(chief.pid, fault.task) if chief else None
+    return None if found is None else functools.partial(_send, found)
+
+
+def _send(process: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has ended since
+        os.kill(process, number)

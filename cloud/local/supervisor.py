@@ -48,6 +48,7 @@ class Supervisor:
         limits: Limits,
         relay: TaskOutput,
         faults: Sequence[Fault] = (),
+        others: int = 0,
     ):
         """Supervises the tasks of one cluster.
 
@@ -56,11 +57,13 @@ class Supervisor:
             limits: How long to wait, how often to try.
             relay: Where their output and the supervisor's lines go.
             faults: What to do to them.
+            others: Workers that are started by another: that beside the chief.
         """
         self._commands = commands
         self._limits = limits
         self._relay = relay
         self._faults = FaultInjector(faults, self._say)
+        self._others = others
         self._running: dict[str, Process] = {}
         self._restarts = dict.fromkeys((command.name for command in commands), 0)
         self._workers = [command.name for command in commands if command.job == "worker"]
@@ -225,12 +228,15 @@ class Supervisor:
         self._lost.add(name)
         self._say(
             f"{name} {_ended(code)} after {self._limits.max_restarts} restarts and stays away; "
-            f"workers left: {len(self._workers) - len(self._lost)}"
+            f"workers left: {self._workers_left()}"
         )
         self._show_log(process, code)
-        if len(self._lost) == len(self._workers):
+        if not self._workers_left():
             self._say("no worker is left: ending the run")
             self._end_run(EXIT_RUN, self._limits.grace_seconds)
+
+    def _workers_left(self) -> int:
+        return len(self._workers) + self._others - len(self._lost)
 
     def _end_run(self, code: int, grace_seconds: float) -> None:
         """Ends the run, whatever the chief's exit code, because the launcher must."""

@@ -1,5 +1,6 @@
 """Every task of a job on this machine: `--target=local`."""
 
+import dataclasses
 import importlib.util
 import os
 import pathlib
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from cloud.job_spec import JobSpec
-from cloud.local import supervisor
+from cloud.local import gpus, supervisor
 from cloud.local.command import commands
 from cloud.local.faults import parse
 from cloud.local.ports import Ports
@@ -55,6 +56,13 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "chaos_seed", 0, "Seed of what --chaos leaves open.", lower_bound=0, flag_values=values
     )
+    flags.DEFINE_integer(
+        "gpus_per_worker",
+        0,
+        "GPUs that each worker has for itself; 0: every worker uses all there are.",
+        lower_bound=0,
+        flag_values=values,
+    )
     flags.DEFINE_string(
         "log_dir",
         None,
@@ -65,7 +73,13 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def from_flags(values: flags.FlagValues) -> "LocalTarget":
     """The target that the flags of `define_flags` describe."""
-    return LocalTarget(values.grace_seconds, values.log_dir, values.chaos, values.chaos_seed)
+    return LocalTarget(
+        values.grace_seconds,
+        values.log_dir,
+        values.chaos,
+        values.chaos_seed,
+        values.gpus_per_worker,
+    )
 
 
 class LocalTarget(Target):
@@ -82,6 +96,7 @@ class LocalTarget(Target):
         log_dir: str | None = None,
         faults: str | None = None,
         faults_seed: int = 0,
+        gpus_per_worker: int = 0,
     ):
         """Describes how to run.
 
@@ -91,18 +106,22 @@ class LocalTarget(Target):
                 if the job_dir is not on this machine.
             faults: Faults to inject, as `faults.parse` reads them.
             faults_seed: Seed of what they leave open.
+            gpus_per_worker: GPUs that each worker has for itself; 0 for all of them to share all.
         """
         self._grace_seconds = grace_seconds
         self._own_log_dir = log_dir
         self._faults = faults
         self._faults_seed = faults_seed
+        self._gpus_per_worker = gpus_per_worker
 
     def render(self, spec: JobSpec) -> tuple[Request, ...]:
         """The tasks' commands and what is added to their environment, servers first."""
-        _check(spec)
-        ports = range(_RENDERED_PORT, _RENDERED_PORT + spec.tasks)
+        self._check(spec)
+        ports = range(_RENDERED_PORT, _RENDERED_PORT + spec.tasks + spec.chief_works)
         log_dir = self._log_dir(spec) or pathlib.Path(tempfile.gettempdir())
-        planned = commands(_cluster(spec, ports), spec, log_dir, {}, None)
+        tasks = _cluster(spec, ports)
+        owned = gpus.owned(tasks, self._gpus_per_worker, os.environ)
+        planned = commands(tasks, _told_port(spec, ports), log_dir, {}, None, owned)
         return tuple(
             {"task": each.name, "command": list(each.argv), "environment": dict(each.environ)}
             for each in planned
@@ -110,10 +129,11 @@ class LocalTarget(Target):
 
     def submit(self, spec: JobSpec, wait: bool = True) -> int:
         """Runs the job, which ends with this process in any case."""
-        _check(spec)
+        self._check(spec)
         check_system()
         open_files.allow_for_launcher(spec.tasks)
         counts = {job: spec.replicas(job) for job in JOBS}
+        counts["worker"] += spec.chief_works
         faults = parse(self._faults, counts, self._faults_seed) if self._faults else []
         log_dir = _made(self._log_dir(spec))
         is_terminal = sys.stdout.isatty()
@@ -124,20 +144,33 @@ class LocalTarget(Target):
         limits = supervisor.Limits(
             self._grace_seconds, spec.restarts, timeout_seconds=spec.timeout_seconds or None
         )
-        with Ports(spec.tasks) as ports:
+        with Ports(spec.tasks + spec.chief_works) as ports:
             tasks = _cluster(spec, ports.numbers)
             for text in (_roles(tasks), f"logs: {log_dir}", *_unused(spec), _NOTICE):
                 relay.line(supervisor.NAME, text)
-            planned = commands(tasks, spec, log_dir, _environ(is_terminal), progress)
-            return supervisor.Supervisor(planned, limits, relay, faults).run()
+            told = _told_port(spec, ports.numbers)
+            owned = gpus.owned(tasks, self._gpus_per_worker, os.environ)
+            environ = _environ(is_terminal)
+            planned = commands(tasks, told, log_dir, environ, progress, owned)
+            beside = int(spec.chief_works)
+            return supervisor.Supervisor(planned, limits, relay, faults, beside).run()
 
     def plan(self, spec: JobSpec) -> int:
         """Lets a chief print its plan for so many tasks and end; it contacts nobody."""
-        _check(spec)
-        tasks = _cluster(spec, range(1, 1 + spec.tasks))  # ports that nobody opens
-        *_, chief = commands(tasks, spec, pathlib.Path(), os.environ, None)
+        self._check(spec)
+        ports = range(1, 1 + spec.tasks + spec.chief_works)  # which nobody opens
+        told = _told_port(spec, ports)
+        *_, chief = commands(_cluster(spec, ports), told, pathlib.Path(), os.environ, None, {})
         argv = [each for each in chief.argv if not each.startswith("--tensorflow_log=")]
         return subprocess.run([*argv, "--dry_run"], env=chief.environ, check=False).returncode
+
+    def _check(self, spec: JobSpec) -> None:
+        _check(spec)
+        if self._gpus_per_worker and spec.chief_works:
+            raise UserError(
+                f"--gpus_per_worker={self._gpus_per_worker} with --chief_works: the worker beside "
+                "the chief has no GPUs of its own; leave one of them out"
+            )
 
     def _log_dir(self, spec: JobSpec) -> pathlib.Path | None:
         """The directory of the logs, None for a temporary one."""
@@ -189,6 +222,14 @@ def _cluster(spec: JobSpec, ports: Sequence[int]) -> Cluster:
     addresses = iter([f"{_HOST}:{port}" for port in ports])
     by_job = {job: tuple(next(addresses) for _ in range(spec.replicas(job))) for job in JOBS}
     return Cluster(by_job["chief"], by_job["worker"], by_job["ps"], by_job["evaluator"])
+
+
+def _told_port(spec: JobSpec, ports: Sequence[int]) -> JobSpec:
+    """The job with the last port for the worker beside the chief, unless its arguments name one."""
+    if not spec.chief_works or spec.argument("chief_worker_port"):
+        return spec
+    arguments = (*spec.arguments, f"--chief_worker_port={ports[-1]}")
+    return dataclasses.replace(spec, arguments=arguments)
 
 
 def _roles(tasks: Cluster) -> str:

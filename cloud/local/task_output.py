@@ -11,6 +11,7 @@ from tfps.live_view.status import RunStatus, parse
 
 _COLOURS = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
 _ESCAPE = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|.)?")
+_PASSED_ON = re.compile(rb"\[(worker \d+)\] ")
 _LONGEST = 1 << 16  # bytes of one line; a longer one is broken
 _USUAL_SIZE = 80, 24  # columns and lines
 
@@ -105,6 +106,9 @@ class TaskOutput:
             text = returned
             if self._showing == name:
                 self.hide()
+        other = _PASSED_ON.match(text)
+        if other:  # the chief passes on what the worker beside it writes
+            name, text = other[1].decode(), text[other.end() :]
         self.line(name, text.decode("utf-8", "backslashreplace"))
 
     def _take_status(self, name: str, text: bytes) -> None:

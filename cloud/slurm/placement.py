@@ -9,6 +9,7 @@ from tfps.errors import UserError
 HOSTS = "TFPS_HOSTS"
 TASKS = "TFPS_TASKS"
 FIRST_PORT = "TFPS_FIRST_PORT"
+CHIEF_WORKS = "TFPS_CHIEF_WORKS"  # set where it does
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,17 +17,20 @@ class Placement:
     """The tasks of a job on its nodes.
 
     Workers and ps go round the nodes, the chief is on the first and the evaluator on the last.
-    Every task has a port of its own, whatever its node.
+    Every task has a port of its own, whatever its node. Where a worker runs beside the chief,
+    others begin at the second node, and at the port after its own.
 
     Attributes:
         hosts: The nodes' names, in the order of `scontrol show hostnames`.
         tasks: Number of tasks by job: chief, worker, ps, evaluator.
         first_port: Of the chief; the others' follow.
+        chief_works: Whether a worker runs beside the chief, which counts as no task here.
     """
 
     hosts: Sequence[str]
     tasks: Mapping[str, int]
     first_port: int
+    chief_works: bool = False
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> "Placement":
@@ -46,13 +50,15 @@ class Placement:
                 )
         counts = dict(pair.split("=") for pair in environ[TASKS].split())
         tasks = {job: int(counts.get(job, 0)) for job in JOBS}
-        return cls(environ[HOSTS].split(), tasks, int(environ[FIRST_PORT]))
+        chief_works = CHIEF_WORKS in environ
+        return cls(environ[HOSTS].split(), tasks, int(environ[FIRST_PORT]), chief_works)
 
     def nodes(self, job: str) -> list[str]:
         """The node of each task of a job, by index."""
         if job == "evaluator":
             return [self.hosts[-1]] * self.tasks[job]
-        return [self.hosts[i % len(self.hosts)] for i in range(self.tasks[job])]
+        first = int(job == "worker" and self.chief_works)
+        return [self.hosts[(first + i) % len(self.hosts)] for i in range(self.tasks[job])]
 
     def cluster(self) -> Cluster:
         """The addresses of all tasks; local mode for a chief alone."""
@@ -63,7 +69,7 @@ class Placement:
         for job in JOBS:
             nodes = self.nodes(job)
             addresses[job] = tuple(f"{node}:{port + i}" for i, node in enumerate(nodes))
-            port += len(nodes)
+            port += len(nodes) + int(job == "chief" and self.chief_works)
         return Cluster(
             addresses["chief"], addresses["worker"], addresses["ps"], addresses["evaluator"]
         )

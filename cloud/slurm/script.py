@@ -65,7 +65,7 @@ class Allocation:
     """What to ask Slurm for, beside what the job itself says.
 
     Attributes:
-        nodes: Number of nodes; 0 for one per worker.
+        nodes: Number of nodes; 0 for one per worker, that beside the chief among them.
         partition: Empty for the default.
         account: Who pays; empty for the default.
         qos: Quality of service; empty for the default.
@@ -99,11 +99,13 @@ def script(spec: JobSpec, allocation: Allocation) -> str:
     """
     _check(spec)
     tasks = {job: spec.replicas(job) for job in JOBS}
-    nodes = allocation.nodes or max(1, tasks["worker"])
-    placed = Placement([str(node) for node in range(nodes)], tasks, allocation.first_port)
-    if allocation.first_port + spec.tasks > 1 << 16:
+    workers = tasks["worker"] + spec.chief_works
+    nodes = [str(node) for node in range(allocation.nodes or max(1, workers))]
+    placed = Placement(nodes, tasks, allocation.first_port, spec.chief_works)
+    ports = spec.tasks + spec.chief_works
+    if allocation.first_port + ports > 1 << 16:
         raise UserError(
-            f"--first_port={allocation.first_port}: {spec.tasks} tasks need as many ports up to "
+            f"--first_port={allocation.first_port}: {ports} tasks need as many ports up to "
             "65535; give a lower one"
         )
     head = "\n".join(map(_directive, _options(spec, allocation, placed)))
@@ -131,7 +133,8 @@ def _check(spec: JobSpec) -> None:
     for role in spec.roles:
         if role.disk_type:
             raise UserError(f"--target=slurm takes no --disk_type ({role.job}); leave it out")
-        if role.accelerator and role.job != "worker" and spec.tasks > 1:
+        is_worker = role.job == "worker" or (role.job == "chief" and spec.chief_works)
+        if role.accelerator and not is_worker and spec.tasks > 1:
             raise UserError(
                 f"{role.job}: accelerator={role.accelerator}, but on Slurm GPUs are for workers; "
                 "give them with --worker_accelerator"
@@ -197,6 +200,8 @@ def _exports(spec: JobSpec, allocation: Allocation, tasks: dict[str, int]) -> It
         task.RESTARTS: str(spec.restarts),
         "PYTHONUNBUFFERED": "1",
     }
+    if spec.chief_works:
+        own[placement.CHIEF_WORKS] = "1"
     for name, value in {**spec.environment, **own}.items():
         yield f"export {name}={shlex.quote(value)}"
 

@@ -83,7 +83,7 @@ def test_another_cluster_is_not_fit(address, announce, tmp_path):
     announce(tasks={"chief": 1, "worker": 3, "ps": 1})
     assert check(address, tmp_path).mismatch == (
         "its TF_CONFIG has 1 chief, 1 ps, 3 worker, the chief's 1 chief, 1 ps, 2 worker; give all "
-        "tasks the same cluster"
+        "tasks the same cluster, and --chief_works, which adds a worker, to all or none"
     )
 
 

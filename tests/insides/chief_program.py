@@ -15,9 +15,10 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from tfps.cluster import failures, sockets
-from tfps.coordinator import connector
+from tfps.coordinator import remote_contexts
 from tfps.coordinator.repeated_failure import FailureLog
 from tfps.store.worker_copy import WorkerCopy
 
@@ -27,6 +28,7 @@ PS = "/job:ps/replica:0/task:0/device:CPU:0"
 def main() -> dict[str, Any]:
     """Everything that it sees."""
     seen: dict[str, Any] = {"storage": _storage()}
+    tf.config.threading.set_inter_op_parallelism_threads(5)
     before = tf.Variable(1.0)  # made before this process is a chief
     addresses = {"worker": [_address()], "ps": [_address()], "chief": [_address()]}
     spec = tf.train.ClusterSpec(addresses)
@@ -34,7 +36,8 @@ def main() -> dict[str, Any]:
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         spec, task_type="chief", task_id=0, rpc_layer="grpc"
     )
-    connector.let_expire(60)
+    seen["sent"] = _sent_to_tasks()
+    remote_contexts.set_up(60)
     strategy = tf.distribute.ParameterServerStrategy(resolver)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with tf.device(PS):
@@ -48,6 +51,22 @@ def main() -> dict[str, Any]:
     seen["retried"] = _retried(coordinator, before)
     assert servers
     return seen
+
+
+def _sent_to_tasks() -> dict[str, Any]:
+    """What TensorFlow is told of this chief's settings when it connects to its tasks."""
+    sent: dict[str, Any] = {}
+    method = context.Context.set_server_def
+
+    def noted(self: context.Context, server_def: Any, keep_alive_secs: int) -> None:
+        settings = server_def.default_session_config
+        sent["spins"] = not settings.experimental.disable_thread_spinning
+        sent["inter_op_threads"] = settings.inter_op_parallelism_threads
+        sent["keep_alive"] = keep_alive_secs
+        method(self, server_def, keep_alive_secs)
+
+    context.Context.set_server_def = noted
+    return sent
 
 
 def _closures(

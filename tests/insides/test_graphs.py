@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pytest
 import tensorflow as tf
+from google.protobuf import descriptor_pool, message_factory
 
 CPU = "/device:CPU:0"
 SECONDS = 60  # for what does not wait unless TensorFlow has changed
@@ -269,3 +270,13 @@ def test_content_of_a_lookup_table_given_twice():
 
     for _ in range(2):
         assert find(tf.constant([7, 9], tf.int64)).numpy().tolist() == [2, 0]
+
+
+def test_message_of_a_saved_model(tmp_path):
+    module = tf.Module()
+    module.double = tf.function(lambda x: 2 * x, input_signature=[tf.TensorSpec([], name="x")])
+    tf.saved_model.save(module, str(tmp_path), signatures=module.double)
+    described = descriptor_pool.Default().FindMessageTypeByName("tensorflow.SavedModel")
+    content = (tmp_path / "saved_model.pb").read_bytes()
+    [graph] = message_factory.GetMessageClass(described).FromString(content).meta_graphs
+    assert list(graph.signature_def["serving_default"].inputs) == ["x"]

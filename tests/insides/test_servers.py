@@ -70,6 +70,11 @@ def test_keep_alive_of_remote_contexts(name: str) -> None:
     assert isinstance(context.context(), context.Context)
 
 
+def test_settings_of_remote_contexts(seen: dict[str, Any]) -> None:
+    """The chief's settings travel to its tasks as it connects, and can be told before."""
+    assert seen["sent"] == {"spins": False, "inter_op_threads": 5, "keep_alive": 60}
+
+
 @pytest.mark.parametrize(
     "name",
     [

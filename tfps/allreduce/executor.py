@@ -2,7 +2,7 @@
 
 import time
 
-from tfps.allreduce.group import ReplicaGroup
+from tfps.allreduce.group import AUTO, ReplicaGroup
 from tfps.cluster.prober import ask_all
 from tfps.cluster.spec import Cluster
 from tfps.coordinator.executor import LocalExecutor
@@ -22,12 +22,13 @@ class ReplicaExecutor(LocalExecutor):
         self.group = group
 
     @classmethod
-    def join(cls, cluster: Cluster, limit_seconds: float) -> "ReplicaExecutor":
+    def join(cls, cluster: Cluster, limit_seconds: float, hint: str = AUTO) -> "ReplicaExecutor":
         """Waits for all other replicas, where there are no ps; as the chief.
 
         Args:
             cluster: The cluster, as its chief sees it.
             limit_seconds: How long to wait for them.
+            hint: How large tensors travel, see `ReplicaGroup`.
 
         Returns:
             Where to run closures.
@@ -58,7 +59,7 @@ class ReplicaExecutor(LocalExecutor):
                 "look in their logs, and whether all have the same TF_CONFIG but for the task"
             )
 
-        return cls(ReplicaGroup.join(cluster, refuse_late))
+        return cls(ReplicaGroup.join(cluster, refuse_late, hint))
 
 
 def _other_replicas(cluster: Cluster) -> dict[TaskName, str]:

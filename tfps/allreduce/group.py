@@ -18,6 +18,7 @@ _POLL_SECONDS = 0.25
 _HOST = "/device:CPU:0"
 # Keys of the groups that TensorFlow's strategy makes for itself count from 1.
 _HOST_GROUP, _DEVICE_GROUP = 1000, 1001
+AUTO, NCCL = "auto", "nccl"  # TensorFlow's hints: a ring over gRPC, or NCCL from GPU to GPU
 _BLOCK = 8192  # numbers
 _BLOCKS = 1 << 20  # that are gathered at most, from each replica
 # What the death of a peer ends in, whatever collective was under way; storage that does not answer
@@ -38,19 +39,23 @@ class ReplicaGroup:
     Attributes:
         index: This replica's number.
         size: Number of replicas.
+        is_ordered: Whether all replicas must begin large collectives in one order.
     """
 
-    def __init__(self, index: int, size: int, device: str = _HOST):
+    def __init__(self, index: int, size: int, device: str = _HOST, hint: str = AUTO):
         """Prepares the collectives of a process that has joined.
 
         Args:
             index: This replica's number.
             size: Number of replicas.
-            device: Where large tensors are when they are sent: NCCL sends what is on a GPU.
+            device: Where large tensors are when they are sent.
+            hint: `NCCL` where each replica has a GPU of its own to send them from, else `AUTO`.
         """
         self.index = index
         self.size = size
+        self.is_ordered = hint == NCCL
         self._device = device
+        self._hint = hint
         self._instances = 0
         numbers = functools.partial(self.gather, on_host=True)
         self._gather_one = _function(numbers, tf.TensorSpec([1], tf.int64))
@@ -58,7 +63,7 @@ class ReplicaGroup:
         self._broadcasts: dict[tuple[tf.DType, tuple[int, ...]], Callable[..., tf.Tensor]] = {}
 
     @classmethod
-    def join(cls, cluster: Cluster, check: Callable[[], None]) -> "ReplicaGroup":
+    def join(cls, cluster: Cluster, check: Callable[[], None], hint: str = AUTO) -> "ReplicaGroup":
         """Waits for all other replicas; in the main thread.
 
         TensorFlow must not have been used before, for a tensor or anything else.
@@ -66,12 +71,20 @@ class ReplicaGroup:
         Args:
             cluster: The cluster, as this task sees it.
             check: Called several times a second; raises when it makes no sense to wait longer.
+            hint: `NCCL` where each replica has a GPU of its own, else `AUTO`.
 
         Raises:
-            UserError: If this task's port is taken, or TensorFlow was used before.
+            UserError: If this task's port is taken, TensorFlow was used before, or there is no GPU
+                for NCCL.
             LostReplicaError: If another replica is lost meanwhile, or not all belong to this start
                 of the group.
         """
+        has_gpu = bool(tf.config.list_physical_devices("GPU"))
+        if hint == NCCL and not has_gpu:
+            raise UserError(
+                "--collectives=nccl: TensorFlow sees no GPU here, and NCCL sends from GPU to GPU; "
+                "leave it out"
+            )
         refuse_taken_port(cluster)
         on_sigterm = signal.getsignal(signal.SIGTERM)
         # In a thread of its own: TensorFlow waits for an hour.
@@ -92,9 +105,8 @@ class ReplicaGroup:
             raise LostReplicaError(f"not all replicas came together: {first_line(error)}") from None
         # TensorFlow takes this signal for itself when replicas meet.
         signal.signal(signal.SIGTERM, on_sigterm)
-        has_gpu = bool(tf.config.list_physical_devices("GPU"))
         index = 0 if cluster.job == "chief" else 1 + cluster.index
-        return cls(index, 1 + len(cluster.workers), "/device:GPU:0" if has_gpu else _HOST)
+        return cls(index, 1 + len(cluster.workers), "/device:GPU:0" if has_gpu else _HOST, hint)
 
     @staticmethod
     def is_loss(error: BaseException) -> bool:
@@ -116,6 +128,7 @@ class ReplicaGroup:
                 ordering_token=[],
                 merge_op="Add",
                 final_op="Id",
+                communication_hint=self._hint,
             )
 
     def gather(self, value: tf.Tensor, on_host: bool = False) -> tf.Tensor:
@@ -140,6 +153,7 @@ class ReplicaGroup:
                 group_key=_HOST_GROUP if on_host else _DEVICE_GROUP,
                 instance_key=key,
                 ordering_token=[],
+                communication_hint=AUTO if on_host else self._hint,
             )
         return tf.reshape(gathered, [self.size, -1])[:, :count]
 

@@ -56,7 +56,8 @@ class ReplicaStep:
         weight = tf.cast(batch_records(features, labels), tf.float32)
         with tf.name_scope(scopes.PUSH):
             records, loss, dense, state = self._mean(loss, mine, weight)
-            pulled, rows = self._exchanged(mine, weight, sizes)
+            with tf.control_dependencies([records] if self._group.is_ordered else []):
+                pulled, rows = self._exchanged(mine, weight, sizes)
             self._store.push(pulled, dense, [gradient / records for gradient in rows], state)
         return Round(loss, records)
 

@@ -64,7 +64,9 @@ def port_error(cluster: Cluster, reason: str) -> UserError:
         cluster: The cluster, as the task sees it.
         reason: Why not, as the system or TensorFlow says it.
     """
+    is_beside = cluster.chief_works and cluster.task == cluster.of_chief_worker.task
+    where = "with --chief_worker_port" if is_beside else "in TF_CONFIG"
     return UserError(
         f"{cluster.name} cannot serve at {cluster.address}: {reason}; free the port, or give this "
-        "task another one in TF_CONFIG"
+        f"task another one {where}"
     )

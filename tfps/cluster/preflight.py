@@ -154,7 +154,7 @@ def _mismatch(task_info: TaskInfo, tasks: Mapping[str, int]) -> str:
     if task_info.tasks != dict(tasks):
         return (
             f"its TF_CONFIG has {_counts(task_info.tasks)}, the chief's {_counts(tasks)}; give "
-            "all tasks the same cluster"
+            "all tasks the same cluster, and --chief_works, which adds a worker, to all or none"
         )
     return ""
 

@@ -28,6 +28,7 @@ class Cluster:
             nothing where the job has none.
         job: This process's job: chief, worker, ps or evaluator.
         index: This process's index in its job.
+        chief_works: Whether the last worker is the one beside the chief (`chief_worker`).
     """
 
     chief: tuple[str, ...] = ()
@@ -36,6 +37,7 @@ class Cluster:
     evaluators: tuple[str, ...] = ()
     job: str = "chief"
     index: int = 0
+    chief_works: bool = False
 
     @property
     def is_local(self) -> bool:
@@ -69,6 +71,11 @@ class Cluster:
     def task(self) -> TaskName:
         """This task."""
         return TaskName(self.job, self.index)
+
+    @property
+    def of_chief_worker(self) -> "Cluster":
+        """The cluster as the worker beside the chief sees it, where there is one."""
+        return dataclasses.replace(self, job="worker", index=len(self.workers) - 1)
 
     def tasks(self) -> dict[str, int]:
         """Number of tasks by job."""

@@ -4,9 +4,10 @@ import dataclasses
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tfps.cluster import chief_worker
 from tfps.cluster.address import host_port
 from tfps.cluster.spec import CLUSTER_SPEC, JOBS, TF_CONFIG, TF_CONFIG_FILE, Cluster, sizes
 from tfps.errors import UserError
@@ -19,7 +20,7 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def decode(environ: Mapping[str, str]) -> Cluster:
+def decode(environ: Mapping[str, str], chief_worker_port: int | None = None) -> Cluster:
     """Reads the cluster from TF_CONFIG, else from Vertex AI's CLUSTER_SPEC.
 
     A TF_CONFIG without cluster, `{"task": …}`, has it in the file that TF_CONFIG_FILE names, as
@@ -31,12 +32,15 @@ def decode(environ: Mapping[str, str]) -> Cluster:
 
     Args:
         environ: The environment variables, for example `os.environ`.
+        chief_worker_port: Adds a worker beside the chief, at this port, or with 0 at the one after
+            the chief's; None adds none.
 
     Returns:
         The cluster and this process's task.
 
     Raises:
-        UserError: If the variable is malformed; the message names the key and the mend.
+        UserError: If the variable is malformed; the message names the key and the mend. Or if there
+            is to be a worker beside a chief that has no ps.
     """
     path = environ.get(TF_CONFIG_FILE)
     if path is not None and TF_CONFIG not in environ:
@@ -45,17 +49,34 @@ def decode(environ: Mapping[str, str]) -> Cluster:
             f'set it to \'{{"task": {{"type": "worker", "index": 0}}}}\', or unset {TF_CONFIG_FILE}'
         )
     found = [
-        _decode(name, environ[name], path if name == TF_CONFIG else None)
+        _decode(name, environ[name], path if name == TF_CONFIG else None, chief_worker_port)
         for name in (TF_CONFIG, CLUSTER_SPEC)
         if name in environ
     ]
+    if chief_worker_port is not None:
+        _check_chief_works(found)
     if not found:
         return Cluster()
     evaluators = next((each.evaluators for each in found if each.evaluators), ())
     return dataclasses.replace(found[0], evaluators=evaluators)
 
 
-def _decode(variable: str, text: str, path: str | None) -> Cluster:
+def _check_chief_works(found: Sequence[Cluster]) -> None:
+    """Refuses a worker beside a chief that trains itself."""
+    if not found or found[0].is_local:
+        raise UserError(
+            "--chief_works, but there is no cluster: the one process trains; leave the flag out"
+        )
+    if found[0].is_replicated:
+        raise UserError(
+            "--chief_works, but there are no ps: the chief trains as every replica does "
+            "(--mode=allreduce); leave the flag out"
+        )
+
+
+def _decode(
+    variable: str, text: str, path: str | None, chief_worker_port: int | None = None
+) -> Cluster:
     config = _parse(variable, text)
     if path is not None:
         config = _with_cluster(config, path)
@@ -64,6 +85,9 @@ def _decode(variable: str, text: str, path: str | None) -> Cluster:
         raise UserError(f'{variable}: rpc_layer is {layer!r}; leave it out or write "grpc"')
     spec = _jobs(variable, _object(variable, config, "cluster"))
     evaluators = spec.pop("evaluator", ())
+    chief_works = chief_worker_port is not None and {"chief", "worker", "ps"} <= set(spec)
+    if chief_works and len(spec["chief"]) == 1:
+        spec = chief_worker.add(variable, spec, chief_worker_port or 0)
     job, index = _task(variable, _object(variable, config, "task"), spec)
     _check_jobs(variable, spec)
     if len(evaluators) > 1 or (job == "evaluator" and index):
@@ -71,7 +95,9 @@ def _decode(variable: str, text: str, path: str | None) -> Cluster:
         raise UserError(f"{variable}: a job has one {name} at most; start it alone, with index 0")
     if set(spec) <= {"chief"}:
         return Cluster(job=job, index=index)
-    return Cluster(spec["chief"], spec["worker"], spec.get("ps", ()), evaluators, job, index)
+    return Cluster(
+        spec["chief"], spec["worker"], spec.get("ps", ()), evaluators, job, index, chief_works
+    )
 
 
 def _with_cluster(config: dict[str, Any], path: str) -> dict[str, Any]:

@@ -2,19 +2,18 @@
 
 import concurrent.futures
 import dataclasses
-import functools
 import logging
 import time
 from collections.abc import Sequence
 
 import tensorflow as tf
-from tensorflow.python.eager import context
 
 from tfps.cluster.address import port_error
 from tfps.cluster.failures import first_line
 from tfps.cluster.peers import check_peers
 from tfps.cluster.preflight import TaskCheck, check_tasks
 from tfps.cluster.spec import Cluster
+from tfps.coordinator import remote_contexts
 from tfps.coordinator.executor import ClusterExecutor, Executor, LocalExecutor
 from tfps.errors import LostPsError, RunError, UserError, WorkersChangedError
 from tfps.job_dir.task_name import TaskName
@@ -180,27 +179,9 @@ def _connect(cluster: Cluster) -> tf.distribute.coordinator.ClusterCoordinator:
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec(cluster.spec()), task_type="chief", task_id=0, rpc_layer="grpc"
     )
-    let_expire(_EXPIRE_SECONDS)
+    remote_contexts.set_up(_EXPIRE_SECONDS)
     try:
         strategy = tf.distribute.ParameterServerStrategy(resolver)
     except tf.errors.UnknownError as error:
         raise port_error(cluster, error.message) from None
     return tf.distribute.coordinator.ClusterCoordinator(strategy)
-
-
-def let_expire(seconds: int) -> None:
-    """Lets the tasks free what this process will hold there some time after it was killed.
-
-    TensorFlow has ten minutes: a ps whose chief was killed twice would hold all parameters three
-    times.
-
-    Args:
-        seconds: Without a sign of life from this process, which sends two in that time.
-    """
-    # Private: ParameterServerStrategy connects with the default, which nothing public changes.
-    current = context.context()
-    current.ensure_initialized()
-    for name in ("set_server_def", "update_server_def"):
-        method = getattr(type(current), name)
-        limited = functools.partial(method, current, keep_alive_secs=seconds)
-        setattr(current, name, limited)

@@ -1,5 +1,6 @@
 """What the batch script says."""
 
+import dataclasses
 import os
 import pathlib
 import re
@@ -53,6 +54,20 @@ def test_shellcheck_finds_nothing(name, tmp_path):
     # SC2016: a $ in what the user gives stays as it is.
     done = subprocess.run([program, "--exclude=SC2016", path], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
+
+
+def test_a_chief_that_works_has_a_node_as_a_worker_has():
+    spec = job(arguments=(*ARGUMENTS, "--chief_works"))
+    assert (options(job())["nodes"], options(spec)["nodes"]) == ("4", "5")
+    with_gpu = tuple(
+        dataclasses.replace(each, accelerator="a100", accelerators=2)
+        if each.job in ("chief", "worker")
+        else each
+        for each in roles()
+    )
+    assert options(dataclasses.replace(spec, roles=with_gpu))["gpus-per-node"] == "a100:2"
+    with pytest.raises(UserError, match="9 tasks need as many ports"):
+        script(spec, Allocation(first_port=65528))
 
 
 def test_nodes_are_asked_for():

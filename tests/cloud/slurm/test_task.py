@@ -11,6 +11,7 @@ import pytest
 from cloud.slurm.placement import Placement
 from cloud.slurm.task import tf_config
 from tests.project import ROOT
+from tfps.cluster.tf_config import decode
 from tfps.errors import UserError
 
 ENVIRON = {
@@ -33,6 +34,17 @@ def test_tasks_are_placed_and_numbered():
     config = json.loads(tf_config(started, "ps"))
     assert config["task"] == {"type": "ps", "index": 1}
     assert tf_config(started | {"TFPS_TASKS": "chief=1"}, "chief") is None
+
+
+def test_beside_a_chief_that_works_nobody_else_does():
+    """As long as there are other nodes; its port is free."""
+    placement = Placement.of(ENVIRON | {"TFPS_CHIEF_WORKS": "1"})
+    assert placement.nodes("worker") == ["n2", "n3", "n1", "n2"]
+    cluster = placement.cluster()
+    assert cluster.chief == ("n1:5000",)
+    assert cluster.workers == ("n2:5002", "n3:5003", "n1:5004", "n2:5005")
+    assert cluster.ps == ("n1:5006", "n2:5007")
+    assert decode({"TF_CONFIG": cluster.tf_config("ps", 0)}, 0).workers[-1] == "n1:5001"
 
 
 def test_a_large_cluster_reaches_a_task_in_a_file(tmp_path):

@@ -1,0 +1,5 @@
+"""What a benchmark ends with where it cannot go on; nothing needs to be installed for it."""
+
+
+class Failed(Exception):  # noqa: N818 - it is what the benchmark has
+    """What went wrong and how to mend it, for a person."""

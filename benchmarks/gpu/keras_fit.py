@@ -1,0 +1,84 @@
+"""The peer: plain Keras 3 `fit`, in one process: `python -m benchmarks.gpu.keras_fit`.
+
+The same records, model, loss and optimizer as tfps has, read from the same files by tf.data. It
+trains until it is ended.
+"""
+
+import trainer.console.quiet_tensorflow  # noqa: F401  # isort: skip
+
+import argparse
+import pathlib
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from benchmarks.peers.progress_lines import ProgressLines
+from tfps.experiment import loader, overrides
+from tfps.experiment.task import Task
+
+_STEPS_PER_EXECUTION = 20
+_STEPS = 1_000_000_000  # of an epoch: more than anybody waits for
+_SHUFFLED = 8192
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--config", required=True, help="of a task with one label")
+    parser.add_argument("--set", action="append", default=[], help="override of a config's field")
+    parser.add_argument("--train_data", type=pathlib.Path, required=True)
+    parser.add_argument("--batch", type=int, required=True, help="records per step")
+    parser.add_argument("--jit_compile", action="store_true")
+    flags = parser.parse_args()
+    for gpu in tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.set_memory_growth(gpu, True)
+    task = overrides.apply(loader.load(flags.config), flags.set).task
+    model = task.build_model()
+    model.compile(
+        optimizer=task.optimizer(),
+        loss=task.loss(),
+        jit_compile=flags.jit_compile,
+        steps_per_execution=_STEPS_PER_EXECUTION,
+    )
+    data = batches(task, flags.train_data, flags.batch)
+    model.fit(data, steps_per_epoch=_STEPS, verbose=0, callbacks=[Progress(flags.batch)])
+
+
+class Progress(keras.callbacks.Callback):
+    """Says how many examples are trained."""
+
+    def __init__(self, batch: int):
+        super().__init__()
+        self._batch = batch
+        self._lines = ProgressLines()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Called after the steps of an execution, with the number of the last one."""
+        self._lines.show((batch + 1) * self._batch, logs["loss"])
+
+
+def batches(task: Task, directory: pathlib.Path, batch: int) -> tf.data.Dataset:
+    """Every shard, over and over: (features by name, label `[n, 1]`)."""
+    schema = task.schema()
+    (label,) = task.targets()
+    wanted = {
+        each.name: tf.io.FixedLenFeature(each.shape, tf.as_dtype(each.dtype)) for each in schema.all
+    }
+
+    def parse(serialized: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        values = tf.io.parse_example(serialized, wanted)
+        return values, tf.reshape(values.pop(label.name), [-1, 1])
+
+    files = tf.data.Dataset.list_files(str(directory / "*.tfrecord"), shuffle=True)
+    records = files.repeat().interleave(
+        lambda file: tf.data.TFRecordDataset(file, buffer_size=8 << 20),
+        cycle_length=4,
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=False,
+    )
+    made = records.shuffle(_SHUFFLED).batch(batch, drop_remainder=True)
+    return made.map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""What keeps the worker beside the chief: starts it, again when it dies, and ends with the chief.
+
+    python -m trainer.chief.worker_keeper CHIEF < ORDERS
+
+CHIEF is the chief's process id, ORDERS are JSON. It is a process of its own, since the chief begins
+its program again in the same process, which its children outlive; and Linux ends a child with the
+*thread* that started it, while the chief's must not wait for children. It loads no TensorFlow.
+"""
+
+import contextlib
+import ctypes
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import IO
+
+from tfps.errors import EXIT_OK, EXIT_USER
+from trainer.console.json_lines import to_line
+
+# Beside a process of niceness 0 on one core, Linux gives a process of 10 a tenth.
+NICENESS = 10
+_OOM_SCORE = 500  # of 1000: where memory is short, the worker ends before the chief
+_PR_SET_PDEATHSIG = 1
+_LONGEST_WAIT = 8  # seconds before it is started again
+
+
+@dataclasses.dataclass(frozen=True)
+class Orders:
+    """What to start.
+
+    Attributes:
+        name: The worker for people, "worker 1".
+        command: Program and arguments.
+        environ: The whole environment.
+        restarts: How often it is started again.
+        labels: Of lines of JSON; empty where lines are for people, which then begin with the name.
+    """
+
+    name: str
+    command: Sequence[str]
+    environ: Mapping[str, str]
+    restarts: int
+    labels: Mapping[str, str]
+
+
+class WorkerKeeper:
+    """Runs a worker until it need not be started again."""
+
+    def __init__(self, orders: Orders):
+        """Starts nothing yet.
+
+        Args:
+            orders: What to start.
+        """
+        self._orders = orders
+        self._is_ending = False
+
+    def run(self) -> None:
+        """Returns when the worker has ended for good."""
+        for number in (signal.SIGTERM, signal.SIGINT):  # which the worker has got itself
+            signal.signal(number, self._end)
+        restarts = 0
+        while code := self._once():
+            if self._is_ending:
+                return
+            if code == EXIT_USER or restarts == self._orders.restarts:
+                again = f" after {restarts} restarts" if restarts else ""
+                self._say("ERROR", f"{_ended(code)}{again} and stays away")
+                return
+            wait = min(2**restarts, _LONGEST_WAIT)
+            restarts += 1
+            limit = self._orders.restarts
+            self._say("WARNING", f"{_ended(code)}; restart {restarts} of {limit} in {wait} s")
+            time.sleep(wait)
+
+    def _once(self) -> int:
+        """Starts the worker and waits for its end; 0, or its exit code or minus a signal."""
+        has_prefix = not self._orders.labels
+        process = subprocess.Popen(
+            self._orders.command,
+            env=dict(self._orders.environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if has_prefix else None,
+            stderr=subprocess.STDOUT if has_prefix else None,
+            preexec_fn=functools.partial(end_with, os.getpid()),
+        )
+        if process.stdout:
+            self._relay(process.stdout)
+        return process.wait() or EXIT_OK
+
+    def _relay(self, lines: IO[bytes]) -> None:
+        """Passes on what the worker writes, each line with its name."""
+        name = f"[{self._orders.name}] ".encode()
+        with lines:
+            for line in lines:
+                try:
+                    os.write(sys.stderr.fileno(), name + line)
+                except BrokenPipeError:  # nobody reads what the chief writes; the worker goes on
+                    continue
+
+    def _end(self, number: int, frame: object) -> None:
+        self._is_ending = True
+
+    def _say(self, severity: str, what: str) -> None:
+        name, labels = self._orders.name, self._orders.labels
+        text = f"{name} {what}"
+        line = to_line(severity, text, labels) if labels else f"[{name}] {text}"
+        os.write(sys.stderr.fileno(), f"{line}\n".encode())
+
+
+def end_with(parent: int) -> None:
+    """Has Linux kill this process when the thread that started it ends.
+
+    Args:
+        parent: The process that started it.
+
+    Raises:
+        OSError: If Linux does not.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != parent:  # it ended before the line above took effect
+        os._exit(128 + signal.SIGKILL)
+
+
+def _ended(code: int) -> str:
+    if code > 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:  # real-time signals have no name
+        return f"was killed by signal {-code}"
+
+
+def main(argv: Sequence[str]) -> None:
+    """Keeps the worker of a chief.
+
+    Args:
+        argv: Program name, and the chief's process id; what to start is read from stdin.
+    """
+    end_with(int(argv[1]))
+    os.nice(NICENESS)
+    with contextlib.suppress(OSError):  # where /proc cannot be written, the kernel chooses
+        pathlib.Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
+    WorkerKeeper(Orders(**json.load(sys.stdin))).run()
+
+
+if __name__ == "__main__":
+    main(sys.argv)
