@@ -7,6 +7,7 @@ from typing import Any
 
 from absl import flags
 
+from cloud import flag_texts
 from cloud.job_spec import JobSpec, flag_value
 from cloud.role import Role
 from tfps import byte_size, python_config
@@ -87,8 +88,8 @@ def build(values: flags.FlagValues, arguments: Sequence[str]) -> JobSpec:
             base[name] = values[name].value
     base["arguments"] = (*base["arguments"], *arguments)
     base["roles"] = _roles(values, {role.job: role for role in base["roles"]})
-    base["environment"] = {**base["environment"], **_pairs("env", values.env)}
-    base["labels"] = {**base["labels"], **_pairs("label", values.label)}
+    base["environment"] = {**base["environment"], **flag_texts.pairs("--env", values.env)}
+    base["labels"] = {**base["labels"], **flag_texts.pairs("--label", values.label)}
     return JobSpec(**{"name": _default_name(base["arguments"]), **base})
 
 
@@ -123,38 +124,11 @@ def _machine(values: flags.FlagValues, job: str) -> dict[str, Any]:
         if name == "memory":
             found["memory_bytes"] = byte_size.parse(text, flag)
         elif name in ("cpus", "disk_gb"):
-            found[name] = _positive(flag, text)
+            found[name] = flag_texts.positive(flag, text)
         elif name == "accelerator":
-            found |= _accelerator(flag, text)
+            found["accelerator"], found["accelerators"] = flag_texts.accelerator(flag, text)
         else:
             found[name] = text
-    return found
-
-
-def _accelerator(flag: str, text: str) -> dict[str, Any]:
-    if text == "none":
-        return {"accelerator": "", "accelerators": 0}
-    name, colon, count = text.rpartition(":")
-    if not colon or not name:
-        raise UserError(f"{flag}={text}: write the GPU and how many, as in NVIDIA_L4:1, or none")
-    return {"accelerator": name, "accelerators": _positive(flag, count)}
-
-
-def _positive(flag: str, text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise UserError(f"{flag}={text}: write a whole number of 1 or more")
-    return int(text)
-
-
-def _pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise UserError(f"--{flag}={text}: write it as NAME=value")
-        if name in found:
-            raise UserError(f"--{flag}={name}=… is given twice; keep one")
-        found[name] = value
     return found
 
 

@@ -4,13 +4,12 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 
+from cloud import names
 from cloud.role import Role
 from tfps.cluster.spec import CLUSTER_SPEC, JOBS, TF_CONFIG, TF_CONFIG_FILE
 from tfps.errors import UserError
 
-_NAME = r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?"
-_LABEL_KEY = r"[a-z]([a-z0-9_-]{0,61}[a-z0-9])?"
-_LABEL_VALUE = r"([a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?)?"
+_TRUE = ("true", "t", "1")  # as absl reads booleans
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 _MOST_BYTES = (1 << 17) - 1  # of an argument or of NAME=VALUE, in Linux
 
@@ -56,11 +55,15 @@ class JobSpec:
     restarts: int = 3
 
     def __post_init__(self) -> None:
-        _check_name(self.name)
+        names.check_name(self.name)
         _check_arguments(self)
         _check_roles(self.roles, self.argument("mode") == "allreduce")
+        if self.chief_works and not self.role("ps"):
+            raise UserError(
+                "--chief_works, but the job has no ps: its chief trains already; leave the flag out"
+            )
         _check_environment(self.environment)
-        _check_labels(self.labels)
+        names.check_labels(self.labels)
         for name in ("timeout_seconds", "queue_seconds", "restarts"):
             if getattr(self, name) < 0:
                 raise UserError(f"--{name}={getattr(self, name)} must be 0 or more")
@@ -84,6 +87,11 @@ class JobSpec:
         role = self.role(job)
         return role.replicas if role else 0
 
+    @property
+    def chief_works(self) -> bool:
+        """Whether the arguments ask for a worker beside the chief."""
+        return is_set("chief_works", self.arguments)
+
     def argument(self, name: str) -> str:
         """The value of a flag among the arguments, the last of several, empty without one."""
         return flag_value(name, self.arguments)
@@ -99,12 +107,13 @@ def flag_value(name: str, arguments: Sequence[str]) -> str:
     return found
 
 
-def _check_name(name: str) -> None:
-    if not re.fullmatch(_NAME, name):
-        raise UserError(
-            f'--name={name}: write 1 to 40 lowercase letters, digits and "-", beginning with a '
-            "letter and not ending with -"
-        )
+def is_set(name: str, arguments: Sequence[str]) -> bool:
+    """The value of a boolean flag among a task's arguments, the last of several, false without."""
+    found = False
+    for text in arguments:
+        if match := re.fullmatch(rf"--?(no)?{name}(?:=(.*))?", text, re.DOTALL):
+            found = (match[2] or "true").lower() in _TRUE and not match[1]
+    return found
 
 
 def _check_arguments(spec: JobSpec) -> None:
@@ -163,12 +172,3 @@ def _check_environment(environment: Mapping[str, str]) -> None:
         if name in (TF_CONFIG, TF_CONFIG_FILE, CLUSTER_SPEC):
             raise UserError(f"--env={name}=…: the platform sets {name} for each task; leave it out")
         _check_length(f"--env={name}=…", f"{name}={value}")
-
-
-def _check_labels(labels: Mapping[str, str]) -> None:
-    for key, value in labels.items():
-        if not re.fullmatch(_LABEL_KEY, key) or not re.fullmatch(_LABEL_VALUE, value):
-            raise UserError(
-                f"--label={key}={value}: keys and values are at most 63 lowercase letters, digits, "
-                '"_" and "-", begin and end with a letter or digit, keys with a letter'
-            )

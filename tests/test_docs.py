@@ -74,8 +74,10 @@ def test_commands_name_modules_and_flags_that_exist(help_of):
     ran = {command[1] for command in commands}
     assert {"trainer.prepare", "trainer.predict", "cloud.local", "cloud.submit"} <= ran
     for command in commands:
-        own, _, passed_on = command[2].partition(" -- ")
-        for module, words in ((command[1], own), ("trainer.task", passed_on)):
+        [deployed] = re.findall(r"--deploy_to='(.*?)'", command[2]) or [""]
+        own, _, passed_on = command[2].replace(f"'{deployed}'", "").partition(" -- ")
+        given = ((command[1], own), ("trainer.task", passed_on), ("cloud.deploy", deployed))
+        for module, words in given:
             for flag in re.findall(r"--([a-z_]+)", words):
                 flags = help_of[module]
                 assert re.search(rf"--(\[no\])?{flag}\b", flags), (flag, command[0])

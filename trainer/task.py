@@ -7,7 +7,6 @@ the evaluator follows the checkpoints. Without either, one process does everythi
 import functools
 import logging
 import os
-import posixpath
 import signal
 import threading
 from typing import TYPE_CHECKING
@@ -22,23 +21,37 @@ from tfps.cluster import open_files
 from tfps.cluster.spec import Cluster
 from tfps.cluster.tf_config import decode
 from tfps.errors import EXIT_OK, EXIT_RUN, UserError
-from tfps.storage import local_files, tf_settings
+from tfps.storage import tf_settings
 from trainer import entry
+from trainer.chief import worker_beside
 from trainer.console import terminal
 from trainer.console.json_lines import JsonFormatter, JsonStderr
 from trainer.console.progress_display import ProgressDisplay
-from trainer.flags import experiment_flags, field_flags, limit_flags, pass_flags, task_flags
+from trainer.flags import (
+    chief_worker_flags,
+    deploy_flags,
+    experiment_flags,
+    field_flags,
+    flag_checks,
+    limit_flags,
+    pass_flags,
+    task_flags,
+)
 from trainer.flags.job_paths import JobPaths
 from trainer.flags.platform import Platform
 
 if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
     from tfps.experiment.experiment import Experiment
+    from trainer.chief.deploying import DeployPlan
     from trainer.chief.inputs import DataUse
     from trainer.chief.run import Prepare
+    from trainer.chief.run_inputs import RunInputs
 
 _FLAGS = flags.FLAGS
 _log = logging.getLogger("trainer.task")
 
+flags.adopt_module_key_flags(chief_worker_flags)
+flags.adopt_module_key_flags(deploy_flags)
 flags.adopt_module_key_flags(experiment_flags)
 flags.adopt_module_key_flags(limit_flags)
 flags.adopt_module_key_flags(pass_flags)
@@ -47,24 +60,20 @@ flags.adopt_module_key_flags(task_flags)
 
 def main() -> int:
     """Runs this task's role; returns its exit code."""
-    cluster = decode(os.environ)
+    cluster = decode(os.environ, chief_worker_flags.port())
     paths = JobPaths.of(_FLAGS.job_dir, os.environ)
     _FLAGS.job_dir = paths.job_dir
-    _check_flags(cluster)
-    labels = _json_labels(cluster)
-    if labels:
-        entry.at_end(JsonStderr(labels).close)
-    log = _FLAGS.tensorflow_log or _default_log(cluster)
-    if log:
-        terminal.redirect_noise(log)
-    display = terminal.start_logging(
-        "lines" if labels else _FLAGS.progress,
-        _FLAGS.progress_seconds,
-        JsonFormatter(labels) if labels else None,
-    )
+    flag_checks.check(cluster)
+    has_worker = cluster.chief_works and cluster.job == "chief" and not _FLAGS.dry_run
+    if has_worker:
+        own, log = task_flags.json_labels(cluster.of_chief_worker), _FLAGS.tensorflow_log
+        worker_beside.start(cluster, _FLAGS.chief_worker_restarts, own, log)
+    display = _start_logging(cluster)
     if not _FLAGS.dry_run:
         open_files.allow_for_task(cluster)
         _log.info("running as %s", Platform.of(os.environ).role(cluster))
+    if has_worker:
+        worker_beside.tell(cluster)
     if cluster.job == "ps" or (cluster.job == "chief" and cluster.ps):
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # they hold and coordinate; workers compute
     if cluster.job == "worker" or not cluster.ps:
@@ -79,72 +88,34 @@ def main() -> int:
     return _run_replica(cluster) if cluster.is_replicated else _run_server(cluster)
 
 
-def _check_flags(cluster: Cluster) -> None:
-    if not _FLAGS.config:
-        raise UserError("--config is missing")
-    if os.environ["KERAS_BACKEND"] != "tensorflow":
-        backend = os.environ["KERAS_BACKEND"]
-        raise UserError(f"KERAS_BACKEND={backend}: parameter servers need tensorflow; unset it")
-    if cluster.job == "evaluator" and cluster.is_local:
-        raise UserError(
-            "this task is the evaluator of a job without workers and ps, which evaluates in its "
-            "one process: leave the evaluator out of the job"
-        )
-    if _FLAGS.inter_op_threads == 1 and not cluster.is_local:
-        raise UserError(
-            "--inter_op_threads=1: a task of a cluster needs 2 or more, since one waits while a "
-            "closure runs; give 0 for one per core, but no less than 4"
-        )
-    if _FLAGS.min_workers > max(1, len(cluster.workers)):
-        raise UserError(
-            f"--min_workers={_FLAGS.min_workers}, but TF_CONFIG names {len(cluster.workers)} "
-            "workers; ask for no more than there are"
-        )
-
-
-def _json_labels(cluster: Cluster) -> dict[str, str]:
-    """What tells this task's lines from others' where they are JSON; nothing where they are not."""
-    is_json = _FLAGS.log_format == "json"
-    if _FLAGS.log_format == "auto":
-        is_json = Platform.of(os.environ).collects_json
-    if not is_json or _FLAGS.dry_run:
-        return {}
-    name = posixpath.basename(_FLAGS.job_dir.rstrip("/"))
-    return {"role": cluster.job, "index": str(cluster.index), "job": name}
-
-
-def _default_log(cluster: Cluster) -> str | None:
-    """A local run's terminal is a person's; elsewhere stderr is what the platform collects."""
-    if _FLAGS.dry_run:
-        return os.devnull
-    if not cluster.is_local or "://" in _FLAGS.job_dir:
-        return None
-    log = posixpath.join(_FLAGS.job_dir, "logs", "chief-0.log")
-    try:
-        local_files.make_directories(posixpath.dirname(log))
-        open(log, "a").close()
-    except OSError as error:
-        raise UserError(
-            f"--job_dir={_FLAGS.job_dir} cannot be written ({error.strerror})"
-        ) from None
-    return log
+def _start_logging(cluster: Cluster) -> ProgressDisplay:
+    """Lets log lines and native code's go where the flags say."""
+    labels = task_flags.json_labels(cluster)
+    if labels:
+        entry.at_end(JsonStderr(labels).close)
+    log = _FLAGS.tensorflow_log or task_flags.default_log(cluster)
+    if log:
+        terminal.redirect_noise(log)
+    return terminal.start_logging(
+        "lines" if labels else _FLAGS.progress,
+        _FLAGS.progress_seconds,
+        JsonFormatter(labels) if labels else None,
+    )
 
 
 def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> int:
     _set_up_tensorflow()
     # Loaded here: the environment above must be set before TensorFlow is.
-    from tfps import byte_size
     from trainer.chief import dry_run, preflight
     from trainer.chief.interruption import Interrupted, Interruption
-    from trainer.chief.monitoring import Monitoring
     from trainer.chief.run import join, run
-    from trainer.chief.run_inputs import RunInputs
 
     is_pass = pass_flags.is_pass(cluster, _FLAGS.job_dir)
+    deploys = deploy_flags.deploy_plan(is_pass)
+    export = "" if deploys else paths.export  # what is deployed has versions
     experiment, prepare, use = _work(is_pass)
     limits = limit_flags.wait_limits()
-    memory = byte_size.parse(_FLAGS.ps_memory, "--ps_memory") if _FLAGS.ps_memory else None
-    check = functools.partial(RunInputs.check, experiment, cluster, _FLAGS.job_dir, memory, use=use)
+    check = functools.partial(_check_inputs, experiment, cluster, use, deploys)
     if _FLAGS.dry_run:
         inputs = check()
         print("\n".join(dry_run.lines(inputs)))  # noqa: T201 (what the flag is for)
@@ -160,43 +131,53 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
         replica = None
         if cluster.is_replicated:
             _check_replica(experiment, cluster)
-            replica = join(cluster, _FLAGS.job_dir, limits)
-        inputs = check(cache_dir=_FLAGS.cache_dir, export=paths.export)
+            replica = join(cluster, _FLAGS.job_dir, limits, _FLAGS.collectives)
+        inputs = check(cache_dir=_FLAGS.cache_dir, export=export)
         preflight.check_machine(inputs, is_serving=replica is not None, saves=not is_pass)
         if not cluster.ps:
             _start_staging()
         if _FLAGS.profiler_port is not None:
             _start_profiler()
-        monitoring = Monitoring(
-            tensorboard=paths.tensorboard,
-            sample_seconds=_FLAGS.sample_seconds,
-            overrides=tuple(experiment_flags.overridden()),
-            metrics_port=_FLAGS.metrics_port,
-            metrics_address=_FLAGS.metrics_address,
-            profiler_port=_FLAGS.profiler_port,
-            histograms_every=_FLAGS.histograms_every,
-            trackers=tuple(dict.fromkeys(_FLAGS.track)),
-        )
+        monitoring = task_flags.monitoring(paths.tensorboard, experiment_flags.overridden())
         run(inputs, limits, interruption, display, monitoring, replica, prepare)
+        return deploys.carry_out(_FLAGS.job_dir) if deploys else EXIT_OK
     except Interrupted as interrupted:
         name = signal.Signals(interrupted.signal).name
         _log.warning("stopped by %s; the same command goes on from the last checkpoint", name)
         return 128 + interrupted.signal
-    return EXIT_OK
+
+
+def _check_inputs(
+    experiment: "Experiment",
+    cluster: Cluster,
+    use: "DataUse",
+    deploys: "DeployPlan | None",
+    cache_dir: str = "",
+    export: str = "",
+) -> "RunInputs":
+    """What a chief's run is made from, once it is checked."""
+    from tfps import byte_size
+    from trainer.chief.run_inputs import RunInputs
+
+    memory = byte_size.parse(_FLAGS.ps_memory, "--ps_memory") if _FLAGS.ps_memory else None
+    inputs = RunInputs.check(
+        experiment, cluster, _FLAGS.job_dir, memory, cache_dir, export, use=use
+    )
+    if deploys:
+        deploys.check(inputs)
+    return inputs
 
 
 def _work(is_pass: bool) -> tuple["Experiment", "Prepare", "DataUse"]:
     """What is trained or passed over, what makes that of a connection, what the data is for."""
     from trainer.chief.beginning import prepare_training
-    from trainer.chief.data_pass import prepare_pass
     from trainer.chief.inputs import TRAINED
 
     experiment = experiment_flags.experiment()
     if not is_pass:
         return experiment, prepare_training, TRAINED
     plan = pass_flags.plan()
-    passed_over = plan.experiment(experiment, _FLAGS.data)
-    return passed_over, functools.partial(prepare_pass, plan), plan.use
+    return plan.experiment(experiment, _FLAGS.data), plan.prepare, plan.use
 
 
 def _start_profiler() -> None:
@@ -263,7 +244,14 @@ def _run_replica(cluster: Cluster) -> int:
     experiment, asked_to_end = experiment_flags.experiment(), _asked_to_end()
     _check_replica(experiment, cluster)
     options = limit_flags.server_options()
-    worker = ReplicaWorker(cluster, _FLAGS.job_dir, options, _FLAGS.stall_seconds, asked_to_end)
+    worker = ReplicaWorker(
+        cluster,
+        _FLAGS.job_dir,
+        options,
+        _FLAGS.stall_seconds,
+        asked_to_end,
+        _FLAGS.collectives,
+    )
     _start_staging()
     start_reporting(_FLAGS.job_dir, cluster.task, Traffic(cluster.addresses()).count)
     worker.run(lambda: RunInputs.check(experiment, cluster, _FLAGS.job_dir, None, _FLAGS.cache_dir))

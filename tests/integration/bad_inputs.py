@@ -278,7 +278,7 @@ CASES = {
     ),
     "more workers needed than there are": Case(
         with_flags("--min_workers=2"),
-        ("--min_workers=2, but TF_CONFIG names 1 workers; ask for no more",),
+        ("--min_workers=2, but there are 1 workers; ask for no more",),
         {"TF_CONFIG": tf_config(UNREACHABLE)},
     ),
     "ps not reachable": Case(

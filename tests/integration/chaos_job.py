@@ -77,6 +77,7 @@ class Disturbance:
         faults: For each its kind, its job, its moment (from 0, the start of the processes, over 1,
             the moment when the chief is connected, to 2, an undisturbed run's end, and somewhat
             later) and the seconds that a stop lasts.
+        chief_works: Whether another worker runs beside the chief.
     """
 
     mode: str
@@ -84,6 +85,7 @@ class Disturbance:
     ps: int
     evaluator: bool
     faults: tuple[tuple[str, str, float, float], ...]
+    chief_works: bool = False
 
     @classmethod
     def drawn(cls, seed: int) -> "Disturbance":
@@ -99,7 +101,9 @@ class Disturbance:
             # What was hit before takes time, so that later faults still find the run.
             moment = draw.uniform(0.1, 1) if draw.random() < 0.2 else draw.uniform(1, 2 + index / 2)
             faults.append((kind, job, moment, draw.uniform(1, 15)))
-        return cls(mode, workers, ps, evaluator, tuple(faults))
+        # Drawn last, so that a seed's faults are those that it always had.
+        chief_works = draw.random() < 0.25
+        return cls(mode, workers, ps, evaluator, tuple(faults), chief_works)
 
     def chaos(self, undisturbed: Undisturbed) -> str:
         """The faults as `--chaos` takes them.
@@ -107,7 +111,8 @@ class Disturbance:
         Args:
             undisturbed: Tells how long a run takes; to start more tasks takes longer.
         """
-        start = undisturbed.start * (1 + self.workers + self.ps) / _UNDISTURBED_TASKS
+        tasks = 1 + self.workers + self.ps + self.chief_works
+        start = undisturbed.start * tasks / _UNDISTURBED_TASKS
         found = []
         for kind, job, moment, hold in self.faults:
             later = max(0.0, moment - 1) * undisturbed.seconds
@@ -137,7 +142,7 @@ class Job:
         """Starts it with further flags of the launcher."""
         drawn = self.disturbance
         in_rounds = drawn.mode.startswith("sync")
-        rate = _LEARNING_RATE * (drawn.workers if in_rounds else 1)
+        rate = _LEARNING_RATE * (drawn.workers + drawn.chief_works if in_rounds else 1)
         launcher = (f"--workers={drawn.workers}", f"--ps={drawn.ps}", "--max_restarts=10")
         launcher += ("--evaluator",) * drawn.evaluator
         return Program(
@@ -149,6 +154,7 @@ class Job:
             f"--eval_data={self.data / 'eval'}",
             f"--job_dir={self.job_dir}",
             *_MODES[drawn.mode],
+            *["--chief_works"] * drawn.chief_works,
             f"--round_seconds={ROUND_SECONDS}",
             f"--set=task.in_rounds={in_rounds}",
             f"--set=task.learning_rate={rate}",

@@ -1,5 +1,6 @@
 """Runs the trainer's programs as a user does, and watches them from outside."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -107,11 +108,17 @@ class Program:
         return self._process.wait(PATIENCE)
 
     def tasks(self) -> dict[str, psutil.Process]:
-        """The launcher's tasks that run now, by name ("chief 0", "worker 1")."""
-        found = {}
-        for child in psutil.Process(self.pid).children():
-            task = json.loads(started.environ_of(child)["TF_CONFIG"])["task"]
-            found[f"{task['type']} {task['index']}"] = child
+        """The launcher's tasks that run now, by name ("chief 0", "worker 1").
+
+        The worker beside the chief is one of them.
+        """
+        found: dict[str, psutil.Process] = {}
+        children = psutil.Process(self.pid).children()
+        # What a task has started has its environment, but for that worker; and comes after it.
+        for child in [*children, *(each for x in children for each in _descendants(x))]:
+            with contextlib.suppress(psutil.NoSuchProcess, KeyError):
+                task = json.loads(started.environ_of(child)["TF_CONFIG"])["task"]
+                found.setdefault(f"{task['type']} {task['index']}", child)
         return found
 
     def terminate(self) -> None:
@@ -146,6 +153,13 @@ class Program:
         if line is not None:
             self.lines.append(line)
         return line is not None
+
+
+def _descendants(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
 
 
 def trainer_flags(train: object, job_dir: object, *more: str, eval_data: object = "") -> list[str]:

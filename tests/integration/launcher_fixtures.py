@@ -162,7 +162,7 @@ with Ports(1 + {workers} + {ps}) as ports:
     at = tuple(f"127.0.0.1:{{port}}" for port in ports.numbers)
     tasks = Cluster(at[:1], at[1:1 + {workers}], at[1 + {workers}:])
     spec = JobSpec("acting", ("--x",), (Role("chief"),), "acting")
-    planned = commands(tasks, spec, pathlib.Path({str(tmp_path)!r}), os.environ, None)
+    planned = commands(tasks, spec, pathlib.Path({str(tmp_path)!r}), os.environ, None, {{}})
     relay = TaskOutput(1, is_terminal=False, has_colour=False)
     sys.exit(Supervisor(planned, Limits(**{limits!r}), relay).run())
 """

@@ -1,13 +1,15 @@
-"""A table of 6 GiB where no process may have more than 3: trained, saved, evaluated, exported."""
+"""A table of 6 GiB where no process may have more than 3, from its training to its predictions."""
 
 import json
 import pathlib
 import re
 import resource
+import shutil
 import subprocess
 import sys
 
 import numpy as np
+import pyarrow.parquet as parquet
 import pytest
 from cluster_process import Program, local_cluster, read_report
 
@@ -61,6 +63,20 @@ def test_what_four_ps_hold_together_no_process_has_to(tmp_path: pathlib.Path) ->
     np.testing.assert_allclose(offline, found, rtol=0, atol=1e-6)
     assert auc(labels(shard), found) == pytest.approx(report["metrics"]["auc"], abs=1e-6)
     assert re.search(r"exported the model of \S+ to ", said)
+
+    own = [CONFIG, f"--checkpoint={job_dir}", f"--data={data}"]
+    predict = [*own, "--job=predict", f"--job_dir={tmp_path / 'predicted'}"]
+    finish_within_limit(local_cluster(2, 4, predict, loads=True))
+    [part] = (tmp_path / "predicted" / "predictions").glob("part-*.parquet")
+    on_cluster = parquet.read_table(part)["prediction"].to_numpy()
+    np.testing.assert_allclose(on_cluster, found, rtol=0, atol=1e-6)
+
+    shutil.rmtree(job_dir / "evaluations")
+    follow = [*own, "--job=evaluate", "--follow", f"--job_dir={tmp_path / 'followed'}"]
+    said = finish_within_limit(local_cluster(1, 4, [*follow, "--export=none"], loads=True))
+    assert "and its last checkpoint evaluated" in said
+    followed = read_report(tmp_path / "followed")
+    assert followed["metrics"] == pytest.approx(report["metrics"], abs=1e-6)
 
 
 def labels(shard: pathlib.Path) -> np.ndarray:

@@ -53,6 +53,17 @@ def assert_evaluated(job_dir: pathlib.Path, epochs: int) -> list[dict[str, Any]]
     return found
 
 
+def assert_measured_alike(
+    datasets: Datasets, job_dir: pathlib.Path, found: dict[str, Any], alone: pathlib.Path
+) -> None:
+    """Asserts that a chief without evaluator measures the same of the same parameters."""
+    shutil.copytree(job_dir / "checkpoints", alone / "checkpoints")
+    argv = trainer_flags(datasets.long, alone, "--mode=local", eval_data=datasets.eval)
+    with Program(*argv) as program:
+        assert program.finish() == 0, program.text
+    assert read_report(alone)["metrics"] == pytest.approx(found["metrics"], abs=1e-6)
+
+
 @pytest.mark.slow
 def test_the_evaluator_evaluates_instead_of_the_workers(
     datasets: Datasets, job_dir: pathlib.Path
@@ -83,13 +94,7 @@ def test_its_metrics_are_those_of_the_chief_and_its_best_predicts_them(
         assert program.finish() == 0, program.text
     found = assert_evaluated(job_dir, epochs=2)
 
-    # A chief without evaluator, on the same parameters.
-    alone = tmp_path / "alone"
-    shutil.copytree(job_dir / "checkpoints", alone / "checkpoints")
-    argv = trainer_flags(datasets.long, alone, "--mode=local", eval_data=datasets.eval)
-    with Program(*argv) as program:
-        assert program.finish() == 0, program.text
-    assert read_report(alone)["metrics"] == pytest.approx(found[-1]["metrics"], abs=1e-6)
+    assert_measured_alike(datasets, job_dir, found[-1], tmp_path / "alone")
 
     best = max(found, key=lambda evaluation: evaluation["metrics"]["auc"])
     output = tmp_path / "predictions.csv"

@@ -52,11 +52,12 @@ def started(
 ) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
     """Starts replicas with their own environment alone; kills what is left."""
     bucket = str(directory / "bucket")
-    with Ports(len(replicas)) as ports, contextlib.ExitStack() as stack:
+    with Ports(len(replicas) + 1) as ports, contextlib.ExitStack() as stack:
+        *own, beside = ports.numbers  # the last for the worker beside the chief
         local: dict[str, str] = {}
 
         def here(text: str) -> str:
-            free = iter(ports.numbers[len(local) :])
+            free = iter(own[len(local) :])
             for address in ADDRESS.findall(text):
                 if address not in local:
                     local[address] = f"127.0.0.1:{next(free)}"
@@ -66,7 +67,7 @@ def started(
         for replica in replicas:
             environ = {name: here(value) for name, value in replica.environ.items()}
             environ |= {"PATH": os.environ["PATH"], "HOME": str(directory)}
-            python, *argv = map(here, replica.argv)
+            python, *argv = *map(here, replica.argv), f"--chief_worker_port={beside}"
             assert python == "python"
             log = stack.enter_context((directory / f"{replica.name}.log").open("wb"))
             process = subprocess.Popen(
@@ -97,12 +98,13 @@ def test_a_rendered_job_trains(target: str, datasets: Datasets, tmp_path: pathli
         for name, log in logs.items()
     }
     assert f"running as chief on {platform}" in said["chief 0"]
-    assert f"running as worker 1 of 2 on {platform}" in said["worker 1"]
+    assert f"running as worker 1 of 3 on {platform}" in said["worker 1"]
+    assert f"running as worker 2 of 3 on {platform}" in said["chief 0"]  # in its container
     assert f"running as evaluator 0 on {platform}" in said["evaluator 0"]
 
     run = tmp_path / "bucket" / "run"
     report = read_report(run)
-    assert (report["status"], report["cluster"]) == ("finished", {"workers": 2, "ps": 1})
+    assert (report["status"], report["cluster"]) == ("finished", {"workers": 3, "ps": 1})
     assert report["examples"]["trained"] == 2 * 151
     assert report["examples"]["skipped"] == 0
     assert report["export"] == str(run / "export" / "1")

@@ -105,10 +105,11 @@ def test_a_custom_job_trains_to_the_end(cloud, data):
     spec = body["jobSpec"]
     assert spec["baseOutputDirectory"] == {"outputUriPrefix": output}
     with contextlib.ExitStack() as stack:
-        ports = stack.enter_context(Ports(5)).numbers
+        *ports, beside = stack.enter_context(Ports(6)).numbers
         addresses = [f"127.0.0.1:{port}" for port in ports]
+        more = f"--chief_worker_port={beside}"
         tasks = [
-            (job, stack.enter_context(Program(*arguments, environ=environ)))
+            (job, stack.enter_context(Program(*arguments, more, environ=environ)))
             for job, environ, arguments in environments(spec, addresses, output, None)
         ]
         assert [job for job, _ in tasks] == ["chief", "worker", "worker", "ps", "evaluator"]
@@ -117,7 +118,8 @@ def test_a_custom_job_trains_to_the_end(cloud, data):
         for job, task in tasks[1:]:  # Vertex AI would kill them; they end by themselves
             assert task.finish() == 0, f"{job}: {task.text}"
     assert "running as chief on Vertex AI" in chief.text
-    assert "running as worker 0 of 2 on Vertex AI" in worker.text
+    assert "running as worker 0 of 3 on Vertex AI" in worker.text
+    assert "running as worker 2 of 3 on Vertex AI" in chief.text  # in its container
     report = read_json(f"{output}/report.json")
     assert (report["status"], report["examples"]["skipped"]) == ("finished", 0)
     assert report["examples"]["trained"] == 600

@@ -3,9 +3,11 @@
 import dataclasses
 import itertools
 import logging
+import math
 import posixpath
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.failures import DamagedCheckpointError
@@ -15,7 +17,7 @@ from tfps.coordinator.executor import Executor
 from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
 from tfps.data.pieces import Piece, pieces_of
-from tfps.errors import LostPsError, UserError, WorkersChangedError
+from tfps.errors import UserError
 from tfps.evaluation.results import EvaluatedPiece
 from tfps.experiment.experiment import NO_EXPORT, Experiment
 from tfps.experiment.mode import Mode
@@ -61,23 +63,9 @@ class PassPlan:
             trained: The experiment that the checkpoint is of.
             data: Directory of the dataset.
         """
-        return dataclasses.replace(
-            trained,
-            data=dataclasses.replace(
-                trained.data, train=data, eval="", max_bad_records=0, negatives=0
-            ),
-            train=dataclasses.replace(
-                trained.train,
-                batch_size=self.batch_size or trained.train.batch_size,
-                epochs=1,
-                early_stopping=0,
-                drop_remainder=False,
-                init_from="",
-                init_layers=(),
-                export=NO_EXPORT,
-                max_metric_drop=float("inf"),
-            ),
-            mode=Mode(),
+        size = self.batch_size or trained.train.batch_size
+        return without_training(
+            trained, data, batch_size=size, export=NO_EXPORT, max_metric_drop=math.inf
         )
 
     def kept(self, inputs: RunInputs) -> tuple[Feature, ...]:
@@ -97,6 +85,28 @@ class PassPlan:
                     f"--keep={name}: it varies in length, and cannot be copied; leave it out"
                 )
         return tuple(features[name] for name in self.keep)
+
+    def prepare(self, inputs: RunInputs, executor: Executor, state: ChiefState) -> "DataPass":
+        """Creates the parameters and reads the checkpoint.
+
+        Args:
+            inputs: Of the run, as `experiment` has them.
+            executor: Where closures run and parameters lie.
+            state: What outlives this connection.
+
+        Raises:
+            UserError: If the checkpoint does not fit, or is damaged.
+            LostPsError: If a ps is lost meanwhile.
+        """
+        ps_calls = PsCalls(state.monitor, state.limits.stall_seconds)
+        engine = make_parameters(inputs, executor, state, ps_calls, self.kept(inputs))
+        ps_calls(
+            "reading the checkpoint",
+            lambda: _read(self.checkpoint, engine.store),
+            inputs.layout.ps_bytes,
+        )
+        _log.info("with the parameters of %s", self.checkpoint.path)
+        return DataPass(self, engine, state)
 
 
 class DataPass:
@@ -169,20 +179,10 @@ class DataPass:
             yield piece, result
             done += piece.records
             self._state.trained(done)
-            self._go_on_unless_tasks_change()
+            self._state.go_on_unless_tasks_change()
             if time.monotonic() - told > _LINE_SECONDS:
                 told = time.monotonic()
                 _log.info("%s of %s records", f"{done:,}", f"{self._data.records:,}")
-
-    def _go_on_unless_tasks_change(self) -> None:
-        self._state.poll()
-        self._state.interruption.raise_if_requested()
-        self._state.observer.look_for_losses(self._state.monitor.failures)
-        if released := self._state.release_ps():
-            names = ", ".join(map(str, released))
-            raise LostPsError(f"{names} left", tuple(ps.index for ps in released))
-        if reason := self._state.take_reason_to_change():
-            raise WorkersChangedError(reason)
 
     def _found_parts(self) -> PredictionParts:
         checkpoint = self._plan.checkpoint
@@ -197,36 +197,61 @@ class DataPass:
         return PredictionParts(directory, of, self._data, labels)
 
 
-def prepare_pass(
-    plan: PassPlan, inputs: RunInputs, executor: Executor, state: ChiefState
-) -> DataPass:
-    """Creates the parameters and reads the checkpoint.
+def without_training(
+    trained: Experiment, data: str, eval_data: str = "", **train: Any
+) -> Experiment:
+    """An experiment whose parameters are used on a dataset, and not trained.
 
     Args:
-        plan: What the pass does.
-        inputs: Of the run, as `PassPlan.experiment` has them.
+        trained: The experiment that they are of.
+        data: Directory of the dataset, which stands where the training data did.
+        eval_data: Directory of the dataset that checkpoints are evaluated on; empty for none.
+        train: Other fields of the training.
+    """
+    return dataclasses.replace(
+        trained,
+        data=dataclasses.replace(
+            trained.data, train=data, eval=eval_data, max_bad_records=0, negatives=0
+        ),
+        train=dataclasses.replace(
+            trained.train,
+            epochs=1,
+            early_stopping=0,
+            drop_remainder=False,
+            init_from="",
+            init_layers=(),
+            evaluator_job=False,
+            **train,
+        ),
+        mode=Mode(),
+    )
+
+
+def make_parameters(
+    inputs: RunInputs,
+    executor: Executor,
+    state: ChiefState,
+    ps_calls: PsCalls,
+    kept: Sequence[Feature] = (),
+) -> Engine:
+    """Creates the parameters that a checkpoint is to be read into.
+
+    Args:
+        inputs: Of the run.
         executor: Where closures run and parameters lie.
         state: What outlives this connection.
+        ps_calls: Makes the call.
+        kept: As of `Engine.build`.
 
     Raises:
-        UserError: If the checkpoint does not fit, or is damaged.
         LostPsError: If a ps is lost meanwhile.
     """
     stall_seconds = state.limits.stall_seconds
-    ps_calls = PsCalls(state.monitor, stall_seconds)
-    kept = plan.kept(inputs)
-    engine = ps_calls(
+    return ps_calls(
         "creating the parameters",
         lambda: Engine.build(inputs, executor, state.monitor, stall_seconds, kept),
         inputs.layout.ps_bytes,
     )
-    ps_calls(
-        "reading the checkpoint",
-        lambda: _read(plan.checkpoint, engine.store),
-        inputs.layout.ps_bytes,
-    )
-    _log.info("with the parameters of %s", plan.checkpoint.path)
-    return DataPass(plan, engine, state)
 
 
 def _read(checkpoint: Checkpoint, store: ParameterStore) -> None:

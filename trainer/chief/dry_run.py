@@ -90,9 +90,9 @@ def _others(inputs: RunInputs, placement: Placement) -> list[str]:
     process = "this process" if inputs.cluster.is_local else "chief"
     found = []
     if not inputs.cluster.is_local and not inputs.cluster.is_replicated:
-        found.append(f"chief: needs about {byte_size.show(size.process_bytes)}")
-        beside = byte_size.show(PROCESS_BYTES + placement.graph.worker_bytes)
-        found.append(f"worker: needs about {beside} beside its batches")
+        worker = PROCESS_BYTES + placement.graph.worker_bytes
+        found.append(_chief(inputs, size.process_bytes, worker))
+        found.append(f"worker: needs about {byte_size.show(worker)} beside its batches")
         evaluator = byte_size.show(evaluator_bytes(placement, size))
         found.append(f"evaluator: would need about {evaluator}, for it holds whole checkpoints")
     if train.export != NO_EXPORT:
@@ -102,6 +102,16 @@ def _others(inputs: RunInputs, placement: Placement) -> list[str]:
             held += f"; {groups} in slices, of which nobody holds more than a chunk"
         found.append(f"export: {byte_size.show(size.file_bytes)} in {train.export_dtype}; {held}")
     return found
+
+
+def _chief(inputs: RunInputs, chief: int, worker: int) -> str:
+    """What the chief's machine needs, with the worker beside it."""
+    if not inputs.cluster.chief_works:
+        return f"chief: needs about {byte_size.show(chief)}"
+    return (
+        f"chief: needs about {byte_size.show(chief + worker)} beside its worker's batches, "
+        f"{byte_size.show(worker)} of it for {inputs.cluster.of_chief_worker.task}"
+    )
 
 
 def _single(inputs: RunInputs) -> list[str]:

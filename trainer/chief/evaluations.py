@@ -50,7 +50,7 @@ class JobEvaluations:
         self._report = report
         self._wait_seconds = wait_seconds
         self._listeners = listeners
-        self._evaluator = next(iter(inputs.cluster.evaluators), None)
+        self._evaluator = inputs.evaluator
         self._rule = EarlyStopping(inputs.best_metric, inputs.experiment.train.early_stopping)
         self._files = Evaluations(inputs.job_dir)
         self._checkpoints = CheckpointDirectory(inputs.job_dir)
@@ -130,14 +130,14 @@ class JobEvaluations:
         """
         if not self._evaluator:
             return
-        _log.info("waiting for evaluator 0 to evaluate %s", checkpoint.path)
+        _log.info("waiting for %s to evaluate %s", self._evaluator, checkpoint.path)
         deadline = time.monotonic() + self._wait_seconds
         while not self.has(checkpoint) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
             self._collect()
         if not self.has(checkpoint):
             _log.warning(
-                "evaluator 0 (%s) has not evaluated %s within %.0f s: the workers do it now; look "
+                "%s has not evaluated %s within %.0f s: the workers do it now; look "
                 "at the evaluator's log, or allow more with --evaluator_wait_seconds",
                 self._evaluator,
                 checkpoint.path,

@@ -118,7 +118,7 @@ class Exporter:
         if not self._has_versions:
             return Exported(self._base, self._base)
         newest = versions.newest_version(self._base)
-        drop = self._drop(_metrics_of(newest), metrics) if newest else 0.0
+        drop = self._drop(metrics_of(newest), metrics) if newest else 0.0
         limit = self._inputs.experiment.train.max_metric_drop
         if newest is None or drop <= limit:
             path = versions.next_version(self._base)
@@ -146,8 +146,15 @@ class Exporter:
         return drop if math.isfinite(drop) else math.inf
 
 
-def _metrics_of(version: str) -> dict[str, Any]:
-    """What was measured of a version; nothing where it does not say."""
+def metrics_of(version: str) -> dict[str, Any]:
+    """What was measured of an exported version, by metric; nothing where it does not say.
+
+    Args:
+        version: Its directory.
+
+    Raises:
+        StorageError: If the storage does not answer.
+    """
     try:
         content = json.loads(files.read(posixpath.join(version, SCHEMA_FILE)))
     except (FileNotFoundError, json.JSONDecodeError):

@@ -50,7 +50,7 @@ class Work(Protocol):
 Prepare = Callable[[RunInputs, Executor, ChiefState], Work]
 
 
-def join(cluster: Cluster, job_dir: str, limits: WaitLimits) -> ReplicaExecutor:
+def join(cluster: Cluster, job_dir: str, limits: WaitLimits, hint: str) -> ReplicaExecutor:
     """Meets all other replicas of a cluster without ps; before TensorFlow is used for anything.
 
     A replica that is lost meanwhile makes this process begin again.
@@ -59,6 +59,7 @@ def join(cluster: Cluster, job_dir: str, limits: WaitLimits) -> ReplicaExecutor:
         cluster: The cluster, as its chief sees it.
         job_dir: Where the other replicas look whether this chief is done.
         limits: Of the waits.
+        hint: How large tensors travel, see `ReplicaGroup`.
 
     Raises:
         UserError: If a replica does not answer in time, or the chief's own port is taken.
@@ -71,7 +72,7 @@ def join(cluster: Cluster, job_dir: str, limits: WaitLimits) -> ReplicaExecutor:
     limit = limits.ps_wait_seconds if is_recovering else limits.connect_seconds
     _log.info("waiting for %d other replicas", len(cluster.workers))
     try:
-        executor = ReplicaExecutor.join(cluster, limit)
+        executor = ReplicaExecutor.join(cluster, limit, hint)
     except LostReplicaError as lost:
         restart_state.recoveries.begin(str(lost))
         _begin_again(lost, restart_state)

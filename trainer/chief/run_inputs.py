@@ -21,6 +21,7 @@ from tfps.evaluation.best import BestMetric
 from tfps.evaluation.metrics import check_metrics, metric_names, try_metrics
 from tfps.experiment.experiment import BEST, WIRE_DTYPES, Experiment, Train
 from tfps.experiment.mode import Mode
+from tfps.export.names import EXPORT_DIRECTORY
 from tfps.export.saved_model import try_export
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
@@ -35,6 +36,7 @@ from trainer.chief.inputs import (
     TRAINED,
     DataUse,
     check_writable,
+    evaluator_of,
     first_labels,
     read_data,
 )
@@ -127,7 +129,7 @@ class RunInputs:
             cluster=cluster,
             mode=mode,
             job_dir=job_dir,
-            export=export or posixpath.join(job_dir, "export"),
+            export=export or posixpath.join(job_dir, EXPORT_DIRECTORY),
             has_versions=not export,
             data=data,
             eval_data=eval_data,
@@ -140,6 +142,11 @@ class RunInputs:
         if cluster.job == "chief":
             inputs.make_callbacks()  # for what is wrong with them
         return inputs
+
+    @property
+    def evaluator(self) -> str:
+        """Who evaluates in place of the workers, for messages; empty where they do."""
+        return evaluator_of(self.experiment, self.cluster)
 
     def make_callbacks(self) -> list[keras.callbacks.Callback]:
         """The experiment's callbacks, fresh ones.
@@ -258,7 +265,8 @@ def _refuse_unreachable(model: StatelessModel, cluster: Cluster) -> None:
 
 def _check_evaluation(experiment: Experiment, cluster: Cluster) -> None:
     """Refuses what needs evaluations in a run that has none, or not at the end of an epoch."""
-    if experiment.callbacks and (cluster.evaluators or cluster.job == "evaluator"):
+    has_evaluator = bool(evaluator_of(experiment, cluster)) or cluster.job == "evaluator"
+    if experiment.callbacks and has_evaluator:
         raise UserError(
             f"experiment {experiment.name!r} has callbacks, and the job an evaluator, whose "
             "evaluations come when an epoch is over and the callbacks have heard of it; leave the "
@@ -272,7 +280,7 @@ def _check_evaluation(experiment: Experiment, cluster: Cluster) -> None:
     if math.isfinite(experiment.train.max_metric_drop):
         drop = f"--max_metric_drop={experiment.train.max_metric_drop:g}"
         raise UserError(f"{drop} without --eval_data; {mend} leave it out")
-    if cluster.evaluators or cluster.job == "evaluator":
+    if has_evaluator:
         raise UserError(f"the job has an evaluator but no --eval_data; {mend} leave it out")
     if experiment.train.early_stopping:
         patience = experiment.train.early_stopping

@@ -7,6 +7,7 @@ import time
 from tfps.cluster.monitor import TaskMonitor
 from tfps.coordinator.connector import Connector
 from tfps.coordinator.recoveries import Recoveries
+from tfps.errors import LostPsError, WorkersChangedError
 from tfps.job_dir.chief_fence import ChiefFence
 from tfps.job_dir.preemption import PreemptionNotices
 from tfps.job_dir.report_fields import ReportedFailure
@@ -94,6 +95,25 @@ class ChiefState:
         """Returns once why the run should go on with other workers; nothing if it need not."""
         reason, self._reason_to_change = self._reason_to_change, ""
         return reason
+
+    def go_on_unless_tasks_change(self) -> None:
+        """Looks as `poll` does, for work that has nothing to save.
+
+        Raises:
+            LostPsError: If ps are about to go, which hear that they may.
+            WorkersChangedError: If there are other workers to go on with.
+            Interrupted: If a signal has arrived.
+            SupersededError: If the job_dir is another chief's by now.
+            StorageError: If the storage has not answered for too long.
+        """
+        self.poll()
+        self.interruption.raise_if_requested()
+        self.observer.look_for_losses(self.monitor.failures)
+        if released := self.release_ps():
+            names = ", ".join(map(str, released))
+            raise LostPsError(f"{names} left", tuple(ps.index for ps in released))
+        if reason := self.take_reason_to_change():
+            raise WorkersChangedError(reason)
 
     def trained(self, examples: int) -> None:
         """Notes how many records are trained by now."""

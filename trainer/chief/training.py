@@ -222,7 +222,7 @@ class Training:
 
     def _end_epoch(self) -> None:
         """Has the parameters evaluated, and tells callbacks of the epoch that has ended."""
-        if self._inputs.eval_data and not self._inputs.cluster.evaluators:
+        if self._inputs.eval_data and not self._inputs.evaluator:
             self._saver.finish()  # the workers evaluate it
             self._callbacks.begin_evaluation()
         if self._checkpoint:

@@ -1,6 +1,21 @@
 """Flags of a task: where it writes, and what it shows."""
 
+import os
+import posixpath
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from absl import flags
+
+from tfps.cluster.spec import Cluster
+from tfps.errors import UserError
+from tfps.storage import local_files
+from trainer.flags.platform import Platform
+
+if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
+    from trainer.chief.monitoring import Monitoring
+
+_FLAGS = flags.FLAGS
 
 flags.DEFINE_string("job_dir", None, "Where checkpoints, export and report go; every task's.")
 flags.DEFINE_boolean(
@@ -14,6 +29,12 @@ flags.DEFINE_string(
 )
 flags.DEFINE_string(
     "cache_dir", "", "Worker: directory for copies of shards on gs://; the same flag for all tasks."
+)
+flags.DEFINE_enum(
+    "collectives",
+    "auto",
+    ["auto", "nccl"],
+    "Without ps: nccl where every replica has a GPU of its own; auto: a ring over gRPC.",
 )
 flags.DEFINE_string("cache_bytes", "50GiB", "Worker: most bytes of --cache_dir.")
 flags.DEFINE_enum(
@@ -55,3 +76,52 @@ flags.DEFINE_string(
     None,
     "File for TensorFlow's own messages; default: stderr, in local mode JOB_DIR/logs.",
 )
+
+
+def monitoring(tensorboard: str, overrides: Sequence[str]) -> "Monitoring":
+    """How a run is watched.
+
+    Args:
+        tensorboard: Where TensorBoard's curves go; empty for their place in the job_dir.
+        overrides: What was set for the run, as `field=value`.
+    """
+    from trainer.chief.monitoring import Monitoring
+
+    return Monitoring(
+        tensorboard=tensorboard,
+        sample_seconds=_FLAGS.sample_seconds,
+        overrides=tuple(overrides),
+        metrics_port=_FLAGS.metrics_port,
+        metrics_address=_FLAGS.metrics_address,
+        profiler_port=_FLAGS.profiler_port,
+        histograms_every=_FLAGS.histograms_every,
+        trackers=tuple(dict.fromkeys(_FLAGS.track)),
+    )
+
+
+def json_labels(cluster: Cluster) -> dict[str, str]:
+    """What tells this task's lines from others' where they are JSON; nothing where they are not."""
+    is_json = _FLAGS.log_format == "json"
+    if _FLAGS.log_format == "auto":
+        is_json = Platform.of(os.environ).collects_json
+    if not is_json or _FLAGS.dry_run:
+        return {}
+    name = posixpath.basename(_FLAGS.job_dir.rstrip("/"))
+    return {"role": cluster.job, "index": str(cluster.index), "job": name}
+
+
+def default_log(cluster: Cluster) -> str | None:
+    """A local run's terminal is a person's; elsewhere stderr is what the platform collects."""
+    if _FLAGS.dry_run:
+        return os.devnull
+    if not cluster.is_local or "://" in _FLAGS.job_dir:
+        return None
+    log = posixpath.join(_FLAGS.job_dir, "logs", "chief-0.log")
+    try:
+        local_files.make_directories(posixpath.dirname(log))
+        open(log, "a").close()
+    except OSError as error:
+        raise UserError(
+            f"--job_dir={_FLAGS.job_dir} cannot be written ({error.strerror})"
+        ) from None
+    return log

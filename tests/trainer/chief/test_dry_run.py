@@ -9,6 +9,7 @@ import pytest
 from configs.smoke import get_config
 from tests.loaded import client
 from tests.training_fixtures import dataset
+from tfps import byte_size
 from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
 from tfps.planner.memory import PROCESS_BYTES, WORKING_BYTES, Placement
@@ -29,6 +30,25 @@ def run(*argv, environ=None):
 
 def flags(data, job_dir, *more):
     return ["--config=configs/smoke.py", f"--train_data={data}", f"--job_dir={job_dir}", *more]
+
+
+def test_a_chiefs_machine_has_room_for_the_worker_beside_it(data, tmp_path):
+    experiment = get_config()
+    experiment = dataclasses.replace(
+        experiment, data=dataclasses.replace(experiment.data, train=data)
+    )
+    told = []
+    for cluster in (THREE_PS, dataclasses.replace(THREE_PS, chief_works=True)):
+        inputs = RunInputs.check(experiment, cluster, str(tmp_path), None)
+        [line] = [line for line in dry_run.lines(inputs) if line.startswith("chief: ")]
+        told.append(line)
+    assert re.fullmatch(r"chief: needs about \S+ \S+", told[0])
+    match = re.fullmatch(
+        r"chief: needs about (.+) beside its worker's batches, (.+) of it for worker 1", told[1]
+    )
+    alone = byte_size.parse(told[0].removeprefix("chief: needs about ").replace(" ", ""), "")
+    whole, worker = (byte_size.parse(text.replace(" ", ""), "") for text in match.groups())
+    assert whole == pytest.approx(alone + worker, rel=0.01)
 
 
 def test_the_plan_is_a_table_with_every_share(data, tmp_path):
