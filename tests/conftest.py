@@ -1,10 +1,13 @@
-"""Signals as every test finds them, however pytest was started; files with long tests first."""
+"""Signals and environment as every test finds them; files with long tests first."""
 
 import gc
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
+
+from tests.loaded import client
 
 # So that none of them is begun last, when only one process still has work.
 _LONGEST = (
@@ -17,7 +20,6 @@ _LONGEST = (
     "test_bad_input.py",
     "test_closures.py",
     "test_barrier_loop.py",
-    "test_chaos.py",
     "test_evaluations.py",
     "test_evaluator.py",
     "test_faults.py",
@@ -48,3 +50,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the tests of some files before all others."""
     places = {name: place for place, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(_LONGEST)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def environment_before_all_fixture() -> None:
+    client.begin_here()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environment_as_it_was_fixture() -> Iterator[None]:
+    """Takes back what a file's tests leave in the environment, as MLflow's and W&B's libraries do.
+
+    Programs that later tests start would read it, and could not be forks (`tests/loaded`).
+    """
+    before = dict(os.environ)
+    yield
+    for name in {*before, *os.environ} - {"PYTEST_CURRENT_TEST"}:
+        if name not in before:
+            del os.environ[name]
+        elif os.environ.get(name) != before[name]:
+            os.environ[name] = before[name]

@@ -226,8 +226,8 @@ def test_a_lease_that_a_late_closure_takes_is_sent_again(tmp_path):
     "settings",
     [
         {},
-        {"max_bad_records": 1},
-        {"mode": Mode("local_sgd", sync_every=2)},
+        pytest.param({"max_bad_records": 1}, marks=pytest.mark.slow),
+        pytest.param({"mode": Mode("local_sgd", sync_every=2)}, marks=pytest.mark.slow),
     ],
     ids=["async", "bad-records", "local_sgd"],
 )

@@ -22,6 +22,7 @@ def run(name, environ):
     assert "skipped" not in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     shim.COMPILER is None, reason="there is no C compiler (cc, gcc or clang) to make the shim with"
 )

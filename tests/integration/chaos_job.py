@@ -49,20 +49,16 @@ class Undisturbed:
     """A run to which nothing happens.
 
     Attributes:
-        auc: Of its last evaluation; None where that is not known.
+        auc: Of its last evaluation.
         start: Seconds until the chief was connected.
         seconds: Seconds from then to its end.
         cpu_seconds: What all its processes used.
     """
 
-    auc: float | None
+    auc: float
     start: float
     seconds: float
     cpu_seconds: float
-
-
-# Where a run of its own would cost too much: about what one takes on two cores.
-NOMINAL = Undisturbed(None, start=10.0, seconds=15.0, cpu_seconds=50.0)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,7 @@ def run(datasets: Datasets, job_dir: pathlib.Path, *flags: str) -> tuple[int, st
         return program.finish(), program.text
 
 
+@pytest.mark.slow
 def test_a_job_deploys_what_it_has_exported(datasets: Datasets, job_dir: pathlib.Path) -> None:
     to = f"--deploy_to=--target=tfserving --name=smoke --output={job_dir}/served"
     code, text = run(datasets, job_dir, to, "--deploy_if=auc>=0.99999")

@@ -13,10 +13,7 @@ from tfps.export.loaded_model import ExportedModel
 from tfps.export.trained_model import trained_model
 from tfps.model.inputs import model_inputs
 
-FAST = (
-    *("normalized_mlp", "dlrm", "two_towers", "summed_history", "lstm_forecast", "convnet"),
-    "price_and_kind",
-)
+FAST = ("normalized_mlp", "dlrm", "summed_history")
 
 
 def drawn(case):

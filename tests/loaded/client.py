@@ -17,6 +17,7 @@ from tests.loaded import environment, started
 from tests.project import ROOT
 
 _making = threading.Lock()  # threads that start the first programs at once share one
+_at_first: dict[str, str] = {}  # the environment before any test
 
 
 class Fork:
@@ -121,6 +122,15 @@ def run(
         return subprocess.CompletedProcess(argv, code, output.read(), errors.read())
 
 
+def begin_here() -> None:
+    """Takes note of the environment in which most programs are started: this process's, now.
+
+    What a test sets while it starts the first of them is then no reason to load everything again
+    for all that come after it.
+    """
+    _at_first.update(os.environ)
+
+
 class Loaded:
     """A loaded process, which ends with this one.
 
@@ -132,13 +142,18 @@ class Loaded:
         """Starts it.
 
         Args:
-            environ: Variables beside those of this process, with which it loads.
+            environ: Variables beside those that this process had before any test, with which it
+                loads.
         """
         self._removed = tempfile.TemporaryDirectory(prefix="tfps-started-")
         self.directory = self._removed.name
         self._lock = threading.Lock()
         self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._environ = {**os.environ, "PYTHONUNBUFFERED": "1", **(environ or {})}
+        self._environ = {
+            **(_at_first or os.environ),
+            "PYTHONUNBUFFERED": "1",
+            **(environ or {}),
+        }
         self._errors = pathlib.Path(self.directory, "errors")
         with other, self._errors.open("wb") as errors:
             self._process = subprocess.Popen(

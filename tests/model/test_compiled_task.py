@@ -76,7 +76,10 @@ def test_a_compiled_model_ends_where_fit_ends(tmp_path):
     assert ours == pytest.approx(theirs, abs=1e-5)
 
 
-@pytest.mark.parametrize("names", ["weight", "class", "both"])
+@pytest.mark.parametrize(
+    "names",
+    [*(pytest.param(each, marks=pytest.mark.slow) for each in ("weight", "class")), "both"],
+)
 def test_weights_of_records_and_classes_are_those_of_fit(tmp_path, names):
     weights = np.linspace(0, 2, RECORDS).astype("f4") if names != "class" else None
     classes = {0: 0.5, 1: 3.0} if names != "weight" else None

@@ -105,7 +105,7 @@ def manifest(tmp_path_factory):
     return generate(Experiment("given", task), str(tmp_path_factory.mktemp("data")), 400, 1)
 
 
-@pytest.mark.parametrize("mode", ["async", "local_sgd"])
+@pytest.mark.parametrize("mode", ["async", pytest.param("local_sgd", marks=pytest.mark.slow)])
 def test_a_frozen_table_stays_while_the_others_are_trained(manifest, tmp_path, mode):
     trainer = Trainer(manifest, Frozen(two_tables, FEATURES), mode=Mode(mode, sync_every=2))
     before = trainer.store.read_table(1)
