@@ -116,6 +116,7 @@ def test_what_is_not_there_is_refused_by_name(exported, table, ids, message):
         exported["slices"].rows(table, ids)
 
 
+@pytest.mark.slow
 def test_a_small_table_that_was_trained_as_dense_parameters_has_rows_too(manifest, tmp_path):
     trainer = reused(manifest)
     assert trainer.model.tables

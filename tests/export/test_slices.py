@@ -173,6 +173,7 @@ class TwoWidths(Smoke):
         return keras.Model({"numbers": numbers, "token": token}, keras.layers.Dense(1)(joined))
 
 
+@pytest.mark.slow
 def test_small_groups_stay_whole_while_they_fit(manifest, tmp_path):
     trainer = trained(Trainer(manifest, TwoWidths(), parts=3))
     narrow = 4 * 3 * trainer.store.groups[0].layout.total_rows

@@ -142,6 +142,7 @@ def test_the_newest_is_evaluated_once_and_the_best_exported(job, caplog):
     assert job.evaluated() == [evaluation]
 
 
+@pytest.mark.slow
 def test_only_a_better_one_replaces_the_best(job, tmp_path):
     """The longer the model is trained here, the lower its loss."""
     assert job.measured[0]["loss"] > job.measured[1]["loss"] > job.measured[2]["loss"]
@@ -167,6 +168,7 @@ def test_a_checkpoint_that_is_deleted_meanwhile_is_passed_over(job, caplog):
     assert [x.checkpoint for x in job.evaluated()] == [job.saved[1]]
 
 
+@pytest.mark.slow
 def test_what_comes_while_another_is_evaluated_is_evaluated_too(job, tmp_path):
     newest = job.newest().rename(tmp_path / "newest")
     end_of_chief = concurrent.futures.Future()

@@ -128,6 +128,7 @@ def test_rounds_of_three_are_batches_of_three_times_the_size(manifest, optimizer
     assert_same(trainer, train_rounds(manifest, task, rounds))
 
 
+@pytest.mark.slow
 def test_uneven_leases_and_batches_are_means_over_all_records(tmp_path):
     manifest = dataset(tmp_path, records=43, shards=2)
     assert [shard.records for shard in manifest.shards] == [22, 21]

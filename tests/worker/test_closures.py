@@ -41,6 +41,7 @@ def test_a_lease_is_trained_to_its_last_partial_batch(manifest):
     assert trainer.store.steps() == 7
 
 
+@pytest.mark.slow
 def test_ten_steps_in_a_turn_and_three_behind_train_every_record_once(tmp_path):
     """As on a cluster, of whose loop this is one turn."""
     task = counting_task.CountingTask(records=130)
@@ -110,6 +111,7 @@ def test_a_shard_in_several_leases_is_trained_the_same_as_in_one(manifest, setti
     np.testing.assert_allclose(parts.store.read_table(0), expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_loss_of_negatives_is_part_of_their_records(manifest):
     trainer = reused(manifest, negatives=4)
     attempts, steps, loss_sum, bad_step = train(trainer)

@@ -65,6 +65,7 @@ def test_a_model_that_cannot_improve_is_stopped_and_stays_so(data, tmp_path):
         assert again[field] == done[field], field
 
 
+@pytest.mark.slow
 def test_a_trial_reports_every_evaluation(data, tmp_path, monkeypatch):
     monkeypatch.setenv("CLOUD_ML_TRIAL_ID", "3")
     monkeypatch.setenv("CLOUD_ML_HP_METRIC_FILE", str(tmp_path / "metrics"))
@@ -75,6 +76,7 @@ def test_a_trial_reports_every_evaluation(data, tmp_path, monkeypatch):
     assert len(losses) == 2
 
 
+@pytest.mark.slow
 def test_evaluations_on_other_data_are_made_again(data, tmp_path, caplog):
     caplog.set_level("INFO")
     train(data, tmp_path, epochs=1)
@@ -103,6 +105,7 @@ def exported(job_dir, place="export"):
     return found
 
 
+@pytest.mark.slow
 def test_the_model_that_is_wanted_is_exported(data, tmp_path):
     """All evaluations measure the same, and of equals the first is the best."""
     for choice in ("best", "none"):
