@@ -7,6 +7,9 @@ NAME`, `batch`, `cancel NAME`, `list`, each with the target's own flags; a targe
 it has.
 """
 
+import os
+import posixpath
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -16,6 +19,8 @@ from cloud import deployment_flags, requests_text
 from cloud.command_line import CommandLine
 from cloud.deployment.target import OF_MODEL, OF_NAME, VERBS, DeployTarget
 from tfps.errors import RunError, UserError
+from tfps.export.names import EXPORT_DIRECTORY
+from tfps.storage.paths import is_local
 
 _TARGETS = {
     "tfserving": "cloud.tfserving.target",
@@ -52,16 +57,32 @@ def main(argv: Sequence[str]) -> int:
         return 130
 
 
-def check(arguments: Sequence[str]) -> None:
-    """Looks at arguments with which a model is to be deployed that is not there yet.
+def check(deploy_to: str, job_dir: str, *, here: bool) -> tuple[str, ...]:
+    """Looks at flags with which a job is to deploy its model once it has trained it.
 
     Args:
-        arguments: The flags, without the model's.
+        deploy_to: The flags without the model's, as in a shell.
+        job_dir: The job's directory.
+        here: Whether this machine will deploy, and so must have what that needs.
+
+    Returns:
+        The flags, one by one.
 
     Raises:
-        UserError: If they are no flags of a deployment, name a model, or need a package that is not
-            installed.
+        UserError: If no model of that job can be deployed with them.
     """
+    try:
+        arguments = tuple(shlex.split(deploy_to))
+    except ValueError as error:
+        raise UserError(f"--deploy_to={deploy_to}: {error}; quote as in a shell") from None
+    try:
+        _check(arguments, job_dir, here)
+    except UserError as error:
+        raise UserError(f"--deploy_to={deploy_to}: {error}") from None
+    return arguments
+
+
+def _check(arguments: Sequence[str], job_dir: str, here: bool) -> None:
     line = CommandLine(_PROGRAM, _TARGETS, deployment_flags.define)
     own, rest = line.parse([_PROGRAM, *arguments])
     verb, _ = _verb([*own, *rest], line.values)
@@ -71,7 +92,11 @@ def check(arguments: Sequence[str]) -> None:
         if line.values[flag].present:
             raise UserError(f"--{flag} is for the program by itself; leave it out")
     target: DeployTarget = line.target()
-    target.load_client()
+    place = os.path.abspath(job_dir) if is_local(job_dir) else job_dir.rstrip("/")
+    base = posixpath.join(place, EXPORT_DIRECTORY)
+    target.check(deployment_flags.server_settings(line.values, base), base)
+    if here:
+        target.check_here()
 
 
 def _verb(own: Sequence[str], values: flags.FlagValues) -> tuple[str, list[str]]:

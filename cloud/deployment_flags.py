@@ -1,12 +1,13 @@
-"""The flags that describe a deployment, and the one function that makes a Deployment of them."""
+"""The flags that describe a deployment, and what is made of them, with its model or without."""
 
 from typing import Any
 
 from absl import flags
 
 from cloud import flag_texts
-from cloud.deployment.deployment import IMAGE, Deployment, default_name
+from cloud.deployment.deployment import Deployment
 from cloud.deployment.served_model import ServedModel
+from cloud.deployment.server_settings import IMAGE, ServerSettings, default_name
 from tfps import byte_size
 from tfps.errors import UserError
 
@@ -64,7 +65,25 @@ def build(values: flags.FlagValues) -> Deployment:
     if not values.model:
         raise UserError("--model is missing; name the JOB_DIR of a job, or what it has exported")
     model = ServedModel.read(values.model, values.version or 0)
-    found: dict[str, Any] = {"name": values.name or default_name(model), "model": model}
+    return Deployment(**_fields(values, model.base), model=model)
+
+
+def server_settings(values: flags.FlagValues, base: str) -> ServerSettings:
+    """What the flags say of a deployment whose model is not there yet.
+
+    Args:
+        values: Parsed flags.
+        base: Directory in which all versions of the model will be.
+
+    Raises:
+        UserError: If a flag cannot be used, or together they describe no deployment.
+    """
+    return ServerSettings(**_fields(values, base))
+
+
+def _fields(values: flags.FlagValues, base: str) -> dict[str, Any]:
+    """All fields but the model."""
+    found: dict[str, Any] = {"name": values.name or default_name(base)}
     for name in ("image", "machine", "cpus", "max_batch_size", "service_account"):
         if values[name].value is not None:
             found[name] = values[name].value
@@ -76,4 +95,4 @@ def build(values: flags.FlagValues) -> Deployment:
         found["accelerator"], found["accelerators"] = flag_texts.accelerator(
             "--accelerator", values.accelerator
         )
-    return Deployment(**found, labels=flag_texts.pairs("--label", values.label))
+    return {**found, "labels": flag_texts.pairs("--label", values.label)}

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from cloud import chief_worker, job_flags, requests_text
+from cloud import chief_worker, deploy, job_flags, requests_text
 from cloud.command_line import CommandLine
+from cloud.job_spec import JobSpec
 from cloud.target import Target
 from tfps.errors import RunError, UserError
 
@@ -88,11 +89,19 @@ def _verb(
 
 def _submit(target: Target, arguments: Sequence[str], values: flags.FlagValues) -> int:
     asked = job_flags.build(values, arguments)
+    _check_deploy_to(asked)
     spec = target.prepare(chief_worker.with_default(asked, target.has_own_machines))
     if not values.dry_run:
         return target.submit(spec, values.wait)
     print(requests_text.write(target.render(spec), values.format), end="")  # noqa: T201 - asked for
     return 0
+
+
+def _check_deploy_to(spec: JobSpec) -> None:
+    """Refuses a job that could not deploy its model at the end; a --flagfile is not looked into."""
+    deploy_to = spec.argument("deploy_to")
+    if spec.module == "trainer.task" and deploy_to and spec.job_dir:
+        deploy.check(deploy_to, spec.job_dir, here=False)
 
 
 if __name__ == "__main__":

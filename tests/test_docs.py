@@ -74,8 +74,8 @@ def test_commands_name_modules_and_flags_that_exist(help_of):
     ran = {command[1] for command in commands}
     assert {"trainer.prepare", "trainer.predict", "cloud.local", "cloud.submit"} <= ran
     for command in commands:
-        [deployed] = re.findall(r"--deploy_to='(.*?)'", command[2]) or [""]
-        own, _, passed_on = command[2].replace(f"'{deployed}'", "").partition(" -- ")
+        [(_, deployed)] = re.findall(r"--deploy_to=(['\"])(.*?)\1", command[2]) or [("", "")]
+        own, _, passed_on = command[2].replace(deployed, "").partition(" -- ")
         given = ((command[1], own), ("trainer.task", passed_on), ("cloud.deploy", deployed))
         for module, words in given:
             for flag in re.findall(r"--([a-z_]+)", words):

@@ -4,6 +4,7 @@ import abc
 from typing import ClassVar
 
 from cloud.deployment.deployment import Deployment
+from cloud.deployment.server_settings import ServerSettings
 from cloud.target import Request
 from tfps.errors import UserError
 
@@ -16,10 +17,10 @@ VERBS = (*OF_MODEL, *OF_NAME, "list")
 class DeployTarget(abc.ABC):
     """A platform with its own settings, such as a namespace.
 
-    `render` and `render_batch` are pure: they need no credentials, no network and no client
-    package. Everything that reaches the platform is in the other methods, which import its client
-    when they are called. Each of them waits for what it has asked for, with a limit, says how far
-    that is, and may be repeated. Before something is made that costs money, it says what.
+    `check`, `render` and `render_batch` are pure: they need no credentials, no network and no
+    client package. Everything that reaches the platform is in the other methods, which import its
+    client when they are called. Each of them waits for what it has asked for, with a limit, says
+    how far that is, and may be repeated. Before something is made that costs money, it says what.
 
     A target has the verbs whose methods it defines.
 
@@ -29,11 +30,24 @@ class DeployTarget(abc.ABC):
 
     name: ClassVar[str]
 
-    def load_client(self) -> None:  # noqa: B027 - most targets need no more than tfps does
-        """Loads the package that reaches the platform, where it is one that may be missing.
+    @abc.abstractmethod
+    def check(self, servers: ServerSettings, base: str) -> None:
+        """Refuses flags with which no model could be deployed, before there is one.
+
+        Args:
+            servers: What is to serve.
+            base: Directory of all versions of the model, an absolute path or `gs://`; it need not
+                be there yet.
 
         Raises:
-            UserError: If it is not installed.
+            UserError: At the first thing that is wrong.
+        """
+
+    def check_here(self) -> None:  # noqa: B027 - most targets need no more than tfps does
+        """Looks whether this machine has what deploys: a platform's client, files that flags name.
+
+        Raises:
+            UserError: If something is missing.
         """
 
     @abc.abstractmethod

@@ -10,6 +10,7 @@ from absl import flags
 
 from cloud.deployment import checks, example_request
 from cloud.deployment.deployment import Deployment
+from cloud.deployment.server_settings import ServerSettings
 from cloud.deployment.target import DeployTarget
 from cloud.target import Request
 from cloud.tfserving import docker_line
@@ -139,6 +140,11 @@ class ServingTarget(DeployTarget):
         """
         self._settings = settings
 
+    def check(self, servers: ServerSettings, base: str) -> None:
+        """Refuses what one container of this machine is not told, and files without a place."""
+        self._check_output()
+        self._check_servers(servers)
+
     def render(self, deployment: Deployment) -> tuple[Request, ...]:
         """The files, each as text that begins with its name."""
         return tuple(
@@ -148,11 +154,8 @@ class ServingTarget(DeployTarget):
 
     def deploy(self, deployment: Deployment) -> int:
         """Writes the files; a server that has them reads them again."""
+        self._check_output()
         output = self._settings.output
-        if not output:
-            raise UserError(
-                "--output is missing; name a directory for the files, or give --dry_run"
-            )
         files = self._files(deployment)
         directory = pathlib.Path(output)
         try:
@@ -186,16 +189,25 @@ class ServingTarget(DeployTarget):
         }
         return {**files, _SCRIPT: docker_line.script(deployment, list(files), settings.host, ports)}
 
-    def _check(self, deployment: Deployment) -> None:
+    def _check_output(self) -> None:
+        if not self._settings.output:
+            raise UserError(
+                "--output is missing; name a directory for the files, or give --dry_run"
+            )
+
+    def _check_servers(self, servers: ServerSettings) -> None:
         for name, mend in _NOT_HERE.items():
-            if getattr(deployment, name):
+            if getattr(servers, name):
                 flag = name.removesuffix("s")
                 raise UserError(f"--target={self.name} takes no --{flag}: {mend}")
-        if deployment.max_replicas > 1:
+        if servers.max_replicas > 1:
             raise UserError(
                 f"--target={self.name} is one server: leave --min_replicas and --max_replicas out, "
                 "or use --target=kubernetes"
             )
+
+    def _check(self, deployment: Deployment) -> None:
+        self._check_servers(deployment)
         if deployment.memory_bytes:
             held = deployment.memory_bytes
             where = f"--memory={byte_size.show(held)}"

@@ -46,12 +46,13 @@ def test_the_client_that_a_job_will_need_is_looked_for_before():
         "import sys\n"
         "sys.modules['kubernetes.client'] = None\n"
         "from cloud import deploy\n"
-        "deploy.check(['--target=kubernetes'])\n"  # which only prints
-        "deploy.check(['--target=kubernetes', '--apply'])\n"
+        "deploy.check('--target=kubernetes', 'gs://b/j', here=True)\n"  # which only prints
+        "deploy.check('--target=kubernetes --apply', 'gs://b/j', here=False)\n"
+        "deploy.check('--target=kubernetes --apply', 'gs://b/j', here=True)\n"
     )
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert "UserError: kubernetes.client is not installed: run `pip install" in done.stderr
+    assert "--apply: kubernetes.client is not installed: run `pip install" in done.stderr
 
 
 @pytest.mark.parametrize(

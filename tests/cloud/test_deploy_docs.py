@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from cloud import deploy
+from cloud.job_spec import flag_value
 from tests.cloud.deployment import exports
 from tests.cloud.kubernetes import schemas
 from tests.cloud.kubernetes.fake_cluster import FakeCluster
@@ -78,6 +79,14 @@ def test_kubernetes_from_a_command_to_servers_and_back(model, tmp_path, monkeypa
                 assert cluster.objects == {}
         assert sorted(seen) == [*("deploy", "deploy", "describe", "list", "rollback", "undeploy")]
         assert cluster.objects == {}
+
+
+def test_what_a_job_of_the_page_deploys_is_accepted_before_it_is_sent():
+    [line] = [each for each in "\n".join(BLOCKS).split("\npython") if "--deploy_to=" in each]
+    text = line.replace("\\\n", " ").replace("…", "")
+    arguments = shlex.split(text.partition(" -- ")[2])
+    deploy_to, job_dir = (flag_value(name, arguments) for name in ("deploy_to", "job_dir"))
+    assert "--canary=10" in deploy.check(deploy_to, job_dir, here=True)
 
 
 def test_every_flag_and_every_default_of_the_page_is_the_programs(capsys):

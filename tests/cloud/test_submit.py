@@ -38,6 +38,34 @@ def test_requests_need_no_client_no_credentials_and_no_tensorflow():
     assert yaml.safe_load(done.stdout)["displayName"] == "smoke"
 
 
+@pytest.mark.parametrize(
+    ("deploy_to", "message"),
+    [
+        ("--target=moon", "value should be one of <tfserving"),
+        (
+            "--target=vertex --project=my-project --region=us-central1",
+            "Vertex AI takes images from",
+        ),
+        ("--target=kubernetes --apply --name=Clicks", "--name=Clicks: write 1 to 40 lowercase"),
+        ("--target=kubernetes --apply --name=clicks", ""),
+    ],
+)
+def test_what_a_job_could_not_deploy_is_refused_before_it_is_sent(deploy_to, message):
+    flags = (
+        "--project=my-project",
+        "--region=us-central1",
+        "--image=r/i",
+        "--machine=n2-standard-8",
+    )
+    arguments = (*JOB, f"--deploy_to={deploy_to}")
+    done = run("--target=vertex", *flags, "--dry_run", "--", *arguments, absent=("kubernetes",))
+    assert done.returncode == (2 if message else 0)
+    if message:
+        assert (done.stdout, done.stderr.count("\n")) == ("", 1)
+        assert f"error: --deploy_to={deploy_to}: " in done.stderr
+        assert message in done.stderr
+
+
 @pytest.mark.parametrize("package", ["google.auth", "requests"])
 def test_the_extra_of_an_absent_package_is_named(package):
     place = ("--target=vertex", "--project=my-project", "--region=us-central1")

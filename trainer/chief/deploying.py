@@ -78,24 +78,18 @@ class DeployPlan(NamedTuple):
     conditions: tuple[Condition, ...]
 
     @classmethod
-    def parse(cls, arguments: str, conditions: Sequence[str]) -> Self:
+    def parse(cls, arguments: str, conditions: Sequence[str], job_dir: str) -> Self:
         """Reads the flags.
 
         Args:
             arguments: Flags of `cloud.deploy`, as in a shell.
             conditions: As `Condition.parse` takes them.
+            job_dir: Directory of the job.
 
         Raises:
             UserError: If `cloud.deploy` would refuse the arguments, or a condition is none.
         """
-        try:
-            found = tuple(shlex.split(arguments))
-        except ValueError as error:
-            raise UserError(f"--deploy_to={arguments}: {error}; quote as in a shell") from None
-        try:
-            deploy.check(found)
-        except UserError as error:
-            raise UserError(f"--deploy_to={arguments}: {error}") from None
+        found = deploy.check(arguments, job_dir, here=True)
         return cls(found, tuple(map(Condition.parse, conditions)))
 
     def check(self, inputs: RunInputs) -> None:

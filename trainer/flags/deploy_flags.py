@@ -42,4 +42,4 @@ def deploy_plan(is_pass: bool) -> "DeployPlan | None":
         raise UserError(f"--deploy_to is for a job that trains, not --job={_FLAGS.job}")
     from trainer.chief.deploying import DeployPlan
 
-    return DeployPlan.parse(_FLAGS.deploy_to, _FLAGS.deploy_if)
+    return DeployPlan.parse(_FLAGS.deploy_to, _FLAGS.deploy_if, _FLAGS.job_dir)

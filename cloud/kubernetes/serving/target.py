@@ -9,8 +9,9 @@ from absl import flags
 
 from cloud import optional_imports, requests_text
 from cloud.deployment import checks, example_request
-from cloud.deployment.deployment import IMAGE, Deployment
+from cloud.deployment.deployment import Deployment
 from cloud.deployment.served_model import ServedModel
+from cloud.deployment.server_settings import IMAGE, ServerSettings
 from cloud.deployment.target import DeployTarget
 from cloud.follower import Patience
 from cloud.kubernetes import target as kubernetes_target
@@ -102,7 +103,24 @@ class ServingOnKubernetes(DeployTarget):
         own = {"target": self.name, "namespace": self._namespace, "kube_context": self._context}
         return " ".join(f"--{name}={value}" for name, value in own.items() if value)
 
-    def load_client(self) -> None:
+    def check(self, servers: ServerSettings, base: str) -> None:
+        """Refuses a model that no pod will see, and GPUs for an image that uses none."""
+        if not is_cloud(base) and not any(
+            base == volume.path or base.startswith(volume.path.rstrip("/") + "/")
+            for volume in self._volumes
+        ):
+            raise UserError(
+                f"the model is in {base} on this machine, where no pod sees it: copy it to "
+                "gs://, or give --volume=CLAIM:/PATH, a claim that holds it, with the /PATH under "
+                "which it is mounted here"
+            )
+        if servers.accelerator and servers.image == IMAGE:
+            raise UserError(
+                f"--accelerator={servers.accelerator} needs an --image that uses GPUs, such as "
+                f"{IMAGE}-gpu"
+            )
+
+    def check_here(self) -> None:
         """Loads the Kubernetes client, unless manifests are only printed."""
         if self._applies:
             optional_imports.load("kubernetes.client", "kubernetes")
@@ -162,7 +180,10 @@ class ServingOnKubernetes(DeployTarget):
         return Servers(KubernetesObjects(cluster), self._patience, _say)
 
     def _manifests(self, deployment: Deployment) -> Sequence[dict[str, Any]]:
-        self._check(deployment)
+        self.check(deployment, deployment.model.base)
+        if deployment.memory_bytes:
+            where = f"--memory={byte_size.show(deployment.memory_bytes)}"
+            checks.check_memory(deployment.model, deployment.memory_bytes, where)
         deployment = _sized(deployment)
         config = config_map(deployment)
         manifests = [
@@ -178,26 +199,6 @@ class ServingOnKubernetes(DeployTarget):
             for manifest in manifests:
                 manifest["metadata"]["namespace"] = self._namespace
         return manifests
-
-    def _check(self, deployment: Deployment) -> None:
-        model = deployment.model
-        if not is_cloud(model.base) and not any(
-            model.base == volume.path or model.base.startswith(volume.path.rstrip("/") + "/")
-            for volume in self._volumes
-        ):
-            raise UserError(
-                f"--model={model.path} is on this machine, where no pod sees it: copy the model to "
-                "gs://, or give --volume=CLAIM:/PATH, a claim that holds it, with the /PATH under "
-                "which it is mounted here"
-            )
-        if deployment.accelerator and deployment.image == IMAGE:
-            raise UserError(
-                f"--accelerator={deployment.accelerator} needs an --image that uses GPUs, such as "
-                f"{IMAGE}-gpu"
-            )
-        if deployment.memory_bytes:
-            where = f"--memory={byte_size.show(deployment.memory_bytes)}"
-            checks.check_memory(model, deployment.memory_bytes, where)
 
 
 def _tell_address(deployment: Deployment, namespace: str) -> None:

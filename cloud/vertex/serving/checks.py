@@ -3,8 +3,9 @@
 import re
 
 from cloud.deployment import checks
-from cloud.deployment.deployment import IMAGE, Deployment
+from cloud.deployment.deployment import Deployment
 from cloud.deployment.served_model import ServedModel
+from cloud.deployment.server_settings import IMAGE, ServerSettings
 from cloud.vertex import machines
 from cloud.vertex.checks import check_account
 from cloud.vertex.serving.batch_request import BatchData
@@ -31,22 +32,51 @@ def check(deployment: Deployment, settings: VertexSettings) -> None:
     Raises:
         UserError: At the first thing that is wrong.
     """
-    model = deployment.model
-    if not is_cloud(model.path):
+    needed = checks.memory_needed(deployment.model)
+    kind = machines.smallest(needed)
+    mend = f"give --machine={kind}, or a larger one" if kind else "no machine type is so large"
+    check_servers(
+        deployment,
+        deployment.model.base,
+        settings,
+        f"the model needs some {byte_size.show(needed)} of memory: {mend}",
+    )
+    if held := machines.memory_bytes(deployment.machine):
+        checks.check_memory(deployment.model, held, f"--machine={deployment.machine}")
+
+
+def check_servers(
+    servers: ServerSettings,
+    base: str,
+    settings: VertexSettings,
+    mend: str = "give a machine type whose memory holds the model, such as n2-standard-4",
+) -> None:
+    """Refuses what Vertex AI cannot serve whatever the model is.
+
+    Args:
+        servers: What is to serve.
+        base: Directory of all versions of the model, which need not be there yet.
+        settings: Where.
+        mend: What to do without a --machine.
+
+    Raises:
+        UserError: At the first thing that is wrong.
+    """
+    if not is_cloud(base):
         raise UserError(
-            f"--model={model.path}: Vertex AI reads models from gs://; copy {model.base} there "
-            f"with `gcloud storage cp --recursive {model.base} gs://BUCKET/PATH`, or train with "
+            f"the model is in {base}, but Vertex AI reads models from gs://; copy {base} there "
+            f"with `gcloud storage cp --recursive {base} gs://BUCKET/PATH`, or train with "
             "--job_dir=gs://BUCKET/PATH"
         )
-    _check_image(deployment, settings)
-    _check_machine(deployment)
-    _check_gpu_is_used(deployment)
-    if deployment.max_batch_size:
+    _check_image(servers, settings)
+    _check_machine(servers, mend)
+    _check_gpu_is_used(servers)
+    if servers.max_batch_size:
         raise UserError(
-            f"--max_batch_size={deployment.max_batch_size}: a server on Vertex AI is told nothing "
+            f"--max_batch_size={servers.max_batch_size}: a server on Vertex AI is told nothing "
             "of batches, and computes each request alone; leave it out"
         )
-    check_account(deployment.service_account, settings)
+    check_account(servers.service_account, settings)
 
 
 def check_batch(model: ServedModel, data: BatchData) -> None:
@@ -90,8 +120,8 @@ def _check_list(model: ServedModel, where: str) -> None:
         )
 
 
-def _check_image(deployment: Deployment, settings: VertexSettings) -> None:
-    image = deployment.image
+def _check_image(servers: ServerSettings, settings: VertexSettings) -> None:
+    image = servers.image
     place = f"{settings.region}-docker.pkg.dev/{settings.project}/REPOSITORY"
     tag = image.rpartition("/")[2] if image.rpartition("/")[2].startswith("serving") else "serving"
     if not re.fullmatch(_IMAGE, image):
@@ -102,29 +132,21 @@ def _check_image(deployment: Deployment, settings: VertexSettings) -> None:
         )
 
 
-def _check_gpu_is_used(deployment: Deployment) -> None:
-    image = deployment.image
-    if deployment.accelerator and re.fullmatch(_FOR_CPUS, image):
+def _check_gpu_is_used(servers: ServerSettings) -> None:
+    image = servers.image
+    if servers.accelerator and re.fullmatch(_FOR_CPUS, image):
         raise UserError(
-            f"--accelerator={deployment.accelerator}:{deployment.accelerators} is of no use to "
+            f"--accelerator={servers.accelerator}:{servers.accelerators} is of no use to "
             f"--image={image}, which has no CUDA; take a copy of {IMAGE}-gpu"
         )
 
 
-def _check_machine(deployment: Deployment) -> None:
-    needed = checks.memory_needed(deployment.model)
-    if deployment.cpus or deployment.memory_bytes:
-        flag = "--cpus" if deployment.cpus else "--memory"
+def _check_machine(servers: ServerSettings, mend: str) -> None:
+    if servers.cpus or servers.memory_bytes:
+        flag = "--cpus" if servers.cpus else "--memory"
         raise UserError(f"Vertex AI has no {flag}, only machine types; give --machine")
-    if not deployment.machine:
-        kind = machines.smallest(needed)
-        mend = f"give --machine={kind}, or a larger one" if kind else "no machine type is so large"
-        raise UserError(
-            f"--machine is missing; the model needs some {byte_size.show(needed)} of memory: {mend}"
-        )
-    where = f"--machine={deployment.machine}"
-    wrong = machines.mismatch(deployment.machine, deployment.accelerator, deployment.accelerators)
+    if not servers.machine:
+        raise UserError(f"--machine is missing; {mend}")
+    wrong = machines.mismatch(servers.machine, servers.accelerator, servers.accelerators)
     if wrong:
         raise UserError(f"{wrong}; correct --machine or --accelerator")
-    if held := machines.memory_bytes(deployment.machine):
-        checks.check_memory(deployment.model, held, where)

@@ -90,7 +90,7 @@ class Rollout:
             candidate: What is to be served.
 
         Raises:
-            UserError: If there is another canary, or nothing beside which to be one.
+            UserError: If there is another canary.
             RunError: If it cannot be deployed or does not answer; the traffic is as it was before.
         """
         endpoint = self._quiet(name)
@@ -102,6 +102,7 @@ class Rollout:
                 "with the verb promote or rollback"
             )
         deployed = canary or (same[0] if same else new_id())
+        candidate = self._alone_or_shared(endpoint, deployed, candidate)
         if same:
             self._scale(endpoint, deployed, candidate)
         if same and split_of(endpoint)[deployed] == traffic.WHOLE and not canary:
@@ -157,6 +158,19 @@ class Rollout:
             )
         self._remove(name, canary)
 
+    def _alone_or_shared(
+        self, endpoint: Endpoint, deployed: str, candidate: Candidate
+    ) -> Candidate:
+        """The candidate; with all traffic if nothing is there that would take the rest of it."""
+        others = [share for key, share in split_of(endpoint).items() if key != deployed]
+        if candidate.share == traffic.WHOLE or any(others):
+            return candidate
+        self._say(
+            f"--canary={candidate.share}: {endpoint['displayName']} serves nothing else that would "
+            "take the rest of the traffic, so this version gets all of it"
+        )
+        return dataclasses.replace(candidate, share=traffic.WHOLE)
+
     def _quiet(self, name: str) -> Endpoint:
         """An endpoint at which nothing is under way."""
         self._wait(self._endpoints.get(name))
@@ -174,7 +188,7 @@ class Rollout:
     def _add(self, endpoint: Endpoint, deployed: str, candidate: Candidate) -> None:
         """Deploys a candidate with some of the traffic."""
         name = str(endpoint["displayName"])
-        share = _first_share(name, split_of(endpoint), candidate.share)
+        share = _first_share(split_of(endpoint), candidate.share)
         if deployed_models(endpoint):
             endpoint = self._endpoints.change(endpoint, lambda now: marked(now, deployed))
         split = traffic.joined(split_of(endpoint), NEW, share)
@@ -187,7 +201,7 @@ class Rollout:
         """Makes the canary of what is deployed already, beside others that have traffic."""
         split = split_of(endpoint)
         others = {name: share for name, share in split.items() if name != deployed}
-        share = _first_share(str(endpoint["displayName"]), others, candidate.share)
+        share = _first_share(others, candidate.share)
         endpoint = self._endpoints.change(endpoint, lambda now: marked(now, deployed))
         if not split[deployed]:
             self._endpoints.set_traffic(endpoint, traffic.joined(others, deployed, share))
@@ -257,22 +271,11 @@ def _place(deployed: Mapping[str, Any]) -> tuple[Any, ...]:
     return (*(machine.get(field) for field in fields), deployed.get("serviceAccount", ""))
 
 
-def _first_share(name: str, others: Mapping[str, int], share: int) -> int:
+def _first_share(others: Mapping[str, int], share: int) -> int:
     """Percents of the traffic with which a candidate is tried.
 
     Args:
-        name: Of the endpoint.
         others: Percents of what it comes beside.
         share: Its percents in the end.
-
-    Raises:
-        UserError: If nothing else takes the rest.
     """
-    if any(others.values()):
-        return TRIAL if share == traffic.WHOLE else share
-    if share != traffic.WHOLE:
-        raise UserError(
-            f"--canary={share}: {name} serves nothing yet that takes the rest of the traffic; "
-            "leave --canary out"
-        )
-    return share
+    return TRIAL if any(others.values()) and share == traffic.WHOLE else share

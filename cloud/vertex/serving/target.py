@@ -9,6 +9,7 @@ from absl import flags
 
 from cloud import requests_text
 from cloud.deployment.deployment import Deployment
+from cloud.deployment.server_settings import ServerSettings
 from cloud.deployment.target import DeployTarget
 from cloud.follower import Patience
 from cloud.target import Request
@@ -113,6 +114,16 @@ class VertexDeployTarget(DeployTarget):
         self._patience = patience
         self._values = values
         self._endpoint = values.vertex_endpoint.rstrip("/")
+
+    def check(self, servers: ServerSettings, base: str) -> None:
+        """Refuses flags of other verbs, and what Vertex AI cannot serve whatever the model is."""
+        self._check_flags("deploy")
+        checks.check_servers(servers, base, self._settings)
+
+    def check_here(self) -> None:
+        """Reads the records with which the version is to be tried, where a file has them."""
+        if self._values.instances:
+            instances.read(self._values.instances)
 
     def render(self, deployment: Deployment) -> tuple[Request, ...]:
         """Requests for the version, the endpoint, and what is deployed to it."""

@@ -5,8 +5,9 @@ import dataclasses
 import pytest
 
 from cloud.deployment import checks
-from cloud.deployment.deployment import Deployment, default_name
+from cloud.deployment.deployment import Deployment
 from cloud.deployment.served_model import ServedModel
+from cloud.deployment.server_settings import default_name
 from tests.cloud.deployment.exports import FEATURES, LABEL, RAGGED
 from tfps.errors import UserError
 
@@ -109,8 +110,8 @@ def test_what_no_platform_can_deploy(changes, message):
 
 
 def test_a_deployment_is_named_after_its_job():
-    assert default_name(MODEL) == "my-job-v2"
-    assert default_name(dataclasses.replace(MODEL, base="/model")) == "model"
+    assert default_name(MODEL.base) == "my-job-v2"
+    assert default_name("/model") == "model"
 
 
 def test_replicas_in_words():

@@ -17,6 +17,10 @@ from tfps.job_dir import report
 from trainer.chief.deploying import Condition, DeployPlan
 from trainer.chief.run_inputs import RunInputs
 
+IMAGE = "us-central1-docker.pkg.dev/my-project/images/serving:2.20.0"
+VERTEX = "--target=vertex --project=my-project --region=us-central1"
+VERTEX_GOOD = f"{VERTEX} --image={IMAGE} --machine=n2-standard-2"
+
 
 @pytest.mark.parametrize(
     ("text", "good", "bad"),
@@ -51,11 +55,60 @@ def test_what_is_no_condition_is_refused(text):
         ("undeploy clicks --target=kubernetes", "the verb undeploy deploys no model"),
         ("--target=tfserving --name='clicks", "No closing quotation; quote as in a shell"),
         ("--target=tfserving --namespace=x", "--namespace is of --target=kubernetes"),
+        ("--target=tfserving", "--output is missing; name a directory for the files"),
+        ("--target=tfserving --output=o --name=Clicks", "--name=Clicks: write 1 to 40 lowercase"),
+        ("--target=tfserving --output=o --machine=n2-standard-2", "takes no --machine"),
+        ("--target=tfserving --output=o --max_replicas=2", "is one server: leave"),
+        ("--target=kubernetes --accelerator=nvidia-l4:1", "needs an --image that uses GPUs"),
+        ("--target=vertex --region=us-central1", "--project is missing"),
+        (f"{VERTEX} --machine=n2-standard-2", "--image=tensorflow/serving:2.20.0: Vertex AI takes"),
+        (f"{VERTEX} --image={IMAGE}", "--machine is missing; give a machine type"),
+        (f"{VERTEX_GOOD} --accelerator=NVIDIA_L4:1", "cannot have a NVIDIA_L4; it comes with g2-s"),
+        (f"{VERTEX_GOOD} --memory=8GiB", "Vertex AI has no --memory, only machine types"),
+        (f"{VERTEX_GOOD} --max_batch_size=8", "computes each request alone; leave it out"),
+        (f"{VERTEX_GOOD} --service_account=me", "--service_account=me: write its e-mail address"),
+        (f"{VERTEX_GOOD} --key=user", "--key is of batch; leave it out of deploy"),
+        (f"{VERTEX_GOOD} --canary=101", "canary"),
+        (f"{VERTEX_GOOD} --instances=absent.json", "--instances=absent.json cannot be read"),
+        (f"{VERTEX_GOOD} --max_replicas=0", "max_replicas"),
     ],
 )
 def test_arguments_are_refused_before_anything_is_trained(arguments, message):
-    with pytest.raises(UserError, match=rf"--deploy_to=.*: {message}"):
-        DeployPlan.parse(arguments, ())
+    with pytest.raises(UserError, match=rf"--deploy_to=.*: .*{message}"):
+        DeployPlan.parse(arguments, (), "gs://bucket/clicks")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        VERTEX_GOOD,
+        f"{VERTEX_GOOD} --canary=10 --max_replicas=3 --label=team=ads",
+        f"{VERTEX} --image={IMAGE}-gpu --machine=g2-standard-8 --accelerator=NVIDIA_L4:1",
+        "--target=kubernetes --namespace=serving --max_replicas=3",
+        "--target=tfserving --output=served",
+    ],
+)
+def test_arguments_with_which_a_model_can_be_deployed(arguments):
+    plan = DeployPlan.parse(arguments, (), "gs://bucket/clicks")
+    assert plan.arguments == tuple(arguments.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "job_dir", "message"),
+    [
+        (VERTEX_GOOD, "/runs/clicks", "the model is in /runs/clicks/export, but Vertex AI reads"),
+        ("--target=kubernetes", "/runs/clicks", "/runs/clicks/export on this machine, where no po"),
+        ("--target=kubernetes --volume=c:/runs", "/runs/clicks", ""),
+        ("--target=kubernetes", "gs://bucket/2026_clicks", "--name=2026-clicks: write 1 to 40"),
+        ("--target=kubernetes --name=clicks", "gs://bucket/2026_clicks", ""),
+    ],
+)
+def test_the_job_s_directory_is_one_that_can_be_deployed_from(arguments, job_dir, message):
+    if not message:
+        DeployPlan.parse(arguments, (), job_dir)
+        return
+    with pytest.raises(UserError, match=rf"--deploy_to=.*: .*{message}"):
+        DeployPlan.parse(arguments, (), job_dir)
 
 
 @pytest.fixture(name="job_dir")
@@ -69,7 +122,7 @@ def finish(job_dir, conditions=(), **fields):
     """Writes the report of a finished job, and carries out its plan; returns the exit code."""
     found = {"export": f"{job_dir}/export/2", **fields}
     report.write(job_dir, short_report(status="finished", **found))
-    plan = DeployPlan.parse(f"--target=tfserving --output={job_dir}/served", conditions)
+    plan = DeployPlan.parse(f"--target=tfserving --output={job_dir}/served", conditions, job_dir)
     return plan.carry_out(job_dir)
 
 
@@ -127,7 +180,8 @@ def test_a_run_that_could_deploy_nothing_is_refused(
         train=dataclasses.replace(experiment.train, **train),
     )
     inputs = RunInputs.check(experiment, Cluster(), str(tmp_path / "job"), None)
-    plan = DeployPlan.parse("--target=tfserving", conditions)
+    job_dir = str(tmp_path / "job")
+    plan = DeployPlan.parse(f"--target=tfserving --output={job_dir}/served", conditions, job_dir)
     if message is None:
         plan.check(inputs)
         return

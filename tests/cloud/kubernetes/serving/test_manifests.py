@@ -206,7 +206,7 @@ def test_a_model_on_a_volume_is_mounted_where_it_is_and_only_read():
         (
             {},
             dataclasses.replace(MODEL, base="/home/me/export"),
-            "--model=/home/me/export/3 is on this machine, where no pod sees it",
+            "the model is in /home/me/export on this machine, where no pod sees it",
         ),
     ],
 )

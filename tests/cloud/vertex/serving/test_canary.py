@@ -168,8 +168,12 @@ def test_a_second_canary_is_refused(serving, deploy_version):
     assert "end that first, with the verb promote or rollback" in err
 
 
-def test_a_canary_needs_something_beside_it(serving, deploy_version):
-    code, _, err = deploy_version(1, "--canary=10")
-    assert code == 2
-    assert "--canary=10: movies serves nothing yet that takes the rest of the traffic" in err
-    assert serving.counts["deploy"] == 0
+def test_a_canary_with_nothing_beside_it_gets_all_traffic(serving, deploy_version):
+    told = "--canary=10: movies serves nothing else that would take the rest of the traffic"
+    for _ in range(2):
+        code, out, _ = deploy_version(1, "--canary=10")
+        assert (code, served(serving), told in out) == (0, {"1": 100}, True)
+    assert serving.counts["deploy"] == 1
+    code, out, _ = deploy_version(2, "--canary=10")
+    assert (code, served(serving), told in out) == (0, {"1": 90, "2": 10}, False)
+    check_splits(serving)

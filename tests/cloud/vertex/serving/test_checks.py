@@ -26,7 +26,7 @@ MODEL = ServedModel(
     has_warm_up=True,
     digest="d" * 64,
 )
-GOOD = Deployment("movies", MODEL, IMAGE, machine="n2-standard-4")
+GOOD = Deployment("movies", MODEL, image=IMAGE, machine="n2-standard-4")
 EXAMPLES = {"serving_default": "examples"}
 TAGS = Feature("tags", "int64", (None,))
 
