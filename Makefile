@@ -10,7 +10,7 @@ help:
 	@echo "make demo       install, then train a DLRM on a local cluster, from data to predictions"
 	@echo "make test       lint, types and tests (what CI runs)"
 	@echo "make census     the census job on the real data, faults included: CENSUS=DIR"
-	@echo "make slow       the tests that take longer: killed tasks, gs://, how leases spread"
+	@echo "make slow       the tests that take longer: killed tasks, gs://, a browser, how leases spread"
 	@echo "make chaos      random faults to RUNS=100 jobs from FIRST=0 on, each must complete: CENSUS=DIR"
 	@echo "make kills      jobs killed KILLS=50 times around their saves, workers in every mode"
 	@echo "make faults     storage that misbehaves at every call of a run: POINTS=0 (all) of each kind"
@@ -59,9 +59,10 @@ census: install
 	TFPS_CENSUS=$(abspath $(CENSUS)) $(BIN)/pytest -m slow tests/integration/test_census.py
 
 # What `make test` leaves out, on clusters of up to 12 processes; nothing else should be running.
+# TFPS_BROWSER has what needs a browser fail without one, which is else skipped.
 # Last come the tests that measure how evenly workers are busy.
 slow: install
-	$(BIN)/pytest -m 'slow and not alone' -n 2 --dist loadfile --no-loadscope-reorder --durations=20
+	TFPS_BROWSER=1 $(BIN)/pytest -m 'slow and not alone' -n 2 --dist loadfile --no-loadscope-reorder --durations=20
 	$(BIN)/pytest -m 'slow and alone' --durations=20
 
 # Of a small census job, on drawn data where CENSUS is not given; KEPT has an outcome per seed and

@@ -3,17 +3,16 @@
 import json
 import pathlib
 import re
-import shutil
 import subprocess
 
 import pytest
 
+from tests.browser import chromium, in_browser
 from tests.trainer.page.jobs import events, write
 from trainer.page.job_record import JobRecord
 from trainer.page.page import page
 
 pytestmark = pytest.mark.slow
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 QUIET = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-extensions"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -48,7 +47,7 @@ def browse(file, directory, width):
     log = directory / f"{file.stem}-{width}.json"
     if width < 500:
         file = framed(file, width)
-    command = [CHROMIUM, *QUIET, f"--window-size={max(width, 500)},2000", f"--log-net-log={log}"]
+    command = [chromium(), *QUIET, f"--window-size={max(width, 500)},2000", f"--log-net-log={log}"]
     command += ["--enable-logging=stderr", f"--user-data-dir={directory / str(width)}"]
     done = subprocess.run(
         [*command, "--dump-dom", file.as_uri()], capture_output=True, text=True, timeout=120
@@ -64,7 +63,7 @@ def overlap(a, b):
     return min(a[1], b[1]) - max(a[0], b[0]) > 1 and min(a[3], b[3]) - max(a[2], b[2]) > 1
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium")
+@in_browser
 @pytest.mark.parametrize("width", [1400, 400])
 @pytest.mark.parametrize("count", [1, 2])
 def test_all_of_the_page_is_seen(tmp_path: pathlib.Path, width: int, count: int) -> None:

@@ -4,7 +4,6 @@ import contextlib
 import json
 import pathlib
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -13,6 +12,8 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
+from tests import browser as installed
+from tests.browser import in_browser
 from tests.trainer.serving import served_models
 from tests.trainer.serving.served_models import Hand, png
 from tests.trainer.serving.server import LIMIT, serving
@@ -20,12 +21,6 @@ from tfps.data.feature import Feature
 from tfps.export.warm_up import read_warm_up
 from tfps.model.inputs import unpack_signature_inputs
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-in_browser = pytest.mark.skipif(
-    CHROMIUM is None or DRIVER is None,
-    reason="needs chromium: apt-get install chromium chromium-driver",
-)
 QUIET = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-extensions"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -36,11 +31,11 @@ QUIET = (
 def browser(width=1200):
     """A browser whose page is so many pixels wide."""
     options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
+    options.binary_location = installed.chromium()
     for flag in QUIET:
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
+    driver = webdriver.Chrome(options, webdriver.ChromeService(installed.driver()))
     try:
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
