@@ -39,14 +39,21 @@ def set_parameters(notebook: NotebookNode, parameters: Mapping[str, Any]) -> Non
         cell.source += f"\n{name} = {value!r}"
 
 
-def client_of(notebook: NotebookNode, directory: pathlib.Path) -> nbclient.NotebookClient:
-    """What executes a notebook in a directory, where it finds the project's configs.
+def client_of(
+    notebook: NotebookNode, directory: pathlib.Path, *, has_configs: bool = True
+) -> nbclient.NotebookClient:
+    """What executes a notebook in a directory.
 
     What the notebook holds of an earlier time is taken out.
+
+    Args:
+        notebook: It is changed.
+        directory: In which the kernel runs.
+        has_configs: Whether it finds the project's configs there, as in a checkout.
     """
     for cell in cells_of(notebook).values():
         cell.outputs, cell.execution_count = [], None
-    if not (directory / "configs").exists():
+    if has_configs and not (directory / "configs").exists():
         (directory / "configs").symlink_to(ROOT / "configs")
     return nbclient.NotebookClient(
         notebook,
