@@ -1,8 +1,4 @@
-"""Some records that an exported model can be asked about, from what warms its servers up.
-
-TensorFlow's own classes for these messages load TensorFlow; those made here know the few fields
-that are read.
-"""
+"""Some records that an exported model can be asked about, from what warms its servers up."""
 
 import functools
 import posixpath
@@ -10,26 +6,15 @@ import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from cloud.deployment import model_files
+from cloud.deployment import messages, model_files
+from cloud.deployment.messages import BYTES, TEXT, Field
 from cloud.deployment.served_model import ServedModel
 from tfps.errors import UserError
 from tfps.export.names import EXAMPLES_INPUT, WARM_UP_FILE
 
 _LENGTH, _CRC_BYTES = struct.Struct("<QI"), 4
-# Fields by message: name, number, and the message that it holds; texts and bytes hold none.
-_MESSAGES: dict[str, tuple[tuple[str, int, str], ...]] = {
-    "PredictionLog": (("predict_log", 6, "PredictLog"),),
-    "PredictLog": (("request", 1, "PredictRequest"),),
-    "PredictRequest": (("model_spec", 1, "ModelSpec"), ("inputs", 2, "Input")),
-    "ModelSpec": (("signature_name", 3, ""),),
-    "Input": (("key", 1, ""), ("value", 2, "Tensor")),
-    "Tensor": (("string_val", 8, ""),),
-}
-_REPEATED = ("inputs", "string_val")
-_PACKAGE = "tfps.warm_up"
 
 
 class SampleRecords(NamedTuple):
@@ -88,24 +73,16 @@ def _records(content: bytes) -> Iterator[bytes]:
 
 @functools.cache
 def _log_class() -> Any:
-    file = descriptor_pb2.FileDescriptorProto(
-        name="tfps/warm_up.proto", package=_PACKAGE, syntax="proto3"
+    return messages.class_of(
+        {
+            "PredictionLog": [Field("predict_log", 6, "PredictLog")],
+            "PredictLog": [Field("request", 1, "PredictRequest")],
+            "PredictRequest": [
+                Field("model_spec", 1, "ModelSpec"),
+                Field("inputs", 2, "Input", is_repeated=True),
+            ],
+            "ModelSpec": [Field("signature_name", 3, TEXT)],
+            "Input": [Field("key", 1, TEXT), Field("value", 2, "Tensor")],
+            "Tensor": [Field("string_val", 8, BYTES, is_repeated=True)],
+        }
     )
-    kinds = descriptor_pb2.FieldDescriptorProto
-    for message, fields in _MESSAGES.items():
-        made = file.message_type.add(name=message)
-        for name, number, held in fields:
-            field = made.field.add(name=name, number=number)
-            field.label = kinds.LABEL_REPEATED if name in _REPEATED else kinds.LABEL_OPTIONAL
-            field.type = (
-                kinds.TYPE_MESSAGE
-                if held
-                else kinds.TYPE_BYTES
-                if name == "string_val"
-                else kinds.TYPE_STRING
-            )
-            if held:
-                field.type_name = f".{_PACKAGE}.{held}"
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.PredictionLog"))

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-from cloud.deployment import model_files
+from cloud.deployment import model_files, whole_model
 from tfps.data.feature import Feature
 from tfps.errors import UserError
 from tfps.export import schema_file
@@ -18,14 +18,9 @@ from tfps.export.names import (
     GRAPH_FILE,
     SCHEMA_FILE,
     VARIABLES_DIRECTORY,
-    VARIABLES_NAME,
     WARM_UP_FILE,
 )
 from tfps.storage.paths import is_local
-
-_INDEX = f"{VARIABLES_DIRECTORY}/{VARIABLES_NAME}.index"
-_DATA = rf"{VARIABLES_DIRECTORY}/{VARIABLES_NAME}\.data-(\d{{5}})-of-(\d{{5}})"
-_MEND = "export the model again, or name another version"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +37,8 @@ class ServedModel:
         variables_bytes: Of its variables' files, which a server holds in memory.
         has_warm_up: Whether it has requests with which a server warms it up.
         digest: Tells a model in `gs://` from any other, whatever its path; hexadecimal.
+        is_exchanged: Whether its two signatures are served under each other's name, for requests
+            that can name none (`default_signature`).
     """
 
     base: str
@@ -53,6 +50,7 @@ class ServedModel:
     variables_bytes: int
     has_warm_up: bool
     digest: str = ""
+    is_exchanged: bool = False
 
     @property
     def path(self) -> str:
@@ -88,13 +86,24 @@ class ServedModel:
             raise UserError(f"--version={number}: {base} has the versions {there}; name one")
         directory = posixpath.join(base, str(number))
         files = model_files.files(directory)
-        _check_whole(directory, files)
+        whole_model.check_there(directory, files)
         where = posixpath.join(directory, SCHEMA_FILE)
         content = schema_file.decode(model_files.read(where), where)
-        schema = schema_file.ExportSchema.of(content, where)
-        held = sum(each.bytes for name, each in files.items() if re.fullmatch(_DATA, name))
-        digest = digest_of(files)
-        return cls(base, number, versions, *schema, held, WARM_UP_FILE in files, digest)
+        features, labels, signatures, sizes = schema_file.ExportSchema.of(content, where)
+        whole_model.check_sizes(directory, files, sizes)
+        return cls(
+            base,
+            number,
+            versions,
+            features,
+            labels,
+            signatures,
+            variables_bytes=sum(
+                each.bytes for name, each in files.items() if re.fullmatch(whole_model.DATA, name)
+            ),
+            has_warm_up=WARM_UP_FILE in files,
+            digest=digest_of(files),
+        )
 
 
 def _place(path: str) -> tuple[str, int]:
@@ -131,19 +140,3 @@ def digest_of(files: Mapping[str, model_files.ModelFile]) -> str:
     """
     text = "".join(f"{name}\0{each.bytes}\0{each.crc32c}\n" for name, each in sorted(files.items()))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _check_whole(directory: str, files: Mapping[str, model_files.ModelFile]) -> None:
-    """Refuses a version that lacks a file."""
-    shards = [match for name in files if (match := re.fullmatch(_DATA, name))]
-    count = int(shards[0][2]) if shards else 1
-    wanted = [GRAPH_FILE, SCHEMA_FILE, _INDEX]
-    wanted += [
-        f"{VARIABLES_DIRECTORY}/{VARIABLES_NAME}.data-{k:05d}-of-{count:05d}" for k in range(count)
-    ]
-    if missing := [name for name in wanted if name not in files]:
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        raise UserError(
-            f"--model: {directory} is not whole: it has no {', '.join(missing[:3])}{more}. "
-            f"If it is being written, wait; else {_MEND}"
-        )

@@ -97,6 +97,7 @@ def export(
         with tempfile.TemporaryDirectory(prefix="tfps-export-") as local:
             written = local if in_place else staged
             found, schema = _write(task, parameters, (written, staged), sample, form)
+            schema["sizes"] = _sizes(written) | _sizes(staged)
             files.write(posixpath.join(staged, SCHEMA_FILE), _json({**schema, **(facts or {})}))
             if in_place:
                 _copy(written, staged, [GRAPH_FILE])
@@ -161,6 +162,13 @@ def _tree(directory: str) -> list[str]:
         for parent, _, names in tf.io.gfile.walk(directory)
         for name in names
     ]
+
+
+def _sizes(directory: str) -> dict[str, int]:
+    """Bytes of all files in a directory, by their paths relative to it."""
+    return {
+        name: tf.io.gfile.stat(posixpath.join(directory, name)).length for name in _tree(directory)
+    }
 
 
 def _copy(directory: str, target: str, names: Sequence[str]) -> None:

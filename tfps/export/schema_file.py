@@ -25,11 +25,14 @@ class ExportSchema(NamedTuple):
         features: The model's inputs.
         labels: What it has learnt.
         signatures: What each signature takes, `features` by name or serialized `examples`.
+        sizes: Bytes of each other file, by path from the model's directory; empty of a model from
+            before they were recorded.
     """
 
     features: tuple[Feature, ...]
     labels: tuple[Feature, ...]
     signatures: Mapping[str, str]
+    sizes: Mapping[str, int]
 
     @classmethod
     def of(cls, schema: Mapping[str, Any], where: str) -> Self:
@@ -52,6 +55,7 @@ class ExportSchema(NamedTuple):
             tuple(_feature(item, f"{where}: features") for item in features),
             tuple(_feature(item, f"{where}: labels") for item in labels),
             _signatures(schema.get("signatures", SIGNATURES), where),
+            _sizes(schema.get("sizes", {}), where),
         )
 
 
@@ -101,4 +105,14 @@ def _signatures(content: Any, where: str) -> Mapping[str, str]:
             f"{where}: 'signatures' does not say of each whether it takes {TAKES_FEATURES} or "
             f"{TAKES_EXAMPLES}; {MEND}"
         )
+    return dict(content)
+
+
+def _sizes(content: Any, where: str) -> Mapping[str, int]:
+    is_good = isinstance(content, dict) and all(
+        isinstance(size, int) and not isinstance(size, bool) and size >= 0
+        for size in content.values()
+    )
+    if not is_good:
+        raise UserError(f"{where}: 'sizes' does not say how many bytes each file has; {MEND}")
     return dict(content)

@@ -14,10 +14,12 @@ FEATURES = (
 RAGGED = (*FEATURES, Feature("tags", "int64", (None,), 50))
 LABEL = Feature("clicked", "int64", vocabulary=2)
 GRAPH = "saved_model.pb"
+# The first entry, which alone is read: an empty key, and how many data files there are.
+INDEX = b"\0\0\2\x08%c and what the variables are"
 WARM_UP = "assets.extra/tf_serving_warmup_requests"
 
 
-def files(features=FEATURES, data_bytes=1000, shards=1, **facts):
+def files(features=FEATURES, data_bytes=1000, shards=1, has_sizes=True, **facts):
     """Contents of a version's files by their paths."""
     schema = {
         "format": 2,
@@ -29,13 +31,15 @@ def files(features=FEATURES, data_bytes=1000, shards=1, **facts):
         f"variables/variables.data-{k:05d}-of-{shards:05d}": b"x" * data_bytes
         for k in range(shards)
     }
-    return {
+    content = {
         GRAPH: b"graph",
-        "schema.json": json.dumps(schema).encode(),
-        "variables/variables.index": b"index",
+        "variables/variables.index": INDEX % shards,
         WARM_UP: b"requests",
         **data,
     }
+    if has_sizes:
+        schema = {"sizes": {name: len(each) for name, each in content.items()}, **schema}
+    return {**content, "schema.json": json.dumps(schema).encode()}
 
 
 def write(job_dir: pathlib.Path, *versions: int, **options) -> pathlib.Path:

@@ -71,6 +71,64 @@ def test_a_version_that_lacks_a_file_is_refused_by_the_files_name(tmp_path, miss
     assert ServedModel.read(str(job_dir), 1).version == 1
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["saved_model.pb", "variables/variables.index", "variables/variables.data-00001-of-00003"],
+)
+def test_a_file_that_is_cut_short_is_told_by_its_name_and_sizes(tmp_path, name):
+    path = exports.write(tmp_path, 1, shards=3) / "export" / "1"
+    content = (path / name).read_bytes()
+    (path / name).write_bytes(content[:-1])
+    with pytest.raises(UserError) as error:
+        ServedModel.read(str(tmp_path))
+    assert (
+        f"--model: {path} is not whole: {name} has {len(content) - 1:,} bytes, but "
+        f"{len(content):,} were exported. If it is being copied, wait; else export"
+        in str(error.value)
+    )
+    (path / name).write_bytes(content)
+    assert ServedModel.read(str(tmp_path)).version == 1
+
+
+def test_a_file_that_was_exported_and_is_not_there_is_told(tmp_path):
+    path = exports.write(tmp_path, 1) / "export" / "1"
+    (path / exports.WARM_UP).unlink()
+    with pytest.raises(UserError, match=f"is not whole: it has no {exports.WARM_UP}"):
+        ServedModel.read(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("saved_model.pb", b"", "saved_model.pb is empty; export the model again"),
+        ("variables/variables.index", b"", "variables/variables.index is empty"),
+        ("variables/variables.index", b"index", "variables.index is no index of variables"),
+        ("variables/variables.index", b"\0\0\2\x08", "variables.index is no index of variables"),
+        ("variables/variables.index", b"\0\0\2\x08\0", "variables.index is no index of variables"),
+        (
+            "variables/variables.index",
+            exports.INDEX % 3,
+            "has no variables/variables.data-00000-of",
+        ),
+        (
+            "variables/variables.data-00000-of-00002",
+            None,
+            "has no variables/variables.data-00000-of",
+        ),
+    ],
+)
+def test_of_a_model_without_sizes_it_is_told_what_can_be_known(tmp_path, name, content, message):
+    path = exports.write(tmp_path, 1, shards=2, has_sizes=False) / "export" / "1" / name
+    assert ServedModel.read(str(tmp_path)).variables_bytes == 2000
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+    with pytest.raises(UserError) as error:
+        ServedModel.read(str(tmp_path))
+    assert message in str(error.value)
+
+
 def test_what_no_server_takes_for_a_version_is_passed_over(tmp_path):
     job_dir = exports.write(tmp_path, 3)
     for name in ("refused", "4.tmp", "07", "-1", "1" * 30):
@@ -113,6 +171,20 @@ def test_what_is_not_there(tmp_path, path, version, message):
                 }
             ).encode(),
             "'signatures' does not say of each whether it takes features or examples",
+        ),
+        *(
+            (
+                json.dumps(
+                    {
+                        "format": 2,
+                        "features": [exports.LABEL.schema()],
+                        "labels": [],
+                        "sizes": sizes,
+                    }
+                ).encode(),
+                "'sizes' does not say how many bytes each file has",
+            )
+            for sizes in ([], {"saved_model.pb": -1}, {"saved_model.pb": "5"})
         ),
     ],
 )
