@@ -7,9 +7,12 @@ from collections.abc import Mapping
 
 from cloud.vertex.serving import traffic
 from cloud.vertex.serving.endpoints import Endpoint, deployed_models, split_of
+from cloud.vertex.serving.previous import forgotten
 
 CANARY = "tfps-canary"  # the id
 _BEFORE = "tfps-before-"  # and an id: its percents before the canary
+_RETURNING = "tfps-returning"  # the id of a canary that served before, and is to do so again
+_ROLLED_BACK = "tfps-rolled-back"  # there is what the last rollback has left
 
 
 def canary_of(endpoint: Endpoint) -> str:
@@ -18,20 +21,42 @@ def canary_of(endpoint: Endpoint) -> str:
     return found if found in deployed_models(endpoint) else ""
 
 
-def marked(endpoint: Endpoint, canary: str) -> Endpoint:
+def is_returning(endpoint: Endpoint, deployed: str) -> bool:
+    """Whether a deployed model, or one that was to be, is what a rollback brings back."""
+    return endpoint.get("labels", {}).get(_RETURNING) == deployed
+
+
+def is_rolled_back(endpoint: Endpoint) -> bool:
+    """Whether nothing was deployed since a rollback."""
+    return _ROLLED_BACK in endpoint.get("labels", {})
+
+
+def marked(endpoint: Endpoint, canary: str, *, returning: bool = False) -> Endpoint:
     """The change of an endpoint that makes a deployed model its canary.
 
     Args:
         endpoint: As it is before the model is deployed.
         canary: Id that the deployed model gets.
+        returning: Whether a rollback brings it back.
     """
     before = {f"{_BEFORE}{name}": str(share) for name, share in split_of(endpoint).items()}
-    return {"labels": {**_others(endpoint.get("labels", {})), CANARY: canary, **before}}
+    back = {_RETURNING: canary} if returning else {}
+    return {"labels": {**_others(endpoint.get("labels", {})), CANARY: canary, **before, **back}}
 
 
 def unmarked(endpoint: Endpoint) -> Endpoint:
     """The change of an endpoint after which it has no canary any more."""
     return {"labels": _others(endpoint.get("labels", {}))}
+
+
+def rolled_back(endpoint: Endpoint) -> Endpoint:
+    """The change of an endpoint after which it has no canary, since that was rolled back."""
+    return {"labels": {**_others(endpoint.get("labels", {})), _ROLLED_BACK: "yes"}}
+
+
+def returned(endpoint: Endpoint) -> Endpoint:
+    """The change of an endpoint to which a rollback has brought back what served before."""
+    return {"labels": forgotten(rolled_back(endpoint)["labels"])}
 
 
 def split_before(endpoint: Endpoint, canary: str) -> traffic.Split:
@@ -62,5 +87,5 @@ def _others(labels: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in labels.items()
-        if name != CANARY and not name.startswith(_BEFORE)
+        if name not in (CANARY, _RETURNING, _ROLLED_BACK) and not name.startswith(_BEFORE)
     }

@@ -2,7 +2,7 @@
 
 import re
 
-from cloud.deployment import checks
+from cloud.deployment import checks, default_signature
 from cloud.deployment.deployment import Deployment
 from cloud.deployment.served_model import ServedModel
 from cloud.deployment.server_settings import IMAGE, ServerSettings
@@ -79,15 +79,19 @@ def check_servers(
     check_account(servers.service_account, settings)
 
 
-def check_batch(model: ServedModel, data: BatchData) -> None:
-    """Refuses data in a format in which the model's features cannot be told.
+def of_batch(model: ServedModel, data: BatchData) -> ServedModel:
+    """A model as it must be served for its features to be told by data of some format.
 
     Vertex AI makes a list of a line of CSV, an object of a row of a table, and `{"b64": …}` of a
     TFRecord and of a file. All go to the default signature.
 
     Args:
-        model: What predicts.
+        model: What is to predict.
         data: What is predicted.
+
+    Returns:
+        The model, or for records that are serialized examples the model with the names of its two
+        signatures exchanged.
 
     Raises:
         UserError: If they cannot; says what to do.
@@ -100,12 +104,13 @@ def check_batch(model: ServedModel, data: BatchData) -> None:
     elif form in ("tf-record", "tf-record-gzip", "file-list"):
         alone = model.features[0]
         if len(model.features) == 1 and (alone.dtype, alone.shape) == ("string", ()):
-            return  # whose value each record is
+            return model  # whose value each record is
+        if default_signature.can_exchange(model):
+            return default_signature.exchanged(model)
         checks.check_form(model, checks.RECORDS, where)
-    elif form == "jsonl" and takes_examples:
-        return  # lines of {"b64": …}
-    else:
+    elif form != "jsonl" or not takes_examples:  # else lines are {"b64": …}
         checks.check_form(model, checks.ROWS, where)
+    return model
 
 
 def _check_list(model: ServedModel, where: str) -> None:

@@ -14,6 +14,7 @@ PORT = 8080
 SERVED = "default"  # what TensorFlow Serving calls the model
 HEALTH_ROUTE = f"/v1/models/{SERVED}"
 PREDICT_ROUTE = f"{HEALTH_ROUTE}:predict"
+OWN_ALIAS = "tfps-"  # begins the alias that tells what a version holds
 LABEL = "tfps-deployment"  # of all that this program makes; its value is the deployment's name
 _PROBE_SECONDS = 10
 
@@ -31,6 +32,7 @@ class ModelVersion:
         load_seconds: How long a container may take until it answers.
         labels: Of the model, for searching and billing.
         kms_key: Key that encrypts what is kept of it; empty for Google's own.
+        aliases: Further names of the version, which tell nothing of what it holds.
     """
 
     name: str
@@ -41,6 +43,7 @@ class ModelVersion:
     load_seconds: int
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     kms_key: str = ""
+    aliases: tuple[str, ...] = ()
 
     @property
     def alias(self) -> str:
@@ -50,7 +53,7 @@ class ModelVersion:
         """
         held = {"digest": self.digest, "container": self._container(), "kms_key": self.kms_key}
         text = json.dumps(held, sort_keys=True)
-        return f"tfps-{hashlib.sha256(text.encode()).hexdigest()[:20]}"
+        return f"{OWN_ALIAS}{hashlib.sha256(text.encode()).hexdigest()[:20]}"
 
     @property
     def label(self) -> dict[str, str]:
@@ -61,7 +64,7 @@ class ModelVersion:
         """The body of `POST …/models:upload` for the first version of a model."""
         model: dict[str, Any] = {
             "displayName": self.name,
-            "versionAliases": [self.alias],
+            "versionAliases": [self.alias, *self.aliases],
             "versionDescription": self.source,
             "labels": self.label,
             "containerSpec": self._container(),

@@ -78,18 +78,28 @@ class Models:
         for _ in range(_MOST_TRIES):
             if found := self.look(version.name, version.alias):
                 self._say(f"{_shown(found, version.name)} has {version.source}")
-                return found
+                return self._named(found, version)
             if self._operations.running(self.resource(version.name)):
                 self._operations.wait_for_others(self.resource(version.name), version.name)
                 continue
             self._say(f"{what}; keeping it costs nothing but its storage")
             self._operations.wait(self._send(version), what)
         if found := self.look(version.name, version.alias):
-            return found
+            return self._named(found, version)
         raise RunError(
             f"{what}: it is not there, although Vertex AI has not said that it failed; give the "
             "same command again"
         )
+
+    def _named(self, found: dict[str, Any], version: ModelVersion) -> dict[str, Any]:
+        """A version that is there, once it has all further aliases that it is to have."""
+        missing = [each for each in version.aliases if each not in found.get("versionAliases", ())]
+        if not missing:
+            return found
+        self._say(f"{_shown(found, version.name)} is called {', '.join(missing)} from now on")
+        place = f"{self.resource(version.name)}@{found['versionId']}"
+        body = {"versionAliases": missing}
+        return self._rest.post(f"{self._url}/{place}:mergeVersionAliases", body)
 
     def _send(self, version: ModelVersion) -> Mapping[str, Any]:
         """Asks for a version; returns an operation, which has ended if there is none to follow."""

@@ -2,6 +2,7 @@
 
 import math
 import posixpath
+from collections.abc import Sequence
 from typing import Any
 
 from cloud.deployment.deployment import Deployment
@@ -22,15 +23,19 @@ _SERVED = "SERVED"  # in what is shown: what the endpoint serves before
 class Requests:
     """The requests of one deployment."""
 
-    def __init__(self, deployment: Deployment, settings: VertexSettings):
+    def __init__(
+        self, deployment: Deployment, settings: VertexSettings, aliases: Sequence[str] = ()
+    ):
         """Describes the deployment.
 
         Args:
             deployment: What is served; `checks.check` has found nothing wrong with it.
             settings: Where.
+            aliases: Further names of the version.
         """
         self._deployment = deployment
         self._settings = settings
+        self._aliases = tuple(aliases)
 
     @property
     def machines(self) -> Machines:
@@ -50,11 +55,12 @@ class Requests:
             name=mine.name,
             artifact=posixpath.join(model.base, _COPIES, model.digest[:_DIGITS]),
             digest=model.digest,
-            source=model.path,
+            source=f"{model.path}{' for serialized examples' if model.is_exchanged else ''}",
             image=mine.image,
             load_seconds=min(seconds, _MOST_SECONDS),
             labels=mine.labels,
             kms_key=self._settings.kms_key,
+            aliases=self._aliases,
         )
 
     def endpoint(self) -> dict[str, Any]:

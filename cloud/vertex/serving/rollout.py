@@ -9,8 +9,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cloud.vertex.serving import traffic
-from cloud.vertex.serving.canary import canary_of, marked, split_before, unmarked
-from cloud.vertex.serving.endpoint_requests import NEW, without_zeros
+from cloud.vertex.serving.canary import (
+    canary_of,
+    is_returning,
+    is_rolled_back,
+    marked,
+    returned,
+    rolled_back,
+    split_before,
+    unmarked,
+)
+from cloud.vertex.serving.candidate import Candidate
+from cloud.vertex.serving.endpoint_requests import NEW, deploy_body, without_zeros
 from cloud.vertex.serving.endpoints import (
     Endpoint,
     Endpoints,
@@ -21,42 +31,11 @@ from cloud.vertex.serving.endpoints import (
 )
 from cloud.vertex.serving.health import Predictions, UnhealthyError
 from cloud.vertex.serving.operations import OperationFailedError
+from cloud.vertex.serving.previous import Previous
 from cloud.vertex.serving.undeployment import take_away
 from tfps.errors import RunError, UserError
 
-TRIAL = 10  # percents of the traffic for a version that is to have all once it has answered
-
-
-@dataclasses.dataclass(frozen=True)
-class Candidate:
-    """What is to be served.
-
-    Attributes:
-        model: Id of the model.
-        version: Number of its version.
-        body: The request that deploys it, with a split that is replaced.
-        records: A request for predictions of a few records.
-        share: Its percents of the traffic, to stay; the whole makes it the only one.
-    """
-
-    model: str
-    version: str
-    body: Mapping[str, Any]
-    records: Mapping[str, Any]
-    share: int = traffic.WHOLE
-
-    def is_same(self, deployed: Mapping[str, Any]) -> bool:
-        """Whether a deployed model is this, on such machines, however many."""
-        name, _, version = str(deployed.get("model", "")).rpartition("/")[2].partition("@")
-        found = str(deployed.get("modelVersionId") or version)
-        is_alike = _place(deployed) == _place(self.body["deployedModel"])
-        return (name, found) == (self.model, self.version) and is_alike
-
-    @property
-    def replicas(self) -> dict[str, int]:
-        """How many machines there are to be at least and at most, as requests have it."""
-        resources = self.body["deployedModel"]["dedicatedResources"]
-        return {name: resources[name] for name in ("minReplicaCount", "maxReplicaCount")}
+RecordsOf = Callable[[str, str], Mapping[str, Any]]
 
 
 class Rollout:
@@ -137,26 +116,48 @@ class Rollout:
             return
         self._finish(name, canary)
 
-    def rollback(self, name: str) -> None:
-        """Gives the canary's traffic back, and takes it away.
+    def rollback(self, name: str, records_of: RecordsOf) -> None:
+        """Takes the canary away, or brings back what served before the last promotion.
 
         Args:
             name: Of the endpoint.
+            records_of: What a version is tried with, by the model's id and the version's number.
 
         Raises:
-            UserError: If nothing else is deployed.
+            UserError: If nothing is known of what served before.
+            RunError: If that cannot be deployed or does not answer; the traffic is as it was.
         """
         endpoint = self._quiet(name)
-        canary = canary_of(endpoint)
-        if not canary:
-            self._say(f"{name} has no canary; its traffic: {self._shown(endpoint)}")
-            self._endpoints.change(endpoint, unmarked)
-            return
-        if len(deployed_models(endpoint)) == 1:
-            raise UserError(
-                f"nothing else is deployed to {name} any more; deploy what is to be served instead"
+        canary, before = canary_of(endpoint), Previous.of_endpoint(endpoint)
+        if canary and not is_returning(endpoint, canary):
+            if len(deployed_models(endpoint)) > 1:
+                self._remove(name, canary)
+                return
+            endpoint = self._endpoints.change(endpoint, unmarked)  # its promotion was cut short
+        if is_rolled_back(endpoint):
+            self._say(
+                f"{name} was rolled back before; its traffic: {self._shown(endpoint)}. Deploy "
+                "what is to be served instead, with --version"
             )
-        self._remove(name, canary)
+            return
+        if before is None:
+            raise UserError(
+                f"{name} has no canary, and nothing is known of what served before; its traffic: "
+                f"{self._shown(endpoint)}. Deploy what is to be served instead, with --version"
+            )
+        self._bring_back(endpoint, before, records_of(before.model, before.version))
+
+    def _bring_back(self, endpoint: Endpoint, before: Previous, records: Mapping[str, Any]) -> None:
+        """Deploys what served before on the machines that it had, and takes away all else."""
+        name = str(endpoint["displayName"])
+        parent = str(endpoint["name"]).rpartition("/endpoints/")[0]
+        model = f"{parent}/models/{before.model}@{before.version}"
+        body = deploy_body(model, name, before.machines, before.service_account, {})
+        self._say(
+            f"{name}: bringing back version {before.version} of {before.model}; "
+            f"{before.machines.shown} cost money for as long as it is deployed"
+        )
+        self.deploy(name, Candidate(before.model, before.version, body, records, returns=True))
 
     def _alone_or_shared(
         self, endpoint: Endpoint, deployed: str, candidate: Candidate
@@ -188,9 +189,11 @@ class Rollout:
     def _add(self, endpoint: Endpoint, deployed: str, candidate: Candidate) -> None:
         """Deploys a candidate with some of the traffic."""
         name = str(endpoint["displayName"])
-        share = _first_share(split_of(endpoint), candidate.share)
+        share = candidate.first_share(split_of(endpoint))
         if deployed_models(endpoint):
-            endpoint = self._endpoints.change(endpoint, lambda now: marked(now, deployed))
+            endpoint = self._endpoints.change(
+                endpoint, lambda now: marked(now, deployed, returning=candidate.returns)
+            )
         split = traffic.joined(split_of(endpoint), NEW, share)
         what = f"deploying {candidate.model}@{candidate.version} to {name} ({deployed})"
         self._say(f"{what}, with {share} % of the traffic; this takes some minutes")
@@ -201,8 +204,10 @@ class Rollout:
         """Makes the canary of what is deployed already, beside others that have traffic."""
         split = split_of(endpoint)
         others = {name: share for name, share in split.items() if name != deployed}
-        share = _first_share(others, candidate.share)
-        endpoint = self._endpoints.change(endpoint, lambda now: marked(now, deployed))
+        share = candidate.first_share(others)
+        endpoint = self._endpoints.change(
+            endpoint, lambda now: marked(now, deployed, returning=candidate.returns)
+        )
         if not split[deployed]:
             self._endpoints.set_traffic(endpoint, traffic.joined(others, deployed, share))
 
@@ -217,6 +222,12 @@ class Rollout:
         share = split_of(endpoint).get(deployed, 0)
         if not share:
             raise UnhealthyError(f"the deployed model {deployed} has no traffic")
+        if not candidate.records:
+            self._say(
+                f"{deployed} was asked for no predictions, since no records are known to try it "
+                "with; its servers have started, as they did before"
+            )
+            return
         self._predictions.check(endpoint, deployed, share, candidate.records, self._say)
 
     def _finish(self, name: str, deployed: str) -> None:
@@ -225,13 +236,32 @@ class Rollout:
         If that fails half-way, the model is the canary still, and the same command goes on.
         """
         endpoint = self._endpoints.get(name)
-        alone = traffic.alone(split_of(endpoint), deployed)
-        endpoint = self._endpoints.set_traffic(endpoint, alone)
+        alone = without_zeros(traffic.alone(split_of(endpoint), deployed))
+        before = self._replaced(endpoint, deployed)
+        endpoint = self._endpoints.change(
+            endpoint,
+            lambda now: {"trafficSplit": alone, "labels": {**now.get("labels", {}), **before}},
+        )
         self._say(f"{name}: {self._shown(endpoint)}")
         for other, each in deployed_models(endpoint).items():
             if other != deployed:
                 take_away(self._endpoints, endpoint, each, self._say)
-        self._endpoints.change(endpoint, unmarked)
+        self._endpoints.change(endpoint, returned if is_returning(endpoint, deployed) else unmarked)
+
+    def _replaced(self, endpoint: Endpoint, deployed: str) -> dict[str, str]:
+        """Labels that tell of what a deployed model comes in the place of, if it is there still.
+
+        Of several it is the one that had most of the traffic.
+        """
+        split = split_before(endpoint, deployed)
+        if not split or is_returning(endpoint, deployed):
+            return {}
+        most = deployed_models(endpoint)[max(split, key=lambda key: split[key])]
+        before = Previous.of_deployed(most)
+        if before is None:
+            self._say(f"{title(most)} is none that the verb rollback could bring back")
+            return {}
+        return before.labels()
 
     def _remove(self, name: str, canary: str) -> None:
         """Gives the traffic back to what was there before a canary, and takes that away."""
@@ -241,7 +271,8 @@ class Rollout:
             self._say(f"{name}: {self._shown(endpoint)}")
         if canary in deployed_models(endpoint):
             take_away(self._endpoints, endpoint, deployed_models(endpoint)[canary], self._say)
-        self._endpoints.change(endpoint, unmarked)
+        is_return = is_returning(endpoint, canary)
+        self._endpoints.change(endpoint, unmarked if is_return else rolled_back)
 
     def _undone(self, name: str, deployed: str, error: RunError) -> RunError:
         """Rolls back after a failure; returns what is to be told."""
@@ -262,20 +293,3 @@ class Rollout:
         """The traffic of an endpoint for people."""
         names = {key: title(each) for key, each in deployed_models(endpoint).items()}
         return traffic.shown({names[key]: share for key, share in split_of(endpoint).items()})
-
-
-def _place(deployed: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What kind of machines a deployed model has, and as whom it runs."""
-    machine = deployed.get("dedicatedResources", {}).get("machineSpec", {})
-    fields = ("machineType", "acceleratorType", "acceleratorCount")
-    return (*(machine.get(field) for field in fields), deployed.get("serviceAccount", ""))
-
-
-def _first_share(others: Mapping[str, int], share: int) -> int:
-    """Percents of the traffic with which a candidate is tried.
-
-    Args:
-        others: Percents of what it comes beside.
-        share: Its percents in the end.
-    """
-    return TRIAL if any(others.values()) and share == traffic.WHOLE else share

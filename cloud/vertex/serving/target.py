@@ -1,52 +1,32 @@
 """Models served by Vertex AI: `python -m cloud.deploy --target=vertex`."""
 
 import contextlib
+import dataclasses
+import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from absl import flags
 
 from cloud import requests_text
 from cloud.deployment.deployment import Deployment
+from cloud.deployment.served_model import ServedModel
 from cloud.deployment.server_settings import ServerSettings
 from cloud.deployment.target import DeployTarget
 from cloud.follower import Patience
 from cloud.target import Request
-from cloud.vertex.serving import batches, checks, instances, traffic
-from cloud.vertex.serving.batch_request import FORMATS, BatchData
+from cloud.vertex.serving import batches, checks, instances, traffic, verb_flags
+from cloud.vertex.serving.batch_request import BatchData
 from cloud.vertex.serving.canary import canary_of
 from cloud.vertex.serving.endpoints import Endpoint, deployed_models, split_of, title
+from cloud.vertex.serving.previous import Previous
 from cloud.vertex.serving.region import Region
 from cloud.vertex.serving.requests import Requests
 from cloud.vertex.serving.rollout import Candidate
 from cloud.vertex.serving.undeployment import Undeployment
 from cloud.vertex.settings import VertexSettings
 from tfps.errors import EXIT_OK, UserError
-
-_TEXTS = {
-    "project": "Vertex AI: id of the project, which is billed.",
-    "region": "Vertex AI: region of the servers, such as us-central1.",
-    "kms_key": "Vertex AI: key, projects/P/locations/L/keyRings/R/cryptoKeys/K.",
-    "vertex_endpoint": "Vertex AI: http://127.0.0.1:PORT of a stand-in for Google's APIs; needs no "
-    "credentials.",
-    "instances": "Vertex AI: file with records that are predicted, - for the standard input.",
-    "deployed_model": "Vertex AI: id of what undeploy takes away; default: everything.",
-    "predictions": "Vertex AI, batch: gs://BUCKET/PATH or bq://PROJECT.DATASET for predictions.",
-    "key": "Vertex AI, batch: field that predictions are written with, not the whole record.",
-}
-
-# Verbs that heed a flag; any other refuses it. Flags that are not here hold for all.
-_OF_VERBS = {
-    "canary": ("deploy",),
-    "instances": ("deploy", "predict"),
-    "deployed_model": ("undeploy",),
-    "input": ("batch",),
-    "instances_format": ("batch",),
-    "predictions": ("batch",),
-    "key": ("batch",),
-    "request_records": ("batch",),
-}
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -55,32 +35,7 @@ def define_flags(values: flags.FlagValues) -> None:
     Args:
         values: Where to.
     """
-    for name, text in _TEXTS.items():
-        flags.DEFINE_string(name, "", text, flag_values=values)
-    flags.DEFINE_integer(
-        "canary",
-        traffic.WHOLE,
-        "Vertex AI: percents of the traffic for the new version, until it is promoted.",
-        lower_bound=1,
-        upper_bound=traffic.WHOLE,
-        flag_values=values,
-    )
-    flags.DEFINE_multi_string(
-        "input",
-        [],
-        "Vertex AI, batch: gs:// file, * in its name for several, or bq://PROJECT.DATASET.TABLE.",
-        flag_values=values,
-    )
-    flags.DEFINE_enum(
-        "instances_format", "", ["", *FORMATS], "Vertex AI, batch: of --input.", flag_values=values
-    )
-    flags.DEFINE_integer(
-        "request_records",
-        0,
-        "Vertex AI, batch: records of a request to a server; 0: its choice.",
-        lower_bound=0,
-        flag_values=values,
-    )
+    verb_flags.define(values)
 
 
 def from_flags(values: flags.FlagValues) -> "VertexDeployTarget":
@@ -117,7 +72,7 @@ class VertexDeployTarget(DeployTarget):
 
     def check(self, servers: ServerSettings, base: str) -> None:
         """Refuses flags of other verbs, and what Vertex AI cannot serve whatever the model is."""
-        self._check_flags("deploy")
+        verb_flags.check("deploy", self._values)
         checks.check_servers(servers, base, self._settings)
 
     def check_here(self) -> None:
@@ -127,15 +82,17 @@ class VertexDeployTarget(DeployTarget):
 
     def render(self, deployment: Deployment) -> tuple[Request, ...]:
         """Requests for the version, the endpoint, and what is deployed to it."""
-        self._check_flags("deploy")
+        verb_flags.check("deploy", self._values)
         checks.check(deployment, self._settings)
-        return Requests(deployment, self._settings).shown(self._values.canary)
+        requests = Requests(deployment, self._settings, self._values.alias)
+        return requests.shown(self._values.canary)
 
     def deploy(self, deployment: Deployment) -> int:
         """Uploads the version, deploys it, tries it, and takes away what it comes in place of."""
-        self._check_flags("deploy")
+        verb_flags.check("deploy", self._values)
         checks.check(deployment, self._settings)
-        requests, name = Requests(deployment, self._settings), deployment.name
+        requests = Requests(deployment, self._settings, self._values.alias)
+        name = deployment.name
         asked = self._values.instances
         records = instances.read(asked) if asked else instances.of_model(deployment.model)
         region = self._region()
@@ -151,55 +108,70 @@ class VertexDeployTarget(DeployTarget):
         endpoint = region.endpoints.get(name)
         _say(f"{endpoint['name']} serves {deployment.model.path}")
         _say(f"ask it: {self._command('predict', name)} --instances=FILE.json")
-        if canary_of(endpoint):
-            for verb in ("promote", "rollback"):
-                _say(f"{verb}: {self._command(verb, name)}")
+        verbs = ("promote", "rollback") if canary_of(endpoint) else ()
+        for verb in verbs or ("rollback",) * bool(Previous.of_endpoint(endpoint)):
+            _say(f"{verb}: {self._command(verb, name)}")
         return EXIT_OK
 
     def render_batch(self, deployment: Deployment) -> tuple[Request, ...]:
         """Requests for the version, and for the job that predicts."""
-        return Requests(deployment, self._settings).shown_batch(self._data(deployment))
+        deployment, data = self._of_batch(deployment)
+        return Requests(deployment, self._settings).shown_batch(data)
 
     def batch(self, deployment: Deployment) -> int:
         """Uploads the version, and follows the job that predicts with it to its end."""
-        data = self._data(deployment)
+        deployment, data = self._of_batch(deployment)
         requests, region = Requests(deployment, self._settings), self._region()
-        self._check_buckets("--input", *data.inputs)
-        self._check_buckets("--predictions", data.output)
+        for path in data.inputs:
+            region.check_place("--input", path)
+        region.check_place("--predictions", data.output)
+        body = requests.batch(data)
         with self._going_on(deployment.name):
-            self._upload(deployment, requests, region)
-            _say(f"{requests.machines.shown} for {deployment.name} cost money until the job ends")
-            job = region.batches.begin(requests.batch(data))
-        end = f"end it with `{self._command('cancel', job)}`"
-        _say(f"{job}: {end}")
-        again = f"the same command follows it again; {end}"
-        _say(f"predictions: {batches.output_of(region.batches.follow(job, again))}")
+            job = region.batches.same(body, self._values.again)
+            if not job:
+                self._upload(deployment, requests, region)
+                _say(
+                    f"{requests.machines.shown} for {deployment.name} cost money until the job ends"
+                )
+                job = region.batches.begin(body)
+        end = f"end it with `{self._command('cancel', str(job['name']))}`"
+        if not batches.has_ended(job):
+            _say(f"{job['name']}: {end}")
+        done = region.batches.follow(job, f"the same command follows it again; {end}")
+        _say(f"predictions: {batches.output_of(done)}")
         return EXIT_OK
 
     def cancel(self, name: str) -> int:
-        """Asks for the end of a batch prediction."""
-        self._check_flags("cancel")
-        self._region().batches.cancel(name)
-        _say(f"{name}: asked to end")
+        """Ends a batch prediction, and waits until it has ended."""
+        verb_flags.check("cancel", self._values)
+        region = self._region()
+        job = region.batches.get(name)
+        if not batches.has_ended(job):
+            region.batches.cancel(job)
+            _say(f"{name}: asked to end")
+        again = f"look again with `{self._command('cancel', name)}`"
+        ended = region.batches.wait(job, again)
+        _say(f"{name} costs nothing any more; {batches.found_of(ended)}")
         return EXIT_OK
 
     def promote(self, name: str) -> int:
         """Gives the canary all traffic, and takes away everything else."""
-        self._check_flags("promote")
+        verb_flags.check("promote", self._values)
         with self._going_on(name):
             self._region().rollout.promote(name)
         return EXIT_OK
 
     def rollback(self, name: str) -> int:
-        """Gives the canary's traffic back, and takes it away."""
-        self._check_flags("rollback")
+        """Takes the canary away, or brings back what served before the last promotion."""
+        verb_flags.check("rollback", self._values)
+        region = self._region()
         with self._going_on(name):
-            self._region().rollout.rollback(name)
+            region.rollout.rollback(name, functools.partial(self._records_of, region))
         return EXIT_OK
 
     def undeploy(self, name: str) -> int:
         """Takes away one deployed model, or all and the endpoint."""
-        self._check_flags("undeploy")
+        verb_flags.check("undeploy", self._values)
         region = self._region()
         undeployment = Undeployment(region.endpoints, region.wait, _say)
         with self._going_on(name):
@@ -211,7 +183,7 @@ class VertexDeployTarget(DeployTarget):
 
     def predict(self, name: str) -> int:
         """Asks an endpoint for predictions and prints the answer as JSON."""
-        self._check_flags("predict")
+        verb_flags.check("predict", self._values)
         if not self._values.instances:
             raise UserError("--instances is missing; give FILE.json, or - for the standard input")
         body = instances.read(self._values.instances)
@@ -222,7 +194,7 @@ class VertexDeployTarget(DeployTarget):
 
     def list(self) -> int:
         """Prints the endpoints, models and batch predictions that were made by this program."""
-        self._check_flags("list")
+        verb_flags.check("list", self._values)
         region = self._region()
         for endpoint in region.endpoints.made_here():
             _say(f"endpoint {endpoint['displayName']}: {_served(endpoint)}  {endpoint['name']}")
@@ -234,7 +206,7 @@ class VertexDeployTarget(DeployTarget):
 
     def describe(self, name: str) -> int:
         """Prints what Vertex AI says of an endpoint and of its model's versions, as YAML."""
-        self._check_flags("describe")
+        verb_flags.check("describe", self._values)
         region = self._region()
         endpoint = region.endpoints.get(name)
         versions = region.models.versions(name) if region.models.look(name) else []
@@ -253,14 +225,9 @@ class VertexDeployTarget(DeployTarget):
             )
             raise
 
-    def _check_flags(self, verb: str) -> None:
-        """Refuses flags that a verb would pass over."""
-        for flag, verbs in _OF_VERBS.items():
-            if self._values[flag].present and verb not in verbs:
-                raise UserError(f"--{flag} is of {' and '.join(verbs)}; leave it out of {verb}")
-
-    def _data(self, deployment: Deployment) -> BatchData:
-        self._check_flags("batch")
+    def _of_batch(self, deployment: Deployment) -> tuple[Deployment, BatchData]:
+        """What is served to predict a dataset, and the dataset."""
+        verb_flags.check("batch", self._values)
         checks.check(deployment, self._settings)
         mine = self._values
         data = BatchData(
@@ -270,23 +237,33 @@ class VertexDeployTarget(DeployTarget):
             mine.key,
             mine.request_records,
         )
-        checks.check_batch(deployment.model, data)
-        return data
+        model = checks.of_batch(deployment.model, data)
+        return dataclasses.replace(deployment, model=model), data
 
     def _upload(self, deployment: Deployment, requests: Requests, region: Region) -> str:
         """Uploads the version, unless it is there; returns its number."""
         from cloud.vertex.serving import artifact  # it loads the client of Google Cloud Storage
 
-        self._check_buckets("--model", deployment.model.path)
+        region.check_place("--model", deployment.model.path)
         if not region.models.look(deployment.name, requests.version.alias):
             artifact.stage(deployment.model, requests.version.artifact)
         return str(region.models.upload(requests.version)["versionId"])
 
-    def _check_buckets(self, flag: str, *paths: str) -> None:
-        from cloud.vertex import staging
-
-        for path in paths:
-            staging.check_region(flag, path, self._settings.region)
+    def _records_of(self, region: Region, model: str, version: str) -> Mapping[str, Any]:
+        """What a version that was served before is tried with; empty where that is not known."""
+        found = region.models.look(model, version)
+        if found is None:
+            raise UserError(
+                f"version {version} of the model {model}, which served before, is deleted; deploy "
+                "another one instead"
+            )
+        if self._values.instances:
+            return instances.read(self._values.instances)
+        try:
+            return instances.of_model(ServedModel.read(str(found.get("artifactUri", ""))))
+        except UserError as error:
+            _say(f"no records with which to try version {version}: {error}")
+            return {}
 
     def _region(self) -> Region:
         return Region(self._settings, self._endpoint, self._patience, _say)

@@ -12,6 +12,7 @@ from cloud.vertex.serving.endpoints import (
     title,
 )
 from cloud.vertex.serving.model_version import LABEL
+from cloud.vertex.serving.previous import forgotten
 from tfps.errors import UserError
 
 
@@ -79,6 +80,10 @@ class Undeployment:
         if LABEL in endpoint.get("labels", {}):
             self._endpoints.delete(endpoint)
             self._say(f"the endpoint {name} is deleted")
+        else:
+            self._endpoints.change(
+                endpoint, lambda now: {"labels": forgotten(now.get("labels", {}))}
+            )
         self._say(
             f"the versions of the model {name} stay, which costs no more than their storage; "
             f"`gcloud ai models delete {name} --region=…` deletes them"

@@ -18,6 +18,8 @@ class FakeModels(FakeOperations):
         models: The versions of each model, by the model's id.
         batches: Every batch prediction, by its resource name.
         states: States that a batch prediction goes through, one further at each look.
+        datasets: Locations of BigQuery's datasets by their names.
+        lasting: States in which a batch prediction stays once it comes there.
         stats: How many records a batch prediction has predicted, at the end.
     """
 
@@ -26,6 +28,8 @@ class FakeModels(FakeOperations):
         self.models = {}
         self.batches = {}
         self.states = ("QUEUED", "RUNNING", "SUCCEEDED")
+        self.lasting = ()
+        self.datasets = {}
         self.stats = {"successful_count": 1000, "failed_count": 0}
 
     def upload(self, body, query):
@@ -62,6 +66,24 @@ class FakeModels(FakeOperations):
                 return shown(each)
         raise RefusedError(404, f"there is no model {name}@{version}")
 
+    def merge_aliases(self, body, query, name, number):
+        self.model({}, {}, name, "", number)
+        request = parsed(
+            {**body, "name": f"{PLACE}/models/{name}@{number}"}, types.MergeVersionAliasesRequest
+        )
+        [version] = (each for each in self.models[name] if each.version_id == number)
+        for alias in request.version_aliases:
+            for other in self.models[name]:
+                if alias in other.version_aliases:
+                    other.version_aliases.remove(alias)
+            version.version_aliases.append(alias)
+        return shown(version)
+
+    def dataset(self, body, query, project, name):
+        if name not in self.datasets:
+            raise RefusedError(404, f"there is no dataset {project}.{name}")
+        return {"location": self.datasets[name]}
+
     def versions(self, body, query, name):
         if name not in self.models:
             raise RefusedError(404, f"there is no model {name}")
@@ -87,7 +109,9 @@ class FakeModels(FakeOperations):
         found = shown(job)
         steps = [JobState[f"JOB_STATE_{state}"] for state in self.states]
         place = steps.index(job.state) if job.state in steps else len(steps)
-        if place + 1 < len(steps):
+        if job.state == JobState.JOB_STATE_CANCELLING and "CANCELLING" not in self.lasting:
+            job.state = JobState.JOB_STATE_CANCELLED
+        elif place + 1 < len(steps):
             job.state = steps[place + 1]
             if place + 2 == len(steps):
                 job.completion_stats = self.stats
@@ -99,7 +123,7 @@ class FakeModels(FakeOperations):
         return self.page("batchPredictionJobs", found, query.get("pageToken"))
 
     def cancel(self, body, query, number):
-        self._batch(number).state = JobState.JOB_STATE_CANCELLED
+        self._batch(number).state = JobState.JOB_STATE_CANCELLING
         return {}
 
     def _batch(self, number):

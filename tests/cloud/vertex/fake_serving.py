@@ -18,7 +18,8 @@ class FakeServing(FakeModels):
     """Models, endpoints, operations and batch predictions.
 
     Kinds of requests, of which `faults` may spoil some: upload, make (an endpoint), deploy,
-    undeploy, mutate, change (an endpoint), delete, predict, batch, cancel, get, list, operation.
+    undeploy, mutate, change (an endpoint), delete, predict, batch, cancel, alias, dataset, get,
+    list, operation.
 
     Attributes:
         endpoints: Every endpoint, by its id.
@@ -247,6 +248,8 @@ _ENDPOINT = rf"endpoints/{_NAME}"
 _ROUTES = (
     ("models:upload", "upload", "POST", "upload"),
     (rf"models/{_NAME}(@([\w-]+))?", "get", "GET", "model"),
+    (rf"models/{_NAME}@{_NUMBER}:mergeVersionAliases", "alias", "POST", "merge_aliases"),
+    (r"/bigquery/v2/projects/([\w-]+)/datasets/(\w+)", "dataset", "GET", "dataset"),
     (rf"models/{_NAME}:listVersions", "list", "GET", "versions"),
     ("models", "list", "GET", "all_models"),
     ("endpoints", "make", "POST", "make"),

@@ -47,7 +47,7 @@ def exported_fixture(tmp_path_factory):
     directory = tmp_path_factory.mktemp("export")
     records = {"user": np.arange(3), "context": np.ones((3, 2), np.float32)}
     write_warm_up(str(directory), FEATURES, records)
-    content = exports.files(FEATURES, signatures=SIGNATURES)
+    content = exports.files(FEATURES, signatures=SIGNATURES, has_sizes=False)
     content[exports.WARM_UP] = (directory / exports.WARM_UP).read_bytes()
 
     def exported(number, job="run", graph=b"graph"):

@@ -9,6 +9,7 @@ from cloud.deployment.served_model import ServedModel
 from cloud.vertex import machines
 from cloud.vertex.serving import checks
 from cloud.vertex.serving.batch_request import BatchData
+from cloud.vertex.serving.requests import Requests
 from cloud.vertex.settings import VertexSettings
 from tests.cloud.vertex.serving.conftest import FEATURES, IMAGE, SIGNATURES
 from tfps.data.feature import Feature
@@ -28,6 +29,7 @@ MODEL = ServedModel(
 )
 GOOD = Deployment("movies", MODEL, image=IMAGE, machine="n2-standard-4")
 EXAMPLES = {"serving_default": "examples"}
+FEATURES_ALONE = {"signatures": {"serving_default": "features"}}
 TAGS = Feature("tags", "int64", (None,))
 
 
@@ -109,9 +111,9 @@ def data(form, **changes):
         ("jsonl", {}, ""),
         ("bigquery", {}, ""),
         ("csv", {}, "as a list without names, which only a model of one feature"),
-        ("tf-record", {}, "must take examples, but that of gs://bucket/run/export/3 takes"),
-        ("tf-record-gzip", {}, "--instances_format=tf-record-gzip: such requests go to"),
-        ("file-list", {}, "must take examples"),
+        ("tf-record", FEATURES_ALONE, "must take examples, but that of gs://bucket/run/export/3"),
+        ("tf-record-gzip", FEATURES_ALONE, "--instances_format=tf-record-gzip: such requests go"),
+        ("file-list", FEATURES_ALONE, "must take examples"),
         ("jsonl", {"signatures": EXAMPLES}, ""),
         ("tf-record", {"signatures": EXAMPLES}, ""),
         ("bigquery", {"signatures": EXAMPLES}, "must take features"),
@@ -126,11 +128,27 @@ def data(form, **changes):
 def test_formats_that_tell_a_models_features(form, changes, message):
     model = dataclasses.replace(MODEL, **changes)
     if not message:
-        checks.check_batch(model, data(form))
+        assert checks.of_batch(model, data(form)) == model
         return
     with pytest.raises(UserError) as caught:
-        checks.check_batch(model, data(form))
+        checks.of_batch(model, data(form))
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("features", [FEATURES, (*FEATURES, TAGS)])
+@pytest.mark.parametrize("form", ["tf-record", "tf-record-gzip", "file-list"])
+def test_serialized_examples_go_to_another_model_than_features(form, features):
+    model = dataclasses.replace(MODEL, features=features)
+    found = checks.of_batch(model, data(form))
+    assert found.signatures == {"serving_default": "examples", "serving_examples": "features"}
+    assert (found.is_exchanged, found.has_warm_up, found.path) == (True, False, model.path)
+    assert found.digest not in ("", model.digest)
+    assert found == checks.of_batch(model, data(form))
+    by_default = Requests(GOOD, SETTINGS).version
+    by_example = Requests(dataclasses.replace(GOOD, model=found), SETTINGS).version
+    assert by_example.alias != by_default.alias
+    assert by_example.artifact != by_default.artifact
+    assert by_example.source == "gs://bucket/run/export/3 for serialized examples"
 
 
 @pytest.mark.parametrize(

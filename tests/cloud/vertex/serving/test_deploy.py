@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.cloud.vertex.serving.conftest import DEPLOYMENT, check_splits, served, versions
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
 from tfps.storage import objects
@@ -74,8 +76,36 @@ def test_a_newer_version_takes_the_place_of_the_older(serving, deploy_version):
     assert (code, served(serving)) == (0, {"2": 100})
     assert "n2-standard-2 costs nothing any more" in out
     assert {tuple(sorted(split.values())) for split, _ in serving.splits} >= {(10, 90), (100,)}
-    assert set(serving.endpoints["movies"].labels) == {"tfps-deployment"}
+    previous = {
+        f"tfps-previous-{name}" for name in ("model", "version", "machine", "least", "most")
+    }
+    labels = serving.endpoints["movies"].labels
+    assert set(labels) == {"tfps-deployment", "tfps-previous-gpus", *previous}
+    assert labels["tfps-previous-version"] == "1"
+    assert "rollback: python -m cloud.deploy rollback movies --target=vertex" in out
     check_splits(serving)
+
+
+def test_a_version_has_further_names_which_move_to_another(serving, deploy_version):
+    serving.faults["alias"] = [503, "lost"]
+    assert deploy_version(1, "--alias=stable", "--alias=prod")[0] == 0
+    first = serving.models["movies"][0]
+    assert {"stable", "prod", "default"} < set(first.version_aliases)
+    assert deploy_version(2, "--alias=prod")[0] == 0
+    second = serving.models["movies"][1]
+    assert ("prod" in first.version_aliases, "prod" in second.version_aliases) == (False, True)
+    code, out, _ = deploy_version(2, "--alias=stable", "--alias=prod")
+    assert (code, serving.counts["upload"]) == (0, 2)
+    assert "model movies, version 2, is called stable from now on" in out
+    assert {"stable", "prod"} < set(second.version_aliases)
+    assert not {"stable", "prod"} & set(first.version_aliases)
+
+
+@pytest.mark.parametrize("alias", ["Prod", "p", "prod-", "a b", "tfps-x", "1"])
+def test_a_name_that_no_version_can_have_is_refused(serving, deploy_version, alias):
+    code, _, err = deploy_version(1, f"--alias={alias}")
+    assert (code, serving.counts["upload"]) == (2, 0)
+    assert f"--alias={alias}: write 2 to 128 letters" in err
 
 
 def test_an_upload_that_fails_is_told(serving, deploy_version):

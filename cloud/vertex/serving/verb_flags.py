@@ -1,0 +1,105 @@
+"""The flags of `--target=vertex`, and which verbs heed them."""
+
+import re
+
+from absl import flags
+
+from cloud.vertex.serving import traffic
+from cloud.vertex.serving.batch_request import FORMATS
+from cloud.vertex.serving.model_version import OWN_ALIAS
+from tfps.errors import UserError
+
+_ALIAS = r"[a-z][a-zA-Z0-9-]{0,126}[a-z0-9]"
+_TEXTS = {
+    "project": "Vertex AI: id of the project, which is billed.",
+    "region": "Vertex AI: region of the servers, such as us-central1.",
+    "kms_key": "Vertex AI: key, projects/P/locations/L/keyRings/R/cryptoKeys/K.",
+    "vertex_endpoint": "Vertex AI: http://127.0.0.1:PORT of a stand-in for Google's APIs; needs no "
+    "credentials.",
+    "instances": "Vertex AI: file with records that are predicted, - for the standard input.",
+    "deployed_model": "Vertex AI: id of what undeploy takes away; default: everything.",
+    "predictions": "Vertex AI, batch: gs://BUCKET/PATH or bq://PROJECT.DATASET for predictions.",
+    "key": "Vertex AI, batch: field that predictions are written with, not the whole record.",
+}
+
+# Verbs that heed a flag; any other refuses it. Flags that are not here hold for all.
+_OF_VERBS = {
+    "canary": ("deploy",),
+    "alias": ("deploy",),
+    "instances": ("deploy", "predict", "rollback"),
+    "deployed_model": ("undeploy",),
+    "input": ("batch",),
+    "instances_format": ("batch",),
+    "predictions": ("batch",),
+    "key": ("batch",),
+    "request_records": ("batch",),
+    "again": ("batch",),
+}
+
+
+def define(values: flags.FlagValues) -> None:
+    """Defines the flags.
+
+    Args:
+        values: Where to.
+    """
+    for name, text in _TEXTS.items():
+        flags.DEFINE_string(name, "", text, flag_values=values)
+    flags.DEFINE_integer(
+        "canary",
+        traffic.WHOLE,
+        "Vertex AI: percents of the traffic for the new version, until it is promoted.",
+        lower_bound=1,
+        upper_bound=traffic.WHOLE,
+        flag_values=values,
+    )
+    flags.DEFINE_multi_string(
+        "input",
+        [],
+        "Vertex AI, batch: gs:// file, * in its name for several, or bq://PROJECT.DATASET.TABLE.",
+        flag_values=values,
+    )
+    flags.DEFINE_multi_string(
+        "alias",
+        [],
+        "Vertex AI: a name of the version, which another version that has it loses; any number.",
+        flag_values=values,
+    )
+    flags.DEFINE_enum(
+        "instances_format", "", ["", *FORMATS], "Vertex AI, batch: of --input.", flag_values=values
+    )
+    flags.DEFINE_boolean(
+        "again",
+        False,
+        "Vertex AI, batch: predicts once more what has been predicted.",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "request_records",
+        0,
+        "Vertex AI, batch: records of a request to a server; 0: its choice.",
+        lower_bound=0,
+        flag_values=values,
+    )
+
+
+def check(verb: str, values: flags.FlagValues) -> None:
+    """Refuses flags that a verb would pass over.
+
+    Args:
+        verb: The verb.
+        values: Parsed flags.
+
+    Raises:
+        UserError: If there is one.
+    """
+    for flag, verbs in _OF_VERBS.items():
+        if values[flag].present and verb not in verbs:
+            raise UserError(f"--{flag} is of {' and '.join(verbs)}; leave it out of {verb}")
+    for alias in values.alias:
+        if not re.fullmatch(_ALIAS, alias) or alias.startswith(OWN_ALIAS):
+            raise UserError(
+                f"--alias={alias}: write 2 to 128 letters, digits and -, beginning with a "
+                "lowercase letter, ending with one or a digit, and not beginning with "
+                f"{OWN_ALIAS}"
+            )

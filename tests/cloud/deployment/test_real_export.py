@@ -1,0 +1,119 @@
+"""A model that training has exported: whole or not, and with its signatures exchanged."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cloud.deployment import default_signature
+from cloud.deployment.served_model import ServedModel
+from tests.training_fixtures import dataset, reused
+from tfps.errors import UserError
+
+# As TensorFlow Serving does: it loads the graph and runs what `signature_def` names.
+LOAD = """
+import json, sys
+import tensorflow as tf
+tf.compat.v1.disable_eager_execution()
+directory, path = sys.argv[1:]
+records = [bytes.fromhex(line) for line in open(path)]
+with tf.compat.v1.Session() as session:
+    graph = tf.compat.v1.saved_model.load(session, ["serve"], directory)
+    takes = {name: sorted(each.inputs) for name, each in graph.signature_def.items()}
+    signature = graph.signature_def["serving_default"]
+    feed = {signature.inputs["examples"].name: records}
+    found = session.run(signature.outputs["predictions"].name, feed)
+print(json.dumps([takes, found.tolist()]))
+"""
+
+
+@pytest.fixture(name="trainer", scope="module")
+def trainer_fixture(tmp_path_factory):
+    return reused(dataset(tmp_path_factory.mktemp("data")))
+
+
+@pytest.fixture(name="job_dir", scope="module")
+def job_dir_fixture(trainer, tmp_path_factory):
+    job_dir = tmp_path_factory.mktemp("job")
+    (job_dir / "export").mkdir()
+    trainer.export(job_dir / "export" / "1")
+    return job_dir
+
+
+@pytest.fixture(name="copy")
+def copy_fixture(job_dir, tmp_path):
+    """The export, to be spoilt."""
+    return shutil.copytree(job_dir, tmp_path / "job") / "export" / "1"
+
+
+def files(directory):
+    return sorted(
+        str(each.relative_to(directory)) for each in directory.rglob("*") if each.is_file()
+    )
+
+
+def test_the_sizes_of_all_its_files_are_in_its_schema(job_dir):
+    directory = job_dir / "export" / "1"
+    schema = json.loads((directory / "schema.json").read_text())
+    there = {name: (directory / name).stat().st_size for name in files(directory)}
+    del there["schema.json"]
+    assert schema["sizes"] == there
+    assert ServedModel.read(str(job_dir)).version == 1
+
+
+def test_no_file_of_it_may_be_cut_short_or_be_missing(copy):
+    names = [name for name in files(copy) if name != "schema.json"]
+    assert len(names) > 3
+    for name in names:
+        content = (copy / name).read_bytes()
+        (copy / name).write_bytes(content[: len(content) // 2])
+        with pytest.raises(UserError, match=f"is not whole: {name} has"):
+            ServedModel.read(str(copy))
+        (copy / name).unlink()
+        with pytest.raises(UserError, match=f"is not whole: it has no {name}|has no numbered"):
+            ServedModel.read(str(copy))
+        (copy / name).write_bytes(content)
+    assert ServedModel.read(str(copy)).version == 1
+
+
+def test_an_index_says_how_many_data_files_a_model_without_sizes_has(copy):
+    schema = json.loads((copy / "schema.json").read_text())
+    del schema["sizes"]
+    (copy / "schema.json").write_text(json.dumps(schema))
+    assert ServedModel.read(str(copy)).version == 1
+    [data] = copy.glob("variables/variables.data-*")
+    data.rename(data.with_name("variables.data-00000-of-00002"))
+    (copy / "variables/variables.data-00001-of-00002").touch()
+    with pytest.raises(UserError, match=r"it has no variables/variables\.data-00000-of-00001"):
+        ServedModel.read(str(copy))
+
+
+def test_serialized_examples_go_to_the_default_signature_of_an_exchanged_model(
+    trainer, job_dir, copy, tmp_path
+):
+    model = ServedModel.read(str(job_dir))
+    assert default_signature.can_exchange(model)
+    graph, schema = ((copy / name).read_bytes() for name in default_signature.CHANGED)
+    changed = default_signature.changed_files(graph, schema, str(copy))
+    for name, content in changed.items():
+        (copy / name).write_bytes(content)
+    for name in default_signature.LEFT_OUT:
+        (copy / name).unlink()
+    assert ServedModel.read(str(copy)).signatures == default_signature.exchanged(model).signatures
+    (source, _), *_ = trainer.shards()
+    records = list(tf.data.TFRecordDataset(source.path).take(20).as_numpy_iterator())
+    lines = tmp_path / "records"
+    lines.write_text("\n".join(record.hex() for record in records))
+    command = [sys.executable, "-c", LOAD, str(copy), str(lines)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    takes, found = json.loads(done.stdout)
+    names = sorted(feature.name for feature in trainer.task.features())
+    assert (takes["serving_default"], takes["serving_examples"]) == (["examples"], names)
+    loaded = tf.saved_model.load(job_dir / "export" / "1")
+    expected = loaded.signatures["serving_examples"](examples=tf.constant(records))["predictions"]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
