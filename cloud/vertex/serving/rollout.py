@@ -145,14 +145,15 @@ class Rollout:
                 f"{name} has no canary, and nothing is known of what served before; its traffic: "
                 f"{self._shown(endpoint)}. Deploy what is to be served instead, with --version"
             )
-        self._bring_back(endpoint, before, records_of(before.model, before.version))
-
-    def _bring_back(self, endpoint: Endpoint, before: Previous, records: Mapping[str, Any]) -> None:
-        """Deploys what served before on the machines that it had, and takes away all else."""
-        name = str(endpoint["displayName"])
         parent = str(endpoint["name"]).rpartition("/endpoints/")[0]
+        self._bring_back(name, parent, before, records_of(before.model, before.version))
+
+    def _bring_back(
+        self, name: str, parent: str, before: Previous, records: Mapping[str, Any]
+    ) -> None:
+        """Deploys what served before on the machines that it had, and takes away all else."""
         model = f"{parent}/models/{before.model}@{before.version}"
-        body = deploy_body(model, name, before.machines, before.service_account, {})
+        body = deploy_body(model, before.model, before.machines, before.service_account, {})
         self._say(
             f"{name}: bringing back version {before.version} of {before.model}; "
             f"{before.machines.shown} cost money for as long as it is deployed"
