@@ -95,7 +95,7 @@ def check(verb: str, values: flags.FlagValues) -> None:
     """
     for flag, verbs in _OF_VERBS.items():
         if values[flag].present and verb not in verbs:
-            raise UserError(f"--{flag} is of {' and '.join(verbs)}; leave it out of {verb}")
+            raise UserError(f"--{flag} is of {', '.join(verbs)}; leave it out of {verb}")
     for alias in values.alias:
         if not re.fullmatch(_ALIAS, alias) or alias.startswith(OWN_ALIAS):
             raise UserError(
