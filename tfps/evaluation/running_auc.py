@@ -26,10 +26,11 @@ class BoundedAuc(NamedTuple):
 class RunningAuc:
     """Adds up records; keeps their scores up to a number, and from then on counts by score.
 
-    The scores that are kept by then are the edges of the counts, 2^19 of them at most, and what
-    lies on an edge is counted by itself. So ties of scores that were seen are told from ties of the
-    counts: an AUC off scores that go on as they began is off by next to nothing, and one off a few
-    different scores is exact.
+    The scores that are kept by then are edges of the counts, 2^19 of them at most, and what lies on
+    an edge is counted by itself. So ties of scores that were seen are told from ties of the counts:
+    an AUC off scores that go on as they began is off by next to nothing, and one off a few
+    different scores is exact. For scores that go elsewhere there are edges all over the float32
+    numbers too, 128 of them from each power of two to the next.
     """
 
     def __init__(self, exact_records: int = EXACT_RECORDS):
@@ -93,9 +94,9 @@ class RunningAuc:
     def _begin_to_count(self) -> None:
         labels, scores = np.concatenate(self._labels), np.concatenate(self._scores)
         self._labels, self._scores = [], []
-        edges = np.unique(scores)
-        stride = -(-len(edges) // _MOST_EDGES) or 1
-        self._edges = edges[::stride]
+        seen = np.unique(scores)
+        stride = -(-len(seen) // _MOST_EDGES) or 1
+        self._edges = np.union1d(seen[::stride], _edges_everywhere().astype(scores.dtype))
         self._counts = np.zeros([2, 2 * len(self._edges) + 1], np.int64)
         self._count(labels, scores)
 
@@ -107,3 +108,9 @@ class RunningAuc:
         left = np.searchsorted(self._edges, scores)
         is_on_edge = self._edges[np.minimum(left, len(self._edges) - 1)] == scores
         np.add.at(self._counts, (is_positive.astype(np.intp), 2 * left + is_on_edge), 1)
+
+
+def _edges_everywhere() -> np.ndarray:
+    """The float32 numbers whose last 16 bits are zero, 65,281 with both infinities, in no order."""
+    numbers = (np.arange(1 << 16, dtype=np.uint32) << 16).view(np.float32)
+    return np.unique(numbers[~np.isnan(numbers)])
