@@ -44,7 +44,6 @@ if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environ
     from tfps.experiment.experiment import Experiment
     from trainer.chief.deploying import DeployPlan
     from trainer.chief.inputs import DataUse
-    from trainer.chief.run import Prepare
     from trainer.chief.run_inputs import RunInputs
 
 _FLAGS = flags.FLAGS
@@ -113,16 +112,16 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
     is_pass = pass_flags.is_pass(cluster, _FLAGS.job_dir)
     deploys = deploy_flags.deploy_plan(is_pass)
     export = "" if deploys else paths.export  # what is deployed has versions
-    experiment, prepare, use = _work(is_pass)
+    work = pass_flags.work(experiment_flags.experiment(), is_pass)
     limits = limit_flags.wait_limits()
-    check = functools.partial(_check_inputs, experiment, cluster, use, deploys)
+    check = functools.partial(_check_inputs, work.experiment, cluster, work.use, deploys)
     if _FLAGS.dry_run:
         inputs = check()
         print("\n".join(dry_run.lines(inputs)))  # noqa: T201 (what the flag is for)
         return EXIT_OK
     if _FLAGS.preflight:
         inputs = check()
-        preflight.check_machine(inputs)
+        preflight.check_machine(inputs, output=work.output(inputs))
         is_ready = preflight.show_tasks(inputs, limits.connect_seconds)
         return EXIT_OK if is_ready else EXIT_RUN
     interruption = Interruption(_FLAGS.grace_seconds)
@@ -130,16 +129,16 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
         interruption.install()
         replica = None
         if cluster.is_replicated:
-            _check_replica(experiment, cluster)
+            _check_replica(work.experiment, cluster)
             replica = join(cluster, _FLAGS.job_dir, limits, _FLAGS.collectives)
         inputs = check(cache_dir=_FLAGS.cache_dir, export=export)
-        preflight.check_machine(inputs, is_serving=replica is not None, saves=not is_pass)
+        preflight.check_machine(inputs, is_serving=replica is not None, output=work.output(inputs))
         if not cluster.ps:
             _start_staging()
         if _FLAGS.profiler_port is not None:
             _start_profiler()
         monitoring = task_flags.monitoring(paths.tensorboard, experiment_flags.overridden())
-        run(inputs, limits, interruption, display, monitoring, replica, prepare)
+        run(inputs, limits, interruption, display, monitoring, replica, work.prepare)
         return deploys.carry_out(_FLAGS.job_dir) if deploys else EXIT_OK
     except Interrupted as interrupted:
         name = signal.Signals(interrupted.signal).name
@@ -166,18 +165,6 @@ def _check_inputs(
     if deploys:
         deploys.check(inputs)
     return inputs
-
-
-def _work(is_pass: bool) -> tuple["Experiment", "Prepare", "DataUse"]:
-    """What is trained or passed over, what makes that of a connection, what the data is for."""
-    from trainer.chief.beginning import prepare_training
-    from trainer.chief.inputs import TRAINED
-
-    experiment = experiment_flags.experiment()
-    if not is_pass:
-        return experiment, prepare_training, TRAINED
-    plan = pass_flags.plan()
-    return plan.experiment(experiment, _FLAGS.data), plan.prepare, plan.use
 
 
 def _start_profiler() -> None:

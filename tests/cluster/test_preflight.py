@@ -9,7 +9,7 @@ from tests import peers
 from tests.peers import Peer
 from tfps.cluster.identity import ServerIdentity
 from tfps.cluster.liveness import Liveness
-from tfps.cluster.preflight import check_tasks
+from tfps.cluster.preflight import Wanted, check_tasks
 from tfps.cluster.spec import Cluster
 from tfps.job_dir.task_info import TaskInfo
 from tfps.job_dir.task_name import TaskName
@@ -34,7 +34,7 @@ def announce(address, tmp_path):
     cluster = Cluster(("h:1",), ("h:2", "h:3"), ("h:4",), "worker", 1)
 
     def announce(**fields):
-        own = TaskInfo.own(cluster.tasks(), incarnation)
+        own = TaskInfo.own(cluster.tasks(), incarnation, 2 << 30)
         dataclasses.replace(own, **fields).write(str(tmp_path), TaskName("worker", 1))
         return incarnation
 
@@ -42,10 +42,11 @@ def announce(address, tmp_path):
 
 
 WORKER = TaskName("worker", 1)
+MEMORY = {WORKER: 1 << 30}
 
 
 def check(address, job_dir, task=WORKER, limit_seconds=0.0):
-    [found] = check_tasks({task: address}, TASKS, str(job_dir), limit_seconds)
+    [found] = check_tasks({task: address}, Wanted(TASKS, str(job_dir), MEMORY), limit_seconds)
     return found
 
 
@@ -87,6 +88,18 @@ def test_another_cluster_is_not_fit(address, announce, tmp_path):
     )
 
 
+def test_a_task_that_may_have_less_memory_than_it_needs_is_not_fit(address, announce, tmp_path):
+    announce(memory_bytes=1 << 30)
+    assert check(address, tmp_path).is_fit
+    announce(memory_bytes=(1 << 30) - 1)
+    found = check(address, tmp_path)
+    assert not found.is_fit
+    assert str(found) == (
+        f"worker 1 at {address}: it needs about 1 GiB of memory, and may have 1,024 MiB; give it "
+        "more"
+    )
+
+
 def test_another_task_is_not_fit(address, tmp_path):
     found = check(address, tmp_path, task=TaskName("ps", 0))
     assert str(found).startswith(f"ps 0 at {address}: it says it is worker 1; ")
@@ -121,7 +134,7 @@ def test_tasks_are_waited_for_at_the_same_time(address, announce, tmp_path):
     workers = {TaskName("worker", 0): peers.refusing_address(), TaskName("worker", 1): address}
     addresses = {**workers, **refusing}
     began = time.monotonic()
-    found = check_tasks(addresses, TASKS, str(tmp_path), limit_seconds=1.0)
+    found = check_tasks(addresses, Wanted(TASKS, str(tmp_path), {}), limit_seconds=1.0)
     assert 1.0 <= time.monotonic() - began < 30.0
     assert [each.task for each in found] == list(addresses)
     assert [each.is_fit for each in found] == [False, True, *[False] * len(refusing)]

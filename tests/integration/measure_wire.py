@@ -73,7 +73,9 @@ def main() -> None:
         dtype: WireBytes.of(model, layout, dtype, batches(experiment, data))
         for dtype in ("float32", "bfloat16")
     }
-    executor = Connector(cluster, _FLAGS.job_dir, 60, min_workers=0, again=False).connect()
+    executor = Connector(
+        cluster, _FLAGS.job_dir, 60, min_workers=0, again=False, memory={}
+    ).connect()
     found = {
         dtype: {
             "limit": limit.dense_bytes + limit.table_bytes,

@@ -35,7 +35,7 @@ def main() -> int:
 
     job_dir = flags.FLAGS.job_dir
     inputs = RunInputs.check(experiment_flags.experiment(), cluster, job_dir, None)
-    executor = Connector(cluster, job_dir, 120.0, min_workers=0, again=False).connect()
+    executor = Connector(cluster, job_dir, 120.0, min_workers=0, again=False, memory={}).connect()
     engine = Engine.build(inputs, executor, TaskMonitor({}), 120.0)
     restored, passed_over = restore_newest(
         CheckpointDirectory(job_dir), engine.store, inputs.data.identities()

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from tfps.cluster.liveness import Liveness, probe
 from tfps.cluster.monitor import TaskMonitor
-from tfps.cluster.preflight import TaskCheck, check_tasks
+from tfps.cluster.preflight import TaskCheck, Wanted, check_tasks
 from tfps.cluster.prober import ask_all
 from tfps.cluster.spec import Cluster
 from tfps.errors import RunError
@@ -15,15 +15,18 @@ _POLL_SECONDS = 0.2
 _LEAVE_SECONDS = 30.0  # a ps that was let go ends within
 
 
-def check_peers(cluster: Cluster, job_dir: str, limit_seconds: float) -> list[TaskCheck]:
+def check_peers(
+    cluster: Cluster, job_dir: str, memory: Mapping[TaskName, int], limit_seconds: float
+) -> list[TaskCheck]:
     """Looks whether every worker and ps can take part.
 
     Args:
         cluster: The cluster, as its chief sees it.
         job_dir: Where the tasks announce themselves.
+        memory: As of `Wanted`.
         limit_seconds: How long to wait for those that do not answer yet.
     """
-    return check_tasks(cluster.peers(), cluster.tasks(), job_dir, limit_seconds)
+    return check_tasks(cluster.peers(), Wanted(cluster.tasks(), job_dir, memory), limit_seconds)
 
 
 def wait_for_ps(

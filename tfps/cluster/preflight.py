@@ -5,9 +5,11 @@ import dataclasses
 import queue
 import time
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfps import byte_size
 from tfps.cluster.identity import ServerIdentity
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.prober import Prober, Sighting
@@ -59,15 +61,28 @@ class TaskCheck:
         return place + (self.mismatch or f"{self.liveness.value} ({self.what_to_do})")
 
 
+class Wanted(NamedTuple):
+    """What tasks must be to take part.
+
+    Attributes:
+        tasks: Number of tasks by job.
+        job_dir: Where they announce themselves.
+        memory: How many bytes each needs; those that are left out are not asked.
+    """
+
+    tasks: Mapping[str, int]
+    job_dir: str
+    memory: Mapping[TaskName, int]
+
+
 def check_tasks(
-    addresses: Mapping[TaskName, str], tasks: Mapping[str, int], job_dir: str, limit_seconds: float
+    addresses: Mapping[TaskName, str], wanted: Wanted, limit_seconds: float
 ) -> list[TaskCheck]:
     """Checks the tasks at the same time, each until it is fit, never will be, or the time is up.
 
     Args:
         addresses: `host:port` of each task.
-        tasks: Number of tasks by job.
-        job_dir: Where the tasks announce themselves.
+        wanted: What they must be.
         limit_seconds: How long to wait for those that do not answer yet.
 
     Returns:
@@ -89,7 +104,7 @@ def check_tasks(
             pool.submit(ask, address).add_done_callback(found.put)
 
     def ask(address: str) -> TaskCheck:
-        check = _of_what_answers(task_at[address], address, tasks, job_dir)
+        check = _of_what_answers(task_at[address], address, wanted)
         if not check.answers:
             asking.discard(address)
         return check
@@ -108,19 +123,15 @@ def check_tasks(
     return [checks[task] for task in addresses]
 
 
-def _of_what_answers(
-    task: TaskName, address: str, tasks: Mapping[str, int], job_dir: str
-) -> TaskCheck:
+def _of_what_answers(task: TaskName, address: str, wanted: Wanted) -> TaskCheck:
     """The check of a task whose address has answered."""
     identity = ServerIdentity.ask(address, _ASK_SECONDS)
     if identity is None:
         return TaskCheck(task, address, Liveness.FOREIGN)
-    return _of_server(task, address, identity, tasks, job_dir)
+    return _of_server(task, address, identity, wanted)
 
 
-def _of_server(
-    task: TaskName, address: str, identity: ServerIdentity, tasks: Mapping[str, int], job_dir: str
-) -> TaskCheck:
+def _of_server(task: TaskName, address: str, identity: ServerIdentity, wanted: Wanted) -> TaskCheck:
     """The check of what answers."""
     if identity.task != task:
         return TaskCheck(
@@ -129,8 +140,10 @@ def _of_server(
             Liveness.ANSWERS,
             mismatch=f"it says it is {identity.task}; give all tasks the same cluster in TF_CONFIG",
         )
-    task_info = _task_info(task, identity, job_dir)
-    mismatch = _mismatch(task_info, tasks) if task_info else ""
+    task_info = _task_info(task, identity, wanted.job_dir)
+    mismatch = ""
+    if task_info:
+        mismatch = _mismatch(task_info, wanted.tasks) or _shortage(task, task_info, wanted)
     return TaskCheck(task, address, Liveness.ANSWERS, task_info, mismatch)
 
 
@@ -157,6 +170,23 @@ def _mismatch(task_info: TaskInfo, tasks: Mapping[str, int]) -> str:
             "all tasks the same cluster, and --chief_works, which adds a worker, to all or none"
         )
     return ""
+
+
+def _shortage(task: TaskName, task_info: TaskInfo, wanted: Wanted) -> str:
+    """How much memory a task lacks, empty if it has enough."""
+    needed, held = wanted.memory.get(task, 0), task_info.memory_bytes
+    if needed <= held:
+        return ""
+    mend = "give it more"
+    if task.job == "ps":
+        mend += (
+            ", or take more ps, of which each holds less (--dry_run shows it); or say with "
+            "--ps_memory what a ps may have, if it is not that"
+        )
+    return (
+        f"it needs about {byte_size.show(needed)} of memory, and may have {byte_size.show(held)}; "
+        f"{mend}"
+    )
 
 
 def _counts(tasks: Mapping[str, int]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tfps.cluster import freed_memory, sockets
+from tfps.cluster import freed_memory, own_memory, sockets
 from tfps.cluster.address import port_error, refuse_taken_port
 from tfps.cluster.identity import ServerIdentity
 from tfps.cluster.liveness import probe
@@ -201,7 +201,8 @@ def _announce(cluster: Cluster, job_dir: str) -> None:
     if identity is None:
         _log.warning("%s does not answer itself: the chief will see no versions", cluster.name)
     else:
-        TaskInfo.own(cluster.tasks(), identity.incarnation).write(job_dir, identity.task)
+        info = TaskInfo.own(cluster.tasks(), identity.incarnation, own_memory.limit())
+        info.write(job_dir, identity.task)
 
 
 def _default_threads() -> int:

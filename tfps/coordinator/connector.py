@@ -4,14 +4,14 @@ import concurrent.futures
 import dataclasses
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
 from tfps.cluster.address import port_error
 from tfps.cluster.failures import first_line
 from tfps.cluster.peers import check_peers
-from tfps.cluster.preflight import TaskCheck, check_tasks
+from tfps.cluster.preflight import TaskCheck, Wanted, check_tasks
 from tfps.cluster.spec import Cluster
 from tfps.coordinator import remote_contexts
 from tfps.coordinator.executor import ClusterExecutor, Executor, LocalExecutor
@@ -39,7 +39,13 @@ class Connector:
     """
 
     def __init__(
-        self, cluster: Cluster, job_dir: str, limit_seconds: float, min_workers: int, again: bool
+        self,
+        cluster: Cluster,
+        job_dir: str,
+        limit_seconds: float,
+        min_workers: int,
+        again: bool,
+        memory: Mapping[TaskName, int],
     ):
         """Is not connected yet.
 
@@ -50,10 +56,12 @@ class Connector:
             min_workers: So many must answer. 0 asks for all when the run begins, and for one when
                 it goes on, as one is enough for a run that others leave.
             again: Whether this chief has started again, for other workers than before.
+            memory: How many bytes each task needs; those that are left out are not asked.
         """
         self.left_out: tuple[TaskName, ...] = ()
         self._cluster = cluster
         self._job_dir = job_dir
+        self._memory = memory
         self._limit_seconds = limit_seconds
         self._min_workers = min_workers
         self._again = again
@@ -93,7 +101,7 @@ class Connector:
         began, limit = time.monotonic(), self._limit_seconds
         if self._again:
             limit = min(limit, _AGAIN_SECONDS)
-        indices = self._workers(check_peers(self._cluster, self._job_dir, limit), limit)
+        indices = self._workers(self._check(limit), limit)
         if self._indices not in ([], indices):
             raise WorkersChangedError("there are other workers than before")
         self._indices = indices
@@ -133,7 +141,11 @@ class Connector:
     def _ask(self, workers: Sequence[TaskName]) -> list[TaskCheck]:
         peers = self._cluster.peers()
         addresses = {worker: peers[worker] for worker in workers}
-        return check_tasks(addresses, self._cluster.tasks(), self._job_dir, 0.0)
+        wanted = Wanted(self._cluster.tasks(), self._job_dir, self._memory)
+        return check_tasks(addresses, wanted, 0.0)
+
+    def _check(self, limit_seconds: float) -> list[TaskCheck]:
+        return check_peers(self._cluster, self._job_dir, self._memory, limit_seconds)
 
     def _workers(self, found: Sequence[TaskCheck], limit_seconds: float) -> list[int]:
         """Indices of the workers to connect to."""
@@ -169,7 +181,7 @@ class Connector:
 
     def _not_connected(self, seen: str) -> str:
         """What to say of a connection that did not come about although all tasks had answered."""
-        found = check_peers(self._cluster, self._job_dir, 0.0)
+        found = self._check(0.0)
         unfit = [str(each) for each in found if not each.is_fit and each.task not in self.left_out]
         told = "; ".join(unfit) or "every task answers; look in their logs"
         return f"the chief cannot connect to its tasks ({seen}): {told}"

@@ -36,6 +36,7 @@ class TaskInfo(TaskFile):
         tasks: Number of tasks by job, as this task's TF_CONFIG has them.
         host: Name of its machine.
         process: Its process id.
+        memory_bytes: How much memory it may have.
         since: When it was written, UTC.
     """
 
@@ -48,15 +49,17 @@ class TaskInfo(TaskFile):
     tasks: dict[str, int]
     host: str
     process: int
+    memory_bytes: int
     since: str
 
     @classmethod
-    def own(cls, tasks: Mapping[str, int], incarnation: int) -> "TaskInfo":
+    def own(cls, tasks: Mapping[str, int], incarnation: int, memory_bytes: int) -> "TaskInfo":
         """That of this process.
 
         Args:
             tasks: Number of tasks by job, as its TF_CONFIG has them.
             incarnation: The number that its server gave itself.
+            memory_bytes: How much memory it may have.
         """
         return cls(
             incarnation=incarnation,
@@ -67,6 +70,7 @@ class TaskInfo(TaskFile):
             tasks=dict(tasks),
             host=socket.gethostname(),
             process=os.getpid(),
+            memory_bytes=memory_bytes,
             since=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         )
 

@@ -19,11 +19,13 @@ class ExportSize:
         file_bytes: Of its files, at least.
         whole_bytes: Of parameters that the process which exports it holds, each time it does.
         in_slices: Names of the groups of tables that it does not hold.
+        dtype: In which rows of tables are kept.
     """
 
     file_bytes: int
     whole_bytes: int
     in_slices: tuple[str, ...]
+    dtype: str
 
     @classmethod
     def of(cls, layout: StoreLayout, dtype: str = FLOAT32) -> "ExportSize":
@@ -43,12 +45,17 @@ class ExportSize:
             else:
                 whole += sum(table.rows for table in group.layout.tables) * dim * 4
         names = tuple(layout.groups[index].layout.name for index in indices)
-        return cls(dense + whole + in_slices, dense + whole, names)
+        return cls(dense + whole + in_slices, dense + whole, names, dtype)
+
+    @property
+    def held_bytes(self) -> int:
+        """What the process that exports it holds of it at its peak."""
+        return _COPIES * self.whole_bytes
 
     @property
     def process_bytes(self) -> int:
         """Memory of the process that exports it."""
-        return PROCESS_BYTES + WORKING_BYTES + _COPIES * self.whole_bytes
+        return PROCESS_BYTES + WORKING_BYTES + self.held_bytes
 
 
 def evaluator_bytes(placement: Placement, size: ExportSize) -> int:

@@ -24,6 +24,7 @@ from tfps.experiment.mode import Mode
 from tfps.store.parameter_store import ParameterStore
 from trainer.chief.engine import Engine, measure, piece_records
 from trainer.chief.inputs import DataUse
+from trainer.chief.predicted_bytes import predicted_bytes
 from trainer.chief.prediction_parts import PartsOf, PredictionParts
 from trainer.chief.run_inputs import RunInputs
 from trainer.chief.state import ChiefState
@@ -86,6 +87,42 @@ class PassPlan:
                 )
         return tuple(features[name] for name in self.keep)
 
+    def parts(self, inputs: RunInputs) -> PredictionParts | None:
+        """Where predictions go; None for metrics in their place.
+
+        Args:
+            inputs: Of the run, as `experiment` has them.
+
+        Raises:
+            UserError: If the job_dir has predictions of something else.
+        """
+        if not self.form:
+            return None
+        data = inputs.data.of_epoch(0)
+        of = PartsOf(
+            (self.checkpoint.path, self.checkpoint.saved_at), data.identity, self.keep, self.form
+        )
+        directory = posixpath.join(inputs.job_dir, PREDICTIONS)
+        task = inputs.experiment.task
+        labels = [label.name for label in task.labels()] if data.labels else []
+        return PredictionParts(directory, of, data, labels)
+
+    def output(self, inputs: RunInputs) -> dict[str, int]:
+        """What is written to the job_dir: about how many bytes, by what it is.
+
+        Args:
+            inputs: Of the run, as `experiment` has them.
+
+        Raises:
+            UserError: If a feature cannot be kept, or the job_dir has predictions of something
+                else.
+        """
+        parts = self.parts(inputs)
+        if parts is None:
+            return {}
+        size = predicted_bytes(inputs, parts, self.kept(inputs), self.form)
+        return {"what is predicted": size}
+
     def prepare(self, inputs: RunInputs, executor: Executor, state: ChiefState) -> "DataPass":
         """Creates the parameters and reads the checkpoint.
 
@@ -126,7 +163,7 @@ class DataPass:
         self._plan, self._engine, self._state = plan, engine, state
         self._data: Manifest = engine.inputs.data.of_epoch(0)
         self._task = engine.inputs.experiment.task
-        self._parts = self._found_parts() if plan.form else None
+        self._parts = plan.parts(engine.inputs)
 
     def run(self, display: ProgressDisplay) -> None:
         """Predicts what is missing, and reports.
@@ -183,18 +220,6 @@ class DataPass:
             if time.monotonic() - told > _LINE_SECONDS:
                 told = time.monotonic()
                 _log.info("%s of %s records", f"{done:,}", f"{self._data.records:,}")
-
-    def _found_parts(self) -> PredictionParts:
-        checkpoint = self._plan.checkpoint
-        of = PartsOf(
-            (checkpoint.path, checkpoint.saved_at),
-            self._data.identity,
-            self._plan.keep,
-            self._plan.form,
-        )
-        directory = posixpath.join(self._engine.inputs.job_dir, PREDICTIONS)
-        labels = [label.name for label in self._task.labels()] if self._data.labels else []
-        return PredictionParts(directory, of, self._data, labels)
 
 
 def without_training(

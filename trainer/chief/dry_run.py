@@ -9,9 +9,12 @@ from tfps.data.batches import read_batches
 from tfps.data.record_source import RecordSource
 from tfps.experiment.experiment import NO_EXPORT
 from tfps.leases.epoch_order import EpochOrder
+from tfps.planner.chief_memory import worker_bytes
+from tfps.planner.disk import free_bytes
 from tfps.planner.export_size import ExportSize, evaluator_bytes
 from tfps.planner.memory import PROCESS_BYTES, WORKING_BYTES, Placement
 from tfps.planner.traffic import WireBytes
+from trainer.chief import needs
 from trainer.chief.run_inputs import RunInputs
 from trainer.console.text_table import text_table
 
@@ -25,9 +28,7 @@ def lines(inputs: RunInputs) -> list[str]:
     Args:
         inputs: The run's, checked.
     """
-    workers = 1 if inputs.cluster.is_replicated else max(1, len(inputs.cluster.workers))
-    in_background = inputs.experiment.train.checkpoint_in_background
-    placement = Placement.of(inputs.layout, workers, in_background)
+    placement = needs.placement_of(inputs)
     return [
         f"{inputs.experiment.name} {_where(inputs, placement)}",
         "",
@@ -49,6 +50,7 @@ def lines(inputs: RunInputs) -> list[str]:
         "",
         *_memory(placement),
         *_others(inputs, placement),
+        *disk_lines(inputs),
         *_single(inputs),
         *([] if inputs.cluster.is_replicated else ["", *_graph(inputs, placement), _wire(inputs)]),
     ]
@@ -88,11 +90,10 @@ def _others(inputs: RunInputs, placement: Placement) -> list[str]:
     train = inputs.experiment.train
     size = ExportSize.of(inputs.layout, train.export_dtype)
     process = "this process" if inputs.cluster.is_local else "chief"
-    found = []
-    if not inputs.cluster.is_local and not inputs.cluster.is_replicated:
-        worker = PROCESS_BYTES + placement.graph.worker_bytes
-        found.append(_chief(inputs, size.process_bytes, worker))
-        found.append(f"worker: needs about {byte_size.show(worker)} beside its batches")
+    found = [_chief(inputs, process)]
+    if inputs.cluster.ps:
+        worker = byte_size.show(worker_bytes(placement))
+        found.append(f"worker: needs about {worker} beside its batches")
         evaluator = byte_size.show(evaluator_bytes(placement, size))
         found.append(f"evaluator: would need about {evaluator}, for it holds whole checkpoints")
     if train.export != NO_EXPORT:
@@ -104,14 +105,27 @@ def _others(inputs: RunInputs, placement: Placement) -> list[str]:
     return found
 
 
-def _chief(inputs: RunInputs, chief: int, worker: int) -> str:
+def _chief(inputs: RunInputs, process: str) -> str:
     """What the chief's machine needs, with the worker beside it."""
+    memory = needs.chief_memory(inputs)
+    said = f"{process}: needs about {byte_size.show(memory.needed_bytes)}"
     if not inputs.cluster.chief_works:
-        return f"chief: needs about {byte_size.show(chief)}"
+        return said
     return (
-        f"chief: needs about {byte_size.show(chief + worker)} beside its worker's batches, "
-        f"{byte_size.show(worker)} of it for {inputs.cluster.of_chief_worker.task}"
+        f"{said} beside its worker's batches, {byte_size.show(memory.worker_bytes)} of it for "
+        f"{inputs.cluster.of_chief_worker.task}"
     )
+
+
+def disk_lines(inputs: RunInputs) -> list[str]:
+    """What the job_dir keeps, against what is free there.
+
+    Args:
+        inputs: The run's, checked.
+    """
+    free = free_bytes(inputs.job_dir)
+    place = f"its disk has {byte_size.show(free)} left" if free is not None else "in a bucket"
+    return [f"disk: {inputs.job_dir} keeps up to {needs.job_disk(inputs)}; {place}"]
 
 
 def _single(inputs: RunInputs) -> list[str]:

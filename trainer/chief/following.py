@@ -52,6 +52,14 @@ class FollowingPlan:
         """
         return without_training(trained, data, eval_data=data)
 
+    def output(self, inputs: RunInputs) -> dict[str, int]:
+        """What is written to the job_dir: next to nothing, for it goes to that of the other job.
+
+        Args:
+            inputs: Of the run, as `experiment` has them.
+        """
+        return {}
+
     def prepare(self, inputs: RunInputs, executor: Executor, state: ChiefState) -> "Following":
         """Creates the parameters, with initial values.
 

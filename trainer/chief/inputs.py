@@ -33,7 +33,7 @@ class DataUse(NamedTuple):
 
 
 TRAINED, EVALUATED = DataUse("--train_data"), DataUse("--eval_data")
-_FIRST_RECORDS = 4096  # of which the labels are looked at before the training
+_FIRST_RECORDS = 4096  # that are looked at before the work begins
 
 
 def read_data(task: Task, directory: str, use: DataUse, may_be_cut: bool = False) -> Manifest:
@@ -99,15 +99,25 @@ def first_labels(task: Task, data: Manifest) -> dict[str, np.ndarray]:
         UserError: If a record of them cannot be read.
         RunError: If the storage does not answer.
     """
+    values = first_values(task, data)
+    return {each.name: values[each.name].numpy() for each in task.measured()}
+
+
+def first_values(task: Task, data: Manifest) -> dict[str, tf.Tensor]:
+    """The features, and the labels that there are, of the first records of a dataset, by name.
+
+    Raises:
+        UserError: If a record of them cannot be read.
+        RunError: If the storage does not answer.
+    """
     source = first_records(data, _FIRST_RECORDS)
-    batching = Batching(task.schema(), source.end)
+    schema = task.schema() if data.labels else task.schema()._replace(labels=())
     try:
-        features, labels = next(iter(read_batches(source.tensors(), batching)))
+        features, labels = next(iter(read_batches(source.tensors(), Batching(schema, source.end))))
     except tf.errors.OpError as error:
         held = [*task.features(), *task.labels()]
         raise explain_failure(error, "reading the first labels", source, held) from None
-    values = {**features, **labels}
-    return {each.name: values[each.name].numpy() for each in task.measured()}
+    return {**features, **labels}
 
 
 def check_writable(job_dir: str, task: str) -> None:

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import posixpath
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tfps.data.manifest import Manifest
@@ -15,6 +16,7 @@ from trainer.datasets.predictions_file import PredictionsFile
 MANIFEST = "manifest.json"
 _JOB = "job.json"  # what the parts are of, there before the first of them
 _FORMAT = 1
+_ASKED_AT_ONCE = 16  # parts that an earlier process wrote, for their sizes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +64,7 @@ class PredictionParts:
         self._data = data
         self._labels = labels
         self._file: PredictionsFile | None = None
+        self._bytes: dict[int, int] = {}  # of the parts that this process has written, by shard
         self._begin()
 
     def missing(self) -> list[int]:
@@ -93,7 +96,7 @@ class PredictionParts:
         labels = {name: result.labels[name] for name in self._labels}
         self._file.write(kept, labels, result.predictions)
         if is_last:
-            self._file.finish()
+            self._bytes[shard] = self._file.finish()
             self._file = None
 
     def discard(self) -> None:
@@ -108,19 +111,21 @@ class PredictionParts:
         Raises:
             StorageError: If the storage does not answer.
         """
+        shards = [k for k, shard in enumerate(self._data.shards) if shard.records]
+        found = [k for k in shards if k not in self._bytes]
+        with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE) as pool:
+            sizes = self._bytes | dict(zip(found, pool.map(self._size, found), strict=True))
         parts = [
-            {
-                "file": self.name(k),
-                "records": shard.records,
-                "bytes": files.size(posixpath.join(self._directory, self.name(k))),
-            }
-            for k, shard in enumerate(self._data.shards)
-            if shard.records
+            {"file": self.name(k), "records": self._data.shards[k].records, "bytes": sizes[k]}
+            for k in shards
         ]
         path = posixpath.join(self._directory, MANIFEST)
         content = {**self._of.to_json(), "records": self._data.records, "parts": parts}
         files.write(path, _json(content))
         return path
+
+    def _size(self, shard: int) -> int:
+        return files.size(posixpath.join(self._directory, self.name(shard)))
 
     def _begin(self) -> None:
         path = posixpath.join(self._directory, _JOB)

@@ -25,6 +25,7 @@ from tfps.job_dir.preemption import PreemptionNotices
 from tfps.job_dir.report import reopen
 from tfps.job_dir.report_fields import FAILED, FINISHED, INTERRUPTED
 from tfps.job_dir.task_name import TaskName
+from trainer.chief import needs
 from trainer.chief.beginning import prepare_training
 from trainer.chief.handover import RestartState
 from trainer.chief.interruption import Interrupted, Interruption
@@ -148,7 +149,12 @@ def _begin(
     # Replicas need no guard: TensorFlow notices a silent one, and ends what waits for it.
     guard = None if cluster.is_replicated else ConnectionGuard(peers)
     connector = Connector(
-        cluster, job_dir, limits.connect_seconds, limits.min_workers, has_restarted()
+        cluster,
+        job_dir,
+        limits.connect_seconds,
+        limits.min_workers,
+        has_restarted(),
+        needs.task_memory(inputs),
     )
     known = Failures(before.failures, before.failures_by_job)
     monitor = TaskMonitor(peers, guard, failures=known)

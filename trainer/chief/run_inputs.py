@@ -62,6 +62,7 @@ class RunInputs:
         layout: Where they lie on the ps.
         staged: Where workers have copies of shards.
         best_metric: Which of several evaluations is the best.
+        ps_memory: Memory of one ps, bytes, as it was told; None if it was not.
     """
 
     experiment: Experiment
@@ -77,6 +78,7 @@ class RunInputs:
     layout: StoreLayout
     staged: CachedPaths
     best_metric: BestMetric
+    ps_memory: int | None
 
     @classmethod
     def check(
@@ -95,7 +97,7 @@ class RunInputs:
             experiment: What to train.
             cluster: On which tasks.
             job_dir: Where to write.
-            ps_memory: Memory of one ps, bytes; None leaves it unchecked.
+            ps_memory: Memory of one ps, bytes; None has each ps say it.
             cache_dir: Where workers keep copies of shards; empty for none.
             export: Where the exported model itself goes; empty for versions in JOB_DIR/export.
             use: What the experiment's `data.train` is for.
@@ -138,6 +140,7 @@ class RunInputs:
             layout=layout,
             staged=staged,
             best_metric=best_metric,
+            ps_memory=ps_memory,
         )
         if cluster.job == "chief":
             inputs.make_callbacks()  # for what is wrong with them

@@ -82,14 +82,19 @@ class PredictionsFile:
         with self._refused():
             self._rows.write(columns)
 
-    def finish(self) -> None:
-        """Gives the file its name."""
+    def finish(self) -> int:
+        """Gives the file its name; returns its bytes."""
         assert self._rows is not None
         with self._refused():
             self._rows.close()
             if self._file:
+                size = self._file.tell()
                 self._file.close()
+            else:
+                assert isinstance(self._rows, TfrecordRows)
+                size = self._rows.written_bytes
             tf.io.gfile.rename(self._partial, self._path, overwrite=self._overwrite)
+            return int(size)
 
     def discard(self) -> None:
         """Removes what was written, when the run has failed."""

@@ -6,9 +6,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+_FRAME_BYTES = 16  # a record's length, and the checksums of that and of the record
+
 
 class TfrecordRows:
-    """Writes columns as records with a feature for each."""
+    """Writes columns as records with a feature for each.
+
+    Attributes:
+        written_bytes: Bytes of the records, those of the file once it is closed.
+    """
 
     def __init__(self, path: str):
         """Makes the file.
@@ -16,6 +22,7 @@ class TfrecordRows:
         Args:
             path: Of the file, local or `gs://`.
         """
+        self.written_bytes = 0
         self._writer = tf.io.TFRecordWriter(path)
 
     def write(self, columns: Mapping[str, Any]) -> None:
@@ -28,7 +35,9 @@ class TfrecordRows:
         for row in zip(*flat.values(), strict=True):
             features = {name: _feature(values) for name, values in zip(flat, row, strict=True)}
             example = tf.train.Example(features=tf.train.Features(feature=features))
-            self._writer.write(example.SerializeToString(deterministic=True))
+            record = example.SerializeToString(deterministic=True)
+            self._writer.write(record)
+            self.written_bytes += _FRAME_BYTES + len(record)
 
     def close(self) -> None:
         """Writes what is left to write."""

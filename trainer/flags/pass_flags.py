@@ -1,6 +1,7 @@
 """Flags of a job that makes one pass over a dataset with the parameters of a checkpoint."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from absl import flags
 
@@ -8,8 +9,12 @@ from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
 
 if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
+    from tfps.experiment.experiment import Experiment
     from trainer.chief.data_pass import PassPlan
     from trainer.chief.following import FollowingPlan
+    from trainer.chief.inputs import DataUse
+    from trainer.chief.run import Prepare
+    from trainer.chief.run_inputs import RunInputs
 
 TRAIN, EVALUATE, PREDICT = JOBS = ("train", "evaluate", "predict")
 _FLAGS = flags.FLAGS
@@ -36,6 +41,43 @@ flags.DEFINE_enum(
 flags.DEFINE_integer(
     "batch_size", 4096, "--job=predict: records per call of the model.", lower_bound=1
 )
+
+
+class Work(NamedTuple):
+    """What a chief does.
+
+    Attributes:
+        experiment: What is trained or passed over.
+        prepare: Makes that of a connection.
+        use: What the data is for.
+        output: What a pass writes to the job_dir, as of `preflight.check_machine`; None of a
+            training.
+    """
+
+    experiment: "Experiment"
+    prepare: "Prepare"
+    use: "DataUse"
+    output: "Callable[[RunInputs], Mapping[str, int] | None]"
+
+
+def work(experiment: "Experiment", is_pass: bool) -> Work:
+    """What the flags ask of the chief.
+
+    Args:
+        experiment: What the job is about.
+        is_pass: Whether the job is one pass.
+
+    Raises:
+        UserError, StorageError: As `plan`.
+    """
+    from trainer.chief.beginning import prepare_training
+    from trainer.chief.inputs import TRAINED
+
+    if not is_pass:
+        return Work(experiment, prepare_training, TRAINED, lambda inputs: None)
+    made = plan()
+    own = made.experiment(experiment, _FLAGS.data)
+    return Work(own, made.prepare, made.use, made.output)
 
 
 def is_pass(cluster: Cluster, job_dir: str) -> bool:

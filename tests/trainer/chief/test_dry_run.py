@@ -79,6 +79,20 @@ def test_the_plan_is_a_table_with_every_share(data, tmp_path):
     assert "bytes per example in float32 at batch size 32" in wire
 
 
+def test_the_plan_says_what_the_job_dir_keeps_and_what_is_free(data, tmp_path):
+    experiment = get_config()
+    experiment = dataclasses.replace(
+        experiment, data=dataclasses.replace(experiment.data, train=data)
+    )
+    inputs = RunInputs.check(experiment, THREE_PS, str(tmp_path), None)
+    [line] = [line for line in dry_run.lines(inputs) if line.startswith("disk: ")]
+    size = byte_size.show(Placement.of(inputs.layout, 1).all_bytes)
+    assert line.startswith(f"disk: {tmp_path} keeps up to 4 checkpoints of {size} and 3 exports of")
+    assert re.search(r" in all; its disk has \S+ \S+ left$", line)
+    [line] = dry_run.disk_lines(dataclasses.replace(inputs, job_dir="gs://bucket/job"))
+    assert line.endswith(" in all; in a bucket")
+
+
 def test_the_plan_of_replicas_has_no_wire(data, tmp_path):
     experiment = get_config()
     experiment = dataclasses.replace(

@@ -1,0 +1,89 @@
+"""The parts of a cluster's predictions: their sizes, before they are written and after."""
+
+import dataclasses
+import json
+import os
+import pathlib
+
+import numpy as np
+import pytest
+
+from configs.smoke import get_config
+from tests.training_fixtures import dataset
+from tfps.cluster.spec import Cluster
+from tfps.data.pieces import pieces_of
+from tfps.errors import UserError
+from tfps.evaluation.results import EvaluatedPiece
+from tfps.storage import files
+from trainer.chief.inputs import first_values
+from trainer.chief.predicted_bytes import predicted_bytes
+from trainer.chief.prediction_parts import PartsOf, PredictionParts
+from trainer.chief.run_inputs import RunInputs
+
+FORMS = ("csv", "parquet", "tfrecord")
+RECORDS = 6000
+
+
+@pytest.fixture(name="inputs", scope="module")
+def inputs_fixture(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("data")
+    data = dataset(directory, records=RECORDS, shards=4).directory
+    experiment = get_config()
+    experiment = dataclasses.replace(
+        experiment, data=dataclasses.replace(experiment.data, train=data)
+    )
+    return RunInputs.check(experiment, Cluster(), str(directory / "job"), None)
+
+
+def parts_in(directory, inputs, form, keep=("token",)):
+    data = inputs.data.of_epoch(0)
+    of = PartsOf(("checkpoint", 1.0), data.identity, keep, form)
+    return PredictionParts(str(directory), of, data, ["label"])
+
+
+def write(parts, inputs, shards):
+    """Writes parts with predictions that are drawn; returns their bytes."""
+    draw = np.random.default_rng(1)
+    values = first_values(inputs.experiment.task, inputs.data.of_epoch(0))
+    data = inputs.data.of_epoch(0)
+    for piece in pieces_of(data, 1000, iter(shards)):
+        known = {name: values[name].numpy()[: piece.records] for name in ("token", "label")}
+        found = {"predictions": draw.random([piece.records, 1], np.float32)}
+        parts.write(piece.shard, EvaluatedPiece(0.0, known, found), piece.is_last)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_manifest_has_the_bytes_of_parts_whoever_wrote_them(
+    inputs, tmp_path, form, monkeypatch
+):
+    asked = []
+    real_size = files.size
+    monkeypatch.setattr(files, "size", lambda path: asked.append(path) or real_size(path))
+    earlier = parts_in(tmp_path, inputs, form)
+    write(earlier, inputs, [0, 2])
+    parts = parts_in(tmp_path, inputs, form)
+    assert parts.missing() == [1, 3]
+    write(parts, inputs, parts.missing())
+    manifest = json.loads(pathlib.Path(parts.finish()).read_text())
+    assert [os.path.basename(path) for path in asked] == [parts.name(0), parts.name(2)]
+    assert [part["bytes"] for part in manifest["parts"]] == [
+        (tmp_path / part["file"]).stat().st_size for part in manifest["parts"]
+    ]
+    assert sum(part["records"] for part in manifest["parts"]) == RECORDS
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_parts_will_take_is_known_before_they_are_written(inputs, tmp_path, form):
+    parts = parts_in(tmp_path, inputs, form)
+    kept = [x for x in inputs.experiment.task.features() if x.name == "token"]
+    expected = predicted_bytes(inputs, parts, kept, form)
+    write(parts, inputs, range(4))
+    manifest = json.loads(pathlib.Path(parts.finish()).read_text())
+    assert expected == pytest.approx(sum(part["bytes"] for part in manifest["parts"]), rel=0.2)
+    assert predicted_bytes(inputs, parts, kept, form) == 0  # none is missing
+
+
+def test_parts_of_something_else_are_refused_before_any_is_written(inputs, tmp_path):
+    parts_in(tmp_path, inputs, "csv")
+    with pytest.raises(UserError, match="has predictions of another checkpoint"):
+        parts_in(tmp_path, inputs, "csv", keep=())
