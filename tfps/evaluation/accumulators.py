@@ -1,18 +1,20 @@
 """What metrics keep of an evaluation whose records come one part after the other."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import keras
 import numpy as np
 
+from tfps.evaluation.grouped_records import GroupedRecords
 from tfps.evaluation.running_auc import RunningAuc
 from tfps.experiment import metrics
-from tfps.experiment.ranking_metrics import GroupedMetric
+from tfps.experiment.ranking_metrics import GroupedMetric, GroupMean, GroupSums
 from tfps.experiment.summed_metrics import SummedMetric
 from tfps.experiment.task import Metric
-from tfps.model.compiled_metrics import CompiledMetric, update_in_chunks
+from tfps.model.compiled_metrics import CompiledMetric
+from tfps.model.keras_metric import RunningKerasMetric
 
 # Means over records: that of two parts is that of both together, weighted by their records.
 _MEANS = (
@@ -51,12 +53,27 @@ class Accumulator(Protocol):
         """The metric of what was added; to be asked once."""
 
 
-def accumulator_of(metric: Metric) -> Accumulator:
-    """What keeps of records what a metric needs; of one that is not known, all of them.
+def accumulators_of(metrics: Sequence[tuple[str, Metric]]) -> list[Accumulator]:
+    """What keeps of records what metrics need.
 
     Args:
-        metric: As `Task.metrics` gives it.
+        metrics: Each as `Task.metrics` gives it, behind the label that it stands under, which is
+            empty for none. Those that rank the records of groups by one label share them.
     """
+    ranked: dict[str, _Ranked] = {}
+    found: list[Accumulator] = []
+    for label, metric in metrics:
+        if isinstance(metric, GroupedMetric):
+            feeds = label not in ranked
+            records = ranked.setdefault(label, _Ranked())
+            found.append(_OfGroups(metric, records, records.take(metric), feeds))
+        else:
+            found.append(_accumulator_of(metric))
+    return found
+
+
+def _accumulator_of(metric: Metric) -> Accumulator:
+    """What keeps what a metric needs; of one that is not known, all records."""
     if metric is metrics.auc:
         return _Auc()
     if isinstance(metric, SummedMetric):
@@ -106,16 +123,70 @@ class _OfKeras:
 
     def __init__(self, make: Callable[[Any, Any], keras.metrics.Metric]):
         self._make = make
-        self._metric: keras.metrics.Metric | None = None
+        self._running: RunningKerasMetric | None = None
 
     def add(self, labels: Any, predictions: Any, groups: np.ndarray | None) -> None:
-        if self._metric is None:
-            self._metric = self._make(labels, predictions)
-        update_in_chunks(self._metric, labels, predictions)
+        if self._running is None:
+            self._running = RunningKerasMetric(self._make(labels, predictions))
+        self._running.add(labels, predictions)
 
     def result(self) -> Measured:
-        assert self._metric is not None
-        return Measured(float(self._metric.result()))
+        assert self._running is not None
+        return Measured(self._running.result())
+
+
+class _Ranked:
+    """The metrics that rank the same records of groups, which are kept once for all of them."""
+
+    def __init__(self) -> None:
+        self._metrics: list[GroupedMetric] = []
+        self._records = GroupedRecords()
+        self._has_nan = False
+        self._means: list[GroupMean] | None = None
+
+    def take(self, metric: GroupedMetric) -> int:
+        """Measures one metric more; returns its number."""
+        self._metrics.append(metric)
+        return len(self._metrics) - 1
+
+    def add(self, labels: np.ndarray, scores: np.ndarray, groups: np.ndarray) -> None:
+        self._has_nan = self._has_nan or bool(np.isnan(scores).any())
+        if not self._has_nan:  # else no record is of use
+            self._records.add(labels, scores, groups)
+
+    def mean(self, number: int) -> GroupMean:
+        if self._means is None:
+            sums = [GroupSums()] * len(self._metrics)
+            for part in () if self._has_nan else self._records.parts():
+                sums = [
+                    sum_.plus(metric.sums(*part))
+                    for sum_, metric in zip(sums, self._metrics, strict=True)
+                ]
+            self._means = [
+                metric.mean_of(sum_) for sum_, metric in zip(sums, self._metrics, strict=True)
+            ]
+        return self._means[number]
+
+
+class _OfGroups:
+    """One of the metrics that rank the same records of groups."""
+
+    def __init__(self, metric: GroupedMetric, records: _Ranked, number: int, feeds: bool):
+        self._metric, self._records, self._number = metric, records, number
+        self._feeds = feeds  # the others find the same records there
+
+    def add(self, labels: Any, predictions: Any, groups: np.ndarray | None) -> None:
+        assert groups is not None  # `check_metrics` refuses a task without them
+        flat = self._metric.flat(labels, predictions, groups)
+        if self._feeds:
+            self._records.add(*flat)
+
+    def result(self) -> Measured:
+        found = self._records.mean(self._number)
+        left_out = (
+            f"leaves out {found.left_out:,} of {found.groups:,} groups, without {found.needs}"
+        )
+        return Measured(found.value, left_out if found.left_out else "")
 
 
 class _Everything:
@@ -123,27 +194,19 @@ class _Everything:
 
     def __init__(self, metric: Metric):
         self._metric = metric
-        self._parts: list[tuple[Any, Any, np.ndarray | None]] = []
+        self._parts: list[tuple[Any, Any]] = []
 
     def add(self, labels: Any, predictions: Any, groups: np.ndarray | None) -> None:
-        self._parts.append((labels, predictions, groups))
+        self._parts.append((labels, predictions))
 
     def result(self) -> Measured:
-        labels, predictions, groups = (_joined(parts) for parts in zip(*self._parts, strict=True))
-        if groups is None or not isinstance(self._metric, GroupedMetric):
-            return Measured(float(np.asarray(self._metric(labels, predictions))))
-        found = self._metric.mean(labels, predictions, groups)
-        left_out = (
-            f"leaves out {found.left_out:,} of {found.groups:,} groups, without {found.needs}"
-        )
-        return Measured(found.value, left_out if found.left_out else "")
+        labels, predictions = (_joined(parts) for parts in zip(*self._parts, strict=True))
+        return Measured(float(np.asarray(self._metric(labels, predictions))))
 
 
 def _joined(parts: Any) -> Any:
     """Parts end to end: arrays, or dicts of arrays."""
     first = parts[0]
-    if first is None:
-        return None
     if isinstance(first, Mapping):
         return {name: np.concatenate([part[name] for part in parts]) for name in first}
     return np.concatenate(parts)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tfps.errors import UserError, reason_of
-from tfps.evaluation.accumulators import Measured, accumulator_of
+from tfps.evaluation.accumulators import Measured, accumulators_of
 from tfps.experiment.ranking_metrics import GroupedMetric
 from tfps.experiment.task import Metric, Task
 from tfps.model.predictions import SINGLE
@@ -26,7 +26,11 @@ class RunningMetrics:
         """
         self._task = task
         self._group = task.group()
-        self._kept = [(name, label, accumulator_of(metric)) for name, label, metric in _flat(task)]
+        flat = list(_flat(task))
+        kept = accumulators_of([(label, metric) for _, label, metric in flat])
+        self._kept = [
+            (name, label, each) for (name, label, _), each in zip(flat, kept, strict=True)
+        ]
 
     def add(self, labels: Mapping[str, np.ndarray], predictions: Mapping[str, np.ndarray]) -> None:
         """Adds some records.

@@ -35,6 +35,26 @@ class GroupMean(NamedTuple):
     needs: str
 
 
+class GroupSums(NamedTuple):
+    """What a metric's mean over groups follows from; those of other groups are added.
+
+    Attributes:
+        total: Sum over the groups of value times weight.
+        weight: Sum of the weights.
+        groups: How many groups there are.
+        left_out: How many of them the metric is not defined of.
+    """
+
+    total: float = 0.0
+    weight: float = 0.0
+    groups: int = 0
+    left_out: int = 0
+
+    def plus(self, other: "GroupSums") -> "GroupSums":
+        """Those of these groups and of others."""
+        return GroupSums(*(mine + its for mine, its in zip(self, other, strict=True)))
+
+
 class GroupedMetric(abc.ABC):
     """A mean over groups, which `Task.group()` names.
 
@@ -66,6 +86,20 @@ class GroupedMetric(abc.ABC):
         Raises:
             ValueError: If the sizes differ or a label is not what it may be.
         """
+        truth, scores, ids = self.flat(labels, predictions, groups)
+        if not len(truth) or np.isnan(scores).any():
+            return self.mean_of(GroupSums())
+        numbers = np.unique(ids, return_inverse=True)[1].reshape(-1)
+        return self.mean_of(self.sums(truth, scores, numbers))
+
+    def flat(
+        self, labels: npt.ArrayLike, predictions: npt.ArrayLike, groups: npt.ArrayLike
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The arguments of `mean` as it takes them, `[n]`.
+
+        Raises:
+            ValueError: As `mean`.
+        """
         if isinstance(labels, Mapping) or isinstance(predictions, Mapping):
             raise ValueError(
                 "it ranks by one prediction of one label, but there are several: put it under the "
@@ -77,13 +111,30 @@ class GroupedMetric(abc.ABC):
                 f"{len(truth)} labels, {len(scores)} predictions and {len(ids)} ids of groups"
             )
         self._check_labels(truth)
-        if not len(truth) or np.isnan(scores).any():
-            return GroupMean(math.nan, 0, 0, self.needs)
-        numbers = np.unique(ids, return_inverse=True)[1].reshape(-1)
+        return truth, scores, ids
+
+    def sums(self, labels: np.ndarray, scores: np.ndarray, groups: np.ndarray) -> GroupSums:
+        """What the mean over some groups follows from, all of whose records these are.
+
+        Args:
+            labels: As `flat` gives them, n at least 1.
+            scores: As `flat` gives them, without nan.
+            groups: As of `Ranking.of`.
+        """
         # As floats, for unsigned numbers have no negatives.
-        values, weights = self.by_group(truth.astype("f8"), scores.astype("f8"), numbers)
-        left_out = int(np.count_nonzero(np.isnan(values)))
-        return GroupMean(_mean(values, weights), len(values), left_out, self.needs)
+        values, weights = self.by_group(labels.astype("f8"), scores.astype("f8"), groups)
+        defined = ~np.isnan(values)
+        return GroupSums(
+            float((values[defined] * weights[defined]).sum()),
+            float(weights[defined].sum()),
+            len(values),
+            int(np.count_nonzero(~defined)),
+        )
+
+    def mean_of(self, sums: GroupSums) -> GroupMean:
+        """The mean that follows from sums over all groups; nan where none has a value."""
+        value = sums.total / sums.weight if sums.weight else math.nan
+        return GroupMean(value, sums.groups, sums.left_out, self.needs)
 
     @abc.abstractmethod
     def by_group(
@@ -234,11 +285,3 @@ def _of_groups(ranking: Ranking, ties: np.ndarray, values: np.ndarray) -> np.nda
 
 def _quotient(dividend: np.ndarray, divisor: np.ndarray) -> np.ndarray:
     return np.divide(dividend, divisor, out=np.full(len(divisor), np.nan), where=divisor > 0)
-
-
-def _mean(values: np.ndarray, weights: np.ndarray) -> float:
-    """The weighted mean of the values that are not nan; nan when all are."""
-    defined = ~np.isnan(values)
-    if not defined.any():
-        return math.nan
-    return float(np.average(values[defined], weights=weights[defined]))

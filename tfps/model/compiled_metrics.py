@@ -5,11 +5,9 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import tree
 
 from tfps.errors import UserError, reason_of
-
-_CHUNK = 1 << 16  # records that a metric is given at once
+from tfps.model.keras_metric import RunningKerasMetric
 
 
 class CompiledMetric:
@@ -36,9 +34,9 @@ class CompiledMetric:
             labels: `[records, ...]`.
             predictions: `[records, ...]`.
         """
-        metric = self.metric(labels, predictions)
-        update_in_chunks(metric, labels, predictions)
-        return float(metric.result())
+        running = RunningKerasMetric(self.metric(labels, predictions))
+        running.add(labels, predictions)
+        return running.result()
 
     def metric(self, labels: np.ndarray, predictions: np.ndarray) -> keras.metrics.Metric:
         """A metric of Keras's that has seen no record.
@@ -73,25 +71,6 @@ class CompiledMetric:
                 f"({reason_of(error)}); hand compile() its name or a function of "
                 "labels and predictions, or give its class a get_config()"
             ) from error
-
-
-def update_in_chunks(metric: keras.metrics.Metric, labels: Any, predictions: Any) -> None:
-    """Shows some records to a metric of Keras's, not all of them at once.
-
-    Args:
-        metric: The metric.
-        labels: `[records, ...]`, or a structure of such.
-        predictions: The same.
-    """
-    records = len(np.asarray(tree.flatten(labels)[0]))
-    for first in range(0, records, _CHUNK):
-        some = slice(first, first + _CHUNK)
-        metric.update_state(
-            *(
-                tree.map_structure(lambda values, some=some: values[some], each)
-                for each in (labels, predictions)
-            )
-        )
 
 
 def compiled_metrics(
