@@ -2,7 +2,8 @@
 
     python polling_reader.py BASE LAST
 
-ends once it has loaded version LAST, and prints the versions that it has loaded.
+ends once it has loaded version LAST, and prints the versions that it has loaded; then, in a line of
+their own, those that were deleted while it loaded them.
 """
 
 import sys
@@ -24,8 +25,26 @@ def exists(path: str) -> bool:
     return bool(tf.io.gfile.exists(path))
 
 
+def predicts(path: str) -> bool:
+    """Whether a version gives predictions; if not, it is deleted by now.
+
+    Anything else that a version fails with is one that should not have been there yet.
+    """
+    try:
+        model = tf.saved_model.load(path)
+    except (OSError, tf.errors.OpError):
+        if exists(f"{path}/saved_model.pb"):
+            raise
+        return False
+    outputs = model.signatures["serving_default"](
+        numbers=tf.zeros([2, 4]), token=tf.constant([0, 19], tf.int64)
+    )
+    tf.debugging.assert_all_finite(outputs["predictions"], "half a model")
+    return True
+
+
 def main(base: str, last: int) -> None:
-    loaded = [0]
+    loaded, deleted = [0], []
     deadline = time.monotonic() + PATIENCE
     print("polling", flush=True)
     while loaded[-1] < last:
@@ -33,14 +52,13 @@ def main(base: str, last: int) -> None:
         number = newest(base)
         if number == loaded[-1]:
             continue
-        model = tf.saved_model.load(f"{base}/{number}")
-        outputs = model.signatures["serving_default"](
-            numbers=tf.zeros([2, 4]), token=tf.constant([0, 19], tf.int64)
-        )
-        tf.debugging.assert_all_finite(outputs["predictions"], "half a model")
-        loaded.append(number)
+        if predicts(f"{base}/{number}"):
+            loaded.append(number)
+        else:
+            deleted.append(number)
         deadline = time.monotonic() + PATIENCE
     print(*loaded[1:])
+    print(*deleted)
 
 
 if __name__ == "__main__":

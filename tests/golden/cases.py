@@ -15,6 +15,15 @@ _ARGUMENTS = (
     "--eval_data=gs://bucket/eval",
     "--job_dir=gs://bucket/run",
 )
+_PREDICTED = (
+    "--job=predict",
+    "--config=configs/criteo.py",
+    "--checkpoint=gs://bucket/run",
+    "--data=gs://bucket/candidates",
+    "--job_dir=gs://bucket/predicted",
+    "--keep=categoricals",
+    "--output_form=tfrecord",
+)
 _CLUSTER = ("--workers=4", "--ps=2", "--machine=n2-standard-8", "--ps_machine=n2-highmem-8")
 # What a job asks for beyond the cluster.
 _KINDS = {
@@ -100,6 +109,10 @@ CASES = {
     **{f"slurm-{kind}": (*_SLURM, *_PODS, *flags) for kind, flags in _SLURM_KINDS.items()},
     "local-chief-works": (*_LOCAL, *_CLUSTER, "--", "--chief_works"),
     "slurm-chief-works": (*_SLURM, *_PODS, "--", "--chief_works"),
+    "vertex-predict": (*_VERTEX, *_CLUSTER),
+    "jobset-predict": ("--target=jobset", *_KUBERNETES, *_PODS),
+    "slurm-predict": (*_SLURM, *_PODS),
+    "local-predict": (*_LOCAL, *_CLUSTER),
     "vertex-tuning": (*_VERTEX, *_CLUSTER, "--tune=configs/studies/criteo.py"),
     "vertex-package": (*_PACKAGE, *_CLUSTER),
     "vertex-alone": (*_VERTEX, "--machine=n2-standard-16"),
@@ -126,6 +139,7 @@ def rendered(name: str, form: str = "yaml") -> str:
             with in_bucket():
                 code = deploy.main(["cloud.deploy", *own])
         else:
-            code = submit.main(["cloud.submit", *own, "--", *_ARGUMENTS, *more.split()])
+            arguments = _PREDICTED if name.endswith("-predict") else _ARGUMENTS
+            code = submit.main(["cloud.submit", *own, "--", *arguments, *more.split()])
     assert code == 0, f"{name}: exit code {code}"
     return printed.getvalue().replace(sys.executable, "python")

@@ -5,14 +5,17 @@ import json
 import pathlib
 import random
 import time
+from typing import Any
 
 import numpy as np
 import psutil
+import pyarrow
 import pyarrow.parquet as parquet
 import pytest
 import tensorflow as tf
 from cluster_process import Program, local_cluster, read_report, trainer_flags
 
+from tfps.data import manifest as manifests
 from tfps.experiment.metrics import auc
 
 RECORDS, MILLION, SHARDS = 60_000, 1_000_000, 12
@@ -43,16 +46,63 @@ def flags_of(trained: pathlib.Path, job: str, job_dir: pathlib.Path, *more: str)
 
 def rows(job_dir: pathlib.Path, records: int = RECORDS) -> dict[str, np.ndarray]:
     """All predictions, by column, in the order of the parts."""
-    manifest = json.loads((job_dir / "predictions" / "manifest.json").read_text())
-    assert manifest["records"] == records == sum(part["records"] for part in manifest["parts"])
-    tables = [
-        parquet.read_table(job_dir / "predictions" / part["file"]) for part in manifest["parts"]
-    ]
-    assert [len(table) for table in tables] == [part["records"] for part in manifest["parts"]]
+    directory = job_dir / "predictions"
+    manifest = json.loads((directory / "manifest.json").read_text())
+    parts = manifest["parts"]
+    assert manifest["records"] == records == sum(part["records"] for part in parts)
+    paths = [directory / part["file"] for part in parts]
+    assert [path.stat().st_size for path in paths] == [part["bytes"] for part in parts]
+    found = [READERS[path.suffix](path) for path in paths]
+    assert [len(each["prediction"]) for each in found] == [part["records"] for part in parts]
+    return {name: np.concatenate([each[name] for each in found]) for name in found[0]}
+
+
+def parquet_columns(path: pathlib.Path) -> dict[str, np.ndarray]:
+    table = parquet.read_table(path).combine_chunks()
+    found = {name: table[name].combine_chunks() for name in table.column_names}
     return {
-        name: np.concatenate([table[name].to_numpy() for table in tables])
-        for name in tables[0].column_names
+        name: column.flatten().to_numpy().reshape(len(column), -1)
+        if pyarrow.types.is_list(column.type)
+        else column.to_numpy()
+        for name, column in found.items()
     }
+
+
+def csv_columns(path: pathlib.Path) -> dict[str, np.ndarray]:
+    with path.open() as file:
+        names = file.readline().strip().split(",")
+        values = np.loadtxt(file, np.float64, delimiter=",")
+    found = dict(zip(names, values.T, strict=True))
+    numbers = np.stack([found.pop(f"numbers_{k}") for k in range(4)], 1)
+    return {"numbers": numbers.astype("f4"), **found}
+
+
+def record_columns(path: pathlib.Path) -> dict[str, np.ndarray]:
+    wanted = {**COLUMNS, "prediction": tf.io.FixedLenFeature([], tf.float32)}
+    return parsed([path], wanted)
+
+
+READERS = {".parquet": parquet_columns, ".csv": csv_columns, ".tfrecord": record_columns}
+COLUMNS = {
+    "numbers": tf.io.FixedLenFeature([4], tf.float32),
+    "label": tf.io.FixedLenFeature([], tf.int64),
+}
+
+
+def parsed(paths: list[pathlib.Path], columns: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Columns of the records of some files, in their order."""
+    records = tf.data.TFRecordDataset([str(path) for path in paths]).batch(10_000)
+    batches = [tf.io.parse_example(batch, columns) for batch in records]
+    return {name: np.concatenate([batch[name].numpy() for batch in batches]) for name in columns}
+
+
+def check_identity(found: dict[str, np.ndarray], data: pathlib.Path) -> None:
+    """Sees that each row is that of the record in its place, which four numbers tell from all."""
+    shards = manifests.read(str(data), "--data").shards
+    expected = parsed([data / shard.file for shard in shards], COLUMNS)
+    assert len(np.unique(expected["numbers"].view("V16"))) == len(expected["numbers"])
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values)
 
 
 def test_a_cluster_of_any_size_predicts_what_was_evaluated(
@@ -118,12 +168,25 @@ def bare_records(trained: pathlib.Path, directory: pathlib.Path) -> pathlib.Path
     return directory / "data"
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("form", ["csv", "tfrecord"])
+def test_parts_may_have_other_forms(
+    trained: pathlib.Path, tmp_path: pathlib.Path, form: str
+) -> None:
+    flags = flags_of(trained, "predict", tmp_path, "--keep=numbers", f"--output_form={form}")
+    with local_cluster(2, 1, flags) as program:
+        assert program.finish() == 0, program.text
+    found = rows(tmp_path)
+    check_identity(found, trained / "data")
+    expected = read_report(trained / "job")["metrics"]["auc"]
+    scores = found["prediction"].astype("f4")
+    assert auc(found["label"], scores) == pytest.approx(expected, abs=1e-6)
+
+
 @pytest.mark.parametrize("victim", ["worker 1", "ps 0", "chief 0"])
 def test_every_record_is_predicted_once_whoever_dies(
     trained: pathlib.Path, tmp_path: pathlib.Path, victim: str
 ) -> None:
-    flags = flags_of(trained, "predict", tmp_path, "--batch_size=8")
+    flags = flags_of(trained, "predict", tmp_path, "--batch_size=8", "--keep=numbers")
     with local_cluster(2, 2, flags) as program:
         program.see("with the parameters of")
         while not list((tmp_path / "predictions").glob("part-00001*")):
@@ -137,6 +200,7 @@ def test_every_record_is_predicted_once_whoever_dies(
     else:
         assert code == 0, program.text
     found = rows(tmp_path)
+    check_identity(found, trained / "data")
     expected = read_report(trained / "job")["metrics"]["auc"]
     assert auc(found["label"], found["prediction"]) == pytest.approx(expected, abs=1e-6)
 
@@ -149,7 +213,9 @@ def test_a_million_records_with_a_kill_of_each_role(tmp_path: pathlib.Path, seed
     victims = draw.sample(["worker", "ps", "chief"], 3)
     moments = sorted(draw.sample(range(SHARDS - 1), 3))
     directory = train(tmp_path, MILLION, "--set=train.batch_size=512")
-    flags = flags_of(directory, "predict", tmp_path / "predicted", "--batch_size=32")
+    flags = flags_of(
+        directory, "predict", tmp_path / "predicted", "--batch_size=32", "--keep=numbers"
+    )
     pending = list(zip(moments, victims, strict=True))
     predictions = tmp_path / "predicted" / "predictions"
     code = -1
@@ -169,6 +235,7 @@ def test_a_million_records_with_a_kill_of_each_role(tmp_path: pathlib.Path, seed
         assert not code or ("chief" not in dict(map(reversed, pending))), program.text
     assert not pending
     found = rows(tmp_path / "predicted", MILLION)
+    check_identity(found, directory / "data")
     expected = read_report(directory / "job")["metrics"]["auc"]
     assert auc(found["label"], found["prediction"]) == pytest.approx(expected, abs=1e-6)
 
