@@ -9,8 +9,8 @@ from tfps.planner.export_size import ExportSize
 from tfps.planner.memory import PROCESS_BYTES, WORKING_BYTES, Placement
 
 _PARTS = {
-    "exports": "{} of it for the model that is exported (--export=none exports none)",
-    "in slices": "{} of it for the model that is exported (--export=none exports none, and "
+    "export": "{} of it for the model that is exported (--export=none exports none)",
+    "export with tables": "{} of it for the model that is exported (--export=none exports none, and "
     "--export_dtype=bfloat16 or int8 holds no table for it)",
     "worker": "{} of it for the worker beside it (--nochief_works leaves that out)",
     "parameters": "{} of it for parameters, which several ps would share (--workers and --ps of "
@@ -85,7 +85,7 @@ class ChiefMemory:
         """
         if self.needed_bytes <= limit:
             return
-        export = "exports" if self.tables_in_slices else "in slices"
+        export = "export" if self.tables_in_slices else "export with tables"
         parts = {
             "parameters": self.parameter_bytes,
             export: self.export_bytes,
