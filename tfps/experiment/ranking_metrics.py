@@ -52,7 +52,12 @@ class GroupSums(NamedTuple):
 
     def plus(self, other: "GroupSums") -> "GroupSums":
         """Those of these groups and of others."""
-        return GroupSums(*(mine + its for mine, its in zip(self, other, strict=True)))
+        return GroupSums(
+            self.total + other.total,
+            self.weight + other.weight,
+            self.groups + other.groups,
+            self.left_out + other.left_out,
+        )
 
 
 class GroupedMetric(abc.ABC):
