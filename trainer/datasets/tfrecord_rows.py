@@ -6,6 +6,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfps.data.example_encoder import RecordEncoder
+from tfps.data.feature import Feature
+
 _FRAME_BYTES = 16  # a record's length, and the checksums of that and of the record
 
 
@@ -32,21 +35,24 @@ class TfrecordRows:
             columns: By name arrays `[n, ...]`: whole numbers, floats, or bytes objects.
         """
         flat = {name: np.asarray(x).reshape(len(x), -1) for name, x in columns.items()}
-        for row in zip(*flat.values(), strict=True):
-            features = {name: _feature(values) for name, values in zip(flat, row, strict=True)}
-            example = tf.train.Example(features=tf.train.Features(feature=features))
-            record = example.SerializeToString(deterministic=True)
+        encoder = RecordEncoder([_feature(name, values) for name, values in flat.items()])
+        records = encoder.encode({name: _values(column) for name, column in flat.items()})
+        for record in records:
             self._writer.write(record)
-            self.written_bytes += _FRAME_BYTES + len(record)
+        self.written_bytes += sum(map(len, records)) + _FRAME_BYTES * len(records)
 
     def close(self) -> None:
         """Writes what is left to write."""
         self._writer.close()
 
 
-def _feature(values: np.ndarray) -> tf.train.Feature:
-    if values.dtype == object or values.dtype.kind == "S":
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=values.tolist()))
-    if values.dtype.kind == "f":
-        return tf.train.Feature(float_list=tf.train.FloatList(value=values.tolist()))
-    return tf.train.Feature(int64_list=tf.train.Int64List(value=values.tolist()))
+def _feature(name: str, values: np.ndarray) -> Feature:
+    kinds = {"O": "string", "S": "string", "f": "float32"}
+    return Feature(name, kinds.get(values.dtype.kind, "int64"), (values.shape[1],))
+
+
+def _values(column: np.ndarray) -> Any:
+    """A sequence for each of the values that a record has."""
+    if column.dtype.kind in "OS":
+        return column.T.tolist()
+    return column.T.astype(np.float32 if column.dtype.kind == "f" else np.int64)
