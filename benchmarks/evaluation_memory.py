@@ -93,10 +93,11 @@ def main() -> int:
     """Prints a JSON line for each number of records and each way; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--records", default="100000,1000000,10000000")
+    parser.add_argument("--way", choices=WAYS, action="append", help="default: all")
     flags = parser.parse_args()
     context = multiprocessing.get_context("spawn")
     for records in map(int, flags.records.split(",")):
-        for way in WAYS:
+        for way in flags.way or WAYS:
             receiver, sender = context.Pipe(duplex=False)
             process = context.Process(target=measure, args=(way, records, sender))
             process.start()
