@@ -3,9 +3,26 @@
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-# A name that ends in "-ahead" is trained with --pipeline_depth=1.
-_USUAL_TFPS = ("tfps-1ps", "tfps-2ps", "tfps-1ps-ahead", "tfps-allreduce", "tfps-local")
-# With `train.row_updates=lazy`; without history, curves, page and reports of what tasks take.
+# What follows the number of ps in a name, part by part, is trained with these flags.
+FLAGS_OF_PARTS = {
+    "ahead": ("--pipeline_depth=1",),
+    "bf16": ("--wire_dtype=bfloat16",),
+    "sync": ("--mode=sync",),
+    "sgd8": ("--mode=local_sgd", "--sync_every=8"),
+    "lazy": ("--set=train.row_updates=lazy",),
+}
+_USUAL_TFPS = (
+    "tfps-1ps",
+    "tfps-2ps",
+    "tfps-1ps-ahead",
+    "tfps-1ps-bf16",
+    "tfps-1ps-ahead-bf16",
+    "tfps-1ps-sync",
+    "tfps-1ps-sgd8",
+    "tfps-allreduce",
+    "tfps-local",
+)
+# With rows moved lazily; without history, curves, page and reports of what tasks take.
 LAZY, UNWATCHED = "tfps-1ps-lazy", "tfps-1ps-unwatched"
 TFPS = (*_USUAL_TFPS, LAZY, UNWATCHED)
 _PEERS = (
@@ -16,11 +33,12 @@ _PEERS = (
     "torch-rpc",
     "torch-rpc-files",
     "torch-ddp",
+    "torch-ddp-files",
 )
 # One process's step, and its bytes over bare sockets: together they are the least of a cluster.
 STEP, WIRE = "tfps-local", "wire"
 SYSTEMS = (*TFPS, *_PEERS, WIRE)
-_ONLY_DLRM = ("torch-rpc", "torch-rpc-files", "torch-ddp", WIRE)
+_ONLY_DLRM = (*(name for name in _PEERS if name.startswith("torch-")), WIRE)
 MODELS = ("dlrm", "wide_and_deep", "dense_100")  # of peers as well
 
 
@@ -61,9 +79,8 @@ class Sweep:
     cases: dict[Case, Sequence[str]]
 
 
-_OF_LARGE_TABLES = ("tfps-1ps", "tutorial-tf_keras", "torch-rpc")
-_OF_A_BATCH = ("tfps-1ps", "tfps-local", "tutorial-tf_keras", "torch-rpc", WIRE)
-_OF_A_MODEL = ("tfps-1ps", "tfps-local", "tutorial-tf_keras")
+_OF_A_MODEL = ("tfps-1ps", STEP, "tutorial-tf_keras")
+_OF_A_SWEEP = (*_OF_A_MODEL, "torch-rpc", "torch-rpc-files", WIRE)
 
 SWEEPS = {
     "base": Sweep("model", "All systems", {Case(): (*_USUAL_TFPS, *_PEERS, WIRE)}),
@@ -71,15 +88,15 @@ SWEEPS = {
         "rows",
         "Rows per table",
         {
-            Case(): (*_OF_LARGE_TABLES, "tutorial-keras"),
-            Case(rows=200_000): (*_OF_LARGE_TABLES, "tutorial-keras"),
-            Case(rows=2_000_000): _OF_LARGE_TABLES,
+            Case(): (*_OF_A_SWEEP, "tutorial-keras"),
+            Case(rows=200_000): (*_OF_A_SWEEP, "tutorial-keras"),
+            Case(rows=2_000_000): _OF_A_SWEEP,
         },
     ),
     "batch": Sweep(
         "batch",
         "Records per step of a worker",
-        {Case(batch=batch): _OF_A_BATCH for batch in (64, 256, 512, 1024, 4096)},
+        {Case(batch=batch): _OF_A_SWEEP for batch in (64, 256, 512, 1024, 4096)},
     ),
     "models": Sweep(
         "model",

@@ -27,6 +27,7 @@ _MODULES_OF_PEERS = {
     "torch-rpc": "torch",
     "torch-rpc-files": "torch",
     "torch-ddp": "torch",
+    "torch-ddp-files": "torch",
     "tutorial-keras": "keras",
     "wire": "numpy",
 }

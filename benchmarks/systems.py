@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import psutil
 
 from benchmarks import datasets
-from benchmarks.cases import LAZY, TFPS, UNWATCHED, Case
+from benchmarks.cases import FLAGS_OF_PARTS, STEP, TFPS, UNWATCHED, Case
 
 _PROGRESS = re.compile(
     r"epoch 1/1: (?P<examples>[\d,]+) of [\d,]+ records, .*loss (?P<loss>[^\s,]+)"  # of tfps
@@ -66,12 +66,9 @@ def system(
         *("--set=train.epochs=1", f"--train_data={data}", f"--job_dir={job_dir}"),
         *(*threads, "--progress=lines", "--progress_seconds=1"),
     ]
-    if name == "tfps-local":
+    if name == STEP:
         return System([sys.executable, "-m", "trainer.task", "--mode=local", *job], "chief-0")
-    if name.endswith("-ahead"):
-        job.append("--pipeline_depth=1")
-    if name == LAZY:
-        job.append("--set=train.row_updates=lazy")
+    job += [flag for part in name.split("-") for flag in FLAGS_OF_PARTS.get(part, ())]
     if name == "tfps-allreduce":  # the chief is one of those that compute
         launcher = [f"--workers={flags.workers - 1}", "--ps=0"]
         job.append("--mode=allreduce")
