@@ -23,6 +23,7 @@ _PROGRESS = re.compile(r"\[chief\] .*epoch \d+/\d+: ([\d,]+) of")
 # The first line of a task that was started again, from where on it does its part.
 _IS_BACK = {"worker": r"\[worker 0\] .*serves at", "ps": r"\[ps 0\] .*serves at"}
 _IS_BACK["chief"] = r"\[chief\] .*waiting for \d+ workers"
+_IS_CONNECTED = r"\[chief\] .*connected to \d+ workers"
 _FAULTS_PER_JOB = 3  # the launcher waits longer before every further restart
 
 
@@ -36,17 +37,18 @@ def main() -> int:
     add("--faults", type=int, default=10, help="for each role and number of rows")
     add("--warm_seconds", type=float, default=4.0, help="of training before a fault")
     flags = parser.parse_args()
-    print(f"{'rows':>8} {'role':8}{'to next batch':>22}{'of it restart':>22}{'beyond':>22}")
+    columns = ("to next batch", "of it restart", "beyond", "from connected on")
+    print(f"{'rows':>8} {'role':8}" + "".join(f"{column:>22}" for column in columns))
     for rows in flags.rows:
         case = Case(rows=rows)
         datasets.ensure(flags.data, case)
         for role in flags.roles:
-            found: list[tuple[float, float, float]] = []
+            found: list[tuple[float, ...]] = []
             while len(found) < flags.faults:
                 faults = min(_FAULTS_PER_JOB, flags.faults - len(found))
                 found += job(case, flags.data, role, faults, flags.warm_seconds)
-            columns = "".join(f"{text(column):>22}" for column in zip(*found, strict=True))
-            print(f"{rows:8,} {role:8}{columns}", flush=True)
+            cells = "".join(f"{text(column):>22}" for column in zip(*found, strict=True))
+            print(f"{rows:8,} {role:8}{cells}", flush=True)
     return 0
 
 
@@ -57,12 +59,13 @@ def text(seconds: Sequence[float]) -> str:
 
 def job(
     case: Case, data: pathlib.Path, role: str, faults: int, warm_seconds: float
-) -> list[tuple[float, float, float]]:
+) -> list[tuple[float, ...]]:
     """Kills a task of one job several times.
 
     Returns:
         For each fault the seconds until the next batch was trained, those until the killed task was
-        back, and those from there (for a worker, which nobody waits for, from the fault) on.
+        back, those from there on, and those from when the chief was connected again. For a worker,
+        which nobody waits for, the third are those from the fault on, and there is no fourth.
     """
     with tempfile.TemporaryDirectory(prefix="tfps-benchmark-") as directory:
         command = [
@@ -99,7 +102,7 @@ def timed(started: subprocess.Popen) -> Iterator[tuple[float, str]]:
 
 def fault(
     launcher: int, lines: Iterator[tuple[float, str]], role: str, warm_seconds: float
-) -> tuple[float, float, float]:
+) -> tuple[float, ...]:
     """Kills a task once training has gone on for a while, and follows what happens."""
     next_batch(lines)
     warm = time.monotonic() + warm_seconds
@@ -112,8 +115,9 @@ def fault(
         back = until(lines, _IS_BACK[role])
         return trained - killed, back - killed, trained - killed
     back = until(lines, _IS_BACK[role])
-    trained = next_batch(lines, after=back)
-    return trained - killed, back - killed, trained - back
+    connected = until(lines, _IS_CONNECTED)
+    trained = next_batch(lines, after=connected)
+    return trained - killed, back - killed, trained - back, trained - connected
 
 
 def until(lines: Iterator[tuple[float, str]], pattern: str) -> float:

@@ -57,7 +57,7 @@ def case_table(results: Results, case: Case, reference: str) -> str:
                 number(results.spread(case, system, CPU), 1),
                 number(results.spread(case, system, BYTES), 0),
                 f"{chief:.1%}" if 0 < chief < 1 else "",
-                _peaks(runs),
+                peaks(runs),
                 str(len(runs)),
             ]
         )
@@ -122,7 +122,7 @@ def _heading(results: Results) -> str:
     return "\n".join(lines) + "\n  by side in time"
 
 
-def _peaks(runs: Any) -> str:
+def peaks(runs: Any) -> str:
     """The most of any run, by role."""
     peaks: dict[str, int] = {}
     for run in runs:

@@ -15,6 +15,8 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 
+from benchmarks.models import DIM
+
 Cluster = dict[str, list[str]]
 
 
@@ -49,6 +51,7 @@ def parse() -> argparse.Namespace:
     add("--data", required=True, help="directory of a dataset of benchmarks.make_dataset")
     add("--model", default="dlrm", help="a model of benchmarks/models.py")
     add("--rows", type=int, default=20_000, help="rows of each table")
+    add("--dim", type=int, default=DIM, help="of those rows, of wire")
     add("--batch", type=int, default=512, help="records per step of one worker")
     add("--input", choices=("memory", "files"), default="memory", help="of a peer in PyTorch")
     add("--workers", type=int, default=2)

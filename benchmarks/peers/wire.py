@@ -17,15 +17,16 @@ from benchmarks.peers.progress_lines import ProgressLines
 
 _ID_BYTES, _VALUE_BYTES = 4, 4  # int32, float32
 _MEASURED_BATCHES = 50
-_UNITS = (models.CATEGORICALS * models.DIM + models.INTEGERS, 128, 64, 1)
-_DENSE = sum((wide + 1) * narrow for wide, narrow in itertools.pairwise(_UNITS))
+_UNITS = (128, 64, 1)
 
 
 def run(flags: argparse.Namespace, cluster: dict[str, list[str]], job: str, index: int) -> None:
     """Moves bytes until this process is ended."""
     host, _, port = cluster["ps"][0].rpartition(":")
     rows = _distinct_rows(flags)
-    ids, values = rows * _ID_BYTES, (rows * models.DIM + _DENSE) * _VALUE_BYTES
+    units = (models.CATEGORICALS * flags.dim + models.INTEGERS, *_UNITS)
+    dense = sum((wide + 1) * narrow for wide, narrow in itertools.pairwise(units))
+    ids, values = rows * _ID_BYTES, (rows * flags.dim + dense) * _VALUE_BYTES
     if job == "worker":
         _exchange(_connected(host, int(port)), bytes(ids), bytes(values))
     listening = socket.create_server((host, int(port)))

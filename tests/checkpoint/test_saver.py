@@ -2,15 +2,20 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from configs.smoke import Smoke
 from tests.checkpoint.saved_state import DATA, PATIENCE, Gate, saver_of, train, values
 from tests.training_fixtures import Trainer
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.restore import restore
+from tfps.checkpoint.writer import TURN_BYTES
 from tfps.errors import RunError
 from tfps.leases.queue_state import QueueState
 from tfps.store.partitioned_variable import CHUNK_BYTES
+
+LARGE = Smoke(vocabulary=80_000, dim=256)
+LARGE_BYTES = 80_000 * 256 * 3 * 4  # 246 MB with Adam's slots
 
 
 def test_a_save_in_the_background_holds_what_was_there_when_it_began(trainer, tmp_path):
@@ -99,6 +104,24 @@ def test_a_run_that_is_stopped_commits_nothing_any_more(trainer, tmp_path):
     assert directory.latest() is None
 
 
+def test_what_is_written_in_turns_is_restored_whole(manifest, tmp_path):
+    trainer = Trainer(manifest, task=LARGE)
+    train(trainer, 0)
+    before = values(trainer.store)
+    directory = CheckpointDirectory(str(tmp_path))
+    with saver_of(directory, trainer.store) as saver:
+        saver.begin(QueueState(1), DATA, lambda: None, print)
+        saver.finish()
+    written = directory.latest()
+    data = [file for file in written.files if ".data-" in file.name]
+    assert len(data) == 1 + LARGE_BYTES // TURN_BYTES
+    for slice_ in trainer.store.slices():
+        slice_.variable.assign(tf.zeros_like(slice_.variable))
+    restore(written, trainer.store, DATA)
+    for was, now in zip(before, values(trainer.store), strict=True):
+        np.testing.assert_array_equal(was, now)
+
+
 def resident():
     with open("/proc/self/status") as file:
         [line] = [line for line in file if line.startswith("VmRSS:")]
@@ -109,9 +132,7 @@ def test_the_second_copy_is_made_by_the_first_update_and_used_again_by_later_sav
     manifest, tmp_path
 ):
     """TensorFlow keeps what is freed for itself: so it shows in that nothing more is taken."""
-    task = Smoke(vocabulary=80_000, dim=256)
-    table = 80_000 * 256 * 3 * 4  # 246 MB with Adam's slots
-    trainer = Trainer(manifest, task=task)
+    trainer = Trainer(manifest, task=LARGE)
     train(trainer, 0)
     directory = CheckpointDirectory(str(tmp_path))
     with saver_of(directory, trainer.store, last=1) as saver:
@@ -125,4 +146,4 @@ def test_the_second_copy_is_made_by_the_first_update_and_used_again_by_later_sav
             train(trainer, epoch)
             gate.opened.set()
             saver.finish()
-            assert resident() < start + table + 3 * CHUNK_BYTES
+            assert resident() < start + LARGE_BYTES + 3 * CHUNK_BYTES

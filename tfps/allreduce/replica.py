@@ -195,13 +195,12 @@ class Replica:
 
     def _share(self, slice_: TensorSlice) -> None:
         with tf.device(slice_.device):
-            values = None if self.group.index else slice_.values()
-            for number, (first, count) in enumerate(slice_.chunks()):
-                shape = [count, *slice_.shape[1:]]
-                mine = values[number] if values else tf.zeros(shape, slice_.variable.dtype)
-                shared = self.group.broadcast(mine)
+            for first, count in slice_.chunks():
                 if self.group.index:
-                    slice_.write(first, shared)
+                    nothing = tf.zeros([count, *slice_.shape[1:]], slice_.variable.dtype)
+                    slice_.write(first, self.group.broadcast(nothing))
+                else:
+                    self.group.broadcast(slice_.value(first, count))
 
     def _call(
         self, doing: str, function: Callable[[], _T], poll: Callable[[], None] | None = None

@@ -1,9 +1,11 @@
 """Checks a checkpoint's files and restores what they hold."""
 
+import collections
 import concurrent.futures
+import functools
 import posixpath
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
@@ -22,6 +24,9 @@ from tfps.errors import UserError
 from tfps.store.partitioned_variable import TensorSlice
 
 _SHARD = re.compile(r" shard (\d+) ")
+# By a ps: while one waits for the disk another checks what has come and puts it in its place.
+_READS_AT_ONCE = 2
+_Read = Callable[[], None]
 
 
 class UnseenFilesError(UserError):
@@ -94,7 +99,7 @@ def _of_base(name: str, damage: DamagedCheckpointError) -> DamagedCheckpointErro
 
 
 def _read_slices(slices: Sequence[TensorSlice], directory: str) -> None:
-    """Overwrites all slices: every ps at the same time, one chunk after the other.
+    """Overwrites all slices: every ps at the same time, some chunks of it at a time.
 
     Not as one graph, in which a third of the chunks were seen to be held at once.
 
@@ -104,7 +109,7 @@ def _read_slices(slices: Sequence[TensorSlice], directory: str) -> None:
         UnseenFilesError: If a ps does not see the files.
         tf.errors.OpError: If the storage does not answer, or a ps is lost.
     """
-    _on_every_ps(slices, directory, _read_whole)
+    _on_every_ps(slices, directory, _chunk_reads)
 
 
 def _read_touched_rows(slices: Sequence[TensorSlice], directory: str, increment: Increment) -> None:
@@ -118,43 +123,49 @@ def _read_touched_rows(slices: Sequence[TensorSlice], directory: str, increment:
     Raises:
         DamagedCheckpointError, UnseenFilesError, tf.errors.OpError: As `_read_slices`.
     """
-    _on_every_ps(slices, directory, lambda slice_, prefix: _read_runs(slice_, prefix, increment))
+    _on_every_ps(slices, directory, lambda slice_, prefix: _run_reads(slice_, prefix, increment))
 
 
 def _on_every_ps(
-    slices: Sequence[TensorSlice], directory: str, read_slice: Callable[[TensorSlice, str], None]
+    slices: Sequence[TensorSlice],
+    directory: str,
+    reads: Callable[[TensorSlice, str], Iterator[_Read]],
 ) -> None:
+    """Has every ps read, in some threads for each, what its slices need."""
     if not slices:
         return
     prefix = posixpath.join(directory, PREFIX)
     devices = list(dict.fromkeys(slice_.device for slice_ in slices))
-    pool = concurrent.futures.ThreadPoolExecutor(len(devices), "restore")
+    pool = concurrent.futures.ThreadPoolExecutor(_READS_AT_ONCE * len(devices), "restore")
     try:
-        reads = [
-            pool.submit(
-                _read_on, device, [p for p in slices if p.device == device], prefix, read_slice
+        readers = []
+        for device in devices:
+            waiting: collections.deque[_Read] = collections.deque(
+                read
+                for slice_ in slices
+                if slice_.device == device
+                for read in reads(slice_, prefix)
             )
-            for device in devices
-        ]
+            readers += [
+                pool.submit(_read_on, device, waiting, prefix) for _ in range(_READS_AT_ONCE)
+            ]
         # All, before anything else is written to the slices.
-        concurrent.futures.wait(reads)
-        for done in reads:
+        concurrent.futures.wait(readers)
+        for done in readers:
             done.result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+    for slice_ in slices:
+        with tf.device(slice_.device):
+            tf.raw_ops.DisableCopyOnRead(resource=slice_.variable.handle)
 
 
-def _read_on(
-    device: str,
-    slices: Sequence[TensorSlice],
-    prefix: str,
-    read_slice: Callable[[TensorSlice, str], None],
-) -> None:
+def _read_on(device: str, waiting: collections.deque[_Read], prefix: str) -> None:
+    """Reads what nobody else has begun to read; nobody goes on once something cannot be read."""
     try:
         with tf.device(device):
-            for slice_ in slices:
-                read_slice(slice_, prefix)
-                tf.raw_ops.DisableCopyOnRead(resource=slice_.variable.handle)
+            while read := _next(waiting):
+                read()
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
         raise DamagedCheckpointError(_altered(error, prefix)) from None
     except tf.errors.NotFoundError:  # The chief has just seen it.
@@ -162,34 +173,54 @@ def _read_on(
             f"{prefix}.* is there for the chief, but not for {device}; every ps must see that "
             "directory"
         ) from None
+    finally:
+        waiting.clear()
 
 
-def _read_whole(slice_: TensorSlice, prefix: str) -> None:
+def _next(waiting: collections.deque[_Read]) -> _Read | None:
+    try:
+        return waiting.popleft()
+    except IndexError:  # nothing waits any more
+        return None
+
+
+def _chunk_reads(slice_: TensorSlice, prefix: str) -> Iterator[_Read]:
+    """What reads a whole slice."""
     for first, count in slice_.chunks():
-        (value,) = tf.raw_ops.RestoreV2(
-            prefix=prefix,
-            tensor_names=[slice_.name],
-            shape_and_slices=[slice_.slice_spec(first, count)],
-            dtypes=[slice_.variable.dtype],
-        )
-        slice_.write(first, value)
+        yield functools.partial(_read_chunk, slice_, prefix, first, count)
 
 
-def _read_runs(slice_: TensorSlice, prefix: str, increment: Increment) -> None:
+def _read_chunk(slice_: TensorSlice, prefix: str, first: int, count: int) -> None:
+    (value,) = tf.raw_ops.RestoreV2(
+        prefix=prefix,
+        tensor_names=[slice_.name],
+        shape_and_slices=[slice_.slice_spec(first, count)],
+        dtypes=[slice_.variable.dtype],
+    )
+    slice_.write(first, value)
+
+
+def _run_reads(slice_: TensorSlice, prefix: str, increment: Increment) -> Iterator[_Read]:
+    """What reads the touched rows of a slice."""
     first, end = slice_.rows
     touched = increment.touched(slice_.name)
     for before, run in increment.offsets(slice_.name):
-        if run.first >= end or run.end <= first:
-            continue
-        numbers, values = tf.raw_ops.RestoreV2(
-            prefix=prefix,
-            tensor_names=[numbers_name(slice_.name), values_name(slice_.name)],
-            shape_and_slices=slice_specs(touched, slice_.row_values, before, run.touched),
-            dtypes=[tf.int64, slice_.variable.dtype],
-        )
-        mine = tf.reshape(tf.where((numbers >= first) & (numbers < end)), [-1])
-        rows = tf.gather(numbers, mine) - first
-        slice_.write_rows(rows, tf.gather(values, mine))
+        if run.first < end and run.end > first:
+            specs = slice_specs(touched, slice_.row_values, before, run.touched)
+            yield functools.partial(_read_run, slice_, prefix, specs)
+
+
+def _read_run(slice_: TensorSlice, prefix: str, specs: tuple[str, str]) -> None:
+    first, end = slice_.rows
+    numbers, values = tf.raw_ops.RestoreV2(
+        prefix=prefix,
+        tensor_names=[numbers_name(slice_.name), values_name(slice_.name)],
+        shape_and_slices=specs,
+        dtypes=[tf.int64, slice_.variable.dtype],
+    )
+    mine = tf.reshape(tf.where((numbers >= first) & (numbers < end)), [-1])
+    rows = tf.gather(numbers, mine) - first
+    slice_.write_rows(rows, tf.gather(values, mine))
 
 
 def _altered(error: tf.errors.OpError, prefix: str) -> str:

@@ -14,6 +14,7 @@ from tfps.checkpoint.checkpoint import Checkpoint, CheckpointFile, Draft
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.failures import DamagedCheckpointError, explain_failures
 from tfps.checkpoint.increments import Increments
+from tfps.checkpoint.pace import Pace
 from tfps.checkpoint.retention import OldCheckpoints
 from tfps.checkpoint.snapshot import Snapshot
 from tfps.checkpoint.training_losses import NO_LOSSES, TrainingLosses
@@ -36,6 +37,7 @@ def save(
     draft: Draft,
     writer: CheckpointWriter,
     before_commit: Callable[[], None],
+    pace: Pace | None = None,
 ) -> Checkpoint:
     """Saves the parameters with the state of the leases; then deletes old checkpoints.
 
@@ -46,6 +48,7 @@ def save(
         writer: Of the parameters in this state; nothing may be changing what it writes.
         before_commit: Called when all is on the disk and the marker prepared; may raise to have no
             checkpoint.
+        pace: Rests while it is written; None for no rest.
 
     Returns:
         The checkpoint; where this state is saved already, the one that is.
@@ -60,7 +63,7 @@ def save(
     ):
         if saved := _find_saved(directory, path):
             return saved
-        checkpoint = _write_files(path, draft, writer)
+        checkpoint = _write_files(path, draft, writer, pace)
         prepared = commit_marker.prepare(checkpoint)
         before_commit()
         commit_marker.commit(prepared)
@@ -84,10 +87,12 @@ def _find_saved(directory: CheckpointDirectory, path: str) -> Checkpoint | None:
     return checkpoint
 
 
-def _write_files(path: str, draft: Draft, writer: CheckpointWriter) -> Checkpoint:
+def _write_files(
+    path: str, draft: Draft, writer: CheckpointWriter, pace: Pace | None
+) -> Checkpoint:
     """Brings all of a checkpoint but its marker to the disk."""
     files.make_directories(path)
-    writer.write(path, draft.increment)
+    writer.write(path, draft.increment, pace)
     written = CheckpointFile.all_in(path)
     files.sync([*(posixpath.join(path, file.name) for file in written), path])
     return Checkpoint(
@@ -120,6 +125,7 @@ class Saver:
         ps_calls: PsCalls,
         in_background: bool,
         largest_increment: float,
+        spread_seconds: float = 0.0,
     ):
         """Saves nothing yet.
 
@@ -132,6 +138,8 @@ class Saver:
                 memory of another copy of the parameters on every ps.
             largest_increment: The part of a full checkpoint's bytes up to which a checkpoint is an
                 increment.
+            spread_seconds: Over how long a save in the background may be spread by rests, as long
+                as nobody waits for it.
         """
         self._directory = directory
         self._old = old
@@ -141,6 +149,7 @@ class Saver:
         self._snapshot = Snapshot(slices) if in_background else None
         self._writer = CheckpointWriter(self._snapshot.slices if self._snapshot else slices)
         self._increments = Increments(slices, largest_increment)
+        self._pace = Pace(spread_seconds if in_background else 0.0)
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "save")
         self._writing: concurrent.futures.Future[Checkpoint] | None = None
         self._after_commit: Callable[[Checkpoint], None] = lambda checkpoint: None
@@ -192,6 +201,7 @@ class Saver:
             self._store.layout.ps_bytes,
         )
         self._after_commit = after_commit
+        self._pace.begin()
         self._writing = writing = self._thread.submit(self._write, draft, before_commit)
         if not self._snapshot:
             self._await(lambda: concurrent.futures.wait([writing]))
@@ -206,6 +216,7 @@ class Saver:
         """
         if self._writing is None:
             return
+        self._pace.hurry()
         writing, self._writing = self._writing, None
         checkpoint = self._await(writing.result)
         self._increments.committed(checkpoint)
@@ -238,6 +249,7 @@ class Saver:
         trace: TracebackType | None,
     ) -> None:
         """Lets the save under way come to its end when the run failed; not when it was stopped."""
+        self._pace.hurry()
         if self._writing is not None and isinstance(error, Exception):
             concurrent.futures.wait([self._writing], _END_SECONDS)
             try:
@@ -266,7 +278,7 @@ class Saver:
 
         began = time.monotonic()
         try:
-            return save(self._directory, self._old, draft, self._writer, check)
+            return save(self._directory, self._old, draft, self._writer, check, self._pace)
         finally:
             self._increments.end()
             if self._snapshot:

@@ -1,14 +1,19 @@
 """Writes a checkpoint's values: whole variables, touched rows, and the index that joins them."""
 
+import functools
 import posixpath
+import time
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 from tfps.checkpoint.checkpoint import PREFIX, Increment, numbers_name, slice_specs, values_name
+from tfps.checkpoint.pace import Pace
 from tfps.checkpoint.trace_now import trace_now
 from tfps.store.partitioned_variable import TensorSlice
 
+TURN_BYTES, _MOST_TURNS = 64 << 20, 8  # of a ps; each turn is a graph that every task is told of
+_Chunk = tuple[TensorSlice, int, int]  # with its first row and number of rows
 # What a slice is asked for: for every run, where to write it; its bounds, as rows of the slice; and
 # what it is of the tensor of numbers and of that of values.
 _SIGNATURE = (
@@ -109,22 +114,35 @@ def _write(
 
 
 class SliceWriter:
-    """Writes the same slices whole as often as wanted, as logical tensors in slices."""
+    """Writes the same slices whole as often as wanted, as logical tensors in slices.
+
+    In some turns, each of which writes its part of every ps's chunks into a file of that ps.
+    """
 
     def __init__(self, slices: Sequence[TensorSlice]):
-        """Makes the graph.
+        """Makes the graphs.
 
         Args:
             slices: What to write.
         """
         devices = dict.fromkeys(slice_.device for slice_ in slices)
-        by_device = [[slice_ for slice_ in slices if slice_.device == each] for each in devices]
-        # With fewer values than ps, some have none.
-        self._by_ps = [some for some in by_device if any(slice_.count for slice_ in some)]
-        self._save = trace_now(self._graph, [tf.TensorSpec([], tf.string)])
+        of_ps = [[slice_ for slice_ in slices if slice_.device == each] for each in devices]
+        most = max((sum(slice_.total_bytes for slice_ in some) for some in of_ps), default=0)
+        turns = min(_MOST_TURNS, 1 + most // TURN_BYTES)
+        self._turns = list(zip(*(_in_turns(some, turns) for some in of_ps), strict=True))
+        signature = [tf.TensorSpec([], tf.string)]
+        self._saves = [
+            trace_now(functools.partial(self._graph, turn), signature)
+            for turn, chunks in enumerate(self._turns)
+            if any(chunks)
+        ]
 
-    def write(self, directory: str) -> list[str]:
+    def write(self, directory: str, pace: Pace) -> list[str]:
         """Writes all slices, each ps its own at the same time.
+
+        Args:
+            directory: Of the checkpoint.
+            pace: Told of each turn but the last.
 
         Returns:
             Prefixes of what was written, to be merged.
@@ -133,24 +151,43 @@ class SliceWriter:
             tf.errors.OpError: If a ps cannot write, or is lost.
         """
         prefix = tf.constant(posixpath.join(directory, PREFIX))
-        return [written.numpy().decode() for written in self._save(prefix)]
+        written: list[str] = []
+        for save in self._saves:
+            began = time.monotonic()
+            written += [each.numpy().decode() for each in save(prefix)]
+            if save is not self._saves[-1]:
+                pace.rest(time.monotonic() - began)
+        return written
 
-    def _graph(self, prefix: tf.Tensor) -> list[tf.Tensor]:
+    def _graph(self, turn: int, prefix: tf.Tensor) -> list[tf.Tensor]:
         written = []
-        for number, slices in enumerate(self._by_ps):
-            chunks = [(slice_, chunk) for slice_ in slices for chunk in slice_.chunks()]
-            with tf.device(slices[0].device):
-                prefix_of_ps = tf.strings.join([prefix, f".part-{number}"])
+        for number, chunks in enumerate(self._turns[turn]):
+            if not chunks:  # with fewer values than ps, some have none
+                continue
+            with tf.device(chunks[0][0].device):
+                prefix_of_ps = tf.strings.join([prefix, f".part-{turn}-{number}"])
                 save = tf.raw_ops.SaveV2(
                     prefix=prefix_of_ps,
-                    tensor_names=[slice_.name for slice_, _ in chunks],
-                    shape_and_slices=[slice_.slice_spec(*chunk) for slice_, chunk in chunks],
-                    tensors=[value for slice_ in slices for value in slice_.values()],
+                    tensor_names=[slice_.name for slice_, _, _ in chunks],
+                    shape_and_slices=[slice_.slice_spec(*rows) for slice_, *rows in chunks],
+                    tensors=[slice_.value(*rows) for slice_, *rows in chunks],
                 )
                 # TensorFlow runs a save only for what waits for it.
                 with tf.control_dependencies([save]):
                     written.append(tf.identity(prefix_of_ps))
         return written
+
+
+def _in_turns(slices: Sequence[TensorSlice], turns: int) -> list[list[_Chunk]]:
+    """The chunks of one ps in so many lists of about as many bytes."""
+    total = max(1, sum(slice_.total_bytes for slice_ in slices))
+    parts: list[list[_Chunk]] = [[] for _ in range(turns)]
+    before = 0
+    for slice_ in slices:
+        for first, count in slice_.chunks():
+            parts[min(turns - 1, before * turns // total)].append((slice_, first, count))
+            before += slice_.chunk_bytes(count)
+    return parts
 
 
 class CheckpointWriter:
@@ -169,16 +206,24 @@ class CheckpointWriter:
             _join, [tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.string)]
         )
 
-    def write(self, directory: str, increment: Increment | None) -> None:
+    def write(self, directory: str, increment: Increment | None, pace: Pace | None = None) -> None:
         """Writes everything, or what an increment holds; joins the indices of all that was written.
+
+        Args:
+            directory: Of the checkpoint.
+            increment: What to write; None for everything.
+            pace: Rests between turns; None for no rest.
 
         Raises:
             tf.errors.OpError: If a ps cannot write, or is lost.
         """
+        pace = pace or Pace(0.0)
         if increment is None:
-            written = self._all.write(directory)
+            written = self._all.write(directory, pace)
         else:
-            written = self._untracked.write(directory) + self._rows.write(directory, increment)
+            written = self._untracked.write(directory, pace) + self._rows.write(
+                directory, increment
+            )
         self._join(tf.constant(written, tf.string), tf.constant(posixpath.join(directory, PREFIX)))
 
 

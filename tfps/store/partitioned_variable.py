@@ -90,26 +90,25 @@ class TensorSlice:
             yield first, until - first
             first = until
 
+    def chunk_bytes(self, count: int) -> int:
+        """Bytes of a chunk of so many rows."""
+        return count * int(self.variable.dtype.size) * math.prod(self.shape[1:])
+
     def slice_spec(self, first: int, count: int) -> str:
         """A chunk as `tf.raw_ops.SaveV2` wants it: the shape, then start,length by dimension."""
         whole = " ".join(str(size) for size in self.shape)
         rest = ":-" * (len(self.shape) - 1)
         return f"{whole} {first},{count}{rest}"
 
-    def values(self) -> list[tf.Tensor]:
-        """The chunks' values, which are parts of the variable's memory and no copies of it.
+    def value(self, first: int, count: int) -> tf.Tensor:
+        """A chunk's values, which are a part of the variable's memory and no copy of it.
 
         To be called under the piece's device. Slices of one dimension share memory with the whole.
         """
         flat = tf.reshape(self.read(), [-1])
         size = math.prod(self.shape[1:])
-        return [
-            tf.reshape(
-                flat[(first - self.first) * size : (first - self.first + count) * size],
-                [count, *self.shape[1:]],
-            )
-            for first, count in self.chunks()
-        ]
+        start = first - self.first
+        return tf.reshape(flat[start * size : (start + count) * size], [count, *self.shape[1:]])
 
     def read(self) -> tf.Tensor:
         """The whole run, which is the variable's memory and no copy of it.

@@ -61,6 +61,7 @@ def _saver(engine: Engine, directory: CheckpointDirectory, ps_calls: PsCalls) ->
         ps_calls,
         train.checkpoint_in_background,
         train.largest_increment,
+        train.checkpoint_seconds / 2,
     )
 
 
