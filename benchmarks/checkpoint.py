@@ -89,7 +89,7 @@ def parse() -> argparse.Namespace:
     add("--directory", type=pathlib.Path, default=datasets.ROOT / "runs", help="on the disk to use")
     add("--runs", type=int, default=1)
     add("--saves", type=int, default=4, help="of a run; the first is left out")
-    add("--checkpoint_seconds", type=float, default=20.0, help="of training between two saves")
+    add("--checkpoint_seconds", type=float, default=40.0, help="of training between two saves")
     add("--limit_seconds", type=float, default=400.0, help="for a cluster, start included")
     add("--workers", type=int, default=2)
     add("--intra_op_threads", type=int, default=1)

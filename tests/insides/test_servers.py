@@ -5,6 +5,7 @@ import json
 import mmap
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from typing import Any
@@ -34,6 +35,8 @@ def seen_fixture() -> dict[str, Any]:
     ended = subprocess.run(
         [sys.executable, "-m", "tests.insides.chief_program"],
         cwd=ROOT,
+        # TensorFlow tells what its graphs go through.
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_VMODULE": "meta_optimizer=1"},
         capture_output=True,
         text=True,
         timeout=200,
@@ -41,6 +44,8 @@ def seen_fixture() -> dict[str, Any]:
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
     seen: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    told = ended.stderr.partition("what goes before is not the cluster's")[2]
+    seen["graphs"] = re.findall(r"meta_optimizer\.cc:\d+\] (Starting|\w+:)", told)
     return seen
 
 
@@ -73,6 +78,14 @@ def test_keep_alive_of_remote_contexts(name: str) -> None:
 def test_settings_of_remote_contexts(seen: dict[str, Any]) -> None:
     """The chief's settings travel to its tasks as it connects, and can be told before."""
     assert seen["sent"] == {"spins": False, "inter_op_threads": 5, "keep_alive": 60}
+
+
+def test_settings_of_graphs(seen: dict[str, Any]) -> None:
+    """A task goes through a graph once, and looks neither for memory to save nor for layouts."""
+    kinds = set(seen["graphs"])
+    assert {"Starting", "constant_folding:"} <= kinds
+    assert not kinds & {"memory_optimizer:", "layout:"}
+    assert seen["graphs"].count("constant_folding:") <= seen["graphs"].count("Starting")
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,10 @@ class Connector:
         coordinator = self._coordinator(seconds)
         self._again, self._looking = True, None
         _log.info("connected to %d workers and %d ps", len(indices), ps)
-        return ClusterExecutor(coordinator, indices, ps)
+        executor = ClusterExecutor(coordinator, indices, ps)
+        if not executor.gpus:
+            remote_contexts.leave_layouts_alone()
+        return executor
 
     def arrivals(self) -> list[TaskName]:
         """The workers that are left out and could take part by now.

@@ -4,6 +4,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import tensorflow as tf
+
 # Private: ParameterServerStrategy connects with what it takes by default, which nothing public
 # changes.
 from tensorflow.python.eager import context
@@ -20,14 +22,33 @@ def set_up(keep_alive_seconds: int) -> None:
     times whether there is something before it sleeps: on a ps and its workers, which wait for each
     other in every step, that was 6 % of all CPU, and 14 % where others needed the cores.
 
+    A task goes once through a graph that it is given, where TensorFlow does so twice and also looks
+    for memory to save: of a training closure with ten steps that took 4 of 10 seconds on a busy
+    machine, and left 52 of 3,860 nodes less.
+
     Args:
         keep_alive_seconds: Without a sign of life from this process, which sends two in that time.
     """
     current = context.context()
     current.ensure_initialized()
+    current._config = _of_graphs()
     for name in ("set_server_def", "update_server_def"):
         connect = functools.partial(getattr(type(current), name), current)
         setattr(current, name, functools.partial(_connect, connect, keep_alive_seconds))
+
+
+def leave_layouts_alone() -> None:
+    """Has no task look for layouts of images that suit a GPU, which they do even without one."""
+    tf.config.optimizer.set_experimental_options({"layout_optimizer": False})
+
+
+def _of_graphs() -> tf.compat.v1.ConfigProto:
+    """What travels with every call of a graph."""
+    config = tf.compat.v1.ConfigProto()
+    options = config.graph_options.rewrite_options
+    options.meta_optimizer_iterations = options.ONE
+    options.memory_optimization = options.NO_MEM_OPT
+    return config
 
 
 def _connect(connect: Callable[..., None], keep_alive_seconds: int, server_def: Any) -> None:
