@@ -147,7 +147,8 @@ class Saver:
         self._ps_calls = ps_calls
         slices = store.slices()
         self._snapshot = Snapshot(slices) if in_background else None
-        self._writer = CheckpointWriter(self._snapshot.slices if self._snapshot else slices)
+        written = self._snapshot.slices if self._snapshot else slices
+        self._writer = CheckpointWriter(written, rests=in_background)
         self._increments = Increments(slices, largest_increment)
         self._pace = Pace(spread_seconds if in_background else 0.0)
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "save")

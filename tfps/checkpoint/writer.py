@@ -12,7 +12,8 @@ from tfps.checkpoint.pace import Pace
 from tfps.checkpoint.trace_now import trace_now
 from tfps.store.partitioned_variable import TensorSlice
 
-TURN_BYTES, _MOST_TURNS = 64 << 20, 8  # of a ps; each turn is a graph that every task is told of
+# Of a ps. Each turn is a graph that every task is told of, and a file that storage renames.
+TURN_BYTES, _MOST_TURNS = 128 << 20, 4
 _Chunk = tuple[TensorSlice, int, int]  # with its first row and number of rows
 # What a slice is asked for: for every run, where to write it; its bounds, as rows of the slice; and
 # what it is of the tensor of numbers and of that of values.
@@ -116,19 +117,20 @@ def _write(
 class SliceWriter:
     """Writes the same slices whole as often as wanted, as logical tensors in slices.
 
-    In some turns, each of which writes its part of every ps's chunks into a file of that ps.
+    In turns, each of which writes its part of every ps's chunks into a file of that ps.
     """
 
-    def __init__(self, slices: Sequence[TensorSlice]):
+    def __init__(self, slices: Sequence[TensorSlice], most_turns: int):
         """Makes the graphs.
 
         Args:
             slices: What to write.
+            most_turns: How many turns there are where a ps has much to write.
         """
         devices = dict.fromkeys(slice_.device for slice_ in slices)
         of_ps = [[slice_ for slice_ in slices if slice_.device == each] for each in devices]
         most = max((sum(slice_.total_bytes for slice_ in some) for some in of_ps), default=0)
-        turns = min(_MOST_TURNS, 1 + most // TURN_BYTES)
+        turns = min(most_turns, 1 + most // TURN_BYTES)
         self._turns = list(zip(*(_in_turns(some, turns) for some in of_ps), strict=True))
         signature = [tf.TensorSpec([], tf.string)]
         self._saves = [
@@ -193,14 +195,16 @@ def _in_turns(slices: Sequence[TensorSlice], turns: int) -> list[list[_Chunk]]:
 class CheckpointWriter:
     """Writes the same slices as often as wanted, as a TensorFlow checkpoint."""
 
-    def __init__(self, slices: Sequence[TensorSlice]):
+    def __init__(self, slices: Sequence[TensorSlice], rests: bool = False):
         """Makes the graphs.
 
         Args:
             slices: What to write.
+            rests: Whether there are turns, between which to rest.
         """
-        self._all = SliceWriter(slices)
-        self._untracked = SliceWriter([slice_ for slice_ in slices if not slice_.touched])
+        untracked = [slice_ for slice_ in slices if not slice_.touched]
+        self._all = SliceWriter(slices, _MOST_TURNS if rests else 1)
+        self._untracked = SliceWriter(untracked, most_turns=1)  # increments are small
         self._rows = RowWriter([slice_ for slice_ in slices if slice_.touched])
         self._join = trace_now(
             _join, [tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.string)]
