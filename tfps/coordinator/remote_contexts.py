@@ -23,8 +23,8 @@ def set_up(keep_alive_seconds: int) -> None:
     other in every step, that was 6 % of all CPU, and 14 % where others needed the cores.
 
     A task goes once through a graph that it is given, where TensorFlow does so twice and also looks
-    for memory to save: of a training closure with ten steps that took 4 of 10 seconds on a busy
-    machine, and left 52 of 3,860 nodes less.
+    for memory to save: of a training closure with ten steps that took 5.8 of 10.5 seconds on a
+    busy machine, and left 52 of 3,860 nodes less.
 
     Args:
         keep_alive_seconds: Without a sign of life from this process, which sends two in that time.
