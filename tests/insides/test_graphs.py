@@ -167,6 +167,18 @@ def test_order_of_operations_with_state():
     assert writes[0] in writes[2].control_inputs
 
 
+def test_no_order_in_a_wrapped_function():
+    """There, operations with state have no order but the one that they are given."""
+    queue = tf.queue.FIFOQueue(1, [tf.int32], shapes=[[]])
+
+    def take_and_put():
+        taken = queue.dequeue()
+        with tf.control_dependencies([queue.enqueue(1)]):
+            return tf.identity(taken)
+
+    assert in_threads(tf.compat.v1.wrap_function(take_and_put, []), 1)
+
+
 def test_pruning_of_what_nothing_needs():
     """What depends on made-up rows is not computed; what has state is."""
     count = tf.Variable(0)

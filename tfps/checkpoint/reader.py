@@ -1,11 +1,9 @@
 """Checks a checkpoint's files and restores what they hold."""
 
-import collections
 import concurrent.futures
-import functools
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -24,9 +22,9 @@ from tfps.errors import UserError
 from tfps.store.partitioned_variable import TensorSlice
 
 _SHARD = re.compile(r" shard (\d+) ")
-# By a ps: while one waits for the disk another checks what has come and puts it in its place.
-_READS_AT_ONCE = 2
-_Read = Callable[[], None]
+# By a ps: while one waits for the disk another is checked and put in its place.
+_CHUNKS_AT_ONCE = 2
+_Read = Callable[[Sequence[TensorSlice], str], None]  # slices of one ps, and a checkpoint's prefix
 
 
 class UnseenFilesError(UserError):
@@ -101,15 +99,13 @@ def _of_base(name: str, damage: DamagedCheckpointError) -> DamagedCheckpointErro
 def _read_slices(slices: Sequence[TensorSlice], directory: str) -> None:
     """Overwrites all slices: every ps at the same time, some chunks of it at a time.
 
-    Not as one graph, in which a third of the chunks were seen to be held at once.
-
     Raises:
         DamagedCheckpointError: If TensorFlow finds that a file is not what was written. No ps is
             reading any more.
         UnseenFilesError: If a ps does not see the files.
         tf.errors.OpError: If the storage does not answer, or a ps is lost.
     """
-    _on_every_ps(slices, directory, _chunk_reads)
+    _on_every_ps(slices, directory, _read_chunks)
 
 
 def _read_touched_rows(slices: Sequence[TensorSlice], directory: str, increment: Increment) -> None:
@@ -123,49 +119,39 @@ def _read_touched_rows(slices: Sequence[TensorSlice], directory: str, increment:
     Raises:
         DamagedCheckpointError, UnseenFilesError, tf.errors.OpError: As `_read_slices`.
     """
-    _on_every_ps(slices, directory, lambda slice_, prefix: _run_reads(slice_, prefix, increment))
+
+    def read(mine: Sequence[TensorSlice], prefix: str) -> None:
+        for slice_ in mine:
+            _read_runs(slice_, prefix, increment)
+
+    _on_every_ps(slices, directory, read)
 
 
-def _on_every_ps(
-    slices: Sequence[TensorSlice],
-    directory: str,
-    reads: Callable[[TensorSlice, str], Iterator[_Read]],
-) -> None:
-    """Has every ps read, in some threads for each, what its slices need."""
+def _on_every_ps(slices: Sequence[TensorSlice], directory: str, read: _Read) -> None:
     if not slices:
         return
     prefix = posixpath.join(directory, PREFIX)
     devices = list(dict.fromkeys(slice_.device for slice_ in slices))
-    pool = concurrent.futures.ThreadPoolExecutor(_READS_AT_ONCE * len(devices), "restore")
+    pool = concurrent.futures.ThreadPoolExecutor(len(devices), "restore")
     try:
-        readers = []
-        for device in devices:
-            waiting: collections.deque[_Read] = collections.deque(
-                read
-                for slice_ in slices
-                if slice_.device == device
-                for read in reads(slice_, prefix)
-            )
-            readers += [
-                pool.submit(_read_on, device, waiting, prefix) for _ in range(_READS_AT_ONCE)
-            ]
+        reads = [
+            pool.submit(_read_on, device, [p for p in slices if p.device == device], prefix, read)
+            for device in devices
+        ]
         # All, before anything else is written to the slices.
-        concurrent.futures.wait(readers)
-        for done in readers:
+        concurrent.futures.wait(reads)
+        for done in reads:
             done.result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-    for slice_ in slices:
-        with tf.device(slice_.device):
-            tf.raw_ops.DisableCopyOnRead(resource=slice_.variable.handle)
 
 
-def _read_on(device: str, waiting: collections.deque[_Read], prefix: str) -> None:
-    """Reads what nobody else has begun to read; nobody goes on once something cannot be read."""
+def _read_on(device: str, slices: Sequence[TensorSlice], prefix: str, read: _Read) -> None:
     try:
         with tf.device(device):
-            while read := _next(waiting):
-                read()
+            read(slices, prefix)
+            for slice_ in slices:
+                tf.raw_ops.DisableCopyOnRead(resource=slice_.variable.handle)
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
         raise DamagedCheckpointError(_altered(error, prefix)) from None
     except tf.errors.NotFoundError:  # The chief has just seen it.
@@ -173,54 +159,60 @@ def _read_on(device: str, waiting: collections.deque[_Read], prefix: str) -> Non
             f"{prefix}.* is there for the chief, but not for {device}; every ps must see that "
             "directory"
         ) from None
-    finally:
-        waiting.clear()
 
 
-def _next(waiting: collections.deque[_Read]) -> _Read | None:
-    try:
-        return waiting.popleft()
-    except IndexError:  # nothing waits any more
-        return None
+def _read_chunks(slices: Sequence[TensorSlice], prefix: str) -> None:
+    """Overwrites the slices of a ps, in one graph that holds some chunks at a time.
+
+    A ps runs one after the other what it is told in operations by themselves, from however many
+    threads. In the graph of a `tf.function` operations with state come one after the other, too.
+    """
+    device = slices[0].device
+    rows = [(slice_, first, count) for slice_ in slices for first, count in slice_.chunks()]
+
+    def graph() -> tf.Tensor:
+        with tf.device(device):
+            last = [
+                _read_in_turn(rows[lane::_CHUNKS_AT_ONCE], prefix)
+                for lane in range(min(_CHUNKS_AT_ONCE, len(rows)))
+            ]
+            with tf.control_dependencies(last):
+                return tf.constant(len(rows))
+
+    tf.compat.v1.wrap_function(graph, [])()
 
 
-def _chunk_reads(slice_: TensorSlice, prefix: str) -> Iterator[_Read]:
-    """What reads a whole slice."""
-    for first, count in slice_.chunks():
-        yield functools.partial(_read_chunk, slice_, prefix, first, count)
+def _read_in_turn(rows: Sequence[tuple[TensorSlice, int, int]], prefix: str) -> tf.Operation:
+    """In a graph: overwrites chunks, one after the other."""
+    written: list[tf.Operation] = []
+    for slice_, first, count in rows:
+        with tf.control_dependencies(written[-1:]):
+            (value,) = tf.raw_ops.RestoreV2(
+                prefix=prefix,
+                tensor_names=[slice_.name],
+                shape_and_slices=[slice_.slice_spec(first, count)],
+                dtypes=[slice_.variable.dtype],
+            )
+            value.set_shape([count, *slice_.shape[1:]])
+            written.append(slice_.write(first, value))
+    return written[-1]
 
 
-def _read_chunk(slice_: TensorSlice, prefix: str, first: int, count: int) -> None:
-    (value,) = tf.raw_ops.RestoreV2(
-        prefix=prefix,
-        tensor_names=[slice_.name],
-        shape_and_slices=[slice_.slice_spec(first, count)],
-        dtypes=[slice_.variable.dtype],
-    )
-    slice_.write(first, value)
-
-
-def _run_reads(slice_: TensorSlice, prefix: str, increment: Increment) -> Iterator[_Read]:
-    """What reads the touched rows of a slice."""
+def _read_runs(slice_: TensorSlice, prefix: str, increment: Increment) -> None:
     first, end = slice_.rows
     touched = increment.touched(slice_.name)
     for before, run in increment.offsets(slice_.name):
-        if run.first < end and run.end > first:
-            specs = slice_specs(touched, slice_.row_values, before, run.touched)
-            yield functools.partial(_read_run, slice_, prefix, specs)
-
-
-def _read_run(slice_: TensorSlice, prefix: str, specs: tuple[str, str]) -> None:
-    first, end = slice_.rows
-    numbers, values = tf.raw_ops.RestoreV2(
-        prefix=prefix,
-        tensor_names=[numbers_name(slice_.name), values_name(slice_.name)],
-        shape_and_slices=specs,
-        dtypes=[tf.int64, slice_.variable.dtype],
-    )
-    mine = tf.reshape(tf.where((numbers >= first) & (numbers < end)), [-1])
-    rows = tf.gather(numbers, mine) - first
-    slice_.write_rows(rows, tf.gather(values, mine))
+        if run.first >= end or run.end <= first:
+            continue
+        numbers, values = tf.raw_ops.RestoreV2(
+            prefix=prefix,
+            tensor_names=[numbers_name(slice_.name), values_name(slice_.name)],
+            shape_and_slices=slice_specs(touched, slice_.row_values, before, run.touched),
+            dtypes=[tf.int64, slice_.variable.dtype],
+        )
+        mine = tf.reshape(tf.where((numbers >= first) & (numbers < end)), [-1])
+        rows = tf.gather(numbers, mine) - first
+        slice_.write_rows(rows, tf.gather(values, mine))
 
 
 def _altered(error: tf.errors.OpError, prefix: str) -> str:
