@@ -39,8 +39,12 @@ class Window:
 class Watch(Protocol):
     """What looks at a system besides, from a window's begin on."""
 
-    def begin(self) -> None:
-        """Called when the window begins."""
+    def begin(self, tasks: Mapping[str, int]) -> None:
+        """Called when the window begins.
+
+        Args:
+            tasks: Process ids by task.
+        """
 
     def end(self, process: int, tasks: Mapping[str, int]) -> dict[str, Any]:
         """Called when it is over, while the system still trains; returns more figures by name.
@@ -88,7 +92,7 @@ def measure(
                 if start is None and now.time - first.time >= window.warm_seconds:
                     start, examples_before = now, trained[0]
                     if watch:
-                        watch.begin()
+                        watch.begin(tasks)
                 elif start is not None and now.time - start.time >= window.seconds:
                     found = _figures(start, now, trained[0] - examples_before, trained[1])
                     return {**found, **(watch.end(process.pid, tasks) if watch else {})}

@@ -151,8 +151,8 @@ class Watched:
 
     has_begun = False
 
-    def begin(self):
-        self.has_begun = True
+    def begin(self, tasks):
+        self.has_begun = list(tasks) != []
 
     def end(self, process, tasks):
         assert psutil.Process(process).status() != psutil.STATUS_ZOMBIE  # it still trains

@@ -43,8 +43,8 @@ class GpuWatch:
         self._sampler = sampler
         self._began = 0.0
 
-    def begin(self) -> None:
-        """Notes that the window begins."""
+    def begin(self, tasks: Mapping[str, int]) -> None:
+        """Notes that the window begins; see `Watch`."""
         self._began = time.monotonic()
 
     def end(self, process: int, tasks: Mapping[str, int]) -> dict[str, Any]:

@@ -173,11 +173,24 @@ def _heaviest(trace: TaskTrace, most: int) -> list[Operation]:
     seconds: Counter[str] = Counter()
     counts: Counter[str] = Counter()
     for thread in (*trace.threads, *trace.devices):
-        for event, own in _own_times(thread):
-            if label := _label(event.name):
-                seconds[label] += own  # type: ignore[assignment]
-                counts[label] += 1
+        for label, own in own_seconds(thread):
+            seconds[label] += own  # type: ignore[assignment]
+            counts[label] += 1
     return [Operation(name, float(took), counts[name]) for name, took in seconds.most_common(most)]
+
+
+def own_seconds(thread: Sequence[Event]) -> Iterator[tuple[str, float]]:
+    """What operations a thread ran, and how long each took without those within it.
+
+    Args:
+        thread: What the thread did, as `TaskTrace.threads` has it.
+
+    Yields:
+        An operation's type with what it is part of, as `Operation.name` has it, and seconds.
+    """
+    for event, own in _own_times(thread):
+        if label := _label(event.name):
+            yield label, own
 
 
 def _label(name: str) -> str:
