@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfps.store.messages import Note
 from tfps.store.mutex import Mutex
 
 _NO_WORKER = np.int64(-1)
@@ -52,8 +53,9 @@ class Attempt(NamedTuple):
 class LeaseProgress:
     """A small table on the first ps with one lane per lease in flight.
 
-    A worker advances its lane after each push, so that a lease whose worker was lost goes on with
-    the first batch that was not recorded: at most one batch is trained twice, none is left out. One
+    A worker advances its lane with each push or after it, so that a lease whose worker was lost
+    goes on with the first batch that was not recorded: at most one batch is trained twice, more
+    only where parameters are pulled ahead or batches exchanged together, and none is left out. One
     that was stopped for a while, and taken for dead, may go on with a lease that it holds no more
     until it notices; what it trains so is counted apart. One that begins when its lane holds
     another lease by then is refused.
@@ -144,11 +146,15 @@ class LeaseProgress:
             change: `[0, steps, bad, loss_sum]`, float64; left out where the attempt holds the lease
                 no more.
         """
+        note = self.note(lane, attempt, change)
+        with tf.device(self._device):
+            note.deliver(note.numbers)
+
+    def note(self, lane: tf.Tensor, attempt: tf.Tensor, change: tf.Tensor) -> Note:
+        """In a closure: the same as a note, to travel with a push and be recorded behind it."""
         # One tensor: each one that travels to a ps costs a message of its own.
         numbers = tf.cast(tf.stack([lane, attempt]), tf.float64)
-        message = tf.concat([numbers, change], 0)
-        with tf.device(self._device):
-            self._advance(message)
+        return Note(tf.concat([numbers, change], 0), self._advance)
 
     def holds(self, lane: tf.Tensor, attempt: tf.Tensor) -> tf.Tensor:
         """In a closure: whether an attempt, given by its number, still holds the lane's lease."""

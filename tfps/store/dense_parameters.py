@@ -81,10 +81,25 @@ class DenseParameters:
             after: What each ps waits for before it reads.
         """
         parts = []
-        for device, variable in zip(self._devices, self._buffer.parts, strict=True):
+        for part, device in enumerate(self._devices):
             with tf.device(device), tf.control_dependencies(after):
-                value = tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=tf.float32)
-                parts.append(self._wire.send(value))
+                parts.append(self.read_part(part))
+        return self.joined(parts)
+
+    def read_part(self, part: int) -> tf.Tensor:
+        """A part's values as they travel, `[n]`; under the device of its ps.
+
+        Args:
+            part: Index of the ps.
+        """
+        variable = self._buffer.parts[part]
+        value = tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=tf.float32)
+        return self._wire.send(value)
+
+    def joined(self, parts: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Every dense variable's value, of what `read_part` gave of each ps, on a worker."""
+        if not parts:
+            return []
         received = [self._wire.receive(part) for part in parts]
         return self.layout.unflatten(self.layout.join(received))
 
@@ -151,6 +166,14 @@ class DenseParameters:
         """
         flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
         return self.layout.cut(self._wire.send(flat))
+
+    def pieces(self, gradients: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
+        """The same in pieces, to be laid end to end; none for a model without variables."""
+        if not gradients:
+            return []
+        if self.layout.parts > 1:
+            return [[part] for part in self.send(gradients)]
+        return [[self._wire.send(tf.reshape(gradient, [-1])) for gradient in gradients]]
 
     def apply(
         self, part: int, sent: tf.Tensor, step: tf.Tensor, scale: tf.Tensor | None = None

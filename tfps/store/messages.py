@@ -1,7 +1,7 @@
 """What a batch pulls from the ps and what it gives them."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -72,6 +72,19 @@ class Pulled(NamedTuple):
     lookups: list[Lookup]
     versions: dict[int, tf.Tensor]
     loss_scale: tf.Tensor | None
+
+
+class Note(NamedTuple):
+    """What travels to the first ps with a push, for somebody else there.
+
+    Attributes:
+        numbers: `[n]` float64, of a known length, on the worker.
+        deliver: Given the numbers as they have arrived, under the device of that ps, does what they
+            are for.
+    """
+
+    numbers: tf.Tensor
+    deliver: Callable[[tf.Tensor], Any]
 
 
 class Gradients(NamedTuple):

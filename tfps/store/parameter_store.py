@@ -10,15 +10,16 @@ import tensorflow as tf
 from tfps.model.stateless_model import Lookup, StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.store.dense_parameters import DenseParameters
+from tfps.store.exchange import Exchange, Push
 from tfps.store.gradient_clipping import GradientClipping
 from tfps.store.layout import StoreLayout
 from tfps.store.learning_rates import LearningRates
 from tfps.store.lookups import ids_of_group, rows_by_group, rows_by_lookup
 from tfps.store.loss_scale import LossScale
-from tfps.store.messages import Gradients, Pulled, SentRows
+from tfps.store.messages import Gradients, Note, Pulled, SentRows
 from tfps.store.model_state import ModelState
+from tfps.store.packing import Packing
 from tfps.store.partitioned_variable import TensorSlice
-from tfps.store.staleness import rate_scale
 from tfps.store.table_group import TableGroup
 from tfps.store.update_counts import UpdateCounts
 from tfps.store.wire import Wire
@@ -51,6 +52,7 @@ class ParameterStore:
         wire_dtype: str = "float32",
         staleness_power: float = 0.0,
         may_change_rate: bool = False,
+        packs: bool = True,
     ):
         """Creates every variable with its initial value.
 
@@ -64,6 +66,8 @@ class ParameterStore:
             staleness_power: An update of staleness s has (1 + s)^-power times the learning rate.
             may_change_rate: Whether the chief may change the learning rate as the run goes on; not
                 that of a schedule.
+            packs: Whether what a batch pulls from a ps, and pushes to it, is put together to be one
+                tensor each; of no use where nothing travels.
         """
         self.devices = list(devices)
         self._staleness_power = staleness_power
@@ -79,7 +83,9 @@ class ParameterStore:
         )
         self.state = ModelState(layout.state, model.state_kept, model.initial_state, devices[-1])
         versioned = self._versioned_parts()
-        self.update_counts = UpdateCounts(devices, layout.staleness_part, versioned)
+        self.update_counts = UpdateCounts(
+            devices, layout.staleness_part, versioned, staleness_power
+        )
         self.staleness = self.update_counts.staleness
         self.groups = [
             TableGroup(
@@ -92,6 +98,8 @@ class ParameterStore:
             )
             for group in layout.groups
         ]
+        self.packing = Packing(packs)
+        self.exchange = Exchange(self.dense, self.groups, devices, wire, self.packing)
         self.clipping = GradientClipping(rules.dense, self.groups)
         scaling = model.loss_scaling
         self.loss_scale = LossScale(scaling, devices[layout.loss_scale_part]) if scaling else None
@@ -114,11 +122,12 @@ class ParameterStore:
             lookups: The lookups, in the model's order.
             after: What each ps waits for before it reads.
         """
-        dense, state = self.dense.pull(after), self.state.pull(after)
-        pulled = [
-            group.pull(ids_of_group(self.layout, index, lookups), after)
+        found = [
+            group.find(ids_of_group(self.layout, index, lookups))
             for index, group in enumerate(self.groups)
         ]
+        dense, pulled = self.exchange.pull(found, after)
+        state = self.state.pull(after)
         versions = self.update_counts.pull(after)
         scale = self.loss_scale.pull() if self.loss_scale else None
         return Pulled(dense, state, pulled, lookups, versions, scale)
@@ -152,6 +161,7 @@ class ParameterStore:
         dense_gradients: Sequence[tf.Tensor],
         embedded_gradients: Sequence[tf.Tensor],
         state: Sequence[tf.Tensor],
+        note: Note | None = None,
     ) -> list[tf.Tensor | tf.Operation]:
         """Applies one batch's gradients, and makes its step of the state.
 
@@ -162,6 +172,8 @@ class ParameterStore:
             dense_gradients: One per dense variable.
             embedded_gradients: One per group, `[n, dim]`: what `rows_by_group` returned.
             state: New values of the state.
+            note: What travels along to the first ps. It is delivered once all that the push brings
+                there is applied, or is known to be left out.
 
         Returns:
             What is there once all is applied.
@@ -169,19 +181,25 @@ class ParameterStore:
         applied: list[tf.Tensor | tf.Operation] = []
         if self.state.changes:
             increment = self.state.increment(pulled.state, state)
-            applied.append(self.state.push(increment, share=self._share(pulled)))
+            applied.append(self.state.push(increment, share=self.share_of_state(pulled)))
         if self.loss_scale and pulled.loss_scale is not None:
             finite = self.loss_scale.all_finite([*dense_gradients, *embedded_gradients])
 
             def apply() -> tf.Tensor:
-                writes = self._apply(pulled, dense_gradients, embedded_gradients)
+                writes = self._apply(pulled, dense_gradients, embedded_gradients, note)
                 with tf.control_dependencies(writes):
                     return tf.constant(True)
 
-            applied.append(tf.cond(finite, apply, lambda: tf.constant(False)))
+            def leave_out() -> tf.Tensor:
+                if note:
+                    with tf.device(self.devices[0]):
+                        note.deliver(tf.identity(note.numbers))
+                return tf.constant(False)
+
+            applied.append(tf.cond(finite, apply, leave_out))
             self.loss_scale.update(pulled.loss_scale, finite)
         else:
-            applied += self._apply(pulled, dense_gradients, embedded_gradients)
+            applied += self._apply(pulled, dense_gradients, embedded_gradients, note)
         return applied
 
     def apply(
@@ -267,7 +285,7 @@ class ParameterStore:
         group, index = self.layout.group_of[table]
         return self.groups[group].read_rows(index, ids)
 
-    def _share(self, pulled: Pulled) -> float | tf.Tensor:
+    def share_of_state(self, pulled: Pulled) -> float | tf.Tensor:
         """The part of a worker's state in a mean with that of others: 1 / (1 + staleness)."""
         if self.state.is_recurrent:
             return 1.0
@@ -281,6 +299,7 @@ class ParameterStore:
         pulled: Pulled,
         dense_gradients: Sequence[tf.Tensor],
         embedded_gradients: Sequence[tf.Tensor],
+        note: Note | None,
     ) -> list[tf.Tensor | tf.Operation]:
         summed = [
             group.sum_by_row(rows, gradient)
@@ -289,21 +308,11 @@ class ParameterStore:
             )
         ]
         dense_gradients, summed = self.clipping.clip(dense_gradients, summed, pulled.groups)
-        dense = self.dense.send(dense_gradients) if dense_gradients else []
-        groups = [
-            group.send(rows, gradient)
-            for group, rows, gradient in zip(self.groups, pulled.groups, summed, strict=True)
-        ]
-        writes = []
-        for part, device in enumerate(self.devices):
-            with tf.device(device):
-                # An update counts once its gradients are there.
-                sent = dense[part : part + 1], [rows[part] for rows in groups]
-                mine, rows_of = tf.nest.map_structure(tf.identity, sent)
-                arrived = tf.nest.flatten((mine, rows_of))
-                step = self.update_counts.add(part, arrived, pulled.versions)
-                scale = None
-                if self._staleness_power:
-                    scale = rate_scale(step - pulled.versions[part], self._staleness_power)
-                writes += self.apply(part, mine, rows_of, step, scale)
-        return writes
+
+        def apply(part: int, push: Push) -> list[tf.Tensor | tf.Operation]:
+            # An update counts once its gradients are there.
+            step = self.update_counts.add(part, push.arrived, pulled.versions)
+            scale = self.update_counts.rate_scale(part, step, pulled.versions)
+            return self.apply(part, push.dense, push.rows, step, scale)
+
+        return self.exchange.push(pulled.groups, summed, dense_gradients, note, apply)

@@ -88,10 +88,29 @@ class TableGroup:
             with_slots: Whether each row has its slots behind it, `[u, 1 + slots, dim]`.
         """
         found = self.find(ids)
-        pulled = [
-            self._gather(part, rows, after, with_slots) for part, rows in enumerate(found.owned)
-        ]
-        rows = tf.dynamic_stitch(found.where, pulled) if found.where else pulled[0]
+        sent = []
+        for part, rows in enumerate(found.owned):
+            with tf.device(self._devices[part]), tf.control_dependencies(after):
+                sent.append(self.read_part(part, rows, with_slots))
+        return self.joined(found, sent)
+
+    def read_part(self, part: int, rows: tf.Tensor, with_slots: bool = False) -> tf.Tensor:
+        """Rows of a part as they travel, under the device of its ps.
+
+        Args:
+            part: Index of the ps.
+            rows: Their numbers within the part, `[u]`.
+            with_slots: Whether each row has its slots behind it.
+
+        Returns:
+            `[u, dim]`, or `[u, 1 + slots, dim]`.
+        """
+        return self._wire.send(self._rows.pull(part, rows, with_slots))
+
+    def joined(self, found: PulledRows, parts: Sequence[tf.Tensor]) -> PulledRows:
+        """Rows that `find` found, with the values that `read_part` gave of each ps."""
+        received = [self._wire.receive(part) for part in parts]
+        rows = tf.dynamic_stitch(found.where, received) if found.where else received[0]
         return found._replace(rows=rows)
 
     def find(self, ids: tf.Tensor) -> PulledRows:
@@ -285,14 +304,6 @@ class TableGroup:
             mine = (numbers >= first) & (numbers < end)
             if mine.any():
                 yield part, mine, numbers[mine] - first
-
-    def _gather(
-        self, part: int, rows: tf.Tensor, after: Sequence[tf.Tensor], with_slots: bool
-    ) -> tf.Tensor:
-        """Rows of a part, `[u, dim]`, or `[u, 1 + slots, dim]` with their slots."""
-        with tf.device(self._devices[part]), tf.control_dependencies(after):
-            sent = self._wire.send(self._rows.pull(part, rows, with_slots))
-        return self._wire.receive(sent)
 
     def _applied(
         self,

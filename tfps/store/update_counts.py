@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from tfps.store.staleness import Staleness
+from tfps.store.staleness import Staleness, rate_scale
 
 
 class UpdateCounts:
@@ -17,16 +17,25 @@ class UpdateCounts:
         staleness: How stale the updates were, since this process began.
     """
 
-    def __init__(self, devices: Sequence[str], staleness_part: int, versioned: Sequence[int]):
+    def __init__(
+        self,
+        devices: Sequence[str],
+        staleness_part: int,
+        versioned: Sequence[int],
+        staleness_power: float = 0.0,
+    ):
         """Creates the counters, all 0.
 
         Args:
             devices: One per ps.
             staleness_part: Index of the ps that counts how stale updates were.
             versioned: Indices of the ps whose versions are pulled with a batch.
+            staleness_power: An update of staleness s has (1 + s)^-power times the learning rate;
+                where it is not 0, all ps are versioned.
         """
         self._devices = devices
         self._versioned = versioned
+        self._staleness_power = staleness_power
         self._counters = []
         for device in devices:
             with tf.device(device):
@@ -69,6 +78,20 @@ class UpdateCounts:
         if part == self.staleness.part:
             self.staleness.count(pulled_at.get(part, before), before)
         return before
+
+    def rate_scale(
+        self, part: int, step: tf.Tensor, pulled_at: Mapping[int, tf.Tensor]
+    ) -> tf.Tensor | None:
+        """What the learning rate of an update is multiplied by, scalar float32; None for 1.
+
+        Args:
+            part: Index of the ps, under whose device it is called.
+            step: Number of updates before it, scalar int64.
+            pulled_at: The versions that it was computed with.
+        """
+        if not self._staleness_power:
+            return None
+        return rate_scale(step - pulled_at[part], self._staleness_power)
 
     def since(self, part: int, pulled_at: Mapping[int, tf.Tensor]) -> tf.Tensor:
         """How many updates a ps has made since it was pulled from, scalar int64."""

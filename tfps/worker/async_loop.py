@@ -1,27 +1,27 @@
 """How a worker trains a lease where nobody waits for anybody."""
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from tfps.leases.progress import LeaseProgress
+from tfps.store.messages import Note
 from tfps.worker.lease_batches import LeaseBatches
 from tfps.worker.loop import UNROLL, Outcome, iterate, note_failure, trained_batch
 from tfps.worker.prefetch import BatchPrefetcher
 from tfps.worker.step import Step
 
-# Number of the batch, what the batch before has trained, first batch whose loss was not finite or
-# -1, and the batches that are held.
+# Number of the batch, what the batch before has trained if that is not recorded yet, first batch
+# whose loss was not finite or -1, and the batches that are held.
 State = tuple[Any, ...]
 
 
 class AsyncLoop:
     """Pulls, computes and pushes batch by batch; parameters may be pulled for batches ahead.
 
-    What a batch has trained is recorded once its push is known to have arrived, which the pull of a
-    later batch tells.
+    One ps records what a batch has trained when it has applied its push, with which the numbers
+    travel. Of several none knows when the others have: there a batch is recorded once its push is
+    known to have arrived everywhere, which the pull of a later batch tells.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class AsyncLoop:
         self._progress = progress
         self._pipeline_depth = pipeline_depth
         self._unroll = unroll
+        self._has_one_ps = len(step.store.devices) == 1
 
     def train(self, batches: LeaseBatches, worker: tf.Tensor) -> Outcome:
         """See `Loop`."""
@@ -48,14 +49,13 @@ class AsyncLoop:
         unpulled = self._unroll if batches.may_be_bad else 0
         read = batches.reader(begin, self._pipeline_depth)
         ahead = BatchPrefetcher(read, self._step.pull, self._pipeline_depth, unpulled)
-        held = self._progress.lane_of(batches.place), attempt.number
-        record = functools.partial(self._progress.advance, *held)
+        lease = self._progress.lane_of(batches.place), attempt.number
 
         def train(steps: int, holds: tf.Tensor, *state: tf.Tensor) -> State:
             if steps == self._unroll:
-                holds = self._progress.holds(*held)
+                holds = self._progress.holds(*lease)
             for _ in range(steps):
-                state = self._train_next(batches, ahead, record, steps == 1, state)
+                state = self._train_next(batches, ahead, lease, steps == 1, state)
             return holds, *state
 
         def goes_on(steps: int, holds: tf.Tensor, *state: tf.Tensor) -> tf.Tensor:
@@ -66,35 +66,44 @@ class AsyncLoop:
         nothing = tf.zeros([4], tf.float64)
         state: State = tf.constant(True), begin, nothing, tf.constant(-1, tf.int64), *ahead.tensors
         _, _, unrecorded, bad_step, *_ = iterate(self._unroll, goes_on, train, state)
-        record(unrecorded)
+        if not self._has_one_ps:
+            self._progress.advance(*lease, unrecorded)
         return Outcome(attempt.number, bad_step)
 
     def _train_next(
         self,
         batches: LeaseBatches,
         ahead: BatchPrefetcher,
-        record: Callable[[tf.Tensor], None],
+        lease: tuple[tf.Tensor, tf.Tensor],
         is_single: bool,
         state: State,
     ) -> State:
         """Trains the batch that is due: the state of the loop, before and after."""
         number, unrecorded, bad_step, *held = state
         due, newest, held = ahead.next(held)
-        # What the newest pull brought was read after the pushes of the step before.
-        with tf.control_dependencies(newest.batch.arrived()):
-            pushed = tf.identity(unrecorded)
-        record(pushed)
+        if not self._has_one_ps:
+            # What the newest pull brought was read after the pushes of the step before.
+            with tf.control_dependencies(newest.batch.arrived()):
+                pushed = tf.identity(unrecorded)
+            self._progress.advance(*lease, pushed)
         records, draw = due.records // batches.examples_per_record, batches.draw(number)
+        bad = 0.0 if due.bad is None else tf.cast(due.bad, tf.float64)
+
+        def trained(loss: tf.Tensor) -> tf.Tensor:
+            return trained_batch(tf.cast(loss, tf.float64), records, bad)
+
+        def noted(loss: tf.Tensor) -> Note:
+            return self._progress.note(*lease, trained(loss))
 
         def train() -> tf.Tensor:
-            return self._step.train(due.batch, draw)
+            return self._step.train(due.batch, draw, noted if self._has_one_ps else None)
+
+        def pass_over() -> tf.Tensor:
+            loss = tf.zeros([])
+            if self._has_one_ps:
+                self._progress.advance(*lease, trained(loss))
+            return loss
 
         may_be_empty = is_single and batches.may_be_bad
-        loss = tf.cond(records > 0, train, lambda: tf.zeros([])) if may_be_empty else train()
-        loss = tf.cast(loss, tf.float64)
-        trained = trained_batch(loss, records, 0.0 if due.bad is None else _float64(due.bad))
-        return number + 1, trained, note_failure(bad_step, number, loss), *held
-
-
-def _float64(number: tf.Tensor) -> tf.Tensor:
-    return tf.cast(number, tf.float64)
+        loss = tf.cond(records > 0, train, pass_over) if may_be_empty else train()
+        return number + 1, trained(loss), note_failure(bad_step, number, loss), *held

@@ -1,7 +1,7 @@
 """One step: pull, compute, push."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -11,7 +11,7 @@ from tfps.model import draws
 from tfps.model.predictions import predict_by_name
 from tfps.model.stateless_model import Features, Labels, Lookup, StatelessModel
 from tfps.profiling import scopes
-from tfps.store.messages import Gradients, Pulled
+from tfps.store.messages import Gradients, Note, Pulled
 from tfps.store.parameter_store import ParameterStore
 
 
@@ -98,19 +98,25 @@ class Step:
             for lookup in self._model.lookups(piece, training=True)
         ]
 
-    def train(self, batch: Batch, seed: tf.Tensor) -> tf.Tensor:
+    def train(
+        self,
+        batch: Batch,
+        seed: tf.Tensor,
+        note_of: Callable[[tf.Tensor], Note] | None = None,
+    ) -> tf.Tensor:
         """Computes a batch's gradients, on all devices, and pushes them once.
 
         Args:
             batch: What `pull` returned.
             seed: `[2]` int64, from which random layers draw.
+            note_of: Given the loss, gives what travels with the push to the first ps.
 
         Returns:
             The loss (scalar float32, the model's own losses included).
         """
         loss, gradients = self.gradients(batch, seed)
         with tf.name_scope(scopes.PUSH):
-            self.store.push(*gradients)
+            self.store.push(*gradients, note=note_of(loss) if note_of else None)
         return loss
 
     def gradients(self, batch: Batch, seed: tf.Tensor) -> tuple[tf.Tensor, Gradients]:

@@ -93,6 +93,7 @@ class Engine:
             train.wire_dtype,
             mode.staleness_power,
             experiment.callbacks is not None,
+            packs=executor.is_remote,
         )
         progress = LeaseProgress(lanes, executor.devices[0])
         # One GPU or none needs no names: TensorFlow places what it can on the GPU.

@@ -1,0 +1,167 @@
+"""What a batch exchanges with the ps: one tensor comes from each, and one goes to it."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfps.store.dense_parameters import DenseParameters
+from tfps.store.messages import Note, PulledRows, SentRows
+from tfps.store.packing import Packing, bits_of, numbers_of, size_of_bits
+from tfps.store.table_group import TableGroup
+from tfps.store.wire import Wire
+
+
+class Push(NamedTuple):
+    """What has arrived of a batch at one ps.
+
+    Attributes:
+        dense: The gradient of its dense parameters, `[n]`; none for a model without any.
+        rows: Those of rows, by group.
+        arrived: What is there once all of it is.
+    """
+
+    dense: list[tf.Tensor]
+    rows: list[SentRows]
+    arrived: list[tf.Tensor]
+
+
+# Given the index of a ps and what has arrived there, applies it: what is there once it is written.
+Apply = Callable[[int, Push], list[tf.Tensor | tf.Operation]]
+
+
+class Exchange:
+    """Has values of rows and of dense parameters travel together, and so their gradients.
+
+    Numbers of rows go ahead, with the pull, and lie on the ps when gradients come.
+    """
+
+    def __init__(
+        self,
+        dense: DenseParameters,
+        groups: Sequence[TableGroup],
+        devices: Sequence[str],
+        wire: Wire,
+        packing: Packing,
+    ):
+        """Takes note of what is exchanged.
+
+        Args:
+            dense: The dense parameters.
+            groups: The tables.
+            devices: One per ps.
+            wire: How values travel.
+            packing: How tensors for one task are put together.
+        """
+        self._dense = dense
+        self._groups = groups
+        self._devices = devices
+        self._dtype = tf.as_dtype(wire.dtype)
+        self._packing = packing
+
+    def pull(
+        self, found: Sequence[PulledRows], after: Sequence[tf.Tensor] = ()
+    ) -> tuple[list[tf.Tensor], list[PulledRows]]:
+        """Every dense variable's value, and by group rows with theirs.
+
+        Args:
+            found: By group, what `TableGroup.find` found.
+            after: What each ps waits for before it reads.
+        """
+        arrived = [self._pull(part, found, after) for part in range(len(self._devices))]
+        rows = [[parts[index] for parts in arrived] for index in range(len(found))]
+        pulled = [
+            group.joined(some, parts)
+            for group, some, parts in zip(self._groups, found, rows, strict=True)
+        ]
+        dense = [part for parts in arrived for part in parts[len(found) :]]
+        return self._dense.joined(dense), pulled
+
+    def push(
+        self,
+        pulled: Sequence[PulledRows],
+        rows: Sequence[tf.Tensor],
+        dense: Sequence[tf.Tensor],
+        note: Note | None,
+        apply: Apply,
+    ) -> list[tf.Tensor | tf.Operation]:
+        """Sends each ps its part of a batch's gradients and has it applied there.
+
+        Args:
+            pulled: What was pulled, by group.
+            rows: The gradient of each distinct row by group, `[u, dim]`.
+            dense: One gradient per dense variable.
+            note: What goes to the first ps with them, to be delivered when they are applied there.
+            apply: Called under the device of each ps.
+
+        Returns:
+            What is there once all is applied.
+        """
+        pieces = self._dense.pieces(dense)
+        of_groups = [
+            group.send(some, gradient)
+            for group, some, gradient in zip(self._groups, pulled, rows, strict=True)
+        ]
+        writes: list[tf.Tensor | tf.Operation] = []
+        for part, device in enumerate(self._devices):
+            mine, told = [each[part] for each in of_groups], note if part == 0 else None
+            packed = self._packing.pack(
+                [
+                    *([each.gradient] for each in mine),
+                    *pieces[part : part + 1],
+                    *([bits_of(each.numbers, self._dtype)] for each in [told] if each),
+                ]
+            )
+            with tf.device(device):
+                writes += self._applied(part, packed, [each.rows for each in mine], told, apply)
+        return writes
+
+    def _applied(
+        self,
+        part: int,
+        packed: Sequence[tf.Tensor],
+        rows: Sequence[tf.Tensor],
+        note: Note | None,
+        apply: Apply,
+    ) -> list[tf.Tensor | tf.Operation]:
+        """Applies what one ps was sent, and delivers the note; under its device."""
+        arrived, numbers = tf.nest.map_structure(tf.identity, (list(packed), list(rows)))
+        bits = size_of_bits(note.numbers.shape[0], tf.float64, self._dtype) if note else 0
+        values = self._parts(part, arrived, numbers, bits)
+        told = values.pop() if note else None
+        count = len(numbers)
+        sent = [SentRows(*pair) for pair in zip(numbers, values[:count], strict=True)]
+        applied = apply(part, Push(values[count:], sent, [*arrived, *numbers]))
+        if note:
+            with tf.control_dependencies(applied):
+                note.deliver(numbers_of(told, tf.float64))
+        return applied
+
+    def _pull(
+        self, part: int, found: Sequence[PulledRows], after: Sequence[tf.Tensor]
+    ) -> list[tf.Tensor]:
+        """From one ps: the rows found, by group, and its dense parameters if there are any."""
+        owned = [some.owned[part] for some in found]
+        with tf.device(self._devices[part]), tf.control_dependencies(after):
+            values = [
+                group.read_part(part, rows) for group, rows in zip(self._groups, owned, strict=True)
+            ]
+            if self._dense.layout.total:
+                values.append(self._dense.read_part(part))
+            packed = self._packing.pack([[value] for value in values])
+        return self._parts(part, packed, owned)
+
+    def _parts(
+        self, part: int, packed: Sequence[tf.Tensor], rows: Sequence[tf.Tensor], bits: int = 0
+    ) -> list[tf.Tensor]:
+        """Of what travels to or from a ps: values by group `[u, dim]`, dense ones, and bits."""
+        dims = [group.layout.dim for group in self._groups]
+        sizes: list[int | tf.Tensor] = [
+            tf.size(some) * dim for some, dim in zip(rows, dims, strict=True)
+        ]
+        if self._dense.layout.total:
+            first, end = self._dense.layout.bounds(part)
+            sizes.append(end - first)
+        values = self._packing.unpack(packed, [*sizes, bits] if bits else sizes)
+        of_groups = [tf.reshape(some, [-1, dim]) for some, dim in zip(values, dims, strict=False)]
+        return [*of_groups, *values[len(dims) :]]
