@@ -9,12 +9,14 @@ FLAGS_OF_PARTS = {
     "bf16": ("--wire_dtype=bfloat16",),
     "sync": ("--mode=sync",),
     "sgd8": ("--mode=local_sgd", "--sync_every=8"),
+    "together": ("--batches_per_exchange=4",),
     "lazy": ("--set=train.row_updates=lazy",),
 }
 _USUAL_TFPS = (
     "tfps-1ps",
     "tfps-2ps",
     "tfps-1ps-ahead",
+    "tfps-1ps-together",
     "tfps-1ps-bf16",
     "tfps-1ps-ahead-bf16",
     "tfps-1ps-sync",

@@ -28,6 +28,7 @@ from benchmarks.datasets import ROOT
 MODES = {
     "local": [],
     "async": [],
+    "async, 4 together": ["--batches_per_exchange=4"],
     "sync": [],
     "sync, 1 backup": ["--backup_workers=1"],
     "bounded": ["--max_staleness=4"],

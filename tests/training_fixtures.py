@@ -39,6 +39,7 @@ from tfps.store.parameter_store import ParameterStore
 from tfps.worker.async_loop import AsyncLoop
 from tfps.worker.barrier_loop import BarrierLoop
 from tfps.worker.closures import Closures
+from tfps.worker.exchange_loop import ExchangeLoop
 from tfps.worker.local_sgd import LocalSgdLoop
 from tfps.worker.step import Step
 from trainer.chief.export_sample import predict_sample
@@ -220,6 +221,8 @@ class Trainer:
             return BarrierLoop(self.step, self.barrier, mode.backup_workers > 0, unroll=unroll)
         if mode.name == LOCAL_SGD:
             return LocalSgdLoop(self.step, self.store, self.progress, 1, mode.sync_every)
+        if mode.batches_per_exchange > 1:
+            return ExchangeLoop(self.step, self.progress, mode.batches_per_exchange, unroll)
         return AsyncLoop(self.step, self.progress, depth, unroll=unroll)
 
     def _barrier(self, members):

@@ -8,6 +8,13 @@ TWO_REPLICAS = Cluster(("c:1",), ("a:1",))
 TWO_WORKERS = Cluster(("c:1",), ("a:1", "b:1"), ("p:1",))
 
 
+def test_what_a_lost_worker_may_have_pushed_without_recording_it():
+    assert Mode("async").unrecorded_batches(pipeline_depth=2) == 3
+    assert Mode("async", batches_per_exchange=4).unrecorded_batches(pipeline_depth=0) == 4
+    assert Mode("local_sgd", sync_every=8).unrecorded_batches(pipeline_depth=0) == 8
+    assert Mode("sync").unrecorded_batches(pipeline_depth=0) == 0
+
+
 def test_without_a_name_the_cluster_decides():
     assert Mode().on(TWO_WORKERS).name == "async"
     assert Mode().on(Cluster()).name == "local"
@@ -36,6 +43,7 @@ def test_bounded_by_nothing_is_run_as_sync_and_says_so(caplog):
         (Mode("sync"), TWO_REPLICAS, "--mode=sync needs a ps, but TF_CONFIG names 1 workers and"),
         (Mode("async", backup_workers=1), TWO_WORKERS, "only --mode=sync has workers"),
         (Mode("sync", staleness_power=1.0), TWO_WORKERS, "only --mode=async has learning rates"),
+        (Mode("sync", batches_per_exchange=4), TWO_WORKERS, "--batches_per_exchange=4: only"),
         (Mode("sync", backup_workers=2), TWO_WORKERS, "--backup_workers=2 of 2 workers"),
     ],
 )
@@ -52,6 +60,7 @@ def test_what_does_not_suit_a_cluster_is_refused(mode, cluster, message):
         ({"max_staleness": -1}, "mode.max_staleness=-1 must be 0 or more"),
         ({"staleness_power": -0.5}, "mode.staleness_power=-0.5 must be 0 or more"),
         ({"sync_every": 0}, "mode.sync_every=0 must be at least 1"),
+        ({"batches_per_exchange": 0}, "mode.batches_per_exchange=0 must be at least 1"),
         ({"round_seconds": 0.0}, "mode.round_seconds=0.0 must be positive"),
     ],
 )

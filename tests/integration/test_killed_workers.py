@@ -11,7 +11,7 @@ from counting_job import flags, trained
 
 from tests import counting_task
 
-SEEDS = int(os.environ.get("TFPS_KILLS", "12")) // 5  # `make kills` says how many kills
+SEEDS = int(os.environ.get("TFPS_KILLS", "16")) // 8  # `make kills` says how many kills
 LONG = 300  # seconds that a run may take on a busy machine
 BATCH, STEP_SECONDS = 50, 0.3
 SIZES = (1000, 450, 1, 1549)
@@ -19,6 +19,9 @@ RECORDS = sum(SIZES)
 LATEST_KILL = RECORDS / BATCH * STEP_SECONDS / 2  # two workers cannot be faster
 MODES = {
     "async": (),
+    "async, one ps": (),
+    "async, together": ("--batches_per_exchange=3",),
+    "async, together, one ps": ("--batches_per_exchange=3",),
     "sync": ("--round_seconds=2",),
     "bounded": ("--max_staleness=4", "--round_seconds=2"),
     "local_sgd": ("--sync_every=4",),
@@ -28,7 +31,9 @@ MODES = {
 
 def cluster(mode: str, argv: list[str]) -> Program:
     """Two tasks that compute; without ps the chief is one of them."""
-    return local_cluster(1, 0, argv) if mode == "allreduce" else local_cluster(2, 2, argv)
+    if mode == "allreduce":
+        return local_cluster(1, 0, argv)
+    return local_cluster(2, 1 if mode.endswith("one ps") else 2, argv)
 
 
 @pytest.mark.slow
@@ -40,7 +45,11 @@ def test_a_killed_worker(mode: str, seed: int, tmp_path: pathlib.Path) -> None:
     task = counting_task.CountingTask(records=RECORDS, step_seconds=STEP_SECONDS)
     data = counting_task.write(tmp_path / "data", task, SIZES)
     job_dir = tmp_path / "job"
-    settings = (f"--mode={mode}", f"--set=train.batch_size={BATCH}", "--set=train.epochs=1")
+    settings = (
+        f"--mode={mode.partition(',')[0]}",
+        f"--set=train.batch_size={BATCH}",
+        "--set=train.epochs=1",
+    )
     with cluster(mode, flags(data, job_dir, task, *settings, *MODES[mode])) as program:
         program.see(r"\[chief\] .*(connected to|together with)")
         time.sleep(draw.uniform(0.0, LATEST_KILL))

@@ -62,6 +62,22 @@ def test_what_rounds_have_no_way_for_is_refused(case):
     check(Mode("sync"))
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"pipeline_depth": 1}, "--batches_per_exchange=4 pulls when it is a batch's turn"),
+        ({"data": {"max_bad_records": 3}}, "--batches_per_exchange=4 cannot pass over bad records"),
+        ({"task": Half()}, "--batches_per_exchange=4 does not scale the loss"),
+    ],
+)
+def test_what_batches_together_have_no_way_for_is_refused(settings, message):
+    check(Mode("async"), **settings)
+    with pytest.raises(UserError, match=message):
+        check(Mode("async", batches_per_exchange=4), **settings)
+    check(Mode("async", batches_per_exchange=4), Clipped())
+    check(Mode("async", batches_per_exchange=4), FollowTheLeader())
+
+
 def test_a_learning_rate_by_staleness_is_refused_where_there_is_one_for_all_gradients():
     check(Mode("async"), FollowTheLeader())
     check(Mode("async", staleness_power=1.0))

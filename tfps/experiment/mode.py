@@ -29,6 +29,8 @@ class Mode:
         staleness_power: In `async`, an update of staleness s has (1 + s)^-power times the learning
             rate (1: Zhang et al., IJCAI 2016; any: Xie et al., 2019); 0 leaves it alone.
         sync_every: In `local_sgd`, steps between a pull and its push.
+        batches_per_exchange: In `async`, for how many batches a worker pulls at once, and pushes
+            their gradients at once; a ps applies them one after the other.
         round_seconds: In `sync` and `bounded`, how long others wait for a worker that is lost.
     """
 
@@ -37,6 +39,7 @@ class Mode:
     max_staleness: int = 4
     staleness_power: float = 0.0
     sync_every: int = 8
+    batches_per_exchange: int = 1
     round_seconds: float = 10.0
 
     def __post_init__(self) -> None:
@@ -50,6 +53,10 @@ class Mode:
             raise UserError(f"mode.staleness_power={self.staleness_power} must be 0 or more")
         if self.sync_every < 1:
             raise UserError(f"mode.sync_every={self.sync_every} must be at least 1")
+        if self.batches_per_exchange < 1:
+            raise UserError(
+                f"mode.batches_per_exchange={self.batches_per_exchange} must be at least 1"
+            )
         if self.round_seconds <= 0:
             raise UserError(f"mode.round_seconds={self.round_seconds} must be positive")
 
@@ -87,6 +94,11 @@ class Mode:
                 f"--staleness_power={mode.staleness_power}: only --mode=async has learning rates "
                 f"by staleness, not {mode.name}; leave it out"
             )
+        if mode.batches_per_exchange > 1 and mode.name != ASYNC:
+            raise UserError(
+                f"--batches_per_exchange={mode.batches_per_exchange}: only --mode=async pulls for "
+                f"several batches and keeps their gradients apart, not {mode.name}; leave it out"
+            )
         if mode.backup_workers >= max(1, len(cluster.workers)):
             raise UserError(
                 f"--backup_workers={mode.backup_workers} of {len(cluster.workers)} workers: a "
@@ -105,7 +117,9 @@ class Mode:
         """
         if self.name == SYNC:
             return 0
-        return self.sync_every if self.name == LOCAL_SGD else 1 + pipeline_depth
+        if self.name == LOCAL_SGD:
+            return self.sync_every
+        return self.batches_per_exchange + pipeline_depth
 
     @property
     def waits(self) -> bool:

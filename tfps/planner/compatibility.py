@@ -29,12 +29,16 @@ def refuse_unsuitable(
             "gradients, with one learning rate for all of them; use another optimizer, or leave it "
             "out"
         )
-    if mode.waits or mode.name == LOCAL_SGD:
-        _refuse_settings(mode, experiment)
-    if mode.name in (SYNC, LOCAL_SGD) and model.loss_scaling:
+    asked = f"--mode={mode.name}"
+    if mode.batches_per_exchange > 1:
+        asked = f"--batches_per_exchange={mode.batches_per_exchange}"
+    if mode.waits or mode.name == LOCAL_SGD or mode.batches_per_exchange > 1:
+        _refuse_settings(asked, experiment)
+    is_scaled = mode.name not in (SYNC, LOCAL_SGD) and mode.batches_per_exchange == 1
+    if model.loss_scaling and not is_scaled:
         raise UserError(
-            f"--mode={mode.name} does not scale the loss, which float16 needs; use mixed_bfloat16, "
-            "or --mode=async"
+            f"{asked} does not scale the loss, which float16 needs; use mixed_bfloat16, "
+            "or --mode=async with one batch in an exchange"
         )
     clip = next((rule.clip for rule in (rules.dense, *rules.tables) if rule.clip), "")
     if mode.name == SYNC and clip:
@@ -50,15 +54,15 @@ def refuse_unsuitable(
         )
 
 
-def _refuse_settings(mode: Mode, experiment: Experiment) -> None:
+def _refuse_settings(asked: str, experiment: Experiment) -> None:
     depth, bad = experiment.train.pipeline_depth, experiment.data.max_bad_records
     if depth:
         raise UserError(
-            f"--mode={mode.name} pulls when it is a batch's turn, but train.pipeline_depth={depth} "
+            f"{asked} pulls when it is a batch's turn, but train.pipeline_depth={depth} "
             "pulls earlier; set it to 0"
         )
     if bad:
         raise UserError(
-            f"--mode={mode.name} cannot pass over bad records, but data.max_bad_records={bad}; set "
+            f"{asked} cannot pass over bad records, but data.max_bad_records={bad}; set "
             "it to 0 and correct the data, or use --mode=async"
         )

@@ -38,6 +38,7 @@ from tfps.store.parameter_store import ParameterStore
 from tfps.worker.async_loop import AsyncLoop
 from tfps.worker.barrier_loop import BarrierLoop
 from tfps.worker.closures import Closures
+from tfps.worker.exchange_loop import ExchangeLoop
 from tfps.worker.local_sgd import LocalSgdLoop
 from tfps.worker.loop import UNROLL, UNROLL_IN_ONE_PROCESS, Loop
 from tfps.worker.step import Step
@@ -176,6 +177,8 @@ def _loop(
     if mode.name == LOCAL_SGD:
         workers = len(executor.workers)
         return LocalSgdLoop(step, step.store, progress, workers, mode.sync_every)
+    if mode.batches_per_exchange > 1:
+        return ExchangeLoop(step, progress, mode.batches_per_exchange, unroll)
     return AsyncLoop(step, progress, experiment.train.pipeline_depth, unroll)
 
 

@@ -33,6 +33,12 @@ flags.DEFINE_float(
 flags.DEFINE_integer(
     "sync_every", None, "Steps between a pull and its push (overrides mode.sync_every).", 1
 )
+flags.DEFINE_integer(
+    "batches_per_exchange",
+    None,
+    "Batches for which a worker pulls, and pushes, at once (overrides mode.batches_per_exchange).",
+    1,
+)
 flags.DEFINE_float(
     "round_seconds", None, "Limit of a wait for a lost worker (overrides mode.round_seconds).", 0.0
 )
@@ -46,5 +52,6 @@ def overridden() -> dict[str, Any]:
         "mode.max_staleness": _FLAGS.max_staleness,
         "mode.staleness_power": _FLAGS.staleness_power,
         "mode.sync_every": _FLAGS.sync_every,
+        "mode.batches_per_exchange": _FLAGS.batches_per_exchange,
         "mode.round_seconds": _FLAGS.round_seconds,
     }
