@@ -183,7 +183,7 @@ def test_no_number_of_ps_is_named_whose_graph_does_not_fit():
 def test_the_estimate_of_the_graph_is_near_a_traced_one(tmp_path):
     manifest = generate(get_config(), str(tmp_path), 10, 1, 0, 0, "smoke", False)
     nodes, sizes = {}, {}
-    for parts in (2, 6):
+    for parts in (2, 4, 6, 8):
         trainer = Trainer(manifest, parts=parts)
         closures = Closures(
             trainer.experiment,
@@ -195,9 +195,11 @@ def test_the_estimate_of_the_graph_is_near_a_traced_one(tmp_path):
         graph = closures.train.get_concrete_function().graph.as_graph_def()
         nodes[parts] = len(graph.node) + sum(len(f.node_def) for f in graph.library.function)
         sizes[parts] = graph.ByteSize()
-    estimate = Placement.of(trainer.store.layout, workers=2).graph
-    assert 0.9 * estimate.nodes_per_ps < (nodes[6] - nodes[2]) / 4 <= 1.1 * estimate.nodes_per_ps
-    assert 0.6 * estimate.total_bytes < sizes[6] <= 1.1 * estimate.total_bytes
+    for few, more in ((2, 4), (6, 8)):  # where tensors are put together, and where they are not
+        estimate = Placement.of(trainer.store.layout.over(more), workers=2).graph
+        for_each = (nodes[more] - nodes[few]) / 2
+        assert 0.9 * estimate.nodes_per_ps < for_each <= 1.1 * estimate.nodes_per_ps
+        assert 0.6 * estimate.total_bytes < sizes[more] <= 1.1 * estimate.total_bytes
 
 
 def test_too_little_for_any_number_of_ps_is_refused_as_such():

@@ -34,6 +34,18 @@ def test_parts_and_numbers_come_out_as_they_went_in(dtype, rows):
     assert numbers.numpy().tobytes() == NUMBERS.numpy().tobytes()
 
 
+def test_parts_without_values_are_empty():
+    packing = Packing()
+    packed = packing.pack([[ROWS], [DENSE[:0]]])
+    rows, dense = packing.unpack(packed, [tf.size(ROWS), 0])
+    assert (rows.shape, dense.shape) == ((15,), (0,))
+    nothing, flat, none = packing.unpack(
+        packing.pack([[ROWS[:0]], [DENSE], [DENSE[:0]]]), [0, 7, 0]
+    )
+    assert (nothing.shape, none.shape) == ((0,), (0,))
+    assert np.array_equal(flat, DENSE)
+
+
 def test_where_nothing_travels_parts_stay_by_themselves():
     packing = Packing(is_used=False)
     rows, dense = packing.unpack(packing.pack([[ROWS], [DENSE[:4], DENSE[4:]]]), [15, 7])

@@ -6,9 +6,13 @@ measured by `python -m benchmarks.graph_memory` (docs/design.md).
 
 import dataclasses
 
+from tfps.store.packing import MOST_PS
+
 # Of a closure unrolled into ten steps and one, with Adam, whose rule has the most operations: for
 # the dense parameters of a ps, and again for each group of tables.
 _NODES_PER_BUFFER = 300
+# What puts tensors together that go to a ps or come from it, where the ps are few.
+_NODES_TO_PACK = 250
 _OTHER_BYTES = 450_000  # of the GraphDef: the model, reading
 _NODE_BYTES = 170
 _NODE_CPU_SECONDS = 0.5e-3  # of the chief, to trace it
@@ -33,7 +37,8 @@ class GraphSize:
     @property
     def nodes_per_ps(self) -> int:
         """Operations on one ps."""
-        return _NODES_PER_BUFFER * (1 + self.groups)
+        packing = _NODES_TO_PACK if self.ps <= MOST_PS else 0
+        return _NODES_PER_BUFFER * (1 + self.groups) + packing
 
     @property
     def total_bytes(self) -> int:

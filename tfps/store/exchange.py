@@ -156,9 +156,10 @@ class Exchange:
     ) -> list[tf.Tensor]:
         """Of what travels to or from a ps: values by group `[u, dim]`, dense ones, and bits."""
         dims = [group.layout.dim for group in self._groups]
-        sizes: list[int | tf.Tensor] = [
-            tf.size(some) * dim for some, dim in zip(rows, dims, strict=True)
-        ]
+        # The rows of the last group are what is left: an operation less.
+        several = zip(rows[:-1], dims[:-1], strict=True)
+        sizes: list[int | tf.Tensor | None] = [tf.size(some) * dim for some, dim in several]
+        sizes += [None for _ in rows[-1:]]
         if self._dense.layout.total:
             first, end = self._dense.layout.bounds(part)
             sizes.append(end - first)

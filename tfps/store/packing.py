@@ -7,6 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
+# It takes some 25 operations for each ps and step, and with many ps the graph is what is large.
+MOST_PS = 4
+
 
 @dataclasses.dataclass(frozen=True)
 class Packing:
@@ -15,7 +18,8 @@ class Packing:
     Each tensor that travels is a remote call of its own, which costs more than a copy.
 
     Attributes:
-        is_used: Whether tensors are put together; not within one process, where none travels.
+        is_used: Whether tensors are put together; not within one process, where none
+            travels, and not for more than `MOST_PS` ps.
     """
 
     is_used: bool = True
@@ -31,11 +35,11 @@ class Packing:
             One tensor where they are put together, else one for each part.
         """
         if self.is_used:
-            return [_joined([tf.reshape(x, [-1]) for part in parts for x in part])]
+            return [_joined([_flat(x) for part in parts for x in part])]
         return [_joined(part) for part in parts]
 
     def unpack(
-        self, arrived: Sequence[tf.Tensor], sizes: Sequence[int | tf.Tensor]
+        self, arrived: Sequence[tf.Tensor], sizes: Sequence[int | tf.Tensor | None]
     ) -> list[tf.Tensor]:
         """The parts of what has arrived, under the device that receives.
 
@@ -43,7 +47,8 @@ class Packing:
 
         Args:
             arrived: What `pack` returned, there.
-            sizes: How many values each part has; scalar int32 tensors of that device, or numbers.
+            sizes: How many values each part has; scalar int32 tensors of that device, or numbers;
+                None for what is left, where those behind it are numbers.
 
         Returns:
             One for each part: `[n]` where they were put together, else as it was packed.
@@ -53,11 +58,11 @@ class Packing:
         [packed] = arrived
         if len(sizes) == 1:
             return [packed]
-        bounds = itertools.pairwise([0, *itertools.accumulate(sizes[:-1]), None])
-        parts = [packed[first:end] for first, end in bounds]
-        for part, size in zip(parts, sizes, strict=True):
+        parts = []
+        for size, (begin, end) in zip(sizes, _bounds(sizes), strict=True):
+            parts.append(packed[:0] if isinstance(size, int) and not size else packed[begin:end])
             if isinstance(size, int):
-                part.set_shape([size])
+                parts[-1].set_shape([size])
         return parts
 
     def last(self, arrived: Sequence[tf.Tensor], size: int) -> tf.Tensor:
@@ -95,6 +100,27 @@ def size_of_bits(numbers: Any, dtype: tf.DType, among: tf.DType) -> Any:
         among: Of the values that they travel among.
     """
     return numbers * (dtype.size // among.size)
+
+
+def _bounds(sizes: Sequence[int | tf.Tensor | None]) -> list[tuple[Any, Any]]:
+    """Begin and end of each part; from the end where that needs no operation, as it is known."""
+    known = len(sizes)
+    while known and isinstance(sizes[known - 1], int):
+        known -= 1
+    begins = list(itertools.accumulate(sizes[: known - 1], initial=0)) if known else []
+    behind = list(itertools.accumulate(reversed(sizes[known:])))
+    begins += [-values for values in reversed(behind)]
+    ends = [*begins[1:], None]
+    # What ends where nothing follows ends at the end.
+    return [
+        (begin, None if isinstance(end, int) and not end else end)
+        for begin, end in zip(begins, ends, strict=True)
+    ]
+
+
+def _flat(tensor: tf.Tensor) -> tf.Tensor:
+    # An operation for each tensor counts: each is in all of a closure's unrolled steps.
+    return tensor if tensor.shape.rank == 1 else tf.reshape(tensor, [-1])
 
 
 def _joined(tensors: Sequence[tf.Tensor]) -> tf.Tensor:

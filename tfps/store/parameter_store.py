@@ -18,7 +18,7 @@ from tfps.store.lookups import ids_of_group, rows_by_group, rows_by_lookup
 from tfps.store.loss_scale import LossScale
 from tfps.store.messages import Gradients, Note, Pulled, SentRows
 from tfps.store.model_state import ModelState
-from tfps.store.packing import Packing
+from tfps.store.packing import MOST_PS, Packing
 from tfps.store.partitioned_variable import TensorSlice
 from tfps.store.table_group import TableGroup
 from tfps.store.update_counts import UpdateCounts
@@ -67,7 +67,7 @@ class ParameterStore:
             may_change_rate: Whether the chief may change the learning rate as the run goes on; not
                 that of a schedule.
             packs: Whether what a batch pulls from a ps, and pushes to it, is put together to be one
-                tensor each; of no use where nothing travels.
+                tensor each, if the ps are few; of no use where nothing travels.
         """
         self.devices = list(devices)
         self._staleness_power = staleness_power
@@ -98,7 +98,7 @@ class ParameterStore:
             )
             for group in layout.groups
         ]
-        self.packing = Packing(packs)
+        self.packing = Packing(packs and len(devices) <= MOST_PS)
         self.exchange = Exchange(self.dense, self.groups, devices, wire, self.packing)
         self.clipping = GradientClipping(rules.dense, self.groups)
         scaling = model.loss_scaling
