@@ -73,7 +73,8 @@ def measured(flags: argparse.Namespace, case: Case, name: str) -> dict[str, Mapp
     with tempfile.TemporaryDirectory(prefix="tfps-benchmark-") as directory:
         job_dir = pathlib.Path(directory, "job")
         data = datasets.path(flags.data.absolute(), case)
-        started, address = system(name, case, flags, data, job_dir), None
+        started = system(name, case, flags, data, job_dir)
+        address: str | None = None
         if name == STEP:
             port = free_port()
             address = f"127.0.0.1:{port}"

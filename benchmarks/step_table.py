@@ -1,7 +1,7 @@
 """The parts of a step's CPU time, of what was seen of a job's tasks."""
 
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 
 from benchmarks.step_watch import ONE_PROCESS, Taken
@@ -27,6 +27,8 @@ ROWS = (
 )
 COLUMNS = {"worker": "worker", "ps": "ps", ONE_PROCESS: "one process"}
 _NEXT_BATCH = "IteratorGetNextOp::DoCompute"
+_NAME = 15  # characters that Linux keeps of a thread's name
+_LEAST = 1e-9  # ms, where what was traced took no time
 _LABEL = re.compile(r"\((\w+)\)$")
 
 
@@ -44,12 +46,12 @@ def columns(taken: Mapping[str, Taken], steps: float) -> dict[str, dict[str, flo
         for thread in each.trace.threads
         for event in thread
     )
-    found: dict[str, Counter[str]] = {}
+    found: dict[str, dict[str, float]] = {}
     for task, each in taken.items():
         if each.trace:
             column = next(title for name, title in COLUMNS.items() if task.startswith(name))
             parts = _parts(each, each.trace, steps, max(traced_steps, 1))
-            found.setdefault(column, Counter()).update(parts)
+            _add(found.setdefault(column, defaultdict(float)), parts)
     return {column: dict(parts) for column, parts in found.items()}
 
 
@@ -66,19 +68,24 @@ def lines(found: Mapping[str, Mapping[str, float]]) -> str:
 
 def _parts(taken: Taken, trace: TaskTrace, steps: float, traced_steps: int) -> dict[str, float]:
     """Of one task: ms per step by row."""
-    operations: dict[str, Counter[str]] = {}
+    operations: dict[str, dict[str, float]] = {}
     for name, thread in zip(trace.thread_names, trace.threads, strict=True):
-        of_name = operations.setdefault(name.partition("/")[0], Counter())
+        of_name = operations.setdefault(name.partition("/")[0][:_NAME], defaultdict(float))
         for label, seconds in own_seconds(thread):
-            of_name[_part(label)] += 1000 * seconds / traced_steps  # type: ignore[assignment]
-    found: Counter[str] = Counter()
-    for thread in taken.threads.values():
-        found.update(_of_threads(thread, 1000 * thread.cpu_seconds / steps, operations))
+            of_name[_part(label)] += 1000 * seconds / traced_steps
+    found: dict[str, float] = defaultdict(float)
+    for took in taken.threads.values():
+        _add(found, _of_threads(took, 1000 * took.cpu_seconds / steps, operations))
     whole = 1000 * taken.cpu_seconds / steps
-    found[_ENDED] = whole - sum(found.values())  # type: ignore[assignment]
-    found[ALL] = whole  # type: ignore[assignment]
-    found[WOKEN] = sum(each.waits for each in taken.threads.values()) / steps  # type: ignore[assignment]
+    found[_ENDED] = whole - sum(found.values())
+    found[ALL] = whole
+    found[WOKEN] = sum(each.waits for each in taken.threads.values()) / steps
     return found
+
+
+def _add(sums: dict[str, float], more: Mapping[str, float]) -> None:
+    for row, value in more.items():
+        sums[row] += value
 
 
 def _of_threads(
@@ -95,7 +102,7 @@ def _of_threads(
     if not traced:
         # The threads of TensorFlow's gRPC services have no name: they keep the process's.
         return {_QUEUES if thread.name.endswith(".py") else _OTHERS: milliseconds}
-    scale = min(1.0, milliseconds / sum(traced.values()))
+    scale = min(1.0, milliseconds / max(sum(traced.values()), _LEAST))
     found = {part: scale * each for part, each in traced.items()}
     rest = milliseconds - sum(found.values())
     return {**found, _BETWEEN: found.get(_BETWEEN, 0.0) + rest}
