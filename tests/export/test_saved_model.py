@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.export.graph_alone import graph_alone
 from tests.training_fixtures import dataset, reused
 from tfps.errors import UserError
 from tfps.export.loaded_model import ExportedModel
 from tfps.export.names import SCHEMA_FILE
+from tfps.export.row_encoding import RowEncoding
 
 # Run without tfps, configs and Keras: what serves the model has none of them.
 LOAD = """
@@ -56,6 +58,20 @@ def test_the_exported_model_predicts_what_the_evaluation_did_with_tensorflow_alo
     np.testing.assert_allclose(by_example, expected, rtol=0, atol=1e-6)
     assert by_example == by_feature
     assert [each.name for each in tmp_path.iterdir()] == ["export"]
+
+
+@pytest.mark.parametrize("form", [{}, {"whole_bytes": 0}, {"encoding": RowEncoding("int8")}])
+def test_what_loads_no_more_than_the_graph_predicts_the_same(manifest, tmp_path, form):
+    trainer = reused(manifest)
+    path = tmp_path / "export"
+    trainer.export(path, **form)
+    source, _ = trainer.shards()[0]
+    records = [record.numpy() for record in tf.data.TFRecordDataset(source.path).take(50)]
+    loaded = tf.saved_model.load(path).signatures["serving_examples"]
+    expected = loaded(examples=tf.constant(records))["predictions"]
+    with graph_alone(path) as served:
+        found = served.predict("serving_examples", records)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
 
 def test_the_schema_stands_beside_the_model(manifest, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tests import lookups
+from tests.export.graph_alone import graph_alone
 from tests.lookups import Lookups, get_config, write_rows
 from tests.training_fixtures import reused
 from tfps.cluster.spec import Cluster
@@ -117,6 +118,10 @@ def test_what_is_exported_has_its_vocabularies_with_it(manifest, towns, tmp_path
     command = [sys.executable, "-c", LOAD, str(tmp_path / "elsewhere"), source.path]
     printed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path)
     np.testing.assert_allclose(json.loads(printed.stdout), expected, rtol=0, atol=1e-6)
+    records = list(tf.data.TFRecordDataset(source.path).as_numpy_iterator())
+    with graph_alone(tmp_path / "elsewhere") as served:
+        found = served.predict("serving_examples", records)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
 
 def test_a_closure_brings_its_tables_along(manifest, towns):

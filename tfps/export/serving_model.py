@@ -17,6 +17,7 @@ from tfps.layers.embedding_table import check_ids
 from tfps.model import inputs, keras_patches
 from tfps.model.inputs import model_inputs
 from tfps.model.predictions import predict_by_name
+from tfps.model.resources import resources_of
 from tfps.model.stateless_model import Features, StatelessModel
 from tfps.store.layout import StoreLayout
 
@@ -133,13 +134,17 @@ class ServingModel:
         )
 
     def _module(self) -> tf.Module:
-        """What a SavedModel keeps: `SlicedGroup.names` counts on the names of its attributes."""
+        """What a SavedModel keeps: `SlicedGroup.names` counts on the names of its attributes.
+
+        The Keras model itself is not kept: a SavedModel has two variables for each of Keras's own,
+        of which the signatures read one, and whoever loads no more than the graph, as TensorFlow
+        Serving does, restores the other.
+        """
         module = tf.Module()
-        module.model = self._keras_model  # with its lookup tables and their vocabularies' files
+        values = [each.value for each in self._keras_model.variables]
         # A variable that is found twice would be written twice.
-        found = {id(each) for each in tf.train.TrackableView(self._keras_model).descendants()}
-        others = [each for each in self._keras_model.variables if id(each) not in found]
-        module.others = [each.value for each in others]
+        held = [*values, *resources_of(self._keras_model)]
+        module.model = list({id(each): each for each in held}.values())
         module.slices = [group.variables for group in self.slices.values()]
         module.rows = [
             lookup_of(table, functools.partial(self.look_up, table.name)) for table in self.tables

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -11,24 +9,9 @@ import tensorflow as tf
 
 from cloud.deployment import default_signature
 from cloud.deployment.served_model import ServedModel
+from tests.export.graph_alone import graph_alone
 from tests.training_fixtures import dataset, reused
 from tfps.errors import UserError
-
-# As TensorFlow Serving does: it loads the graph and runs what `signature_def` names.
-LOAD = """
-import json, sys
-import tensorflow as tf
-tf.compat.v1.disable_eager_execution()
-directory, path = sys.argv[1:]
-records = [bytes.fromhex(line) for line in open(path)]
-with tf.compat.v1.Session() as session:
-    graph = tf.compat.v1.saved_model.load(session, ["serve"], directory)
-    takes = {name: sorted(each.inputs) for name, each in graph.signature_def.items()}
-    signature = graph.signature_def["serving_default"]
-    feed = {signature.inputs["examples"].name: records}
-    found = session.run(signature.outputs["predictions"].name, feed)
-print(json.dumps([takes, found.tolist()]))
-"""
 
 
 @pytest.fixture(name="trainer", scope="module")
@@ -93,7 +76,7 @@ def test_an_index_says_how_many_data_files_a_model_without_sizes_has(copy):
 
 
 def test_serialized_examples_go_to_the_default_signature_of_an_exchanged_model(
-    trainer, job_dir, copy, tmp_path
+    trainer, job_dir, copy
 ):
     model = ServedModel.read(str(job_dir))
     assert default_signature.can_exchange(model)
@@ -106,12 +89,8 @@ def test_serialized_examples_go_to_the_default_signature_of_an_exchanged_model(
     assert ServedModel.read(str(copy)).signatures == default_signature.exchanged(model).signatures
     (source, _), *_ = trainer.shards()
     records = list(tf.data.TFRecordDataset(source.path).take(20).as_numpy_iterator())
-    lines = tmp_path / "records"
-    lines.write_text("\n".join(record.hex() for record in records))
-    command = [sys.executable, "-c", LOAD, str(copy), str(lines)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.returncode == 0, done.stderr
-    takes, found = json.loads(done.stdout)
+    with graph_alone(copy) as served:
+        takes, found = served.takes, served.predict("serving_default", records)
     names = sorted(feature.name for feature in trainer.task.features())
     assert (takes["serving_default"], takes["serving_examples"]) == (["examples"], names)
     loaded = tf.saved_model.load(job_dir / "export" / "1")
