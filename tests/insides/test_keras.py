@@ -201,6 +201,16 @@ def test_parts_of_a_model_are_trackable():
     found = {id(each) for each in tf.train.TrackableView(model).descendants()}
     assert {id(each) for each in [lookup, *model.variables]} <= found
 
+    class Holder(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.tables = [tf.Variable(1.0)]  # no child of a checkpoint
+
+    holder = Holder()
+    children = tf.train.TrackableView.children(holder, "savedmodel", cache={})
+    inner = tf.train.TrackableView.children(children["tables"], "savedmodel", cache={})
+    assert any(each is holder.tables[0] for each in inner.values())
+
 
 def test_variables_of_a_saved_model(tmp_path):
     module = tf.Module()
