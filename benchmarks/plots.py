@@ -16,7 +16,8 @@ from benchmarks.results import Results
 from benchmarks.table import CPU, SPEED
 
 _TITLES = {SPEED: "examples/s", CPU: "CPU-seconds per million examples"}
-_COLORS = dict(zip(SYSTEMS, plt.get_cmap("tab20").colors[: len(SYSTEMS)], strict=True))
+_SHADES = [*plt.get_cmap("tab20").colors, *plt.get_cmap("tab20b").colors]
+_COLORS = dict(zip(SYSTEMS, _SHADES[: len(SYSTEMS)], strict=True))
 
 
 def draw(results: Results, directory: pathlib.Path) -> list[pathlib.Path]:

@@ -173,7 +173,11 @@ def test_a_dry_run_shows_every_file_and_writes_none(job_dir, tmp_path, capsys):
 
 
 def test_who_lacks_requests_to_warm_up_is_told(job_dir, tmp_path, capsys):
-    (job_dir / "export" / "3" / exports.WARM_UP).unlink()
+    version = job_dir / "export" / "3"
+    (version / exports.WARM_UP).unlink()
+    schema = json.loads((version / "schema.json").read_text())
+    del schema["sizes"][exports.WARM_UP]  # it was exported without
+    (version / "schema.json").write_text(json.dumps(schema))
     assert run(f"--model={job_dir}", f"--output={tmp_path}/serving") == 0
     assert "export/3 has no requests to warm it up" in capsys.readouterr().out
 
