@@ -110,8 +110,6 @@ def refusal(case: Case, setup: Setup) -> str:
     """Why a setup cannot train a case; empty if it can."""
     if setup.mode == TORCH and case.model != "criteo":
         return "the peer in PyTorch has Criteo's model alone"
-    if setup.mode == "sync" and case.precision == "mixed_float16":
-        return "tfps refuses it: --mode=sync does not scale the loss, which float16 needs"
     return ""
 
 

@@ -34,9 +34,7 @@ def test_what_cannot_be_trained_is_not_planned_and_has_a_reason():
         there = {setup for planned_case, setup in planned(2, []) if planned_case == case}
         for setup in cases.SETUPS:
             assert (setup in there) == (not cases.refusal(case, setup))
-    assert "--mode=sync does not scale" in cases.refusal(
-        Case("criteo", "mixed_float16"), Setup("sync")
-    )
+    assert "Criteo's model alone" in cases.refusal(Case("census"), Setup(cases.TORCH))
 
 
 def test_a_rehearsal_is_without_nccl():

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tfps.barrier.messages import ATTEMPT, MEMBER, ROUND, TOKEN_FIELDS
 from tfps.store.lookups import sum_rows
-from tfps.store.messages import Gradients, SentRows
+from tfps.store.messages import Gradients, PartGradients, SentRows
 from tfps.store.parameter_store import ParameterStore
 
 
@@ -39,6 +39,51 @@ class _Sent(NamedTuple):
     dense: list[tf.Tensor]
     groups: list[SentRows]
     state: list[tf.Tensor]
+
+
+class _TakenRows(NamedTuple):
+    """Rows of a group in the contributions that a round takes, one element for each contribution.
+
+    Attributes:
+        rows: Their numbers within the ps's part, `[u]`.
+        gradients: `[u, dim]`.
+        weights: The contribution's share in the mean, `[u]`.
+    """
+
+    rows: tf.TensorArray
+    gradients: tf.TensorArray
+    weights: tf.TensorArray
+
+    @classmethod
+    def none(cls, spec: SentRows) -> "_TakenRows":
+        """Makes empty arrays for rows of some shapes."""
+        kinds = [
+            (spec.rows.dtype, spec.rows.shape),
+            (tf.float32, spec.gradient.shape),
+            (tf.float32, spec.rows.shape),
+        ]
+        return cls(
+            *(
+                tf.TensorArray(dtype, 0, dynamic_size=True, infer_shape=False, element_shape=shape)
+                for dtype, shape in kinds
+            )
+        )
+
+    def append(self, sent: SentRows, weight: tf.Tensor) -> "_TakenRows":
+        """Appends a contribution's rows; none of one without weight."""
+        kept = tf.where(weight > 0, tf.size(sent.rows), 0)
+        gradient = tf.cast(sent.gradient[:kept], tf.float32)
+        values = sent.rows[:kept], gradient, tf.fill([kept], weight)
+        return _TakenRows(
+            *(array.write(array.size(), x) for array, x in zip(self, values, strict=True))
+        )
+
+    def sum(self) -> SentRows:
+        """The mean gradient of each distinct row."""
+        rows, gradients, weights = (array.concat() for array in self)
+        distinct, row = tf.unique(rows)
+        # Weighted while they are added up: the last one who arrives waits for nothing else.
+        return SentRows(distinct, sum_rows(gradients, row, tf.size(distinct), weights))
 
 
 class Contributions:
@@ -92,36 +137,21 @@ class Contributions:
                 queued.append(self._queues[part].enqueue(tf.nest.flatten(sent)))
         return queued
 
-    def apply(
-        self, part: int, decision: Decision, step: tf.Tensor
-    ) -> list[tf.Tensor | tf.Operation]:
-        """Applies the mean of what a round takes; under the device of its ps.
+    def take_mean(self, part: int, decision: Decision) -> tuple[PartGradients, list[tf.Tensor]]:
+        """Empties a queue; under the device of its ps.
 
         Args:
             part: Index of the ps.
             decision: What the round takes.
-            step: Number of updates before this one, scalar int64 on that ps.
 
         Returns:
-            Tensors and operations that are there once the mean is applied.
+            The mean of what is taken, and of the changes of the state, `[n]`, on the ps that has
+            it.
         """
-        mean, groups = self._take_mean(part, decision), []
-        for sent in mean.groups:
-            distinct, row = tf.unique(sent.rows)
-            groups.append(SentRows(distinct, sum_rows(sent.gradient, row, tf.size(distinct))))
-        writes = self._store.apply(part, mean.dense, groups, step)
-        writes += [self._store.add_to_state(change) for change in mean.state]
-        return writes
-
-    def _take_mean(self, part: int, decision: Decision) -> _Sent:
-        """Empties a queue: the weighted sum of what is taken; rows are joined, not yet added up."""
         queue, specs = self._queues[part], self._specs(part)
         device = self._store.devices[part]
         sums = [tf.zeros(spec.shape) for spec in [*specs.dense, *specs.state]]
-        arrays = [
-            (_new_array(rows.rows, rows.rows.dtype), _new_array(rows.gradient, tf.float32))
-            for rows in specs.groups
-        ]
+        arrays = [_TakenRows.none(rows) for rows in specs.groups]
 
         def add(left: tf.Tensor, sums: list, arrays: list) -> tuple:
             with tf.device(device):
@@ -133,16 +163,15 @@ class Contributions:
                     for total, value in zip(sums, values, strict=True)
                 ]
                 arrays = [
-                    _append_rows(pair, rows, weight)
-                    for pair, rows in zip(arrays, sent.groups, strict=True)
+                    taken.append(rows, weight)
+                    for taken, rows in zip(arrays, sent.groups, strict=True)
                 ]
                 return left - 1, sums, arrays
 
         state = queue.size(), sums, arrays
         _, sums, arrays = tf.while_loop(lambda left, *_: left > 0, add, state)
-        groups = [SentRows(ids.concat(), gradient.concat()) for ids, gradient in arrays]
         dense = len(specs.dense)
-        return _Sent(specs.token, sums[:dense], groups, sums[dense:])
+        return PartGradients(sums[:dense], [taken.sum() for taken in arrays]), sums[dense:]
 
     def _weight(self, token: tf.Tensor, decision: Decision) -> tf.Tensor:
         """A contribution's share in the mean, 0 where it is not taken."""
@@ -178,20 +207,3 @@ def _with_shapes(specs: _Sent, values: list[tf.Tensor]) -> _Sent:
         for value, spec in zip(values, tf.nest.flatten(specs), strict=True)
     ]
     return tf.nest.pack_sequence_as(specs, flat)
-
-
-def _new_array(spec: tf.TensorSpec, dtype: tf.DType) -> tf.TensorArray:
-    return tf.TensorArray(dtype, 0, dynamic_size=True, infer_shape=False, element_shape=spec.shape)
-
-
-def _append_rows(
-    pair: tuple[tf.TensorArray, tf.TensorArray], rows: SentRows, weight: tf.Tensor
-) -> tuple[tf.TensorArray, tf.TensorArray]:
-    """Appends a contribution's rows to arrays; none where the contribution has no weight."""
-    ids, gradients = pair
-    kept = tf.where(weight > 0, tf.size(rows.rows), 0)
-    weighted = tf.cast(rows.gradient[:kept], tf.float32) * weight
-    return (
-        ids.write(ids.size(), rows.rows[:kept]),
-        gradients.write(gradients.size(), weighted),
-    )

@@ -3,10 +3,11 @@
 import tensorflow as tf
 
 from tfps.barrier.barrier import Barrier
-from tfps.barrier.contributions import Contributions, Decision
+from tfps.barrier.contributions import Contributions
 from tfps.barrier.loop import LoopState, MessageLoop, Transition
 from tfps.barrier.member_state import Event, MemberState
 from tfps.barrier.messages import CHANGE, Message
+from tfps.barrier.round_update import RoundUpdate
 from tfps.leases.progress import LeaseProgress
 from tfps.store.messages import Gradients
 from tfps.store.parameter_store import ParameterStore
@@ -60,9 +61,8 @@ class _SyncLoop(MessageLoop):
         backups: int,
     ):
         super().__init__(members, store.devices[0], has_backups=backups > 0)
-        self._store = store
         self._progress = progress
-        self._contributions = contributions
+        self._update = RoundUpdate(store, contributions, members)
         self._needed = max(1, members - backups)
         with tf.device(self._device):
             # By member: records of its batch, change of its lease's progress.
@@ -111,7 +111,7 @@ class _SyncLoop(MessageLoop):
             attempts = tf.cast(self._attempts.read_value(), tf.float64)
             # One tensor: each one that travels costs a message.
             decided = tf.concat([[tf.cast(state.round, tf.float64)], attempts, weights], 0)
-        writes = self._apply(decided)
+        writes = self._update.apply(decided)
         with tf.device(self._device):
             writes.append(self._progress.add(arrived[:, 1:]))
             with tf.control_dependencies(writes):
@@ -122,19 +122,3 @@ class _SyncLoop(MessageLoop):
             self._give_next(ready, state.round)
             awaited = tf.math.count_nonzero(tf.equal(states, MemberState.AWAITED))
             return state._replace(counts=(tf.zeros([], tf.int64), awaited))
-
-    def _apply(self, decided: tf.Tensor) -> list[tf.Operation]:
-        """Applies what a round takes on every ps; returns the operations that write."""
-        store, writes = self._store, []
-        for part, device in enumerate(store.devices):
-            with tf.device(device):
-                here = tf.identity(decided)
-                round_, attempts, weights = tf.split(here, [1, self.members, self.members])
-                decision = Decision(
-                    tf.cast(round_[0], tf.int64),
-                    tf.cast(attempts, tf.int64),
-                    tf.cast(weights, tf.float32),
-                )
-                step = store.update_counts.add(part, [here], pulled_at={})
-                writes += self._contributions.apply(part, decision, step)
-        return writes

@@ -45,6 +45,15 @@ class DenseLayout:
         """First value of a part and the one after its last."""
         return self.total * part // self.parts, self.total * (part + 1) // self.parts
 
+    def sizes_in(self, part: int) -> list[int]:
+        """How many values of each variable lie in a part."""
+        first, end = self.bounds(part)
+        ends = list(itertools.accumulate(self.sizes))
+        return [
+            max(0, min(after, end) - max(after - size, first))
+            for after, size in zip(ends, self.sizes, strict=True)
+        ]
+
     def spread(self, part: int, values: Sequence[bool]) -> np.ndarray:
         """For every value of a part, what holds for its variable, `[n]` bool.
 

@@ -193,6 +193,10 @@ class GroupLayout:
         starts = tf.constant(self.offsets[1:], ids.dtype)
         return tf.searchsorted(starts, ids, side="right")
 
+    def table_of_numbers(self, part: int, numbers: tf.Tensor) -> tf.Tensor:
+        """The index of the table of rows by their numbers within a part, of their shape, int32."""
+        return self.table_of(self._ids_of(tf.cast(numbers, tf.int64) + self.bounds(part)[0]))
+
     def _bucket(self, remainder: Any, block: Any) -> Any:
         # Reduced before the product, so that int32 never overflows.
         return (remainder * _ROW_STRIDE + block % BUCKETS * _BLOCK_STRIDE) % BUCKETS

@@ -54,13 +54,16 @@ def _flat(ids: tf.Tensor) -> tf.Tensor:
     return ids if ids.shape.rank == 1 else tf.reshape(ids, [-1])
 
 
-def sum_rows(values: tf.Tensor, row: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+def sum_rows(
+    values: tf.Tensor, row: tf.Tensor, rows: tf.Tensor, weights: tf.Tensor | None = None
+) -> tf.Tensor:
     """The sum of the values of each row.
 
     Args:
         values: `[n, dim]`.
         row: Which row each is of, `[n]` int32.
         rows: Number of rows, scalar int32.
+        weights: What each value is multiplied by, `[n]` float32; None for 1.
 
     Returns:
         `[rows, dim]`.
@@ -70,7 +73,7 @@ def sum_rows(values: tf.Tensor, row: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     count = tf.size(row)
     return tf.raw_ops.SparseTensorDenseMatMul(
         a_indices=tf.stack([row, tf.range(count)], 1),
-        a_values=tf.ones([count]),
+        a_values=tf.ones([count]) if weights is None else weights,
         a_shape=tf.cast(tf.stack([rows, count]), tf.int64),
         b=values,
     )

@@ -25,9 +25,13 @@ class LossScale:
             start = tf.constant([scaling.initial_scale, 0.0, 0.0])
             self._values = tf.Variable(start, trainable=False)  # scale, good steps, skipped steps
 
-    def pull(self) -> tf.Tensor:
-        """The scale, scalar float32."""
-        with tf.device(self._device):
+    def pull(self, after: Sequence[tf.Tensor] = ()) -> tf.Tensor:
+        """The scale, scalar float32.
+
+        Args:
+            after: What the ps waits for before it reads.
+        """
+        with tf.device(self._device), tf.control_dependencies(after):
             return self._values.read_value()[0]
 
     @staticmethod
@@ -35,27 +39,59 @@ class LossScale:
         """Whether every value of every gradient is finite, scalar bool."""
         return tf.reduce_all(tf.stack([tf.reduce_all(tf.math.is_finite(g)) for g in gradients]))
 
-    def update(self, used: tf.Tensor, finite: tf.Tensor) -> None:
+    def update(self, used: tf.Tensor, finite: tf.Tensor) -> tf.Operation:
         """Adapts the scale to a step's outcome.
 
         Args:
             used: The scale that the step's loss was multiplied by.
             finite: Whether all its gradients are finite, scalar bool.
+
+        Returns:
+            The operation that writes.
         """
         with tf.device(self._device):
-            scale, good, skipped = tf.unstack(self._values.read_value())
-            is_current = tf.equal(scale, used)
-            full = good + 1 >= self._scaling.growth_steps
-            grown = tf.where(full & is_current, scale * 2.0, scale)
-            halved = tf.where(is_current, scale * 0.5, scale)
-            self._values.assign(
-                tf.where(
-                    finite,
-                    tf.stack([grown, tf.where(full, 0.0, good + 1), skipped]),
-                    tf.stack([halved, 0.0, skipped + 1]),
-                ),
-                read_value=False,
-            )
+            values = self.stepped(self._values.read_value(), used, finite)
+            return self._values.assign(values, read_value=False)
+
+    def pull_whole(self) -> tf.Tensor:
+        """The scale, good steps in a row and skipped steps, `[3]` float32."""
+        with tf.device(self._device):
+            return self._values.read_value()
+
+    def stepped(self, values: tf.Tensor, used: tf.Tensor, finite: tf.Tensor) -> tf.Tensor:
+        """What a step makes of what `pull_whole` returned; the arguments are those of `update`."""
+        scale, good, skipped = tf.unstack(values)
+        is_current = tf.equal(scale, used)
+        full = good + 1 >= self._scaling.growth_steps
+        grown = tf.where(full & is_current, scale * 2.0, scale)
+        halved = tf.where(is_current, scale * 0.5, scale)
+        return tf.where(
+            finite,
+            tf.stack([grown, tf.where(full, 0.0, good + 1), skipped]),
+            tf.stack([halved, 0.0, skipped + 1]),
+        )
+
+    def push(self, begun: tf.Tensor, ended: tf.Tensor) -> tf.Operation:
+        """Makes the steps that a worker has made by itself.
+
+        A scale that others have changed meanwhile stays as it is: they have found out the same.
+
+        Args:
+            begun: What `pull_whole` returned.
+            ended: What the steps have made of it.
+
+        Returns:
+            The operation that writes.
+        """
+        both = tf.stack([begun, ended])
+        with tf.device(self._device):
+            begun, ended = tf.unstack(both)
+            now = self._values.read_value()
+            skipped = now[2] + ended[2] - begun[2]
+            is_current = tf.equal(now[0], begun[0])
+            kept = tf.stack([now[0], tf.where(ended[2] > begun[2], 0.0, now[1]), skipped])
+            taken = tf.stack([ended[0], ended[1], skipped])
+            return self._values.assign(tf.where(is_current, taken, kept), read_value=False)
 
     def read(self) -> tuple[float, int]:
         """The scale and the number of steps skipped so far, on the chief."""

@@ -52,6 +52,19 @@ class SentRows(NamedTuple):
     gradient: tf.Tensor
 
 
+class PartGradients(NamedTuple):
+    """A gradient as it lies on one ps.
+
+    Attributes:
+        dense: Of that ps's part of the dense parameters, `[n]` float32; empty for a model without
+            any.
+        groups: Of distinct rows of its part of each group of tables, float32.
+    """
+
+    dense: list[tf.Tensor]
+    groups: list[SentRows]
+
+
 class Pulled(NamedTuple):
     """What one batch needs of the parameters.
 

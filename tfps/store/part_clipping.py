@@ -1,0 +1,134 @@
+"""Clips gradients that lie in parts on the ps."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+
+import tensorflow as tf
+
+from tfps.optimizers.update_rule import UpdateRule
+from tfps.store.group_layout import GroupLayout
+from tfps.store.layout import StoreLayout
+from tfps.store.messages import PartGradients, SentRows
+
+_BY_NORM = ("clipnorm", "global_clipnorm")
+
+
+class PartClipping:
+    """What `GradientClipping` does of whole gradients, of those of which each ps has a part.
+
+    Norms are of the parts of all ps: each adds up squares, the first one makes of their sums by how
+    much each variable and table is to be made smaller. Where nobody asks for a norm nothing is
+    sent.
+    """
+
+    def __init__(self, layout: StoreLayout, devices: Sequence[str]):
+        """Takes note of which optimizer clips what.
+
+        Args:
+            layout: Where the parameters lie.
+            devices: One per ps.
+        """
+        self._layout = layout
+        self._devices = devices
+        rules = dict.fromkeys([layout.dense_rule, *(group.rule for group in layout.groups)])
+        self._by_norm = [rule for rule in rules if rule.clip in _BY_NORM]
+
+    def clip(self, parts: Sequence[PartGradients]) -> list[PartGradients]:
+        """The gradients as they are to be applied, on the same ps.
+
+        Args:
+            parts: One per ps.
+        """
+        if not self._by_norm:
+            return [self._clipped(part, gradients, {}) for part, gradients in enumerate(parts)]
+        squares = []
+        for part, gradients in enumerate(parts):
+            with tf.device(self._devices[part]):
+                found = [self._squares(rule, part, gradients) for rule in self._by_norm]
+                squares.append(tf.concat(found, 0))
+        with tf.device(self._devices[0]):
+            norms = tf.sqrt(tf.add_n(squares))
+            limits = [rule.config[rule.clip] for rule in self._by_norm]
+            sizes = [self._norms_of(rule) for rule in self._by_norm]
+            limit = tf.repeat(tf.constant(limits, tf.float32), sizes)
+            scales = limit / tf.maximum(norms, limit)
+        clipped = []
+        for part, gradients in enumerate(parts):
+            with tf.device(self._devices[part]):
+                by_rule = zip(self._by_norm, tf.split(tf.identity(scales), sizes), strict=True)
+                clipped.append(self._clipped(part, gradients, dict(by_rule)))
+        return clipped
+
+    def _norms_of(self, rule: UpdateRule) -> int:
+        """How many norms a rule asks for."""
+        if rule.clip == "global_clipnorm":
+            return 1
+        variables = len(self._layout.dense.names) if rule == self._layout.dense_rule else 0
+        groups = [group for group in self._layout.groups if group.rule == rule]
+        return variables + sum(len(group.layout.tables) for group in groups)
+
+    def _squares(self, rule: UpdateRule, part: int, gradients: PartGradients) -> tf.Tensor:
+        """What a part adds to the squares of the norms that a rule asks for, `[norms]`."""
+        found = [tf.zeros([0])]
+        for dense in gradients.dense if rule == self._layout.dense_rule else ():
+            pieces = tf.split(tf.square(dense), self._layout.dense.sizes_in(part))
+            found.append(tf.stack([tf.reduce_sum(piece) for piece in pieces]))
+        for group, rows in zip(self._layout.groups, gradients.groups, strict=True):
+            if group.rule == rule:
+                table = group.layout.table_of_numbers(part, rows.rows)
+                squares = tf.reduce_sum(tf.square(rows.gradient), 1)
+                count = len(group.layout.tables)
+                found.append(tf.math.unsorted_segment_sum(squares, table, count))
+        squares = tf.concat(found, 0)
+        if rule.clip == "global_clipnorm":
+            return tf.reduce_sum(squares, keepdims=True)
+        return squares
+
+    def _clipped(
+        self, part: int, gradients: PartGradients, scales: Mapping[UpdateRule, tf.Tensor]
+    ) -> PartGradients:
+        """A part's gradients, given what each rule multiplies them by, `[norms]`."""
+        layout = self._layout
+        sizes = layout.dense.sizes_in(part)
+
+        def by_variable(scale: tf.Tensor) -> tf.Tensor:
+            return tf.repeat(scale[: len(sizes)], sizes)
+
+        dense = [_clip(layout.dense_rule, x, scales, by_variable) for x in gradients.dense]
+        # Behind the norms of the dense variables come those of the tables, group by group.
+        firsts, groups = {layout.dense_rule: len(sizes)}, []
+        for group, rows in zip(layout.groups, gradients.groups, strict=True):
+            first = firsts.get(group.rule, 0)
+            firsts[group.rule] = first + len(group.layout.tables)
+            by_row = functools.partial(_by_row, group.layout, part, rows.rows, first)
+            groups.append(SentRows(rows.rows, _clip(group.rule, rows.gradient, scales, by_row)))
+        return PartGradients(dense, groups)
+
+
+def _by_row(
+    layout: GroupLayout, part: int, numbers: tf.Tensor, first: int, scale: tf.Tensor
+) -> tf.Tensor:
+    """What rows are multiplied by, `[u, 1]`, given that of all tables from one place on."""
+    return tf.gather(scale, first + layout.table_of_numbers(part, numbers))[:, tf.newaxis]
+
+
+def _clip(
+    rule: UpdateRule,
+    gradient: tf.Tensor,
+    scales: Mapping[UpdateRule, tf.Tensor],
+    spread: Callable[[tf.Tensor], tf.Tensor],
+) -> tf.Tensor:
+    """Clips what is updated by a rule.
+
+    Args:
+        rule: The rule.
+        gradient: Of some parameters.
+        scales: What each rule multiplies gradients by, `[norms]`, of those that ask for norms.
+        spread: Of a rule's, makes what each value is multiplied by.
+    """
+    if rule.clip == "clipvalue":
+        return tf.clip_by_value(gradient, -rule.config["clipvalue"], rule.config["clipvalue"])
+    if rule not in scales:
+        return gradient
+    scale = scales[rule]
+    return gradient * (scale if rule.clip == "global_clipnorm" else spread(scale))
