@@ -20,7 +20,12 @@ from tfps.barrier.messages import Answer
 BATCHES = 3
 MOST_CLOSURES = 16
 NAMES = [state.name.lower() for state in MemberState]
-MODES = {"sync": {}, "backups": {"backups": 1}, "bounded": {"bound": 1}}
+MODES = {
+    "sync": {},
+    "backups": {"backups": 1},
+    "bounded": {"bound": 1},
+    "pulled ahead": {"bound": 0},  # as far as the bound is
+}
 
 
 def explore(mode, seeds, loop=None):

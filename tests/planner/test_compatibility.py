@@ -46,20 +46,30 @@ def check(mode, task=None, data=None, **train):
 
 
 CASES = {
-    "pipeline_depth": ({"pipeline_depth": 1}, "--mode=sync pulls when it is a batch's turn"),
-    "bad records": ({"data": {"max_bad_records": 3}}, "--mode=sync cannot pass over bad records"),
-    "clipping": ({"task": Clipped()}, "--mode=sync: an optimizer has global_clipnorm"),
-    "float16": ({"task": Half()}, "--mode=sync does not scale the loss"),
+    "sync ahead": ("sync", {"pipeline_depth": 1}, "would pull before a round has closed"),
+    "bounded ahead": ("bounded", {"pipeline_depth": 5}, "--max_staleness=4 allows fewer"),
+    "local_sgd ahead": ("local_sgd", {"pipeline_depth": 1}, "or raise --sync_every"),
+    "bad records": ("sync", {"data": {"max_bad_records": 3}}, "cannot pass over bad records"),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_rounds_have_no_way_for_is_refused(case):
-    settings, message = CASES[case]
+def test_what_a_mode_has_no_way_for_is_refused(case):
+    mode, settings, message = CASES[case]
     check(Mode("async"), **settings)
-    with pytest.raises(UserError, match=message):
-        check(Mode("sync"), **settings)
-    check(Mode("sync"))
+    with pytest.raises(UserError, match=f"--mode={mode}.*{message}"):
+        check(Mode(mode), **settings)
+    check(Mode(mode))
+
+
+def test_bounded_staleness_pulls_ahead_within_its_bound():
+    check(Mode("bounded", max_staleness=2), pipeline_depth=2)
+
+
+@pytest.mark.parametrize("task", [Clipped(), Half()])
+def test_clipped_gradients_and_a_scaled_loss_suit_every_mode(task):
+    for mode in ("sync", "bounded", "local_sgd"):
+        check(Mode(mode), task)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +96,5 @@ def test_a_learning_rate_by_staleness_is_refused_where_there_is_one_for_all_grad
 
 
 def test_differences_that_cannot_be_added_are_refused():
-    check(Mode("local_sgd"), Clipped())
-    for task, message in ((FollowTheLeader(), "Ftrl makes a parameter anew"), (Half(), "float16")):
-        with pytest.raises(UserError, match=f"--mode=local_sgd.*{message}"):
-            check(Mode("local_sgd"), task)
+    with pytest.raises(UserError, match=r"--mode=local_sgd.*Ftrl makes a parameter anew"):
+        check(Mode("local_sgd"), FollowTheLeader())

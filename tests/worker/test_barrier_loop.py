@@ -272,6 +272,22 @@ def test_nobody_is_further_ahead_of_the_slowest_than_allowed(manifest):
     assert trainer.barrier.status().dropped == 0
 
 
+def test_what_is_pulled_ahead_counts_into_the_bound(manifest):
+    """One ahead of at most two: the second step is the last without anything of the slowest."""
+    mode = Mode("bounded", max_staleness=2)
+    ahead = Trainer(manifest, Plain(), batch_size=BATCH, members=2, mode=mode, pipeline_depth=1)
+    with barrier_of(ahead) as begin:
+        ahead.barrier.expect([0, 1])
+        fast = begin(0, count=10 * BATCH)
+        wait_until(lambda: MemberState.ARRIVED in ahead.barrier.status().states)
+        time.sleep(0.3)
+        assert ahead.steps() == 2
+        slow = begin(1, count=10 * BATCH)
+        assert steps_of(slow) == steps_of(fast) == (1, 10)
+    assert ahead.steps() == 20
+    assert ahead.store.staleness.report().mean > 0
+
+
 def test_a_lost_member_is_not_waited_for_and_joins_where_the_slowest_is(manifest):
     mode = Mode("bounded", max_staleness=2)
     trainer = reused(manifest, task=Plain(), batch_size=BATCH, members=2, mode=mode)

@@ -2,7 +2,7 @@
 
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
-from tfps.experiment.mode import LOCAL_SGD, SYNC, Mode
+from tfps.experiment.mode import BOUNDED, LOCAL_SGD, SYNC, Mode
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.ftrl import Ftrl
 from tfps.optimizers.rules import Rules
@@ -29,24 +29,16 @@ def refuse_unsuitable(
             "gradients, with one learning rate for all of them; use another optimizer, or leave it "
             "out"
         )
-    asked = f"--mode={mode.name}"
+    if mode.waits or mode.name == LOCAL_SGD:
+        _refuse_settings(mode, f"--mode={mode.name}", experiment)
     if mode.batches_per_exchange > 1:
         asked = f"--batches_per_exchange={mode.batches_per_exchange}"
-    if mode.waits or mode.name == LOCAL_SGD or mode.batches_per_exchange > 1:
-        _refuse_settings(asked, experiment)
-    is_scaled = mode.name not in (SYNC, LOCAL_SGD) and mode.batches_per_exchange == 1
-    if model.loss_scaling and not is_scaled:
-        raise UserError(
-            f"{asked} does not scale the loss, which float16 needs; use mixed_bfloat16, "
-            "or --mode=async with one batch in an exchange"
-        )
-    clip = next((rule.clip for rule in (rules.dense, *rules.tables) if rule.clip), "")
-    if mode.name == SYNC and clip:
-        raise UserError(
-            f"--mode={mode.name}: an optimizer has {clip}, but the mean of several workers' "
-            "gradients lies in parts on the ps, where its norm is not known; leave it out, or use "
-            "--mode=async"
-        )
+        _refuse_settings(mode, asked, experiment)
+        if model.loss_scaling:
+            raise UserError(
+                f"{asked} does not scale the loss, which float16 needs; use mixed_bfloat16, or one "
+                "batch in an exchange"
+            )
     if mode.name == LOCAL_SGD and has_ftrl:
         raise UserError(
             f"--mode={mode.name}: Ftrl makes a parameter anew from its slots, so that differences "
@@ -54,15 +46,30 @@ def refuse_unsuitable(
         )
 
 
-def _refuse_settings(asked: str, experiment: Experiment) -> None:
+def _refuse_settings(mode: Mode, asked: str, experiment: Experiment) -> None:
     depth, bad = experiment.train.pipeline_depth, experiment.data.max_bad_records
-    if depth:
+    if depth and mode.name == SYNC:
+        raise UserError(
+            f"{asked}: train.pipeline_depth={depth} would pull before a round has closed, and "
+            "so without what the round changes; set it to 0, or use --mode=bounded"
+        )
+    if depth and mode.name == LOCAL_SGD:
+        raise UserError(
+            f"{asked}: train.pipeline_depth={depth} would pull before a worker has pushed "
+            "what its own steps have changed; set it to 0, or raise --sync_every"
+        )
+    if depth > mode.max_staleness and mode.name == BOUNDED:
+        raise UserError(
+            f"{asked}: train.pipeline_depth={depth} pulls so many steps ahead, but "
+            f"--max_staleness={mode.max_staleness} allows fewer; lower the one or raise the other"
+        )
+    if depth and mode.batches_per_exchange > 1:
         raise UserError(
             f"{asked} pulls when it is a batch's turn, but train.pipeline_depth={depth} "
             "pulls earlier; set it to 0"
         )
     if bad:
         raise UserError(
-            f"{asked} cannot pass over bad records, but data.max_bad_records={bad}; set "
-            "it to 0 and correct the data, or use --mode=async"
+            f"{asked} cannot pass over bad records, but data.max_bad_records={bad}; set it to 0 "
+            "and correct the data, or use --mode=async"
         )

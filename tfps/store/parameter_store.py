@@ -16,7 +16,7 @@ from tfps.store.layout import StoreLayout
 from tfps.store.learning_rates import LearningRates
 from tfps.store.lookups import ids_of_group, rows_by_group, rows_by_lookup
 from tfps.store.loss_scale import LossScale
-from tfps.store.messages import Gradients, Note, Pulled, SentRows
+from tfps.store.messages import Gradients, Note, Pulled, PulledRows, SentRows
 from tfps.store.model_state import ModelState
 from tfps.store.packing import MOST_PS, Packing
 from tfps.store.partitioned_variable import TensorSlice
@@ -115,21 +115,35 @@ class ParameterStore:
         """While a closure is traced: what no step changes is pulled once by each worker."""
         return self.state.kept_by_worker()
 
-    def pull(self, lookups: list[Lookup], after: Sequence[tf.Tensor] = ()) -> Pulled:
+    def find(self, lookups: list[Lookup]) -> list[PulledRows]:
+        """Where the rows are that the lookups ask for, by group; their values are not fetched.
+
+        Args:
+            lookups: The lookups, in the model's order.
+        """
+        return [
+            group.find(ids_of_group(self.layout, index, lookups))
+            for index, group in enumerate(self.groups)
+        ]
+
+    def pull(
+        self,
+        lookups: list[Lookup],
+        after: Sequence[tf.Tensor] = (),
+        found: Sequence[PulledRows] | None = None,
+    ) -> Pulled:
         """Fetches the dense parameters, the state and the rows that the lookups ask for.
 
         Args:
             lookups: The lookups, in the model's order.
             after: What each ps waits for before it reads.
+            found: What `find` returned for them; None if it was not asked before.
         """
-        found = [
-            group.find(ids_of_group(self.layout, index, lookups))
-            for index, group in enumerate(self.groups)
-        ]
+        found = self.find(lookups) if found is None else found
         dense, pulled = self.exchange.pull(found, after)
         state = self.state.pull(after)
         versions = self.update_counts.pull(after)
-        scale = self.loss_scale.pull() if self.loss_scale else None
+        scale = self.loss_scale.pull(after) if self.loss_scale else None
         return Pulled(dense, state, pulled, lookups, versions, scale)
 
     def pull_with_slots(self) -> tuple[list[tf.Tensor], list[tf.Tensor], dict[int, tf.Tensor]]:

@@ -87,7 +87,12 @@ class TableGroup:
             after: What each ps waits for before it reads.
             with_slots: Whether each row has its slots behind it, `[u, 1 + slots, dim]`.
         """
-        found = self.find(ids)
+        return self.pull_found(self.find(ids), after, with_slots)
+
+    def pull_found(
+        self, found: PulledRows, after: Sequence[tf.Tensor] = (), with_slots: bool = False
+    ) -> PulledRows:
+        """Fetches the rows of ids of which `find` has said where they are; see `pull`."""
         sent = []
         for part, rows in enumerate(found.owned):
             with tf.device(self._devices[part]), tf.control_dependencies(after):
@@ -207,7 +212,9 @@ class TableGroup:
             for (rows, increment), some in zip(added, where, strict=True)
         ]
 
-    def merge(self, part: int, sent: SentSteps, step: tf.Tensor, steps: int) -> list[tf.Tensor]:
+    def merge(
+        self, part: int, sent: SentSteps, step: tf.Tensor, steps: int | tf.Tensor
+    ) -> list[tf.Tensor]:
         """Makes a worker's steps from what rows of a part have become; under its ps's device.
 
         Args:
@@ -219,7 +226,7 @@ class TableGroup:
         Returns:
             What is there once it is written.
         """
-        counts = tf.constant(float(steps))
+        counts = tf.cast(steps, tf.float32)
         for updates in sent.updates:
             counts = tf.cast(updates, tf.float32)[:, tf.newaxis]
         increment = tf.cast(sent.increment, tf.float32)

@@ -8,19 +8,21 @@ import tensorflow as tf
 from tfps.barrier.barrier import Barrier
 from tfps.barrier.messages import ATTEMPT, ROUND, TAKEN, Answer
 from tfps.leases.progress import Attempt
-from tfps.model.stateless_model import Features, Labels
 from tfps.profiling import scopes
 from tfps.worker.lease_batches import LeaseBatches
 from tfps.worker.loop import UNROLL, Outcome, iterate, note_failure, trained_batch
-from tfps.worker.prefetch import ReadBatch
-from tfps.worker.step import Step, batch_records
+from tfps.worker.prefetch import restored, tensors_of
+from tfps.worker.step import FoundBatch, Step
 
-# Step, token, first batch whose loss was not finite or -1, features and labels of the batch held.
-State = tuple[tf.Tensor, tf.Tensor, tf.Tensor, Any]
+# Step, token, first batch whose loss was not finite or -1, the batches held.
+State = tuple[tf.Tensor, tf.Tensor, tf.Tensor, list[tf.Tensor]]
 
 
 class BarrierLoop:
     """Trains a lease batch by batch: pull, compute, contribute, wait for leave to go on.
+
+    While it waits it reads the next batch and finds out what that asks for. Parameters may be
+    pulled for batches ahead where no round makes them: with each leave to go on for one more.
 
     Where rounds do not wait for everybody, a batch whose contribution came too late is held, and
     trained again with the parameters of the next round. Elsewhere only a member that was given up
@@ -29,7 +31,12 @@ class BarrierLoop:
     """
 
     def __init__(
-        self, step: Step, barrier: Barrier, may_repeat: bool = False, unroll: int = UNROLL
+        self,
+        step: Step,
+        barrier: Barrier,
+        may_repeat: bool = False,
+        pipeline_depth: int = 0,
+        unroll: int = UNROLL,
     ):
         """Makes the loop of all leases.
 
@@ -37,11 +44,13 @@ class BarrierLoop:
             step: Computes a batch's gradients.
             barrier: Takes gradients, and says when to go on.
             may_repeat: Whether a batch is held until its contribution is taken.
+            pipeline_depth: Batches for which parameters are pulled ahead; 0 where one may repeat.
             unroll: Steps in one iteration of the loop.
         """
         self._step = step
         self._barrier = barrier
         self._may_repeat = may_repeat
+        self._pipeline_depth = pipeline_depth
         self._unroll = unroll
 
     def train(self, batches: LeaseBatches, worker: tf.Tensor) -> Outcome:
@@ -75,43 +84,53 @@ class BarrierLoop:
         batches: LeaseBatches,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Trains from a batch on to the end, or until it is told to do otherwise."""
-        # Where one is held, one more is read than the lease has.
-        read = batches.reader(step, 1 if self._may_repeat else 0)
-        held = _records(read()) if self._may_repeat else ()
+        # As many more are read than the lease has.
+        read = batches.reader(step, 1 + self._pipeline_depth)
+
+        def find() -> FoundBatch:
+            each = read()
+            return self._step.find(each.features, each.labels)
+
+        ahead = [self._step.pull_found(find(), [token]) for _ in range(self._pipeline_depth)]
+        template = [*ahead, find()]
 
         def train(steps: int, *state: Any) -> State:
             for _ in range(steps):
-                state = self._train_next(read, batches, *state)
+                state = self._train_next(find, template, batches, *state)
             return state
 
         def goes_on(steps: int, step: tf.Tensor, token: tf.Tensor, *state: Any) -> tf.Tensor:
             return _goes_on(step + steps, batches.end, token, state[0])
 
-        state: State = step, token, tf.constant(-1, tf.int64), held
+        state: State = step, token, tf.constant(-1, tf.int64), tensors_of(template)
         step, token, bad_step, _ = iterate(self._unroll, goes_on, train, state)
         return step, token, bad_step
 
     def _train_next(
         self,
-        read: Callable[[], ReadBatch],
+        find: Callable[[], FoundBatch],
+        template: list[Any],
         batches: LeaseBatches,
         step: tf.Tensor,
         token: tf.Tensor,
         bad_step: tf.Tensor,
-        held: Any,
+        held: list[tf.Tensor],
     ) -> State:
         """Trains a batch: the state of the loop, before and after."""
-        if self._may_repeat:
-            is_taken = token[TAKEN] > 0
-            held = tf.cond(is_taken, lambda: _records(read()), lambda: held)
-        features, labels = held or _records(read())
-        batch = self._step.pull(features, labels, [token])
-        loss, gradients = self._step.gradients(batch, batches.draw(step))
-        records = batch_records(features, labels) // batches.examples_per_record
+        *ahead, found = restored(template, held)
+        pulled = [*ahead, self._step.pull_found(found, [token])]
+        loss, gradients = self._step.gradients(pulled[0], batches.draw(step))
+        records = pulled[0].records // batches.examples_per_record
         loss = tf.cast(loss, tf.float64)
         with tf.name_scope(scopes.PUSH):
             trained = trained_batch(loss, records)
             token = self._barrier.contribute(token, gradients, records, trained)
+        if self._may_repeat:
+            held = tf.cond(token[TAKEN] > 0, lambda: tensors_of([find()]), lambda: held)
+        else:
+            # Not before: all of an iteration's batches would be read before its first pull.
+            with tf.control_dependencies([*gradients.dense[:1], *gradients.rows[:1]]):
+                held = tensors_of([*pulled[1:], find()])
         bad_step = note_failure(bad_step, step, loss)
         return step + (token[TAKEN] if self._may_repeat else 1), token, bad_step, held
 
@@ -119,7 +138,3 @@ class BarrierLoop:
 def _goes_on(after: tf.Tensor, end: tf.Tensor, token: tf.Tensor, bad_step: tf.Tensor) -> tf.Tensor:
     """Whether a lease goes on to a batch; a token of no round ends its loop."""
     return (after <= end) & (bad_step < 0) & (token[ROUND] >= 0)
-
-
-def _records(read: ReadBatch) -> tuple[Features, Labels]:
-    return read.features, read.labels

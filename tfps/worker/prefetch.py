@@ -74,7 +74,7 @@ class BatchPrefetcher:
         self._read, self._pull, self._depth = read, pull, pulled
         held = [self._pulled(read()) for _ in range(pulled)]
         self._template = [*held, *(read() for _ in range(unpulled))]
-        self.tensors = _tensors(self._template)
+        self.tensors = tensors_of(self._template)
 
     def next(
         self, tensors: Sequence[tf.Tensor]
@@ -87,9 +87,9 @@ class BatchPrefetcher:
         Returns:
             The batch that is due, the one that was pulled for, and the batches held from now.
         """
-        held = [*_restored(self._template, tensors), self._read()]
+        held = [*restored(self._template, tensors), self._read()]
         newest = held[self._depth] = self._pulled(held[self._depth])
-        return held[0], newest, _tensors(held[1:])
+        return held[0], newest, tensors_of(held[1:])
 
     def follow(self, tensors: Sequence[tf.Tensor], number: tf.Tensor, batches: int) -> tf.Tensor:
         """Whether the next batches are those that are due, and can be trained; scalar bool.
@@ -99,7 +99,7 @@ class BatchPrefetcher:
             number: Number in the shard of the first one.
             batches: How many; where more than one, none of them may be without records.
         """
-        next_ones = _restored(self._template, tensors)[:batches]
+        next_ones = restored(self._template, tensors)[:batches]
         numbers = tf.stack([each.number for each in next_ones])
         follow = tf.reduce_all(tf.equal(numbers, number + tf.range(batches, dtype=tf.int64)))
         if batches == 1:
@@ -111,15 +111,15 @@ class BatchPrefetcher:
         return PulledBatch(self._pull(read.features, read.labels), read.number, read.bad)
 
 
-def _tensors(batches: Sequence[Any]) -> list[tf.Tensor]:
+def tensors_of(batches: Sequence[Any]) -> list[tf.Tensor]:
     """The tensors of batches, for a loop to carry; the rest is the same in every iteration."""
     parts = tf.nest.flatten(list(batches), expand_composites=True)
     # Copied to where the loop is: else those that were pulled would travel twice.
     return [tf.identity(part) for part in parts if tf.is_tensor(part)]
 
 
-def _restored(template: Sequence[Any], tensors: Sequence[tf.Tensor]) -> list[Any]:
-    """Batches like the template's, of the tensors that `_tensors` gave."""
+def restored(template: Sequence[Any], tensors: Sequence[tf.Tensor]) -> list[Any]:
+    """Batches like the template's, of the tensors that `tensors_of` gave."""
     remaining = iter(tensors)
     parts = tf.nest.flatten(list(template), expand_composites=True)
     parts = [next(remaining) if tf.is_tensor(part) else part for part in parts]

@@ -11,7 +11,7 @@ from tfps.model import draws
 from tfps.model.predictions import predict_by_name
 from tfps.model.stateless_model import Features, Labels, Lookup, StatelessModel
 from tfps.profiling import scopes
-from tfps.store.messages import Gradients, Note, Pulled
+from tfps.store.messages import Gradients, Note, Pulled, PulledRows
 from tfps.store.parameter_store import ParameterStore
 
 
@@ -28,9 +28,30 @@ class Batch(NamedTuple):
     labels: Labels
     pulled: Pulled
 
+    @property
+    def records(self) -> tf.Tensor:
+        """How many records it has, negatives among them, scalar int32."""
+        return batch_records(self.features, self.labels)
+
     def arrived(self) -> list[tf.Tensor]:
         """Tensors that exist once the pull has arrived, and with it every earlier push."""
         return [*self.pulled.dense[:1], *(group.rows for group in self.pulled.groups)]
+
+
+class FoundBatch(NamedTuple):
+    """Records with what they ask of the parameters, before it is pulled.
+
+    Attributes:
+        features: By name, `[batch, *shape]`.
+        labels: By name, `[batch, *shape]`.
+        lookups: What they ask of the tables.
+        rows: Where the rows are that they ask for, by group; without their values.
+    """
+
+    features: Features
+    labels: Labels
+    lookups: list[Lookup]
+    rows: list[PulledRows]
 
 
 # Loss, gradients of dense parameters and of every lookup's rows, new state.
@@ -84,6 +105,28 @@ class Step:
         with tf.name_scope(scopes.PULL):
             pulled = self.store.pull(self.lookups(features, labels), after)
         return Batch(features, labels, pulled)
+
+    def find(self, features: Features, labels: Labels) -> FoundBatch:
+        """Finds out what a batch needs to be trained, which takes no parameters.
+
+        Args:
+            features: By name, `[batch, *shape]`.
+            labels: By name, `[batch, *shape]`.
+        """
+        with tf.name_scope(scopes.PULL):
+            lookups = self.lookups(features, labels)
+            return FoundBatch(features, labels, lookups, self.store.find(lookups))
+
+    def pull_found(self, found: FoundBatch, after: Sequence[tf.Tensor] = ()) -> Batch:
+        """Fetches what a batch needs to be trained, where it is known what that is.
+
+        Args:
+            found: What `find` returned.
+            after: What each ps waits for before it reads.
+        """
+        features, labels, lookups, rows = found
+        with tf.name_scope(scopes.PULL):
+            return Batch(features, labels, self.store.pull(lookups, after, rows))
 
     def lookups(self, features: Features, labels: Labels) -> list[Lookup]:
         """What a batch asks of the tables to be trained, on all devices.
