@@ -9,7 +9,7 @@ from tfps.model.inputs import model_inputs
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.store.parameter_store import ParameterStore
-from tfps.worker.local_sgd import LocalCopy
+from tfps.worker.local_copy import LocalCopy
 from tfps.worker.step import Batch, Step
 
 SEED = tf.constant([7, 0], tf.int64)

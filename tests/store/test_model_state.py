@@ -14,7 +14,7 @@ from tests.training_fixtures import Trainer, dataset
 from tfps.experiment.mode import Mode
 from tfps.store.flat_layout import DenseLayout, StateLayout
 from tfps.store.model_state import ModelState
-from tfps.worker.local_sgd import LocalCopy
+from tfps.worker.local_copy import LocalCopy
 from tfps.worker.step import Batch
 
 RECORDS, SPREAD = 16, 0.1

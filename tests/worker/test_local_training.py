@@ -1,4 +1,5 @@
 import dataclasses
+import time
 
 import keras
 import numpy as np
@@ -9,7 +10,9 @@ from tests.checkpoint.saved_state import whole
 from tests.store.optimizers import OPTIMIZERS
 from tests.training_fixtures import Trainer, WithOptimizer, dataset
 from tfps.experiment.mode import Mode
-from tfps.worker.local_sgd import LocalCopy
+from tfps.worker.closures import LeaseResult
+from tfps.worker.local_copy import LocalCopy
+from tfps.worker.local_sgd import LocalSgdLoop
 from tfps.worker.step import Batch
 
 
@@ -69,6 +72,50 @@ def test_one_worker_alone_trains_as_with_a_push_for_every_step(manifest, optimiz
     expected = held(plain)
     for key, values in held(local).items():
         np.testing.assert_allclose(values, expected[key], atol=1e-5, err_msg=key[0])
+
+
+def test_exchanges_are_timed_where_that_is_asked_for(manifest):
+    trainer = Trainer(manifest, batch_size=16, mode=Mode("local_sgd", sync_every=4))
+    loop = LocalSgdLoop(trainer.step, trainer.store, trainer.progress, 1, 4, is_timed=True)
+    trainer.closures.train_by(loop)
+    [(source, count)] = trainer.shards()
+    lease = tf.constant([0, count, 3, 0], tf.int64)
+    began = time.monotonic()
+    result = LeaseResult.unpack(trainer.closures.train(source.pack(), lease).numpy())
+    exchanges, exchange_seconds, step_seconds = result.times
+    assert (result.steps, exchanges) == (13, 3)  # the last batch is pushed by itself
+    assert exchange_seconds > 0 < step_seconds
+    assert exchange_seconds + step_seconds < time.monotonic() - began
+
+
+@dataclasses.dataclass(frozen=True)
+class Half(WithOptimizer):
+    """In float16, with a loss that is scaled."""
+
+    def build_model(self):
+        keras.config.set_dtype_policy("mixed_float16")
+        try:
+            return super().build_model()
+        finally:
+            keras.config.set_dtype_policy("float32")
+
+
+def test_steps_that_overflow_change_nothing_but_the_scale_as_with_a_push_for_every_step(manifest):
+    """From a scale at which the first steps overflow, some of them between good ones."""
+    task, trained = Half(rule=keras.optimizers.Adam(0.01)), []
+    for mode in (Mode("async"), Mode("local_sgd", sync_every=4)):
+        trainer = Trainer(manifest, task, batch_size=16, mode=mode)
+        trainer.store.loss_scale._values.assign([2.0**24, 0.0, 0.0])
+        assert train(trainer).steps == 13
+        trained.append(trainer)
+    plain, local = trained
+    scale, skipped = local.store.loss_scale.read()
+    assert (scale, skipped) == plain.store.loss_scale.read()
+    assert 0 < skipped < 13
+    assert local.steps() == plain.steps() == 13 - skipped
+    expected = held(plain)
+    for key, values in held(local).items():
+        np.testing.assert_allclose(values, expected[key], atol=1e-3, err_msg=key[0])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """How far each lease in flight has come, kept on a ps beside the parameters."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -137,7 +137,13 @@ class LeaseProgress:
         with tf.device(self._device):
             return Attempt(*tf.unstack(self._mutex.guard(begun)(message)))
 
-    def advance(self, lane: tf.Tensor, attempt: tf.Tensor, change: tf.Tensor) -> None:
+    def advance(
+        self,
+        lane: tf.Tensor,
+        attempt: tf.Tensor,
+        change: tf.Tensor,
+        after: Sequence[tf.Tensor | tf.Operation] = (),
+    ) -> None:
         """In a closure: adds to a lane what an attempt has trained, once it is pushed.
 
         Args:
@@ -145,9 +151,10 @@ class LeaseProgress:
             attempt: The attempt's number, scalar int64.
             change: `[0, steps, bad, loss_sum]`, float64; left out where the attempt holds the lease
                 no more.
+            after: What must be over on the ps before.
         """
         note = self.note(lane, attempt, change)
-        with tf.device(self._device):
+        with tf.device(self._device), tf.control_dependencies(after):
             note.deliver(note.numbers)
 
     def note(self, lane: tf.Tensor, attempt: tf.Tensor, change: tf.Tensor) -> Note:

@@ -131,7 +131,7 @@ class DenseParameters:
         return rule.sparse(buffer, slots, flat, step)
 
     def send_increments(
-        self, before: Sequence[tf.Tensor], after: Sequence[tf.Tensor], steps: int
+        self, before: Sequence[tf.Tensor], after: Sequence[tf.Tensor], steps: int | tf.Tensor
     ) -> list[list[tf.Tensor]]:
         """What steps on a worker add to the buffer and its slots as it travels, for each ps.
 
@@ -140,11 +140,13 @@ class DenseParameters:
             after: What the steps have made of it.
             steps: How many.
         """
-        added = self.rule.increments(before, after, tf.constant(float(steps)))
+        added = self.rule.increments(before, after, tf.cast(steps, tf.float32))
         cut = [self.layout.cut(self._wire.send(value)) for value in added]
         return [list(parts) for parts in zip(*cut, strict=True)]
 
-    def merge(self, part: int, sent: Sequence[tf.Tensor], steps: int) -> list[tf.Tensor]:
+    def merge(
+        self, part: int, sent: Sequence[tf.Tensor], steps: int | tf.Tensor
+    ) -> list[tf.Tensor]:
         """Makes a worker's steps from what a part has become; under the device of its ps.
 
         Args:
@@ -156,7 +158,7 @@ class DenseParameters:
             What is there once it is written.
         """
         added = [tf.cast(value, tf.float32) for value in sent]
-        return [self._merge[part](added, tf.constant(float(steps)))]
+        return [self._merge[part](added, tf.cast(steps, tf.float32))]
 
     def send(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """The variables' gradients as they travel, `[n]` for each ps.

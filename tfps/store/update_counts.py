@@ -59,7 +59,7 @@ class UpdateCounts:
         part: int,
         after: Sequence[tf.Tensor],
         pulled_at: Mapping[int, tf.Tensor],
-        updates: int = 1,
+        updates: int | tf.Tensor = 1,
     ) -> tf.Tensor:
         """Counts updates on a ps, and where it is counted how stale they are; under its device.
 
@@ -68,7 +68,7 @@ class UpdateCounts:
             after: What must be there before.
             pulled_at: The versions that the updates were computed with; none for an update that is
                 not stale.
-            updates: How many.
+            updates: How many, scalar int64.
 
         Returns:
             The number of updates before them, scalar int64.

@@ -1,0 +1,248 @@
+"""A worker's copy of what a few batches need, which is trained in its own memory."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfps.model.stateless_model import Lookup
+from tfps.optimizers.missed_updates import MissedUpdates
+from tfps.profiling import scopes
+from tfps.store.lookups import ids_of_group
+from tfps.store.messages import Gradients, Pulled, PulledRows
+from tfps.store.parameter_store import ParameterStore
+
+
+class _Values(NamedTuple):
+    """Parameters and slots.
+
+    Attributes:
+        dense: The dense parameters and each of their slots, `[total]`.
+        rows: By group, distinct rows with their slots, `[u, 1 + slots, dim]`.
+        state: The state variables.
+    """
+
+    dense: list[tf.Tensor]
+    rows: list[tf.Tensor]
+    state: list[tf.Tensor]
+
+
+class BatchRows(NamedTuple):
+    """The distinct rows of a group that one of several batches asks for.
+
+    Attributes:
+        numbers: Their places among the rows that all of the batches ask for, `[u]` int32.
+        inverse: For every id that the batch asks for, the index of its row, `[n]` int32.
+    """
+
+    numbers: tf.Tensor
+    inverse: tf.Tensor
+
+
+class CopiedRows(NamedTuple):
+    """The distinct rows of a group that several batches ask for.
+
+    Attributes:
+        found: All of them; without values until they are pulled.
+        batches: Those of each batch.
+    """
+
+    found: PulledRows
+    batches: list[BatchRows]
+
+
+def find_rows(store: ParameterStore, batches: Sequence[list[Lookup]]) -> list[CopiedRows]:
+    """Where the rows are that several batches ask for, by group.
+
+    Args:
+        store: Where they are.
+        batches: The lookups of each batch.
+    """
+    copied = []
+    for index, group in enumerate(store.groups):
+        ids = [ids_of_group(store.layout, index, lookups) for lookups in batches]
+        distinct, inverse = zip(*(tf.unique(some) for some in ids), strict=True)
+        # Of ids that are distinct in their batches already: of two steps the cheaper.
+        found = group.find(tf.concat(distinct, 0))
+        sizes = tf.stack([tf.size(some) for some in distinct])
+        numbers = tf.split(found.inverse, sizes, num=len(ids))
+        copied.append(CopiedRows(found, list(map(BatchRows, numbers, inverse))))
+    return copied
+
+
+class LocalCopy:
+    """Parameters and slots on a worker, from one pull, through several steps, to one push.
+
+    What is pushed is what the steps add, and the ps make as many steps with it from what others
+    have made of the parameters meanwhile. Differences of parameters, and of slots that are sums
+    over all gradients, add up. Slots and state that are moving averages move on from where they
+    are, so that they stay averages however late a push comes.
+    """
+
+    def __init__(
+        self,
+        store: ParameterStore,
+        workers: int,
+        batches: Sequence[list[Lookup]],
+        rows: Sequence[CopiedRows] | None = None,
+    ):
+        """Pulls.
+
+        Args:
+            store: Where the parameters are.
+            workers: How many do the same.
+            batches: The lookups of each batch.
+            rows: What `find_rows` returned for them; None if it was not asked before.
+        """
+        self._store = store
+        self._workers = workers
+        self._batches = batches
+        found = find_rows(store, batches) if rows is None else rows
+        with tf.name_scope(scopes.PULL):
+            dense, state, self._versions = store.pull_with_slots()
+            self._groups = [
+                group.pull_found(copied.found, with_slots=True)
+                for group, copied in zip(store.groups, found, strict=True)
+            ]
+            scale = store.loss_scale.pull_whole() if store.loss_scale else None
+        self._rows = [copied.batches for copied in found]
+        self._begun = _Values(dense, [pulled.rows for pulled in self._groups], state)
+        self._now = self._begun
+        self._state_increment: tf.Tensor | None = None
+        self._begun_scale = self._scale = scale
+        # How many steps have changed parameters: all, unless the loss is scaled.
+        self._made: int | tf.Tensor = 0 if scale is None else tf.zeros([], tf.int64)
+        # Of each row, how many of them there had been after its last one; and how many of them
+        # changed it.
+        self._last_steps = [tf.zeros_like(pulled.ids, tf.int32) for pulled in self._groups]
+        self._row_updates = list(self._last_steps)
+        self._lines_of_batch: list[tf.Tensor] = []
+
+    def arrived(self) -> list[tf.Tensor]:
+        """Tensors that exist once the pull has arrived."""
+        return [*self._begun.dense, *self._begun.rows]
+
+    def pulled(self, batch: int) -> Pulled:
+        """What a batch needs, as the steps so far have left it."""
+        now, layout = self._now, self._store.layout
+        dense = layout.dense.unflatten(now.dense[0]) if now.dense else []
+        self._lines_of_batch, groups = [], []
+        for index, pulled in enumerate(self._groups):
+            numbers, inverse = self._rows[index][batch]
+            lines = self._lines(index, numbers)
+            self._lines_of_batch.append(lines)
+            ids = tf.gather(pulled.ids, numbers)
+            groups.append(PulledRows(ids, lines[:, 0], inverse, [], []))
+        scale = None if self._scale is None else self._scale[0]
+        return Pulled(dense, now.state, groups, self._batches[batch], self._versions, scale)
+
+    def update(self, batch: int, gradients: Gradients) -> None:
+        """Makes a step with the gradients of the batch that was pulled last.
+
+        Where the loss is scaled, one whose gradients are not all finite changes the state alone.
+        """
+        with tf.name_scope(scopes.COMPUTE):
+            self._update(batch, gradients)
+
+    def _update(self, batch: int, gradients: Gradients) -> None:
+        store, now, step = self._store, self._now, self._step
+        groups, finite = gradients.pulled.groups, self._scaled(gradients)
+        summed = [
+            group.sum_by_row(pulled, rows)
+            for group, pulled, rows in zip(store.groups, groups, gradients.rows, strict=True)
+        ]
+        dense, summed = store.clipping.clip(gradients.dense, summed, groups)
+        values = store.dense.stepped(now.dense, dense, step) if dense else []
+        values = [_if(finite, new, old) for new, old in zip(values, now.dense, strict=True)]
+        made = self._made + (1 if finite is None else tf.cast(finite, tf.int64))
+        changed = []
+        for index, (group, lines) in enumerate(
+            zip(store.groups, self._lines_of_batch, strict=True)
+        ):
+            numbers = self._rows[index][batch].numbers
+            where = numbers[:, tf.newaxis]
+            new = _if(finite, group.stepped(lines, summed[index], step), lines)
+            changed.append(tf.tensor_scatter_nd_update(now.rows[index], where, new))
+            counted = tf.ones_like(numbers)
+            self._row_updates[index] = tf.tensor_scatter_nd_add(
+                self._row_updates[index], where, _if(finite, counted, tf.zeros_like(numbers))
+            )
+            self._last_steps[index] = tf.tensor_scatter_nd_update(
+                self._last_steps[index], where, tf.cast(made, tf.int32) * counted
+            )
+        if store.state.changes:
+            self._state_increment = store.state.increment(
+                now.state, gradients.state, self._state_increment
+            )
+        self._now, self._made = _Values(values, changed, list(gradients.state)), made
+
+    def _scaled(self, gradients: Gradients) -> tf.Tensor | None:
+        """Adapts the loss scale: whether the gradients are finite; None where none is asked for."""
+        scaling, scale = self._store.loss_scale, self._scale
+        if scaling is None or scale is None:
+            return None
+        finite = scaling.all_finite([*gradients.dense, *gradients.rows])
+        self._scale = scaling.stepped(scale, scale[0], finite)
+        return finite
+
+    def push(self) -> list[tf.Tensor | tf.Operation]:
+        """Makes the steps from what the ps have become; returns what is there then."""
+        with tf.name_scope(scopes.PUSH):
+            return self._push()
+
+    def _push(self) -> list[tf.Tensor | tf.Operation]:
+        store, steps = self._store, self._made
+        begun, now = self._begun, self._now
+        rows_now, row_updates = self._ended()
+        dense = store.dense.send_increments(begun.dense, now.dense, steps) if now.dense else []
+        groups = [
+            group.send_increments(pulled, rows, updates)
+            for group, pulled, rows, updates in zip(
+                store.groups, self._groups, rows_now, row_updates, strict=True
+            )
+        ]
+        writes: list[tf.Tensor | tf.Operation] = []
+        if self._state_increment is not None:
+            share = 1.0 / self._workers
+            writes.append(store.state.push(self._state_increment, len(self._batches), share))
+        if store.loss_scale and self._scale is not None and self._begun_scale is not None:
+            writes.append(store.loss_scale.push(self._begun_scale, self._scale))
+        for part, device in enumerate(store.devices):
+            with tf.device(device):
+                sent = dense[part] if dense else [], [rows[part] for rows in groups]
+                values, rows_of = tf.nest.map_structure(tf.identity, sent)
+                arrived = tf.nest.flatten((values, rows_of))
+                made = tf.identity(steps) if tf.is_tensor(steps) else steps
+                step = store.update_counts.add(part, arrived, self._versions, made)
+                if values:
+                    writes += store.dense.merge(part, values, made)
+                for group, rows in zip(store.groups, rows_of, strict=True):
+                    writes += group.merge(part, rows, step, made)
+        return writes
+
+    def _ended(self) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """By group, the rows after all steps, and how many of these changed each."""
+        rows, updates = list(self._now.rows), list(self._row_updates)
+        for index, group in enumerate(self._store.groups):
+            if group.catches_up:
+                every = tf.range(tf.size(updates[index]))
+                rows[index] = self._lines(index, every)
+                updates[index] = tf.fill(tf.shape(every), tf.cast(self._made, tf.int32))
+        return rows, updates
+
+    def _lines(self, index: int, rows: tf.Tensor) -> tf.Tensor:
+        """Some rows of a group with their slots as they are now, `[u, 1 + slots, dim]`."""
+        count = tf.cast(self._made, tf.int32) - tf.gather(self._last_steps[index], rows)
+        missed = MissedUpdates.of(count, self._step)
+        return self._store.groups[index].caught_up(tf.gather(self._now.rows[index], rows), missed)
+
+    @property
+    def _step(self) -> tf.Tensor:
+        """Number of the update that comes next, scalar int64."""
+        (version,) = self._versions.values()
+        return tf.cast(version, tf.int64) + self._made
+
+
+def _if(finite: tf.Tensor | None, new: tf.Tensor, old: tf.Tensor) -> tf.Tensor:
+    """A new value if gradients are finite, which None says they are for sure; else the old one."""
+    return new if finite is None else tf.where(finite, new, old)
