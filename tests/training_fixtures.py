@@ -189,7 +189,7 @@ class Trainer:
             self.progress,
             self.monitor,
             stall_seconds,
-            mode.unrecorded_batches(settings.pipeline_depth),
+            lambda: mode.unrecorded_batches(settings.pipeline_depth, mode.sync_every),
         )
 
     def queues(self):
@@ -218,7 +218,7 @@ class Trainer:
         """The loop of the mode; not unrolled unless asked for, for tracing costs most."""
         mode, depth = self.experiment.mode, self.experiment.train.pipeline_depth
         if self.barrier:
-            return BarrierLoop(self.step, self.barrier, mode.backup_workers > 0, unroll=unroll)
+            return BarrierLoop(self.step, self.barrier, mode.backup_workers > 0, depth, unroll)
         if mode.name == LOCAL_SGD:
             return LocalSgdLoop(self.step, self.store, self.progress, 1, mode.sync_every)
         if mode.batches_per_exchange > 1:
@@ -228,7 +228,8 @@ class Trainer:
     def _barrier(self, members):
         mode = self.experiment.mode
         if mode.name == BOUNDED:
-            return BoundedStalenessBarrier(self.store, self.progress, members, mode.max_staleness)
+            lead = mode.max_staleness - self.experiment.train.pipeline_depth
+            return BoundedStalenessBarrier(self.store, self.progress, members, lead)
         return SyncBarrier(self.store, self.progress, members, mode.backup_workers)
 
     def steps(self):

@@ -9,10 +9,11 @@ TWO_WORKERS = Cluster(("c:1",), ("a:1", "b:1"), ("p:1",))
 
 
 def test_what_a_lost_worker_may_have_pushed_without_recording_it():
-    assert Mode("async").unrecorded_batches(pipeline_depth=2) == 3
-    assert Mode("async", batches_per_exchange=4).unrecorded_batches(pipeline_depth=0) == 4
-    assert Mode("local_sgd", sync_every=8).unrecorded_batches(pipeline_depth=0) == 8
-    assert Mode("sync").unrecorded_batches(pipeline_depth=0) == 0
+    assert Mode("async").unrecorded_batches(pipeline_depth=2, sync_every=8) == 3
+    assert Mode("async", batches_per_exchange=4).unrecorded_batches(0, sync_every=8) == 4
+    assert Mode("local_sgd", sync_every=0).unrecorded_batches(0, sync_every=8) == 8
+    assert Mode("sync").unrecorded_batches(0, sync_every=8) == 0
+    assert Mode("bounded").unrecorded_batches(pipeline_depth=2, sync_every=8) == 1
 
 
 def test_without_a_name_the_cluster_decides():
@@ -59,7 +60,7 @@ def test_what_does_not_suit_a_cluster_is_refused(mode, cluster, message):
         ({"backup_workers": -1}, "mode.backup_workers=-1 must be 0 or more"),
         ({"max_staleness": -1}, "mode.max_staleness=-1 must be 0 or more"),
         ({"staleness_power": -0.5}, "mode.staleness_power=-0.5 must be 0 or more"),
-        ({"sync_every": 0}, "mode.sync_every=0 must be at least 1"),
+        ({"sync_every": -1}, "mode.sync_every=-1 must be at least 1, or 0 to be chosen"),
         ({"batches_per_exchange": 0}, "mode.batches_per_exchange=0 must be at least 1"),
         ({"round_seconds": 0.0}, "mode.round_seconds=0.0 must be positive"),
     ],

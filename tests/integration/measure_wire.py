@@ -129,7 +129,7 @@ def measured(
         progress,
         TaskMonitor({}),
         stall_seconds=100,
-        unrecorded_batches=1,
+        unrecorded_batches=lambda: 1,
     )
     trained = TrainingData.of(data)
     no_bad_records = BadRecords(trained, (), 0)

@@ -70,6 +70,23 @@ def test_local_steps_go_on_when_a_worker_is_killed(tmp_path: pathlib.Path) -> No
 
 
 @pytest.mark.slow
+def test_steps_between_exchanges_are_chosen_once_in_a_job(tmp_path: pathlib.Path) -> None:
+    """The second run of the job goes on with what the first one has measured."""
+    task = counting_task.CountingTask(records=RECORDS, step_seconds=0.01)
+    data = counting_task.write(tmp_path / "data", task, SIZES)
+    job_dir, chosen = tmp_path / "job", []
+    settings = ("--mode=local_sgd", "--sync_every=auto", "--set=train.batch_size=2")
+    for epochs in (1, 2):
+        argv = flags(data, job_dir, task, *settings, f"--set=train.epochs={epochs}")
+        with local_cluster(2, 1, argv) as program:
+            assert program.finish(LONG) == 0, program.text
+        assert program.text.count("--sync_every=auto: ") == (epochs == 1)
+        chosen.append(read_report(job_dir)["sync_every"])
+        assert (trained(data, task, job_dir, epochs) > 0).all()
+    assert 1 <= chosen[0] == chosen[1] <= 32
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("ps", [0, 1])
 def test_rounds_go_on_from_the_checkpoint_when_a_ps_is_killed(
     tmp_path: pathlib.Path, ps: int

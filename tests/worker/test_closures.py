@@ -15,6 +15,7 @@ from tfps.data.record_source import RecordSource
 from tfps.job_dir.report_fields import StalenessCounts
 from tfps.leases.epoch_order import EpochOrder
 from tfps.model.draws import draw_of
+from tfps.worker.closures import LeaseResult
 
 
 @pytest.fixture(scope="module")
@@ -26,11 +27,10 @@ def train(trainer, lane=0, seed=3, first=0, count=None):
     (source, records_of_shard) = trainer.shards()[0]
     lease = tf.constant([first, count or records_of_shard - first, seed, lane], tf.int64)
     before = time.time()
-    result = trainer.closures.train(source.pack(), lease).numpy().tolist()
-    attempts, steps, bad, loss_sum, bad_step, worker, began, seconds = result
-    assert (worker, bad) == (0, 0)
-    assert before <= began <= began + seconds <= time.time()
-    return attempts, steps, loss_sum, bad_step
+    result = LeaseResult.unpack(trainer.closures.train(source.pack(), lease).numpy())
+    assert (result.worker, result.bad, result.times.exchanges) == (0, 0, 0)
+    assert before <= result.began <= result.began + result.seconds <= time.time()
+    return result.attempts, result.steps, result.loss_sum, result.bad_step
 
 
 def test_a_lease_is_trained_to_its_last_partial_batch(manifest):

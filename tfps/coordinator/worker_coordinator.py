@@ -54,8 +54,9 @@ class WorkerCoordinator:
         progress: LeaseProgress,
         monitor: TaskMonitor,
         stall_seconds: float,
-        unrecorded_batches: int,
+        unrecorded_batches: Callable[[], int],
         members: BarrierMembers | None = None,
+        ended: Callable[[LeaseResult], None] = lambda result: None,
     ):
         """Has given out nothing yet.
 
@@ -65,8 +66,9 @@ class WorkerCoordinator:
             progress: The progress of as many lanes as `lanes_of` gives.
             monitor: Knows which tasks are lost.
             stall_seconds: Limit for the next batch.
-            unrecorded_batches: What a lost worker may have pushed without having recorded it.
+            unrecorded_batches: Says what a lost worker may have pushed without having recorded it.
             members: Whom workers wait for; None where nobody waits.
+            ended: Called with what came of each closure that has trained a lease to its end.
         """
         self.meter = TrainingMeter(executor.workers)
         self._executor = executor
@@ -76,6 +78,7 @@ class WorkerCoordinator:
         self._monitor = monitor
         self._ps_calls = PsCalls(monitor, stall_seconds)
         self._unrecorded_batches = unrecorded_batches
+        self._ended = ended
         self._diagnosis = Diagnosis(monitor)
         self._repeated_failure = RepeatedFailure(executor.workers, monitor)
         self._prefetcher = LeasePrefetcher(executor, closures)
@@ -235,9 +238,10 @@ class WorkerCoordinator:
             self.meter.lease_length.measured(result.steps, result.seconds)
         self.meter.worker_shares.trained(result.worker, records, result.began, result.seconds)
         queue.finish(lease, records, result.bad)
-        queue.repeat(lost * min(lease.records_of(self._unrecorded_batches), records))
+        queue.repeat(lost * min(lease.records_of(self._unrecorded_batches()), records))
         self.meter.finished(result.loss_sum)
         self.lanes.release(lane)
+        self._ended(result)
 
     def _refuse_no_end(self, doing: str, since: float, what: str) -> None:
         """Ends a wait for closures beside the training that cannot come to an end, or takes long.

@@ -28,7 +28,8 @@ class Mode:
         max_staleness: In `bounded`, how many steps a worker may be ahead of the slowest.
         staleness_power: In `async`, an update of staleness s has (1 + s)^-power times the learning
             rate (1: Zhang et al., IJCAI 2016; any: Xie et al., 2019); 0 leaves it alone.
-        sync_every: In `local_sgd`, steps between a pull and its push.
+        sync_every: In `local_sgd`, steps between a pull and its push; 0 for as many as keep what
+            exchanges cost below a tenth of a worker's time, which the first leases tell.
         batches_per_exchange: In `async`, for how many batches a worker pulls at once, and pushes
             their gradients at once; a ps applies them one after the other.
         round_seconds: In `sync` and `bounded`, how long others wait for a worker that is lost.
@@ -51,8 +52,10 @@ class Mode:
             raise UserError(f"mode.max_staleness={self.max_staleness} must be 0 or more")
         if self.staleness_power < 0:
             raise UserError(f"mode.staleness_power={self.staleness_power} must be 0 or more")
-        if self.sync_every < 1:
-            raise UserError(f"mode.sync_every={self.sync_every} must be at least 1")
+        if self.sync_every < 0:
+            raise UserError(
+                f"mode.sync_every={self.sync_every} must be at least 1, or 0 to be chosen"
+            )
         if self.batches_per_exchange < 1:
             raise UserError(
                 f"mode.batches_per_exchange={self.batches_per_exchange} must be at least 1"
@@ -109,17 +112,19 @@ class Mode:
             return dataclasses.replace(mode, name=SYNC)
         return mode
 
-    def unrecorded_batches(self, pipeline_depth: int) -> int:
+    def unrecorded_batches(self, pipeline_depth: int, sync_every: int) -> int:
         """Batches that a worker, when it is lost, may have pushed without having recorded them.
 
         Args:
             pipeline_depth: Batches for which it pulls ahead.
+            sync_every: Steps that it makes at most between a pull and its push, in `local_sgd`.
         """
         if self.name == SYNC:
             return 0
         if self.name == LOCAL_SGD:
-            return self.sync_every
-        return self.batches_per_exchange + pipeline_depth
+            return sync_every
+        # Behind a barrier a batch is recorded before the next one may be trained.
+        return 1 if self.name == BOUNDED else self.batches_per_exchange + pipeline_depth
 
     @property
     def waits(self) -> bool:

@@ -212,6 +212,7 @@ class Report:
     rounds: RoundCounts | None = None
     steps_per_lease: int = 0
     pipeline_depth: int = 0
+    sync_every: int | None = None
     loss_scale: LossScaleState | None = None
     seconds: float = 0.0
     examples_per_second: float = 0.0

@@ -1,5 +1,6 @@
 """The closures that workers run: train a lease, evaluate a shard."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from tfps.leases.epoch_order import EpochOrder
 from tfps.leases.progress import LeaseProgress
 from tfps.store.lookups import norms_by_table
 from tfps.worker.lease_batches import LeaseBatches
-from tfps.worker.loop import Loop
+from tfps.worker.loop import ExchangeTimes, Loop, Outcome
 from tfps.worker.step import Step, batch_records
 
 State = tuple[Any, ...]
@@ -34,6 +35,7 @@ class LeaseResult(NamedTuple):
         worker: Index of the worker.
         began: When the closure began, in seconds since 1970 on the worker's clock.
         seconds: How long the closure ran.
+        times: What the closure's exchanges took, where they are timed.
     """
 
     attempts: int
@@ -44,37 +46,40 @@ class LeaseResult(NamedTuple):
     worker: int
     began: float
     seconds: float
+    times: ExchangeTimes
 
     @staticmethod
     def pack(
-        progress: tf.Tensor, bad_step: tf.Tensor, worker: tf.Tensor, began: tf.Tensor
+        progress: tf.Tensor, outcome: Outcome, worker: tf.Tensor, began: tf.Tensor
     ) -> tf.Tensor:
-        """In a closure: the result as one tensor, `[8]` float64; each that is fetched costs a call.
+        """In a closure: the result as one tensor, `[11]` float64; each that is fetched is a call.
 
         Args:
             progress: [attempts, steps, bad, loss_sum] float64.
-            bad_step: As the attribute, scalar int64.
+            outcome: What came of the attempt.
             worker: As the attribute, scalar int64.
             began: As the attribute, scalar float64.
         """
         with tf.control_dependencies([progress]):
             seconds = tf.timestamp() - began
-        numbers = [tf.cast(number, tf.float64) for number in (bad_step, worker)]
-        return tf.concat([progress, tf.stack([*numbers, began, seconds])], 0)
+        numbers = [tf.cast(number, tf.float64) for number in (outcome.bad_step, worker)]
+        times = tf.cast(outcome.times, tf.float64)
+        return tf.concat([progress, tf.stack([*numbers, began, seconds]), times], 0)
 
     @classmethod
     def unpack(cls, numbers: np.ndarray) -> "LeaseResult":
         """The result of what `pack` made of it, as fetched."""
-        attempts, steps, bad, loss_sum, bad_step, worker, began, seconds = numbers.tolist()
-        counts = int(attempts), int(steps), int(bad)
-        return cls(*counts, loss_sum, int(bad_step), int(worker), began, seconds)
+        attempts, steps, bad, loss_sum, bad_step, worker, began, seconds = numbers[:8].tolist()
+        counts, (exchanges, *waited) = (int(attempts), int(steps), int(bad)), numbers[8:].tolist()
+        times = ExchangeTimes(int(exchanges), *waited)
+        return cls(*counts, loss_sum, int(bad_step), int(worker), began, seconds, times)
 
 
 class Closures:
     """Functions to schedule, each traced once.
 
     Attributes:
-        train: (source, [first, count, seed, place] int64) -> [8] float64, of which
+        train: (source, [first, count, seed, place] int64) -> [11] float64, of which
             `LeaseResult.unpack` makes the result. Trains what is left of the lease with so many
             records from the shard's record `first` on, whose progress is at the place that
             `LeaseProgress.place` named; nothing where the lane has another lease by now. Where
@@ -127,16 +132,11 @@ class Closures:
         self.schema = self._batching.schema.all
         self._may_be_bad = experiment.data.max_bad_records > 0
         self._step = step
-        self._loop = loop
         self._progress = progress
         self._worker_index = worker_index
         self._locate = locate
         source = PackedSource.signature()
-        self.train = tf.function(
-            self._train,
-            input_signature=[source, tf.TensorSpec([4], tf.int64)],
-            autograph=False,
-        )
+        self.train_by(loop)
         self.gradients = tf.function(
             self._gradients,
             input_signature=[source, tf.TensorSpec([4], tf.int64)],
@@ -149,15 +149,23 @@ class Closures:
             self._evaluate, input_signature=[source, tf.TensorSpec([2], tf.int64)], autograph=False
         )
 
-    def _train(self, source: PackedSource, lease: tf.Tensor) -> tf.Tensor:
+    def train_by(self, loop: Loop) -> None:
+        """Has leases that are sent from now on trained by another loop."""
+        self.train = tf.function(
+            functools.partial(self._train, loop),
+            input_signature=[PackedSource.signature(), tf.TensorSpec([4], tf.int64)],
+            autograph=False,
+        )
+
+    def _train(self, loop: Loop, source: PackedSource, lease: tf.Tensor) -> tf.Tensor:
         began, worker = tf.timestamp(), self._worker_index()
         batches = LeaseBatches(self._located(source), lease, self._batching, self._may_be_bad)
         with self._step.store.in_closure():
-            outcome = self._loop.train(batches, worker)
+            outcome = loop.train(batches, worker)
         with tf.control_dependencies([outcome.bad_step]):
             lane = self._progress.lane_of(batches.place)
             trained = self._progress.result(lane, outcome.attempt)
-        return LeaseResult.pack(trained, outcome.bad_step, worker, began)
+        return LeaseResult.pack(trained, outcome, worker, began)
 
     def _gradients(
         self, source: PackedSource, lease: tf.Tensor

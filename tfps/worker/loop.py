@@ -1,7 +1,7 @@
 """What a worker's loop over the batches of a lease is."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
@@ -15,6 +15,20 @@ UNROLL = 10
 UNROLL_IN_ONE_PROCESS = 3
 
 
+class ExchangeTimes(NamedTuple):
+    """What a worker's exchanges with the ps took, between several steps that it makes by itself.
+
+    Attributes:
+        exchanges: How many there were; 0 where they are not timed.
+        exchange_seconds: How long the worker waited for them.
+        step_seconds: How long it made steps.
+    """
+
+    exchanges: int
+    exchange_seconds: float
+    step_seconds: float
+
+
 class Outcome(NamedTuple):
     """What came of an attempt at a lease.
 
@@ -22,10 +36,12 @@ class Outcome(NamedTuple):
         attempt: The attempt's number, scalar int64.
         bad_step: Number in the shard of the first batch whose loss was not finite, or -1, scalar
             int64. Who reads the lease's progress after it finds all that the attempt has trained.
+        times: The numbers of `ExchangeTimes`, `[3]` float64.
     """
 
     attempt: tf.Tensor
     bad_step: tf.Tensor
+    times: tf.Tensor | Sequence[float] = (0.0, 0.0, 0.0)
 
 
 class Loop(Protocol):

@@ -37,7 +37,9 @@ def prepare_training(inputs: RunInputs, executor: Executor, state: ChiefState) -
     ps_calls = PsCalls(state.monitor, stall_seconds)
     engine = ps_calls(
         "creating the parameters",
-        lambda: Engine.build(inputs, executor, state.monitor, stall_seconds),
+        lambda: Engine.build(
+            inputs, executor, state.monitor, stall_seconds, sync_every=state.sync_every
+        ),
         inputs.layout.ps_bytes,
     )
     directory = CheckpointDirectory(inputs.job_dir)

@@ -1,6 +1,7 @@
 """The parameters of a run, and what trains and evaluates them where an executor runs closures."""
 
 import dataclasses
+import functools
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,6 +25,7 @@ from tfps.cluster.ps_calls import PsCalls
 from tfps.coordinator.coordinator import Coordinator
 from tfps.coordinator.executor import Executor
 from tfps.coordinator.lanes import lanes_of
+from tfps.coordinator.sync_every import SyncEvery
 from tfps.coordinator.worker_coordinator import WorkerCoordinator
 from tfps.data.feature import Feature
 from tfps.data.pieces import Piece, pieces_of
@@ -31,13 +33,13 @@ from tfps.evaluation.history import Evaluation
 from tfps.evaluation.metrics import RunningMetrics
 from tfps.evaluation.results import EvaluatedPiece
 from tfps.experiment.experiment import Experiment
-from tfps.experiment.mode import LOCAL_SGD, SYNC, Mode
+from tfps.experiment.mode import LOCAL_SGD, SYNC
 from tfps.experiment.task import Task
 from tfps.leases.progress import LeaseProgress
 from tfps.store.parameter_store import ParameterStore
 from tfps.worker.async_loop import AsyncLoop
 from tfps.worker.barrier_loop import BarrierLoop
-from tfps.worker.closures import Closures
+from tfps.worker.closures import Closures, LeaseResult
 from tfps.worker.exchange_loop import ExchangeLoop
 from tfps.worker.local_sgd import LocalSgdLoop
 from tfps.worker.loop import UNROLL, UNROLL_IN_ONE_PROCESS, Loop
@@ -72,6 +74,7 @@ class Engine:
         monitor: TaskMonitor,
         stall_seconds: float,
         kept: Sequence[Feature] = (),
+        sync_every: SyncEvery | None = None,
     ) -> "Engine":
         """Creates the parameters, with their initial values.
 
@@ -81,6 +84,7 @@ class Engine:
             monitor: Tells which tasks are lost.
             stall_seconds: Limit for the next batch.
             kept: What an evaluation gives back of each record beside what is measured.
+            sync_every: Chooses steps between exchanges, where the mode's are to be chosen.
         """
         experiment, model, mode = inputs.experiment, inputs.model, inputs.mode
         train = experiment.train
@@ -102,13 +106,18 @@ class Engine:
         step = Step(experiment.task, model, store, train.jit_compile, gpus)
         barrier = members = None
         if waits:
-            barrier = _barrier(mode, store, progress, lanes)
+            barrier = _barrier(experiment, store, progress, lanes)
             ps_calls = PsCalls(monitor, stall_seconds)
             members = BarrierMembers(barrier, monitor, ps_calls, mode.round_seconds)
-        loop = _loop(experiment, step, progress, executor, barrier, model.has_loops)
+        sync_every = sync_every or SyncEvery(mode.sync_every)
+        make_loop = functools.partial(
+            _loop, experiment, step, progress, executor, barrier, model.has_loops, sync_every
+        )
         index, locate = executor.worker_index, inputs.staged.locate
         has_labels = bool(inputs.data.of_epoch(0).labels or not experiment.task.labels())
-        closures = Closures(experiment, step, loop, progress, index, locate, kept, has_labels)
+        closures = Closures(
+            experiment, step, make_loop(), progress, index, locate, kept, has_labels
+        )
         coordinator: Coordinator
         if isinstance(executor, ReplicaExecutor):
             rounds = ReplicaStep(step, executor.group)
@@ -116,9 +125,17 @@ class Engine:
             replica = Replica(executor, store, train_rounds, closures, monitor, stall_seconds)
             coordinator = ReplicaCoordinator(replica, replica_fingerprint(inputs, store))
         else:
-            unrecorded = mode.unrecorded_batches(train.pipeline_depth)
+
+            def ended(result: LeaseResult) -> None:
+                if sync_every.measured(result.worker, result.times):
+                    closures.train_by(make_loop())
+
+            def unrecorded() -> int:
+                most = sync_every.most_unrecorded
+                return mode.unrecorded_batches(train.pipeline_depth, most)
+
             coordinator = WorkerCoordinator(
-                executor, closures, progress, monitor, stall_seconds, unrecorded, members
+                executor, closures, progress, monitor, stall_seconds, unrecorded, members, ended
             )
         return cls(inputs, store, coordinator, members)
 
@@ -152,11 +169,16 @@ class Engine:
         )
 
 
-def _barrier(mode: Mode, store: ParameterStore, progress: LeaseProgress, members: int) -> Barrier:
-    """Where the workers of a mode wait for each other."""
+def _barrier(
+    experiment: Experiment, store: ParameterStore, progress: LeaseProgress, members: int
+) -> Barrier:
+    """Where the workers of an experiment's mode wait for each other."""
+    mode = experiment.mode
     if mode.name == SYNC:
         return SyncBarrier(store, progress, members, mode.backup_workers)
-    return BoundedStalenessBarrier(store, progress, members, mode.max_staleness)
+    # What is pulled ahead is so many steps older when it is used.
+    lead = mode.max_staleness - experiment.train.pipeline_depth
+    return BoundedStalenessBarrier(store, progress, members, lead)
 
 
 def _loop(
@@ -166,6 +188,7 @@ def _loop(
     executor: Executor,
     barrier: Barrier | None,
     has_loops: bool,
+    sync_every: SyncEvery,
 ) -> Loop:
     """How a worker trains a lease in an experiment's mode."""
     mode = experiment.mode
@@ -173,10 +196,11 @@ def _loop(
     if has_loops:
         unroll = 1  # each copy of a loop takes a worker a second and more to begin
     if barrier:
-        return BarrierLoop(step, barrier, mode.backup_workers > 0, unroll)
+        depth = experiment.train.pipeline_depth
+        return BarrierLoop(step, barrier, mode.backup_workers > 0, depth, unroll)
     if mode.name == LOCAL_SGD:
-        workers = len(executor.workers)
-        return LocalSgdLoop(step, step.store, progress, workers, mode.sync_every)
+        workers, is_timed = len(executor.workers), not sync_every.is_chosen
+        return LocalSgdLoop(step, step.store, progress, workers, sync_every.steps, is_timed)
     if mode.batches_per_exchange > 1:
         return ExchangeLoop(step, progress, mode.batches_per_exchange, unroll)
     return AsyncLoop(step, progress, experiment.train.pipeline_depth, unroll)

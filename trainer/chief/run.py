@@ -18,6 +18,7 @@ from tfps.cluster.peers import wait_for_ps
 from tfps.cluster.spec import Cluster
 from tfps.coordinator.connector import Connector
 from tfps.coordinator.executor import Executor
+from tfps.coordinator.sync_every import SyncEvery
 from tfps.errors import LostPsError, WorkersChangedError
 from tfps.job_dir import cluster_addresses
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
@@ -172,6 +173,7 @@ def _begin(
         interruption=interruption,
         notices=PreemptionNotices(job_dir),
         observer=observer,
+        sync_every=SyncEvery(report.sync_every, report.chose_sync_every),
         trial=Trial.of(os.environ),
         recoveries=before.recoveries,
         began=before.began,

@@ -13,6 +13,7 @@ import tfps
 from tfps.errors import UserError
 from tfps.evaluation.best import BestMetric
 from tfps.evaluation.history import Evaluation
+from tfps.experiment.mode import LOCAL_SGD
 from tfps.job_dir import report as report_file
 from tfps.job_dir.chief_fence import ChiefFence
 from tfps.job_dir.report_fields import (
@@ -83,6 +84,15 @@ class RunReport:
         begun = cls(inputs.job_dir, fence, first_report(inputs, _last_report(inputs.job_dir)))
         begun._write()
         return begun
+
+    @property
+    def sync_every(self) -> int:
+        """Steps between exchanges; 0 where they are still to be chosen, or there are none."""
+        return self._report.sync_every or 0
+
+    def chose_sync_every(self, steps: int) -> None:
+        """Says how many steps lie between exchanges, where that was to be chosen."""
+        self._write(sync_every=steps)
 
     def restored(self, checkpoint: str, passed_over: Mapping[str, str], seconds: float) -> None:
         """Says that the run goes on from a checkpoint.
@@ -210,6 +220,7 @@ def first_report(inputs: RunInputs, before: Report | None) -> Report:
             holds until this run has looked for one.
     """
     train, cluster = inputs.experiment.train, inputs.cluster
+    is_local_sgd = inputs.mode.name == LOCAL_SGD
     begun = Report(
         mode=inputs.mode.name,
         config=inputs.experiment.name,
@@ -224,6 +235,7 @@ def first_report(inputs: RunInputs, before: Report | None) -> Report:
         negatives=inputs.experiment.data.negatives,
         examples=ExampleCounts(per_epoch=inputs.data.of_epoch(0).records),
         pipeline_depth=train.pipeline_depth,
+        sync_every=(inputs.mode.sync_every or None) if is_local_sgd else None,
         best_auc=inputs.eval_data.best_auc if inputs.eval_data else None,
     )
     if before is None:
@@ -234,6 +246,8 @@ def first_report(inputs: RunInputs, before: Report | None) -> Report:
         bad_records=before.bad_records,
         epochs=before.epochs,
         steps=before.steps,
+        # What was chosen once stays.
+        sync_every=begun.sync_every or (before.sync_every if is_local_sgd else None),
         checkpoint=before.checkpoint,
         init_from=before.init_from if before.checkpoint else None,
     )

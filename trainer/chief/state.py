@@ -7,6 +7,7 @@ import time
 from tfps.cluster.monitor import TaskMonitor
 from tfps.coordinator.connector import Connector
 from tfps.coordinator.recoveries import Recoveries
+from tfps.coordinator.sync_every import SyncEvery
 from tfps.errors import LostPsError, WorkersChangedError
 from tfps.job_dir.chief_fence import ChiefFence
 from tfps.job_dir.preemption import PreemptionNotices
@@ -38,6 +39,7 @@ class ChiefState:
         interruption: Whether a signal asks to stop.
         notices: Which ps are about to go.
         observer: Tells whoever watches the run.
+        sync_every: Steps between exchanges, in mode `local_sgd`.
         trial: Of a tuning job, None for any other run.
         recoveries: From lost ps.
         began: When the run did, on the monotonic clock.
@@ -52,6 +54,7 @@ class ChiefState:
     interruption: Interruption
     notices: PreemptionNotices
     observer: RunObserver
+    sync_every: SyncEvery
     trial: Trial | None = None
     recoveries: Recoveries = dataclasses.field(default_factory=Recoveries)
     began: float = dataclasses.field(default_factory=time.monotonic)

@@ -7,6 +7,7 @@ from absl import flags
 from tfps.experiment.mode import MODES
 
 _FLAGS = flags.FLAGS
+_AUTO = "auto"
 
 flags.DEFINE_enum(
     "mode",
@@ -30,8 +31,16 @@ flags.DEFINE_float(
     "Learning rate by staleness s: times (1 + s)^-power (overrides mode.staleness_power).",
     0.0,
 )
-flags.DEFINE_integer(
-    "sync_every", None, "Steps between a pull and its push (overrides mode.sync_every).", 1
+flags.DEFINE_string(
+    "sync_every",
+    None,
+    "Steps between a pull and its push, or auto: as few as cost little (overrides "
+    "mode.sync_every).",
+)
+flags.register_validator(
+    "sync_every",
+    lambda text: text in (None, _AUTO) or (text.isdecimal() and int(text) > 0),
+    "it must be a number of steps, 1 or more, or auto",
 )
 flags.DEFINE_integer(
     "batches_per_exchange",
@@ -46,12 +55,13 @@ flags.DEFINE_float(
 
 def overridden() -> dict[str, Any]:
     """What the flags override of a config, by field; None for what was not given."""
+    steps = _FLAGS.sync_every
     return {
         "mode.name": _FLAGS.mode,
         "mode.backup_workers": _FLAGS.backup_workers,
         "mode.max_staleness": _FLAGS.max_staleness,
         "mode.staleness_power": _FLAGS.staleness_power,
-        "mode.sync_every": _FLAGS.sync_every,
+        "mode.sync_every": 0 if steps == _AUTO else steps and int(steps),
         "mode.batches_per_exchange": _FLAGS.batches_per_exchange,
         "mode.round_seconds": _FLAGS.round_seconds,
     }

@@ -6,6 +6,7 @@ import pytest
 from tests.polling import Polling
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.monitor import TaskMonitor
+from tfps.coordinator.sync_every import SyncEvery
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.job_dir.preemption import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
@@ -59,6 +60,7 @@ def state_fixture(tmp_path, clock):
         interruption=types.SimpleNamespace(is_requested=False),
         notices=PreemptionNotices(job_dir),
         observer=None,
+        sync_every=SyncEvery(1),
     )
     state.changes = WorkerChanges(clock)
     state.changes.begin()
