@@ -226,13 +226,13 @@ def test_a_member_that_was_given_up_trains_again_what_it_sends_too_late(tmp_path
     )
     barrier, is_going = trainer.barrier, tf.Variable(False)
 
-    def send(token, gradients):
-        sent = type(barrier)._send(barrier, token, gradients)
+    def send(token, gradients, trained):
+        sent, trained = type(barrier)._send(barrier, token, gradients, trained)
         with tf.control_dependencies(sent):
             may_go = tf.while_loop(
                 lambda goes: ~goes, lambda _: (is_going | tf.not_equal(token[0], 1),), (False,)
             )
-        return [*sent, may_go[0].op]
+        return [*sent, may_go[0].op], trained
 
     barrier._send = send
     with barrier_of(trainer) as begin:

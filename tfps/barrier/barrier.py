@@ -113,7 +113,7 @@ class Barrier(abc.ABC):
         """
         # One tensor: each one that travels costs a message.
         trained = tf.concat([[tf.cast(records, tf.float64)], change], 0)
-        sent = self._send(token, gradients)
+        sent, trained = self._send(token, gradients, trained)
         with tf.device(self._device), tf.control_dependencies(sent):
             member = token[MEMBER]
             attempt = self._attempt_now(member, token[ATTEMPT])
@@ -139,8 +139,19 @@ class Barrier(abc.ABC):
         return self._loop.status()
 
     @abc.abstractmethod
-    def _send(self, token: tf.Tensor, gradients: Gradients) -> list[tf.Operation]:
-        """In a closure: sends gradients; returns what must be over before the loop is told."""
+    def _send(
+        self, token: tf.Tensor, gradients: Gradients, trained: tf.Tensor
+    ) -> tuple[list[tf.Tensor | tf.Operation], tf.Tensor]:
+        """In a closure: sends gradients, and what the loop is to be told with them.
+
+        Args:
+            token: What the batch's parameters were pulled with.
+            gradients: The batch's.
+            trained: As in `Message`.
+
+        Returns:
+            What must be over before the loop is told, and what was trained, where it has arrived.
+        """
 
     def _steps(self, member: tf.Tensor, token: tf.Tensor) -> tf.Tensor:
         """In a closure: steps trained of a lease when its first token has arrived, scalar int64."""

@@ -38,8 +38,10 @@ class BoundedStalenessBarrier(Barrier):
         loop = _BoundedLoop(store.devices[0], progress, members, max_staleness)
         super().__init__(store, progress, loop)
 
-    def _send(self, token: tf.Tensor, gradients: Gradients) -> list[tf.Operation]:
-        return self._store.push(*gradients)
+    def _send(
+        self, token: tf.Tensor, gradients: Gradients, trained: tf.Tensor
+    ) -> tuple[list[tf.Tensor | tf.Operation], tf.Tensor]:
+        return self._store.push(*gradients), trained
 
 
 class _Counts(NamedTuple):

@@ -5,8 +5,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfps.barrier.messages import ATTEMPT, MEMBER, ROUND, TOKEN_FIELDS
+from tfps.store.exchange import Push
 from tfps.store.lookups import sum_rows
-from tfps.store.messages import Gradients, PartGradients, SentRows
+from tfps.store.messages import Gradients, Note, PartGradients, SentRows
 from tfps.store.parameter_store import ParameterStore
 
 
@@ -109,33 +110,38 @@ class Contributions:
             with tf.device(device):
                 self._queues.append(tf.queue.FIFOQueue(capacity, dtypes))
 
-    def send(self, token: tf.Tensor, gradients: Gradients) -> list[tf.Operation]:
+    def send(
+        self, token: tf.Tensor, gradients: Gradients, trained: tf.Tensor
+    ) -> tuple[list[tf.Tensor | tf.Operation], tf.Tensor]:
         """Puts a batch's gradients into the queues.
 
         Args:
             token: The one that the batch's parameters were pulled with, on the first ps.
             gradients: The batch's gradients.
+            trained: What travels along to the first ps, `[n]` float64.
 
         Returns:
-            For each ps, the operation after which the gradients are in its queue.
+            For each ps, the operation after which the gradients are in its queue; and what
+            travelled along, there.
         """
         store, pulled = self._store, gradients.pulled
-        dense = store.dense.send(gradients.dense) if gradients.dense else []
-        groups = [
-            group.send(rows, group.sum_by_row(rows, gradient))
+        change = store.change_of_state(pulled.state, gradients.state)
+        told: list[tf.Tensor] = []
+
+        def enqueue(part: int, push: Push) -> list[tf.Tensor | tf.Operation]:
+            state = [change] if change is not None and self._has_state(part) else []
+            sent = _Sent(tf.identity(token), push.dense, push.rows, state)
+            return [self._queues[part].enqueue(tf.nest.flatten(sent))]
+
+        summed = [
+            group.sum_by_row(rows, gradient)
             for group, rows, gradient in zip(
                 store.groups, pulled.groups, gradients.rows, strict=True
             )
         ]
-        change = store.change_of_state(pulled.state, gradients.state)
-        queued = []
-        for part, device in enumerate(store.devices):
-            state = [change] if change is not None and self._has_state(part) else []
-            with tf.device(device):
-                here = tf.identity(token)
-                sent = _Sent(here, dense[part : part + 1], [rows[part] for rows in groups], state)
-                queued.append(self._queues[part].enqueue(tf.nest.flatten(sent)))
-        return queued
+        note = Note(trained, told.append)
+        queued = store.exchange.push(pulled.groups, summed, gradients.dense, note, enqueue)
+        return queued, told[0]
 
     def take_mean(self, part: int, decision: Decision) -> tuple[PartGradients, list[tf.Tensor]]:
         """Empties a queue; under the device of its ps.

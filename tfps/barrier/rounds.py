@@ -42,8 +42,10 @@ class SyncBarrier(Barrier):
         loop = _SyncLoop(store, progress, self._contributions, members, backups)
         super().__init__(store, progress, loop)
 
-    def _send(self, token: tf.Tensor, gradients: Gradients) -> list[tf.Operation]:
-        return self._contributions.send(token, gradients)
+    def _send(
+        self, token: tf.Tensor, gradients: Gradients, trained: tf.Tensor
+    ) -> tuple[list[tf.Tensor | tf.Operation], tf.Tensor]:
+        return self._contributions.send(token, gradients, trained)
 
 
 class _SyncLoop(MessageLoop):
