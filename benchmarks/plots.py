@@ -29,7 +29,7 @@ def draw(results: Results, directory: pathlib.Path) -> list[pathlib.Path]:
     files = []
     for name, sweep in SWEEPS.items():
         cases = [case for case in sweep.cases if case in results.cases()]
-        if len(cases) < min(2, len(sweep.cases)):
+        if len(cases) < min(2, len(sweep.cases)) or not _compares(results, sweep):
             continue
         figure, panels = plt.subplots(1, 2, figsize=(12, 4.5))
         for axes, key in zip(panels, (SPEED, CPU), strict=True):
@@ -51,6 +51,16 @@ def draw(results: Results, directory: pathlib.Path) -> list[pathlib.Path]:
         figure.savefig(files[-1], dpi=110)
         plt.close(figure)
     return files
+
+
+def _compares(results: Results, sweep: Sweep) -> bool:
+    """Whether two systems of a sweep were measured on some case of it: others have it, too."""
+    measured = (
+        set(results.systems(case)) & set(sweep.cases[case])
+        for case in results.cases()
+        if case in sweep.cases
+    )
+    return any(len(systems) > 1 for systems in measured)
 
 
 def _lines(axes: Axes, results: Results, cases: list[Case], sweep: Sweep, key: str) -> None:
