@@ -6,8 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-# Given what a change needs, makes it: returns a result and the operations that write.
-Change = Callable[..., tuple[tf.Tensor, Sequence[tf.Operation]]]
+# Given what a change needs, makes it: returns a result, one tensor or several, and the operations
+# that write.
+Change = Callable[..., tuple[Any, Sequence[tf.Operation]]]
 
 
 class Mutex:
@@ -34,18 +35,20 @@ class Mutex:
             change: Called while the function is traced, under the device of the ps.
 
         Returns:
-            The function. Its result, that of the change, is there once all is written.
+            The function. Its result, that of the change, is there once all is written; the mutex is
+            held until both are.
         """
 
-        def guarded(*arguments: Any) -> tf.Tensor:
+        def guarded(*arguments: Any) -> Any:
             with tf.device(self._device):
                 arrived = [value for value in tf.nest.flatten(arguments) if tf.is_tensor(value)]
                 with tf.control_dependencies(arrived):
                     lock = tf.raw_ops.MutexLock(mutex=self._handle)
                 with tf.control_dependencies([lock]):
                     result, writes = change(*arguments)
-                with tf.control_dependencies(writes):
+                # Also what only reads has read by then.
+                with tf.control_dependencies([*writes, *tf.nest.flatten(result)]):
                     tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
-                    return tf.identity(result)
+                    return tf.nest.map_structure(tf.identity, result)
 
         return tf.function(guarded, autograph=False)
