@@ -10,6 +10,7 @@ os.environ |= {"NO_GCE_CHECK": "true", "GCS_RETRY_CONFIG_MAX_RETRIES": "1"}
 import json
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from tensorflow.python.eager import context
 from tfps.cluster import failures, sockets
 from tfps.coordinator import remote_contexts
 from tfps.coordinator.repeated_failure import FailureLog
+from tfps.store.save_now import save_now
 from tfps.store.worker_copy import WorkerCopy
 
 PS = "/job:ps/replica:0/task:0/device:CPU:0"
@@ -48,6 +50,7 @@ def main() -> dict[str, Any]:
     remote_contexts.leave_layouts_alone()
     print("what goes before is not the cluster's", file=sys.stderr, flush=True)
     seen |= _closures(coordinator, variable, queue)
+    seen["saved"] = _saved()
     [ps] = addresses["ps"]
     seen["connections"] = sum(1 for _ in sockets.Connections([ps]).open_now())
     seen["lost"] = _lost(ps, queue)
@@ -133,6 +136,18 @@ def _kept(
     closures = [tf.function(lambda n=n: copy.value() + 0.0 * n, autograph=False) for n in range(2)]
     found = [coordinator.schedule(each).fetch() for each in [*closures, closures[0]]]
     return [float(each[0]) for each in found]
+
+
+def _saved() -> list[Any]:
+    """Whether files are there when `save_now` returns, and what it says when none can be."""
+    with tempfile.TemporaryDirectory() as directory, tf.device(PS):
+        values, seen = tf.ones([20_000_000]), []
+        for number in range(3):
+            save_now(f"{directory}/{number}", ["values"], [""], [values])
+            seen.append(os.path.exists(f"{directory}/{number}.index"))
+        no_directory = f"{directory}/0.index/values"
+        seen.append(_kind(lambda: save_now(no_directory, ["values"], [""], [values])))
+    return seen
 
 
 def _lost(address: str, queue: tf.queue.FIFOQueue) -> list[str]:

@@ -1,6 +1,8 @@
 """How TensorFlow keeps variables and runs graphs, where tfps relies on it."""
 
 import itertools
+import os
+import pathlib
 import threading
 
 import numpy as np
@@ -292,3 +294,97 @@ def test_message_of_a_saved_model(tmp_path):
     content = (tmp_path / "saved_model.pb").read_bytes()
     [graph] = message_factory.GetMessageClass(described).FromString(content).meta_graphs
     assert list(graph.signature_def["serving_default"].inputs) == ["x"]
+
+
+def _new_hash_table(name):
+    """With -1 and -2 for keys of its own; by its handle."""
+    return tf.raw_ops.MutableDenseHashTableV2(
+        empty_key=tf.constant(-1, tf.int64),
+        deleted_key=tf.constant(-2, tf.int64),
+        value_dtype=tf.int64,
+        shared_name=name,
+        initial_num_buckets=8,
+    )
+
+
+def _content(table):
+    return tf.raw_ops.LookupTableExportV2(table_handle=table, Tkeys=tf.int64, Tvalues=tf.int64)
+
+
+@pytest.mark.parametrize("filled", [False, True])
+def test_what_is_imported_are_the_buckets_of_a_hash_table(filled):
+    """As many as there are keys `[n, 1]`, all of them empty: what was in it before is gone."""
+    table = _new_hash_table(f"imported-{filled}")
+    if filled:
+        keys = tf.range(1000, dtype=tf.int64)
+        tf.raw_ops.LookupTableInsertV2(table_handle=table, keys=keys, values=keys)
+
+    @tf.function(autograph=False)
+    def resize(buckets):
+        keys = tf.fill([buckets, 1], tf.constant(-1, tf.int64))
+        # A graph wants vectors; the kernel wants what it exports.
+        keys, values = (
+            tf.raw_ops.PlaceholderWithDefault(input=each, shape=None)
+            for each in (keys, tf.zeros_like(keys))
+        )
+        tf.raw_ops.LookupTableImportV2(table_handle=table, keys=keys, values=values)
+
+    for buckets in (1 << 12, 1 << 6):
+        resize(tf.constant(buckets, tf.int64))
+        assert tf.size(_content(table)[0]) == buckets
+        assert tf.raw_ops.LookupTableSizeV2(table_handle=table) == 0
+    few = tf.range(30, dtype=tf.int64)
+    tf.raw_ops.LookupTableInsertV2(table_handle=table, keys=few, values=2 * few)
+    assert tf.size(_content(table)[0]) == 1 << 6
+    found = tf.raw_ops.LookupTableFindV2(
+        table_handle=table, keys=few, default_value=tf.constant(-7, tf.int64)
+    )
+    assert (found.numpy() == 2 * few.numpy()).all()
+
+
+def test_what_is_exported_is_the_memory_of_a_hash_table():
+    """No copy: looking at some buckets of many costs what those cost."""
+    table = _new_hash_table("exported")
+    keys = tf.range(1000, dtype=tf.int64)
+    tf.raw_ops.LookupTableInsertV2(table_handle=table, keys=keys, values=keys)
+    first, again = ([Memory(each) for each in _content(table)] for _ in range(2))
+    assert [each.address for each in first] == [each.address for each in again]
+    assert sorted(first[0].values[first[0].values >= 0].ravel()) == keys.numpy().tolist()
+    assert set(first[0].values.ravel().tolist()) == {-1, *keys.numpy().tolist()}
+    tf.raw_ops.LookupTableRemoveV2(table_handle=table, keys=keys[:10])
+    # A mark stays where a key was, which counts as a bucket that is used.
+    assert (Memory(_content(table)[0]).values == -2).sum() == 10
+
+
+def _resident_bytes():
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_memory_that_is_empty_is_taken_as_it_is_written():
+    """And the first write of rows makes no copy, if a function has assigned it."""
+    rows, megabyte = 1 << 20, 1 << 20
+    shape = [rows, 256]  # 1 GiB of float32
+
+    def empty():
+        return tf.raw_ops.Empty(shape=shape, dtype=tf.float32, init=False)
+
+    before = _resident_bytes()
+    variable = tf.Variable(empty(), trainable=False)
+    assert variable.shape == shape
+
+    @tf.function(autograph=False)
+    def reserve():
+        variable.assign(empty(), read_value=False)
+
+    reserve()
+    assert _resident_bytes() - before < 64 * megabyte
+    for row in range(0, rows, rows // 64):
+        tf.raw_ops.ResourceScatterUpdate(
+            resource=variable.handle, indices=[row], updates=tf.ones([1, 256])
+        )
+    assert _resident_bytes() - before < 128 * megabyte
+    found = tf.raw_ops.ResourceGather(
+        resource=variable.handle, indices=[0, rows // 64], dtype=tf.float32
+    )
+    assert (found.numpy() == 1).all()

@@ -49,6 +49,13 @@ def seen_fixture() -> dict[str, Any]:
     return seen
 
 
+def test_what_a_ps_saves_is_there_when_it_is_said_to_be(seen: dict[str, Any]) -> None:
+    """An operation that is called by itself returns when the ps knows of it; `save_now` waits."""
+    *written, failure = seen["saved"]
+    assert written == [True] * 3
+    assert failure in ("FailedPreconditionError", "NotFoundError")
+
+
 def test_target_of_a_server(server: tf.distribute.Server) -> None:
     assert server.target.startswith("grpc://localhost:")
 

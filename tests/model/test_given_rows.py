@@ -15,6 +15,7 @@ from tfps.experiment.experiment import Experiment
 from tfps.experiment.mode import Mode
 from tfps.export.loaded_model import ExportedModel
 from tfps.model.stateless_model import StatelessModel
+from tfps.store.asked_ids import AskedIds
 from trainer.generate import generate
 
 ROWS, DIM = 50, 4
@@ -123,7 +124,7 @@ def test_nothing_is_sent_of_a_frozen_table(manifest):
     (frozen, _), (free, _) = store.layout.group_of
     for index, count in ((frozen, 0), (free, 2)):
         group = store.groups[index]
-        sent = group.send(group.pull(tf.constant([3, 49])), tf.ones([2, DIM]))
+        sent = group.send(group.pull(AskedIds(tf.constant([3, 49]))), tf.ones([2, DIM]))
         assert sum(int(tf.size(each.rows)) for each in sent) == count
 
 

@@ -19,6 +19,7 @@ from tests.store.optimizers import (
 from tfps.errors import UserError
 from tfps.experiment.task import Table
 from tfps.optimizers.rules import rule_for
+from tfps.store.asked_ids import AskedIds
 from tfps.store.dense_parameters import DenseParameters
 from tfps.store.flat_layout import DenseLayout
 from tfps.store.gradient_clipping import GradientClipping
@@ -130,7 +131,7 @@ def test_sparse_updates_follow_the_lazy_rule(name, combination):
 
     @tf.function(autograph=False)
     def push(ids, gradient, step):
-        pulled = group.pull(ids)
+        pulled = group.pull(AskedIds(ids))
         summed = clipping.clip([], [group.sum_by_row(pulled, gradient)], [pulled])[1]
         pushes.push(group, group.send(pulled, summed[0]), DEVICES, step_numbers(step))
 

@@ -18,6 +18,7 @@ from tfps.experiment.task import Table
 from tfps.leases.queue_state import QueueState
 from tfps.optimizers.rules import rule_for
 from tfps.planner.memory import PROCESS_BYTES, WORKING_BYTES, Placement, check_memory
+from tfps.store.asked_ids import AskedIds
 from tfps.store.flat_layout import DenseLayout, StateLayout
 from tfps.store.group_layout import GroupLayout
 from tfps.store.layout import Group, StoreLayout
@@ -128,7 +129,7 @@ def test_a_pull_of_skewed_ids_asks_every_ps_for_as_many_rows(name, parts):
     [group] = layout({1: rows}, parts, optimizer=keras.optimizers.SGD()).groups
     tables = lazy_group(group.layout, ["/device:CPU:0"] * parts, group.rule)
     pull = tf.function(
-        lambda ids: [tf.size(x) for x in tables.pull(ids).owned], reduce_retracing=True
+        lambda ids: [tf.size(x) for x in tables.pull(AskedIds(ids)).owned], reduce_retracing=True
     )
     generator = np.random.default_rng(0)
     traffic = np.zeros(parts)

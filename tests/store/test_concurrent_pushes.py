@@ -12,6 +12,7 @@ from tests.store.optimizers import make
 from tests.store.pushes import push
 from tfps.experiment.task import Table
 from tfps.optimizers.rules import rule_for
+from tfps.store.asked_ids import AskedIds
 from tfps.store.dense_parameters import DenseParameters
 from tfps.store.flat_layout import DenseLayout
 from tfps.store.group_layout import GroupLayout
@@ -41,7 +42,7 @@ class Pushed:
                 before = [variable.assign_add(1) - 1 for variable in steps]
                 gradient = factor * gradients[step % len(gradients)]
                 push(dense, dense.send([tf.fill([DENSE], gradient)]), DEVICES, before)
-                pulled = group.pull(tf.range(HOT))
+                pulled = group.pull(AskedIds(tf.range(HOT)))
                 sent = group.send(pulled, tf.fill([HOT, DIM], gradient))
                 push(group, sent, DEVICES, before)
                 return step + 1

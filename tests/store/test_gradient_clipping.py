@@ -5,6 +5,7 @@ import tensorflow as tf
 from tests.store.groups import lazy_group
 from tfps.experiment.task import Table
 from tfps.optimizers.rules import rule_for
+from tfps.store.asked_ids import AskedIds
 from tfps.store.gradient_clipping import GradientClipping
 from tfps.store.group_layout import GroupLayout
 
@@ -18,7 +19,7 @@ def group_of(name, dim, optimizer):
 
 def clip(dense_optimizer, optimizers, dense, rows):
     groups = [group_of(f"t{k}", 2 + k, optimizer) for k, optimizer in enumerate(optimizers)]
-    pulled = [group.pull(tf.range(len(r))) for group, r in zip(groups, rows, strict=True)]
+    pulled = [group.pull(AskedIds(tf.range(len(r)))) for group, r in zip(groups, rows, strict=True)]
     clipping = GradientClipping(rule_for(dense_optimizer), groups)
     return clipping.clip(dense, rows, pulled)
 

@@ -13,6 +13,7 @@ from tfps.data.feature import Feature
 from tfps.experiment.task import Table, Task
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules, rule_for
+from tfps.store.asked_ids import AskedIds
 from tfps.store.group_layout import GroupLayout
 from tfps.store.parameter_store import ParameterStore
 from tfps.worker.step import Step
@@ -263,7 +264,9 @@ def test_a_ps_may_hold_no_row():
     before = one.read_table(0)
     np.testing.assert_array_equal(many.read_table(0), before)
     ids = tf.range(7)
-    np.testing.assert_array_equal(tf.gather(many.pull(ids).rows, many.pull(ids).inverse), before)
+    np.testing.assert_array_equal(
+        tf.gather(many.pull(AskedIds(ids)).rows, many.pull(AskedIds(ids)).inverse), before
+    )
     push(many, many.send(many.find(ids), tf.ones([7, 4])), devices[1030], [0] * 1030)
     np.testing.assert_allclose(many.read_table(0), before - 1.0)
     assert sum(slice_.count == 0 for slice_ in many.slices()) == 6

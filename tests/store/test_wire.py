@@ -7,6 +7,7 @@ from tests.store.pushes import push
 from tests.training_fixtures import Trainer, dataset
 from tfps.experiment.task import Table
 from tfps.optimizers.rules import rule_for
+from tfps.store.asked_ids import AskedIds
 from tfps.store.dense_parameters import DenseParameters
 from tfps.store.flat_layout import DenseLayout
 from tfps.store.group_layout import GroupLayout
@@ -54,7 +55,7 @@ def test_rows_and_their_summed_gradients_are_rounded_once():
     before = group.read_table(0)
     ids = tf.constant([7, 900, 7, 7])
     gradient = tf.constant(np.random.default_rng(0).normal(size=(4, 4)).astype("f4"))
-    pulled = group.pull(ids)
+    pulled = group.pull(AskedIds(ids))
     assert np.array_equal(tf.gather(pulled.rows, pulled.inverse), rounded(before)[ids.numpy()])
     sent = group.send(pulled, group.sum_by_row(pulled, gradient))
     tf.function(lambda: push(group, sent, DEVICES, [0, 0]))()

@@ -10,6 +10,7 @@ from tests.checkpoint.saved_state import whole
 from tests.store.optimizers import OPTIMIZERS
 from tests.training_fixtures import Trainer, WithOptimizer, dataset
 from tfps.experiment.mode import Mode
+from tfps.store.asked_ids import AskedIds
 from tfps.worker.closures import LeaseResult
 from tfps.worker.local_copy import LocalCopy
 from tfps.worker.local_sgd import LocalSgdLoop
@@ -38,7 +39,7 @@ def held(trainer):
     }
     for group in store.groups:
         rows = sum(table.rows for table in group.layout.tables)
-        pulled = group.pull(tf.range(rows, dtype=group.layout.id_dtype), with_slots=True)
+        pulled = group.pull(AskedIds(tf.range(rows, dtype=group.layout.id_dtype)), with_slots=True)
         values[group.layout.name, 0] = pulled.rows.numpy()
     return values
 

@@ -31,7 +31,7 @@ class RoundUpdate:
         self._store = store
         self._contributions = contributions
         self._members = members
-        self._clipping = PartClipping(store.layout, store.devices)
+        self._clipping = PartClipping(store.layout, store.groups, store.devices)
 
     def apply(self, decided: tf.Tensor) -> list[tf.Tensor | tf.Operation]:
         """Applies what a round takes on every ps.

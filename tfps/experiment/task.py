@@ -8,10 +8,12 @@ from typing import Any
 import keras
 
 from tfps.data.feature import Feature
+from tfps.data.key_rows import KeyRowFiles
 from tfps.data.row_format import RowFormat
 from tfps.data.schema import Schema
 from tfps.errors import UserError
 from tfps.experiment.default_metrics import default_metrics
+from tfps.layers.key_options import KeyOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,11 +22,13 @@ class Table:
 
     Attributes:
         name: Path of its variable in the model.
-        rows: Number of rows; ids lie in `[0, rows)`.
+        rows: Number of rows; ids lie in `[0, rows)`. With `keys`, how many there are at most.
         dim: Length of a row, in float32 values.
         initializer: Keras initializer of its rows, or a function of shape and dtype.
         is_trained: Whether training changes it; False where its layer has `trainable=False`.
         constraint: What every row is subjected to after every update, each by itself.
+        keys: Of a table without a vocabulary, which keys have a row; None for a row for each id.
+        rows_from: Files of rows that it begins with; None where the initializer makes all.
     """
 
     name: str
@@ -33,6 +37,8 @@ class Table:
     initializer: keras.initializers.Initializer
     is_trained: bool = True
     constraint: keras.constraints.Constraint | None = None
+    keys: KeyOptions | None = None
+    rows_from: KeyRowFiles | None = None
 
 
 Metric = Callable[[Any, Any], Any]

@@ -2,7 +2,10 @@
 
 import tensorflow as tf
 
-_GOLDEN = 0x9E3779B97F4A7C15
+GOLDEN = 0x9E3779B97F4A7C15
+# A shift and a factor each; behind them comes a last shift.
+ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+LAST_SHIFT = 31
 
 
 def mix(bits: tf.Tensor) -> tf.Tensor:
@@ -11,10 +14,10 @@ def mix(bits: tf.Tensor) -> tf.Tensor:
     Args:
         bits: Its state, uint64 of any shape.
     """
-    mixed = bits + tf.constant(_GOLDEN, tf.uint64)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+    mixed = bits + tf.constant(GOLDEN, tf.uint64)
+    for shift, factor in ROUNDS:
         mixed = _folded(mixed, shift) * tf.constant(factor, tf.uint64)
-    return _folded(mixed, 31)
+    return _folded(mixed, LAST_SHIFT)
 
 
 def _folded(bits: tf.Tensor, shift: int) -> tf.Tensor:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfps.model.stateless_model import Lookup
+from tfps.store.asked_ids import AskedIds
 from tfps.store.lookups import ids_of_group
 from tfps.store.messages import Gradients, Note, Pulled, PulledRows, SentRows
 from tfps.store.packing import bits_of, numbers_of, size_of_bits
@@ -39,7 +40,7 @@ class BatchRun:
             for some in lookups
         ]
         joint = [
-            store.groups[k].find(tf.concat([of_batch[k].ids for of_batch in found], 0))
+            store.groups[k].find(AskedIds(tf.concat([of_batch[k].ids for of_batch in found], 0)))
             for k in groups
         ]
         dense, rows = store.exchange.pull(joint)

@@ -110,6 +110,35 @@ class CurrentRows:
             writes.append(self._last.write(part, rows, last, updates))
         return writes
 
+    def stored(self, part: int, rows: tf.Tensor) -> tf.Tensor:
+        """Rows with their slots as their last updates have left them, `[u, 1 + slots, dim]`."""
+        return self._stored.read(part, self._stored.all_lines(rows))
+
+    def set(
+        self, part: int, rows: tf.Tensor, lines: tf.Tensor, updates: tf.Tensor
+    ) -> list[tf.Operation]:
+        """Gives rows values, whatever they had before; while nobody else changes them.
+
+        Args:
+            part: Index of the ps.
+            rows: Their numbers within the part, `[u]`.
+            lines: As `stored` gives them.
+            updates: How many updates there had been after each row's last one, `[u]` int32.
+
+        Returns:
+            What writes.
+        """
+        flat = tf.reshape(lines, [-1, self._group.layout.dim])
+        places = tf.reshape(self._stored.all_lines(rows), [-1])
+        writes = [self._stored.write(part, places, flat)]
+        if self._last:
+            writes.append(self._last.set(part, rows, updates))
+        return writes
+
+    def begun(self, values: tf.Tensor) -> tf.Tensor:
+        """Rows `[u, dim]` with what their slots start from, `[u, 1 + slots, dim]`."""
+        return self._stored.begun(values)
+
     def slices(self) -> list[list[TensorSlice]]:
         """What a checkpoint holds: the rows, and where it is kept when each was updated last."""
         return [self._stored.slices(), self._last.slices() if self._last else []]

@@ -57,7 +57,7 @@ class DenseParameters:
             (layout.total,),
             layout.bounds,
             devices,
-            lambda part: tf.constant(initial[slice(*layout.bounds(part))]),
+            lambda part: tf.Variable(initial[slice(*layout.bounds(part))], trainable=False),
             rule.slots,
         )
         self._decay_of = decays

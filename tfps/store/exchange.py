@@ -6,9 +6,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfps.store.dense_parameters import DenseParameters
-from tfps.store.messages import Note, PulledRows, SentRows
+from tfps.store.messages import Note, PulledRows, ReadRows, SentRows
 from tfps.store.packing import Packing, bits_of, numbers_of, size_of_bits
-from tfps.store.table_group import TableGroup
+from tfps.store.row_group import RowGroup
 from tfps.store.wire import Wire
 
 
@@ -39,7 +39,7 @@ class Exchange:
     def __init__(
         self,
         dense: DenseParameters,
-        groups: Sequence[TableGroup],
+        groups: Sequence[RowGroup],
         devices: Sequence[str],
         wire: Wire,
         packing: Packing,
@@ -60,21 +60,27 @@ class Exchange:
         self._packing = packing
 
     def pull(
-        self, found: Sequence[PulledRows], after: Sequence[tf.Tensor] = ()
+        self,
+        found: Sequence[PulledRows],
+        after: Sequence[tf.Tensor] = (),
+        is_training: bool = True,
     ) -> tuple[list[tf.Tensor], list[PulledRows]]:
         """Every dense variable's value, and by group rows with theirs.
 
         Args:
-            found: By group, what `TableGroup.find` found.
+            found: By group, what `RowGroup.find` found.
             after: What each ps waits for before it reads.
+            is_training: Whether what is asked for is to be trained.
         """
-        arrived = [self._pull(part, found, after) for part in range(len(self._devices))]
-        rows = [[parts[index] for parts in arrived] for index in range(len(found))]
+        arrived = [
+            self._pull(part, found, after, is_training) for part in range(len(self._devices))
+        ]
+        rows = [[of_groups[index] for of_groups, _ in arrived] for index in range(len(found))]
         pulled = [
             group.joined(some, parts)
             for group, some, parts in zip(self._groups, found, rows, strict=True)
         ]
-        dense = [part for parts in arrived for part in parts[len(found) :]]
+        dense = [value for _, values in arrived for value in values]
         return self._dense.joined(dense), pulled
 
     def push(
@@ -138,23 +144,38 @@ class Exchange:
         return applied
 
     def _pull(
-        self, part: int, found: Sequence[PulledRows], after: Sequence[tf.Tensor]
-    ) -> list[tf.Tensor]:
+        self,
+        part: int,
+        found: Sequence[PulledRows],
+        after: Sequence[tf.Tensor],
+        is_training: bool,
+    ) -> tuple[list[ReadRows], list[tf.Tensor]]:
         """From one ps: the rows found, by group, and its dense parameters if there are any."""
-        owned = [some.owned[part] for some in found]
         with tf.device(self._devices[part]), tf.control_dependencies(after):
-            values = [
-                group.read_part(part, rows) for group, rows in zip(self._groups, owned, strict=True)
+            read = [
+                group.read_part(part, some.owned[part], is_training=is_training)
+                for group, some in zip(self._groups, found, strict=True)
             ]
+            values = [rows for _, rows in read]
             if self._dense.layout.total:
                 values.append(self._dense.read_part(part))
             packed = self._packing.pack([[value] for value in values])
-        return self._parts(part, packed, owned)
+        asked = [some.where[part] if some.where else some.ids for some in found]
+        values = self._parts(part, packed, asked)
+        rows = [each._replace(rows=some) for each, some in zip(read, values, strict=False)]
+        return rows, values[len(rows) :]
 
     def _parts(
         self, part: int, packed: Sequence[tf.Tensor], rows: Sequence[tf.Tensor], bits: int = 0
     ) -> list[tf.Tensor]:
-        """Of what travels to or from a ps: values by group `[u, dim]`, dense ones, and bits."""
+        """Cuts what travels to or from a ps: values by group `[u, dim]`, dense ones, and bits.
+
+        Args:
+            part: Index of the ps.
+            packed: What has arrived.
+            rows: By group, something that its rows there each have one of, `[u]`, on the same task.
+            bits: How many values a note is among them.
+        """
         dims = [group.layout.dim for group in self._groups]
         # The rows of the last group are what is left: an operation less.
         several = zip(rows[:-1], dims[:-1], strict=True)

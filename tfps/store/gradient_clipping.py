@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tfps.optimizers.update_rule import UpdateRule
 from tfps.store.messages import PulledRows
-from tfps.store.table_group import TableGroup
+from tfps.store.row_group import RowGroup
 
 
 class GradientClipping:
@@ -17,7 +17,7 @@ class GradientClipping:
     computed. Keras lets an optimizer have one of the three.
     """
 
-    def __init__(self, dense: UpdateRule, groups: Sequence[TableGroup]):
+    def __init__(self, dense: UpdateRule, groups: Sequence[RowGroup]):
         """Takes note of which optimizer clips what.
 
         Args:
@@ -55,7 +55,7 @@ class GradientClipping:
             limit = rule.config[rule.clip]
             if rule.clip == "clipnorm":
                 clipped = [tf.clip_by_norm(gradient, limit) for gradient in mine]
-                clipped += [self._by_table(k, rows[k], pulled[k].ids, limit) for k in groups]
+                clipped += [self._by_table(k, rows[k], pulled[k], limit) for k in groups]
             elif rule.clip == "global_clipnorm":
                 clipped, _ = tf.clip_by_global_norm(gradients, limit)
             else:
@@ -66,11 +66,13 @@ class GradientClipping:
                 rows[k] = gradient
         return dense, rows
 
-    def _by_table(self, group: int, gradient: tf.Tensor, ids: tf.Tensor, limit: float) -> tf.Tensor:
+    def _by_table(
+        self, group: int, gradient: tf.Tensor, pulled: PulledRows, limit: float
+    ) -> tf.Tensor:
         """Clips rows of a group by the norms of their tables."""
-        layout = self._groups[group].layout
-        table = layout.table_of(ids)
+        table = self._groups[group].tables_of(pulled)
         squares = tf.reduce_sum(tf.square(gradient), 1)
-        norms = tf.sqrt(tf.math.unsorted_segment_sum(squares, table, len(layout.tables)))
+        count = len(self._groups[group].layout.tables)
+        norms = tf.sqrt(tf.math.unsorted_segment_sum(squares, table, count))
         scales = limit / tf.maximum(norms, limit)
         return gradient * tf.gather(scales, table)[:, tf.newaxis]

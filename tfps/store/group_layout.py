@@ -2,13 +2,15 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfps.experiment.task import Table
+from tfps.layers.id_check import refuse_outside
+from tfps.store.asked_ids import AskedIds, end_to_end
 
 BUCKETS = 1024
 _VALUE_BYTES = 4  # of a float32
@@ -87,6 +89,25 @@ class GroupLayout:
         """
         return self.total_rows * self.row_bytes(slots) >= TRACKED_BYTES
 
+    def mark_bytes(self, slots: int) -> int:
+        """Bytes that a ps keeps beside each row: 1 where it keeps which rows were touched.
+
+        Args:
+            slots: That each row has.
+        """
+        return int(self.tracks_touched(slots))
+
+    def new_variable(self, shape: Sequence[int], dtype: tf.DType) -> tf.Variable:
+        """Memory for something that each row of a part has, all zeros.
+
+        To be called under the device of the part's ps.
+
+        Args:
+            shape: `[rows, …]`.
+            dtype: Of the values.
+        """
+        return tf.Variable(tf.zeros(shape, dtype), trainable=False)
+
     def bounds(self, part: int) -> tuple[int, int]:
         """First logical row of a part and the one after its last."""
         return self.total_rows * part // self.parts, self.total_rows * (part + 1) // self.parts
@@ -135,6 +156,27 @@ class GroupLayout:
         ids = self._ids_of(rows)
         table = np.searchsorted(starts, ids, side="right") - 1
         return table, ids - starts[table]
+
+    def ids_in_group(self, members: Sequence[int], asked: Sequence[tf.Tensor]) -> AskedIds:
+        """Ids in the group of ids in its tables, end to end.
+
+        Args:
+            members: For each tensor, the index in the group of the table that it asks.
+            asked: Ids, of any integer dtype and shape.
+
+        Raises:
+            tf.errors.InvalidArgumentError: Names the first id that lies outside its table.
+        """
+        if not members:  # tables that this pass of the model does not use
+            return AskedIds(tf.zeros([0], self.id_dtype))
+        names = [self.tables[member].name for member in members]
+        limits = [self.tables[member].rows for member in members]
+        offsets = [self.offsets[member] for member in members]
+        joined, which = end_to_end(asked)
+        moved = joined + tf.gather(tf.constant(offsets, tf.int64), which)
+        rows = tf.gather(tf.constant(limits, tf.int64), which)
+        moved += refuse_outside(joined, rows, lambda bad: tf.gather(names, which[bad]))
+        return AskedIds(tf.cast(moved, self.id_dtype))
 
     def runs_of(
         self, table: int, part: int, largest: int

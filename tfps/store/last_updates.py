@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfps.optimizers.missed_updates import MissedUpdates
-from tfps.store.group_layout import GroupLayout
 from tfps.store.partitioned_variable import PartitionedVariable, TensorSlice
+from tfps.store.row_layout import RowLayout
 
 
 class LastUpdates:
@@ -16,7 +16,7 @@ class LastUpdates:
     long as it is below 2^31. The methods are to be called under the device of the part's ps.
     """
 
-    def __init__(self, layout: GroupLayout, devices: Sequence[str]):
+    def __init__(self, layout: RowLayout, devices: Sequence[str]):
         """Creates every part on its ps, no row updated.
 
         Args:
@@ -24,13 +24,13 @@ class LastUpdates:
             devices: One per ps.
         """
 
-        def zeros(part: int) -> tf.Tensor:
+        def create(part: int) -> tf.Variable:
             first, end = layout.bounds(part)
-            return tf.zeros([end - first], tf.int32)
+            return layout.new_variable([end - first], tf.int32)
 
         name = f"{layout.name}/last_update"
         self._numbers = PartitionedVariable(
-            name, (layout.total_rows,), layout.bounds, devices, zeros, {}
+            name, (layout.total_rows,), layout.bounds, devices, create, {}
         )
 
     def read(self, part: int, rows: tf.Tensor) -> tf.Tensor:
@@ -54,6 +54,18 @@ class LastUpdates:
         later = tf.maximum(tf.cast(updates, tf.int32) - before, 0)
         return tf.raw_ops.ResourceScatterUpdate(
             resource=self._numbers.parts[part].handle, indices=rows, updates=before + later
+        )
+
+    def set(self, part: int, rows: tf.Tensor, updates: tf.Tensor) -> tf.Operation:
+        """Notes when rows of a part, `[u]`, were updated, whatever was known of them before.
+
+        Args:
+            part: Index of the ps.
+            rows: Their numbers within the part.
+            updates: How many updates there have been then, `[u]` int32.
+        """
+        return tf.raw_ops.ResourceScatterUpdate(
+            resource=self._numbers.parts[part].handle, indices=rows, updates=updates
         )
 
     def slices(self) -> list[TensorSlice]:

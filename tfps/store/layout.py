@@ -9,12 +9,14 @@ import tensorflow as tf
 
 from tfps.experiment.experiment import KERAS, LAZY
 from tfps.experiment.task import Table
+from tfps.layers.key_options import KeyOptions
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.rules import Rules
 from tfps.optimizers.update_rule import UpdateRule
 from tfps.store.flat_layout import DenseLayout, StateLayout, lay_flat
 from tfps.store.group_layout import GroupLayout
+from tfps.store.keyed.layout import KeyedLayout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Group:
         is_lazy: Whether an update changes only the rows that a batch has touched.
     """
 
-    layout: GroupLayout
+    layout: GroupLayout | KeyedLayout
     rule: UpdateRule
     decays: bool = False
     is_lazy: bool = False
@@ -164,7 +166,9 @@ class StoreLayout:
         return {
             "dense": self.dense.signature(),
             "state": self.state.whole.signature(),
-            "tables": {table.name: [table.rows, table.dim] for table in self.tables},
+            "tables": {
+                table.name: [None if table.keys else table.rows, table.dim] for table in self.tables
+            },
             "dense_optimizer": self.dense_rule.signature(),
             **{group.layout.name: group.signature() for group in self.groups},
             "loss": {"scaled": scales_loss},
@@ -191,16 +195,18 @@ def _groups(
 ) -> tuple[tuple[Group, ...], tuple[tuple[int, int], ...]]:
     dims = [table.dim for table in tables]
     constraints = [_identity(table.constraint) for table in tables]
-    keys = list(zip(dims, rules.tables, rules.tables_decay, constraints, strict=True))
-    members: dict[tuple[int, UpdateRule, bool, str], list[int]] = {}
+    options = [table.keys and dataclasses.replace(table.keys, max_rows=1) for table in tables]
+    keys = list(zip(dims, rules.tables, rules.tables_decay, constraints, options, strict=True))
+    members: dict[tuple[int, UpdateRule, bool, str, KeyOptions | None], list[int]] = {}
     for index in sorted(range(len(tables)), key=dims.__getitem__):
         members.setdefault(keys[index], []).append(index)
     group_of: dict[int, tuple[int, int]] = {}
     groups: list[Group] = []
-    for (dim, rule, decays, _), indices in members.items():
+    for (dim, rule, decays, _, has_keys), indices in members.items():
         group_of |= {index: (len(groups), k) for k, index in enumerate(indices)}
-        number = sum(group.layout.dim == dim for group in groups)
-        layout = GroupLayout(tuple(tables[k] for k in indices), parts, number)
+        kind = KeyedLayout if has_keys else GroupLayout
+        number = sum(type(g.layout) is kind and g.layout.dim == dim for g in groups)
+        layout = kind(tuple(tables[k] for k in indices), parts, number)
         groups.append(Group(layout, rule, decays, rules.row_updates == LAZY))
     return tuple(groups), tuple(group_of[index] for index in range(len(tables)))
 

@@ -4,40 +4,14 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tfps.layers.id_check import refuse_outside
 from tfps.model.stateless_model import Lookup
-from tfps.store.group_layout import GroupLayout
+from tfps.store.asked_ids import AskedIds
 from tfps.store.layout import StoreLayout
 from tfps.store.messages import Pulled
 
 
-def ids_in_group(
-    layout: GroupLayout, members: Sequence[int], asked: Sequence[tf.Tensor]
-) -> tf.Tensor:
-    """The ids in a group of ids in its tables, end to end, `[n]`.
-
-    Args:
-        layout: The group's.
-        members: For each tensor, the index in the group of the table that it asks.
-        asked: Ids, of any integer dtype and shape.
-    """
-    if not members:  # tables that this pass of the model does not use
-        return tf.zeros([0], layout.id_dtype)
-    names = [layout.tables[member].name for member in members]
-    limits = [layout.tables[member].rows for member in members]
-    offsets = [layout.offsets[member] for member in members]
-    ids = [_flat(tf.cast(some, tf.int64)) for some in asked]
-    joined = tf.concat(ids, 0)
-    ends = tf.cumsum(tf.stack([tf.size(some) for some in ids]))
-    which = tf.searchsorted(ends, tf.range(tf.size(joined)), side="right")
-    moved = joined + tf.gather(tf.constant(offsets, tf.int64), which)
-    rows = tf.gather(tf.constant(limits, tf.int64), which)
-    moved += refuse_outside(joined, rows, lambda bad: tf.gather(names, which[bad]))
-    return tf.cast(moved, layout.id_dtype)
-
-
-def ids_of_group(layout: StoreLayout, index: int, lookups: Sequence[Lookup]) -> tf.Tensor:
-    """The ids in a group of everything that lookups ask of it, end to end, `[n]`.
+def ids_of_group(layout: StoreLayout, index: int, lookups: Sequence[Lookup]) -> AskedIds:
+    """Everything that lookups ask of a group, end to end.
 
     Args:
         layout: Where everything lies.
@@ -46,12 +20,7 @@ def ids_of_group(layout: StoreLayout, index: int, lookups: Sequence[Lookup]) -> 
     """
     mine = [lookup for lookup in lookups if layout.group_of[lookup.table][0] == index]
     members = [layout.group_of[lookup.table][1] for lookup in mine]
-    return ids_in_group(layout.groups[index].layout, members, [lookup.ids for lookup in mine])
-
-
-def _flat(ids: tf.Tensor) -> tf.Tensor:
-    # An operation per lookup counts: each is in all of a closure's unrolled steps.
-    return ids if ids.shape.rank == 1 else tf.reshape(ids, [-1])
+    return layout.groups[index].layout.ids_in_group(members, [lookup.ids for lookup in mine])
 
 
 def sum_rows(

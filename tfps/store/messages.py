@@ -15,8 +15,11 @@ class PulledRows(NamedTuple):
         ids: Their ids in the group `[u]`.
         rows: Their values `[u, dim]`.
         inverse: For every id asked for, the index of its row in `rows`, `[n]` int32.
-        owned: For every ps, its rows' numbers within its part, `[u_k]`.
+        owned: For every ps, what its rows are known by there: their numbers within its part,
+            `[u_k]`. Of tables without a vocabulary it is the message that asks for their keys until
+            they are pulled, and then their places, which the ps has found and keeps.
         where: For every ps, the indices of its rows in `rows`, `[u_k]` int32.
+        tables: The index in the group of each row's table, `[u]` int32, where its id does not tell.
     """
 
     ids: tf.Tensor
@@ -24,13 +27,26 @@ class PulledRows(NamedTuple):
     inverse: tf.Tensor
     owned: list[tf.Tensor]
     where: list[tf.Tensor]
+    tables: tf.Tensor | None = None
+
+
+class ReadRows(NamedTuple):
+    """What one ps has read of the rows that it was asked for.
+
+    Attributes:
+        owned: What the rows are known by there, `[u]`; it is on that ps where it has found them.
+        rows: Their values as they travel, `[u, dim]`, or `[u, 1 + slots, dim]`.
+    """
+
+    owned: tf.Tensor
+    rows: tf.Tensor
 
 
 class SentSteps(NamedTuple):
     """What a worker's steps add to rows of one ps, on its way there.
 
     Attributes:
-        rows: Their numbers within that ps's part, `[u]`.
+        rows: Their numbers within that ps's part, or their places there, `[u]`.
         increment: What is added to them and their slots, `[u, 1 + slots, dim]`.
         updates: How many steps touched each, `[u]` int32; empty where no slot asks for it.
     """
@@ -44,7 +60,7 @@ class SentRows(NamedTuple):
     """The gradient of rows of one ps on its way there.
 
     Attributes:
-        rows: Their numbers within that ps's part, `[u]`.
+        rows: Their numbers within that ps's part, or their places there, `[u]`.
         gradient: `[u, dim]`.
     """
 

@@ -11,7 +11,10 @@ from tfps.model.stateless_model import Lookup, StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.store.dense_parameters import DenseParameters
 from tfps.store.exchange import Exchange, Push
+from tfps.store.given_rows import given_rows
 from tfps.store.gradient_clipping import GradientClipping
+from tfps.store.keyed.group import KeyedGroup
+from tfps.store.keyed.layout import KeyedLayout
 from tfps.store.layout import StoreLayout
 from tfps.store.learning_rates import LearningRates
 from tfps.store.lookups import ids_of_group, rows_by_group, rows_by_lookup
@@ -87,8 +90,8 @@ class ParameterStore:
             devices, layout.staleness_part, versioned, staleness_power
         )
         self.staleness = self.update_counts.staleness
-        self.groups = [
-            TableGroup(
+        self.groups: list[TableGroup | KeyedGroup] = [
+            (KeyedGroup if isinstance(group.layout, KeyedLayout) else TableGroup)(
                 group,
                 devices,
                 seed,
@@ -98,6 +101,10 @@ class ParameterStore:
             )
             for group in layout.groups
         ]
+        for number, table in enumerate(layout.tables):
+            if table.rows_from:
+                for ids, rows in given_rows(table):
+                    self.begin_rows(number, ids, rows)
         self.packing = Packing(packs and len(devices) <= MOST_PS)
         self.exchange = Exchange(self.dense, self.groups, devices, wire, self.packing)
         self.clipping = GradientClipping(rules.dense, self.groups)
@@ -111,12 +118,17 @@ class ParameterStore:
         of_state = [] if self.state.is_recurrent else [len(self.devices) - 1]
         return sorted({self.layout.staleness_part, *of_state})
 
+    @property
+    def keyed_groups(self) -> list[KeyedGroup]:
+        """The groups of tables without vocabularies."""
+        return [group for group in self.groups if isinstance(group, KeyedGroup)]
+
     def in_closure(self) -> contextlib.AbstractContextManager[None]:
         """While a closure is traced: what no step changes is pulled once by each worker."""
         return self.state.kept_by_worker()
 
     def find(self, lookups: list[Lookup]) -> list[PulledRows]:
-        """Where the rows are that the lookups ask for, by group; their values are not fetched.
+        """What each ps is to be asked for, for the lookups, by group; no values are fetched.
 
         Args:
             lookups: The lookups, in the model's order.
@@ -131,6 +143,7 @@ class ParameterStore:
         lookups: list[Lookup],
         after: Sequence[tf.Tensor] = (),
         found: Sequence[PulledRows] | None = None,
+        is_training: bool = True,
     ) -> Pulled:
         """Fetches the dense parameters, the state and the rows that the lookups ask for.
 
@@ -138,9 +151,10 @@ class ParameterStore:
             lookups: The lookups, in the model's order.
             after: What each ps waits for before it reads.
             found: What `find` returned for them; None if it was not asked before.
+            is_training: Whether what is asked for is to be trained.
         """
         found = self.find(lookups) if found is None else found
-        dense, pulled = self.exchange.pull(found, after)
+        dense, pulled = self.exchange.pull(found, after, is_training)
         state = self.state.pull(after)
         versions = self.update_counts.pull(after)
         scale = self.loss_scale.pull(after) if self.loss_scale else None
@@ -229,7 +243,7 @@ class ParameterStore:
         Args:
             part: Index of the ps.
             dense: What `DenseParameters.send` gave for it; empty for a model without any.
-            groups: What `TableGroup.send` gave for it, by group.
+            groups: What `RowGroup.send` gave for it, by group.
             step: What `UpdateCounts.add` returned.
             scale: Of the learning rate, scalar float32; None for 1.
 
@@ -277,9 +291,18 @@ class ParameterStore:
         return self.layout.signature(bool(self.loss_scale))
 
     def begin_rows(self, table: int, ids: np.ndarray, rows: np.ndarray) -> None:
-        """Gives rows of a table `[n, dim]`, by their ids `[n]`, values to begin with; slots too."""
-        group, index = self.layout.group_of[table]
-        self.groups[group].begin_rows(index, ids, rows)
+        """Gives rows of a table `[n, dim]`, by their ids `[n]`, values to begin with; slots too.
+
+        Args:
+            table: Index of the table.
+            ids: Of a table without a vocabulary, keys that have no row, each once.
+            rows: The values.
+
+        Raises:
+            UserError: If a table without a vocabulary has no room for them.
+        """
+        group, member = self.layout.group_of[table]
+        self.groups[group].begin_rows(member, ids, rows)
 
     def read_dense(self) -> list[np.ndarray]:
         """Values of the model's dense variables, on the chief."""
@@ -291,13 +314,26 @@ class ParameterStore:
 
     def read_table(self, table: int) -> np.ndarray:
         """A whole table in the order of its ids, `[rows, dim]`, on the chief."""
-        group, index = self.layout.group_of[table]
-        return self.groups[group].read_table(index)
+        group, index = self._with_ids(table)
+        return group.read_table(index)
 
     def read_rows(self, table: int, ids: np.ndarray) -> np.ndarray:
         """Some rows of a table by their ids `[n]`, `[n, dim]`, on the chief."""
         group, index = self.layout.group_of[table]
         return self.groups[group].read_rows(index, ids)
+
+    def sample_rows(self, table: int, most: int) -> np.ndarray:
+        """Some rows of a table, evenly spread over its ids or the hashes of its keys, on the chief.
+
+        Args:
+            table: Index of the table.
+            most: How many at most.
+
+        Returns:
+            `[n, dim]` float32.
+        """
+        index, member = self.layout.group_of[table]
+        return self.groups[index].sample_rows(member, most)
 
     def share_of_state(self, pulled: Pulled) -> float | tf.Tensor:
         """The part of a worker's state in a mean with that of others: 1 / (1 + staleness)."""
@@ -307,6 +343,13 @@ class ParameterStore:
             # Read before the update of this very batch, in program order.
             staleness = self.update_counts.since(len(self.devices) - 1, pulled.versions)
             return 1.0 / (1.0 + tf.cast(staleness, tf.float32))
+
+    def _with_ids(self, table: int) -> tuple[TableGroup, int]:
+        """The group of a table that has a row for each id, and the table's index there."""
+        index, member = self.layout.group_of[table]
+        group = self.groups[index]
+        assert isinstance(group, TableGroup), f"table {self.layout.tables[table].name} has keys"
+        return group, member
 
     def _apply(
         self,

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 
 from tfps.optimizers.update_rule import UpdateRule
-from tfps.store.group_layout import GroupLayout
 from tfps.store.layout import StoreLayout
 from tfps.store.messages import PartGradients, SentRows
+from tfps.store.row_group import RowGroup
 
 _BY_NORM = ("clipnorm", "global_clipnorm")
 
@@ -21,16 +21,18 @@ class PartClipping:
     sent.
     """
 
-    def __init__(self, layout: StoreLayout, devices: Sequence[str]):
+    def __init__(self, layout: StoreLayout, groups: Sequence[RowGroup], devices: Sequence[str]):
         """Takes note of which optimizer clips what.
 
         Args:
             layout: Where the parameters lie.
+            groups: The tables.
             devices: One per ps.
         """
         self._layout = layout
+        self._groups = groups
         self._devices = devices
-        rules = dict.fromkeys([layout.dense_rule, *(group.rule for group in layout.groups)])
+        rules = dict.fromkeys([layout.dense_rule, *(group.rule for group in groups)])
         self._by_norm = [rule for rule in rules if rule.clip in _BY_NORM]
 
     def clip(self, parts: Sequence[PartGradients]) -> list[PartGradients]:
@@ -64,7 +66,7 @@ class PartClipping:
         if rule.clip == "global_clipnorm":
             return 1
         variables = len(self._layout.dense.names) if rule == self._layout.dense_rule else 0
-        groups = [group for group in self._layout.groups if group.rule == rule]
+        groups = [group for group in self._groups if group.rule == rule]
         return variables + sum(len(group.layout.tables) for group in groups)
 
     def _squares(self, rule: UpdateRule, part: int, gradients: PartGradients) -> tf.Tensor:
@@ -73,10 +75,11 @@ class PartClipping:
         for dense in gradients.dense if rule == self._layout.dense_rule else ():
             pieces = tf.split(tf.square(dense), self._layout.dense.sizes_in(part))
             found.append(tf.stack([tf.reduce_sum(piece) for piece in pieces]))
-        for group, rows in zip(self._layout.groups, gradients.groups, strict=True):
+        for group, rows in zip(self._groups, gradients.groups, strict=True):
             if group.rule == rule:
-                table = group.layout.table_of_numbers(part, rows.rows)
+                table = group.tables_in_part(part, rows.rows)
                 squares = tf.reduce_sum(tf.square(rows.gradient), 1)
+                # Of no table are rows that were lost meanwhile, and so they are of no norm.
                 count = len(group.layout.tables)
                 found.append(tf.math.unsorted_segment_sum(squares, table, count))
         squares = tf.concat(found, 0)
@@ -97,19 +100,20 @@ class PartClipping:
         dense = [_clip(layout.dense_rule, x, scales, by_variable) for x in gradients.dense]
         # Behind the norms of the dense variables come those of the tables, group by group.
         firsts, groups = {layout.dense_rule: len(sizes)}, []
-        for group, rows in zip(layout.groups, gradients.groups, strict=True):
+        for group, rows in zip(self._groups, gradients.groups, strict=True):
             first = firsts.get(group.rule, 0)
             firsts[group.rule] = first + len(group.layout.tables)
-            by_row = functools.partial(_by_row, group.layout, part, rows.rows, first)
+            by_row = functools.partial(_by_row, group, part, rows.rows, first)
             groups.append(SentRows(rows.rows, _clip(group.rule, rows.gradient, scales, by_row)))
         return PartGradients(dense, groups)
 
 
 def _by_row(
-    layout: GroupLayout, part: int, numbers: tf.Tensor, first: int, scale: tf.Tensor
+    group: RowGroup, part: int, numbers: tf.Tensor, first: int, scale: tf.Tensor
 ) -> tf.Tensor:
     """What rows are multiplied by, `[u, 1]`, given that of all tables from one place on."""
-    return tf.gather(scale, first + layout.table_of_numbers(part, numbers))[:, tf.newaxis]
+    table = tf.maximum(group.tables_in_part(part, numbers), 0)
+    return tf.gather(scale, first + table)[:, tf.newaxis]
 
 
 def _clip(

@@ -161,7 +161,7 @@ class PartitionedVariable:
         shape: tuple[int, ...],
         bounds: Callable[[int], tuple[int, int]],
         devices: Sequence[str],
-        initial: Callable[[int], tf.Tensor],
+        create: Callable[[int], tf.Variable],
         slots: Mapping[str, Slot],
     ):
         """Creates every part on its ps.
@@ -171,7 +171,7 @@ class PartitionedVariable:
             shape: Shape of the tensor.
             bounds: For a part, its first row and the one after its last.
             devices: One per ps.
-            initial: For a part, its initial value; called under the device of its ps.
+            create: Makes the variable of a part; called under the device of its ps.
             slots: The slots, by name.
         """
         self.parts: list[tf.Variable] = []
@@ -181,7 +181,7 @@ class PartitionedVariable:
         for part, device in enumerate(devices):
             first, end = bounds(part)
             with tf.device(device):
-                self.parts.append(tf.Variable(initial(part), trainable=False))
+                self.parts.append(create(part))
                 starts = [
                     tf.fill([end - first, *shape[1:]], tf.constant(slot.start, tf.float32))
                     for slot in slots.values()

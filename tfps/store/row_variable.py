@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.optimizers.slot import Slot
-from tfps.store.group_layout import GroupLayout
 from tfps.store.partitioned_variable import PartitionedVariable, TensorSlice
+from tfps.store.row_layout import RowLayout
 
 
 class RowVariable:
@@ -24,8 +24,8 @@ class RowVariable:
         lines: Of the variable, for each row.
     """
 
-    def __init__(self, layout: GroupLayout, devices: Sequence[str], slots: Mapping[str, Slot]):
-        """Creates every part on its ps, all zeros.
+    def __init__(self, layout: RowLayout, devices: Sequence[str], slots: Mapping[str, Slot]):
+        """Creates every part on its ps, without initial values.
 
         Args:
             layout: Where the rows lie.
@@ -40,7 +40,7 @@ class RowVariable:
             (layout.total_rows * self.lines, layout.dim),
             self._line_bounds,
             devices,
-            self._zeros,
+            self._new_part,
             {},
         )
 
@@ -71,10 +71,14 @@ class RowVariable:
 
     def begin(self, part: int, rows: tf.Tensor, values: tf.Tensor) -> None:
         """Writes initial values of rows of a part, with what their slots start from."""
-        slots = [tf.fill(tf.shape(values), np.float32(start)) for start in self._starts]
         lines = rows[:, tf.newaxis] * self.lines + tf.range(self.lines, dtype=rows.dtype)
-        flat = tf.reshape(tf.stack([values, *slots], 1), [-1, self._layout.dim])
+        flat = tf.reshape(self.begun(values), [-1, self._layout.dim])
         self.write(part, tf.reshape(lines, [-1]), flat)
+
+    def begun(self, values: tf.Tensor) -> tf.Tensor:
+        """Rows `[u, dim]` with what their slots start from, `[u, 1 + slots, dim]`."""
+        slots = [tf.fill(tf.shape(values), np.float32(start)) for start in self._starts]
+        return tf.stack([values, *slots], 1)
 
     def slices(self) -> list[TensorSlice]:
         """What a checkpoint holds of the rows, a slice per ps."""
@@ -84,6 +88,6 @@ class RowVariable:
         first, end = self._layout.bounds(part)
         return first * self.lines, end * self.lines
 
-    def _zeros(self, part: int) -> tf.Tensor:
+    def _new_part(self, part: int) -> tf.Variable:
         first, end = self._line_bounds(part)
-        return tf.zeros([end - first, self._layout.dim])
+        return self._layout.new_variable([end - first, self._layout.dim], tf.float32)

@@ -1,5 +1,6 @@
 """Which tables one process may hold whole, beside all else that it does."""
 
+from tfps.store.keyed.layout import KeyedLayout
 from tfps.store.layout import StoreLayout
 
 WHOLE_BYTES = 256 << 20  # of all tables together that are held whole
@@ -8,13 +9,17 @@ WHOLE_BYTES = 256 << 20  # of all tables together that are held whole
 def groups_in_slices(layout: StoreLayout, limit: int = WHOLE_BYTES) -> tuple[int, ...]:
     """Indices of the groups that no process may hold whole: small ones may be, while they fit.
 
+    Tables without vocabularies are never held whole.
+
     Args:
         layout: Where the groups lie.
         limit: Bytes of all tables that are held whole.
     """
-    sizes = [group.layout.total_rows * group.layout.row_bytes(0) for group in layout.groups]
-    held, sliced = 0, []
-    for index in sorted(range(len(sizes)), key=sizes.__getitem__):
+    layouts = [group.layout for group in layout.groups]
+    sizes = [each.total_rows * each.row_bytes(0) for each in layouts]
+    has_keys = [index for index, each in enumerate(layouts) if isinstance(each, KeyedLayout)]
+    held, sliced = 0, list(has_keys)
+    for index in sorted(set(range(len(sizes))) - set(has_keys), key=sizes.__getitem__):
         held += sizes[index]
         if held > limit:
             sliced.append(index)

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfps.model.stateless_model import Lookup
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.profiling import scopes
+from tfps.store.asked_ids import AskedIds
 from tfps.store.lookups import ids_of_group
 from tfps.store.messages import Gradients, Pulled, PulledRows
 from tfps.store.parameter_store import ParameterStore
@@ -60,12 +61,12 @@ def find_rows(store: ParameterStore, batches: Sequence[list[Lookup]]) -> list[Co
     """
     copied = []
     for index, group in enumerate(store.groups):
-        ids = [ids_of_group(store.layout, index, lookups) for lookups in batches]
-        distinct, inverse = zip(*(tf.unique(some) for some in ids), strict=True)
+        asked = [ids_of_group(store.layout, index, lookups) for lookups in batches]
+        distinct, inverse = zip(*(some.distinct() for some in asked), strict=True)
         # Of ids that are distinct in their batches already: of two steps the cheaper.
-        found = group.find(tf.concat(distinct, 0))
-        sizes = tf.stack([tf.size(some) for some in distinct])
-        numbers = tf.split(found.inverse, sizes, num=len(ids))
+        found = group.find(AskedIds.of_batches(distinct))
+        sizes = tf.stack([tf.size(some.ids) for some in distinct])
+        numbers = tf.split(found.inverse, sizes, num=len(asked))
         copied.append(CopiedRows(found, list(map(BatchRows, numbers, inverse))))
     return copied
 
@@ -132,7 +133,8 @@ class LocalCopy:
             lines = self._lines(index, numbers)
             self._lines_of_batch.append(lines)
             ids = tf.gather(pulled.ids, numbers)
-            groups.append(PulledRows(ids, lines[:, 0], inverse, [], []))
+            tables = None if pulled.tables is None else tf.gather(pulled.tables, numbers)
+            groups.append(PulledRows(ids, lines[:, 0], inverse, [], [], tables))
         scale = None if self._scale is None else self._scale[0]
         return Pulled(dense, now.state, groups, self._batches[batch], self._versions, scale)
 

@@ -1,0 +1,1 @@
+"""Tables without a vocabulary on the ps: rows that are found by their keys."""

@@ -1,0 +1,194 @@
+"""Which rows of one ps are lost: to make room, or because nobody asks for their keys any more."""
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from tfps.layers.key_options import LEAST_FREQUENT, NONE, KeyOptions
+from tfps.store.keyed.free_rows import FreeRows
+from tfps.store.keyed.key_counts import Count, KeyCounts
+from tfps.store.keyed.key_index import KeyIndex
+from tfps.store.keyed.row_records import (
+    RowRecords,
+    hashes_in,
+    last_updates_in,
+    tables_in,
+    uses_in,
+)
+
+SLICE_ROWS = 1 << 16  # that are looked at in one go
+_SAMPLE = 1 << 16  # rows, by which it is found out which are used least
+_SPARE = 20  # a part in so many of a table's rows is made free at once
+_MOST_SLICES = 4  # that are looked at to make room for the keys of one pull
+_NONE = tf.int32.min
+
+
+class Eviction:
+    """Takes rows from keys, a slice of the rows after the other.
+
+    Where a table is full, a sample of 65,536 rows tells how recently, or how often, the twentieth
+    part of its rows that is used least was used; of up to so many rows that is exact. Those rows go
+    as the next slices are looked at, and once all were looked at, another sample is taken.
+
+    Whoever calls it must be the only one who changes anything. The methods are to be called under
+    the device of the ps.
+
+    Attributes:
+        times: How often rows were taken, scalar int64.
+    """
+
+    def __init__(
+        self,
+        options: KeyOptions,
+        quotas: Sequence[int],
+        index: KeyIndex,
+        records: RowRecords,
+        free: FreeRows,
+        counts: KeyCounts,
+        rows: Callable[[tf.Tensor], tf.Tensor],
+    ):
+        """Looks at nothing yet.
+
+        Args:
+            options: Those of the group.
+            quotas: How many rows each table may have here.
+            index: Where the keys' rows are.
+            records: What is known of each row.
+            free: Which rows nobody has.
+            counts: What has happened to the keys.
+            rows: Gives rows `[n, dim]` by their numbers.
+        """
+        self._options = options
+        self._first = len(quotas)  # the rows before are those of unknown keys
+        self._quotas = tf.constant(quotas, tf.int64)
+        self._spare = tf.maximum(self._quotas // _SPARE, 1)
+        self._index, self._records, self._free = index, records, free
+        self._counts, self._rows = counts, rows
+        self._cursor = tf.Variable(self._first, dtype=tf.int64, trainable=False)
+        self._limits = tf.Variable(tf.fill([len(quotas)], _NONE), trainable=False)
+        self.times = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+    def make_room(self, needed: tf.Tensor) -> tf.Operation:
+        """Takes rows from the keys that are used least, if it must and as far as it may.
+
+        Args:
+            needed: How many rows each table needs, `[tables]` int64.
+
+        Returns:
+            What is done then.
+        """
+        if self._options.evict_first == NONE:
+            return tf.no_op()
+
+        def is_short(turn: tf.Tensor) -> tf.Tensor:
+            return (turn < _MOST_SLICES) & tf.reduce_any(self._missing(needed) > 0)
+
+        def look(turn: tf.Tensor) -> list[tf.Tensor]:
+            with tf.control_dependencies([self._look_for_room(needed)]):
+                return [turn + 1]
+
+        (turns,) = tf.while_loop(is_short, look, [tf.constant(0)], parallel_iterations=1)
+        return turns.op
+
+    def forget(self, first: tf.Tensor, least_update: tf.Tensor) -> tf.Tensor:
+        """Takes rows of a slice from keys that have not occurred for long, or have a small norm.
+
+        Args:
+            first: Number of the slice's first row, scalar int64.
+            least_update: The last update of a row must not have come before it, scalar int64.
+
+        Returns:
+            Number of the first row that it did not look at, scalar int64.
+        """
+        rows, records = self._slice(tf.maximum(first, self._first))
+        goes = tf.cast(last_updates_in(records), tf.int64) < least_update
+        if self._options.min_norm > 0:
+            is_small = tf.norm(self._rows(rows), axis=1) < self._options.min_norm
+            goes |= is_small & (uses_in(records) > 0)
+        lost = tf.where(goes & (tables_in(records) >= 0))[:, 0]
+        done = self._take(tf.gather(rows, lost), tf.gather(records, lost), Count.FORGOTTEN)
+        with tf.control_dependencies([done]):
+            return tf.maximum(first, self._first) + tf.size(rows, tf.int64)
+
+    def begin_again(self) -> tf.Operation:
+        """Lets it begin at the first row, after all keys have lost theirs."""
+        return self._cursor.assign(self._first, read_value=False)
+
+    def _missing(self, needed: tf.Tensor) -> tf.Tensor:
+        """How many rows too few each table has free, `[tables]` int64."""
+        return self._counts.rows() + needed - self._quotas
+
+    def _look_for_room(self, needed: tf.Tensor) -> tf.Operation:
+        missing = self._missing(needed)
+        wanted = tf.where(missing > 0, missing + self._spare, tf.zeros_like(missing))
+        limits = self._limits.read_value()
+        is_new = tf.equal(self._cursor.read_value(), self._first)
+        is_new |= tf.reduce_any((wanted > 0) & tf.equal(limits, _NONE))
+        limits = tf.cond(is_new, lambda: self._sample(wanted), lambda: limits)
+        rows, records = self._slice(self._cursor.read_value())
+        tables = tables_in(records)
+        scores = self._scores(records)
+        is_least = scores <= tf.gather(limits, tf.maximum(tables, 0))
+        candidates = tf.where((tables >= 0) & is_least)[:, 0]
+        # Where more have the limit's score than are to go, those with a smaller one go first.
+        candidates = tf.gather(candidates, tf.argsort(tf.gather(scores, candidates), stable=True))
+        of_table = tf.one_hot(tf.gather(tables, candidates), len(self._quotas), dtype=tf.int32)
+        before = tf.reduce_sum(tf.cumsum(of_table, 0, exclusive=True) * of_table, 1)
+        most = tf.gather(wanted, tf.gather(tables, candidates))
+        lost = tf.boolean_mask(candidates, tf.cast(before, tf.int64) < most)
+        done = self._take(tf.gather(rows, lost), tf.gather(records, lost), Count.EVICTED)
+        after = self._cursor + tf.size(rows, tf.int64)
+        with tf.control_dependencies([done, after]):
+            begins_again = after >= self._free.used.read_value()
+            next_row = tf.where(begins_again, tf.constant(self._first, tf.int64), after)
+            return self._cursor.assign(next_row, read_value=False)
+
+    def _sample(self, wanted: tf.Tensor) -> tf.Tensor:
+        """For each table, the score up to which rows are used least, `[tables]` int32.
+
+        Args:
+            wanted: How many rows of each table are to go, `[tables]` int64.
+        """
+        used = self._free.used.read_value()
+        stride = tf.maximum(-(-(used - self._first) // _SAMPLE), 1)
+        records = self._records.read(tf.range(self._first, used, stride))
+        tables, scores = tables_in(records), self._scores(records)
+        rows = tf.cast(self._counts.rows(), tf.float64)
+        shares = tf.math.divide_no_nan(tf.cast(wanted, tf.float64), rows)
+        limits = []
+        for table in range(len(self._quotas)):
+            mine = tf.sort(tf.boolean_mask(scores, tf.equal(tables, table)))
+            goes = tf.math.ceil(tf.cast(tf.size(mine), tf.float64) * shares[table])
+            place = tf.minimum(tf.cast(goes, tf.int32), tf.size(mine))
+            limits.append(tf.concat([[_NONE], mine], 0)[place])
+        stacked = tf.stack(limits)
+        with tf.control_dependencies([self._limits.assign(stacked, read_value=False)]):
+            return tf.identity(stacked)
+
+    def _slice(self, first: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Numbers of the rows of a slice, and what is known of them."""
+        end = tf.minimum(first + SLICE_ROWS, self._free.used.read_value())
+        rows = tf.range(first, tf.maximum(first, end))
+        return rows, self._records.read(rows)
+
+    def _scores(self, records: tf.Tensor) -> tf.Tensor:
+        """By what rows are compared, `[n]` int32: those with the least go first."""
+        if self._options.evict_first == LEAST_FREQUENT:
+            return uses_in(records)
+        return last_updates_in(records)
+
+    def _take(self, rows: tf.Tensor, records: tf.Tensor, why: Count) -> tf.Operation:
+        """Takes rows from their keys."""
+        by_table = self._counts.by_table(tables_in(records))
+        with tf.control_dependencies([rows, records]):
+            removed = self._index.remove(hashes_in(records))
+        # Between the two: a pull that finds one of these keys has read the count before, and one
+        # that reads what another key has written there sees by then that it must look again.
+        with tf.control_dependencies([removed]):
+            counted = self.times.assign_add(1, read_value=False)
+        with tf.control_dependencies([counted]):
+            return tf.group(
+                self._records.clear(rows, records),
+                self._free.give_back(rows),
+                self._counts.add({Count.ROWS: -by_table, why: by_table}),
+            )

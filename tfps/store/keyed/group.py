@@ -1,0 +1,439 @@
+"""A group of tables without vocabularies on the ps, with their slots."""
+
+import functools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.errors import UserError
+from tfps.store.asked_ids import AskedIds
+from tfps.store.keyed.eviction import SLICE_ROWS
+from tfps.store.keyed.hashing import hashes_of_array
+from tfps.store.keyed.key_counts import Count
+from tfps.store.keyed.key_message import AskedKeys, KeyMessage
+from tfps.store.keyed.layout import KeyedLayout
+from tfps.store.keyed.part import KeyedPart, SavedKeys
+from tfps.store.keyed.row_records import rows_of
+from tfps.store.layout import Group
+from tfps.store.learning_rates import LearningRates
+from tfps.store.messages import PulledRows, ReadRows
+from tfps.store.partitioned_variable import CHUNK_BYTES, TensorSlice
+from tfps.store.row_group import RowGroup
+from tfps.store.wire import EXACT, Wire
+
+
+class KeyedGroup(RowGroup):
+    """Tables that have a row for each key that occurs often enough in training.
+
+    A worker asks a ps for hashes of keys, in one message; the ps finds their rows, gives new keys
+    one, and answers with the rows. Where they are stays on the ps: the push finds it there, as it
+    finds ids of other tables. A push knows the rows that keys have lost meanwhile, and leaves those
+    out.
+    """
+
+    layout: KeyedLayout
+
+    def __init__(
+        self,
+        group: Group,
+        devices: Sequence[str],
+        seed: int,
+        steps: Callable[[int], tf.Tensor],
+        wire: Wire = EXACT,
+        rates: LearningRates | None = None,
+    ):
+        """Creates every part on its ps, without keys.
+
+        Args:
+            group: The tables.
+            devices: One per ps.
+            seed: The run's seed.
+            steps: Given the index of a ps, the number of updates of it so far, scalar int64.
+            wire: How values travel.
+            rates: The learning rates, None where they are the rule's own.
+        """
+        super().__init__(group, devices, steps, wire, rates)
+        assert isinstance(group.layout, KeyedLayout)
+        self.layout = layout = group.layout
+        self._steps = steps
+        self._message = KeyMessage(len(layout.tables), layout.options.admit_after > 1)
+        self._parts: list[KeyedPart] = []
+        for part, device in enumerate(devices):
+            with tf.device(device):
+                self._parts.append(KeyedPart(layout, part, self._rows, seed))
+        self._pulls = {
+            (part, with_slots, is_training): _not_inlined(
+                functools.partial(self._pulled, part, with_slots, is_training)
+            )
+            for part in range(len(devices))
+            for with_slots in (False, True)
+            for is_training in (False, True)
+        }
+        changes = self._admitted, self._found_again, self._noted, self._forgotten
+        self._admit, self._find_again, self._note, self._forget = (
+            [m.guard(functools.partial(change, part)) for part, m in enumerate(self._mutexes)]
+            for change in changes
+        )
+        whole = (
+            self._all_saved,
+            self._all_put,
+            self._all_cleared,
+            self._all_in_order,
+            self._sampled,
+        )
+        self._save, self._put, self._clear, self._order, self._sample = (
+            [m.guard(functools.partial(change, part)) for part, m in enumerate(self._mutexes)]
+            for change in whole
+        )
+        some = self._late_saved, self._late_counted, self._begun
+        self._save_since, self._count_since, self._begin = (
+            [m.guard(functools.partial(change, part)) for part, m in enumerate(self._mutexes)]
+            for change in some
+        )
+
+    def find(self, asked: AskedIds) -> PulledRows:
+        """As that of `RowGroup`: a message for each ps, which finds the rows itself."""
+        nothing, parts = tf.zeros([0, self.layout.dim]), self.layout.parts
+        distinct, inverse = asked.distinct()
+        assert distinct.tables is not None
+        assert distinct.times is not None
+        keys = AskedKeys(distinct.ids, distinct.tables, distinct.times)
+        if parts == 1:
+            messages, where = [self._message.write(keys)], []
+        else:
+            owners = self.layout.owners(keys.hashes)
+            where = tf.dynamic_partition(tf.range(tf.size(owners)), owners, parts)
+            messages = [
+                self._message.write(AskedKeys(*(tf.gather(each, mine) for each in keys)))
+                for mine in where
+            ]
+        return PulledRows(keys.hashes, nothing, inverse, messages, where, keys.tables)
+
+    def read_part(
+        self, part: int, owned: tf.Tensor, with_slots: bool = False, is_training: bool = True
+    ) -> ReadRows:
+        """As that of `RowGroup`; keys that have no row get one if they are to be trained.
+
+        Of a frozen table, whose rows no update changes, they get none; as no push says that they
+        occur, the pull does.
+        """
+        pull = self._pulls[part, with_slots, is_training]
+        places, rows = pull(tf.identity(owned), self._steps(part))
+        return ReadRows(places, self._wire.send(rows))
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """What has happened to the keys of each table since the ps began; on the chief.
+
+        Returns:
+            By table, the numbers on all ps together by the names of `Count`, and the `bytes` that
+            its rows take.
+        """
+        total = self._counts_by_part().sum(0)
+        names = [each.name.lower() for each in Count]
+        slots = len(self.rule.slots)
+        row_bytes = self.layout.row_bytes(slots) + self.layout.mark_bytes(slots)
+        found = {}
+        for k, table in enumerate(self.layout.tables):
+            counts = dict(zip(names, total[:, k].tolist(), strict=True))
+            found[table.name] = {**counts, "bytes": counts["rows"] * row_bytes}
+        return found
+
+    def forget(self, least_update: int) -> None:
+        """Takes rows from keys that do not occur any more, or have a small norm; on the chief.
+
+        Args:
+            least_update: Number of the update that is long enough ago.
+        """
+        if self.rule.changes_nothing:  # they were given these rows, and would get none again
+            return
+        least = tf.constant(least_update, tf.int64)
+        for part, device in enumerate(self._devices):
+            first, end = 0, 0
+            while end - first == SLICE_ROWS or not end:
+                # A slice after the other, so that pulls and pushes come between.
+                first = end
+                with tf.device(device):
+                    end = int(self._forget[part](tf.constant(first, tf.int64), least).numpy())
+                first = max(first, len(self.layout.tables))
+
+    def begin_rows(self, table: int, ids: np.ndarray, rows: np.ndarray) -> None:
+        """Gives rows to keys of a table that have none, with what their slots start from.
+
+        On the chief.
+
+        Args:
+            table: Index of the table.
+            ids: The keys, `[n]` int64, each once.
+            rows: Their values, `[n, dim]` float32.
+
+        Raises:
+            UserError: If the table, or a ps, has no room for them.
+        """
+        mine = self.layout.tables[table]
+        counted = self._counts_by_part()[:, Count.ROWS]
+        there = int(counted[:, table].sum())
+        hashes = hashes_of_array(ids, self.layout.salts[table])
+        owners = self.layout.part_of_hashes(hashes)
+        by_part = counted.sum(1) + np.bincount(owners, minlength=self.layout.parts)
+        most = int(by_part.max())
+        if there + len(ids) > mine.rows or most > self.layout.capacity - len(self.layout.tables):
+            raise UserError(
+                f"table {mine.name!r} is to begin with {there + len(ids):,} rows or more, but has "
+                f"room for {mine.rows:,}: give its layer a larger max_rows"
+            )
+        run = max(1, CHUNK_BYTES // self.layout.row_bytes(0))
+        for part, device in enumerate(self._devices):
+            of_part = np.flatnonzero(owners == part)
+            for first in range(0, len(of_part), run):
+                some = of_part[first : first + run]
+                with tf.device(device):
+                    self._begin[part](
+                        tf.constant(hashes[some]),
+                        tf.constant(table),
+                        tf.constant(rows[some], tf.float32),
+                        self._steps(part),
+                    )
+
+    def read_rows(self, table: int, ids: np.ndarray) -> np.ndarray:
+        """Rows of some keys of a table, `[n, dim]` float32, on the chief.
+
+        Args:
+            table: Index of the table.
+            ids: The keys, `[n]` int64.
+        """
+        asked = self.layout.ids_in_group([table], [tf.constant(ids, tf.int64)])
+        pulled = self.pull(asked, is_training=False)
+        return tf.gather(pulled.rows, pulled.inverse).numpy()
+
+    def tables_of(self, pulled: PulledRows) -> tf.Tensor:
+        """As that of `RowGroup`."""
+        assert pulled.tables is not None
+        return pulled.tables
+
+    def tables_in_part(self, part: int, numbers: tf.Tensor) -> tf.Tensor:
+        """As that of `RowGroup`; of places."""
+        return self._parts[part].tables_of(numbers)
+
+    def sample_rows(self, table: int, most: int) -> np.ndarray:
+        """As that of `RowGroup`: evenly spread over the hashes of keys that have a row."""
+        each = max(1, most // self.layout.parts)
+        found = [np.zeros([0, self.layout.dim], np.float32)]
+        for part, device in enumerate(self._devices):
+            with tf.device(device):
+                rows = self._sample[part](tf.constant(table), tf.constant(each))
+                found.append(self.read_numbers(part, rows).numpy())
+        return np.concatenate(found)
+
+    def slices(self) -> list[TensorSlice]:
+        """None: a checkpoint holds as many rows as there are when it is saved."""
+        return []
+
+    def save(self, part: int) -> SavedKeys:
+        """All rows of a part, on its ps; on the chief."""
+        with tf.device(self._devices[part]):
+            return SavedKeys(*self._save[part]())
+
+    def save_since(self, part: int, steps: int) -> tuple[tf.Tensor, SavedKeys]:
+        """The keys of a part, and those rows that changed late, on its ps; on the chief.
+
+        Args:
+            part: Index of the ps.
+            steps: Number of updates before; a row that the last of them changed is given, too.
+
+        Returns:
+            Hashes of all keys, `[n]` int64, ascending, and the rows that were given to a key, or
+            changed, since then.
+        """
+        with tf.device(self._devices[part]):
+            hashes, saved = self._save_since[part](tf.constant(steps, tf.int64))
+        return hashes, SavedKeys(*saved)
+
+    def count_since(self, steps: int) -> np.ndarray:
+        """How many rows the keys of each table have, and how many of them `save_since` gives.
+
+        On the chief.
+
+        Args:
+            steps: Number of updates before.
+
+        Returns:
+            `[2, tables]` int64, over all ps.
+        """
+        total = np.zeros([2, len(self.layout.tables)], np.int64)
+        for part, device in enumerate(self._devices):
+            with tf.device(device):
+                total += self._count_since[part](tf.constant(steps, tf.int64)).numpy()
+        return total
+
+    def in_order(self, part: int) -> tuple[tf.Tensor, tf.Tensor]:
+        """Hashes of a part's keys that have a row, ascending, and their rows; on the chief.
+
+        Returns:
+            `[n]` int64 both, on the part's ps.
+        """
+        with tf.device(self._devices[part]):
+            hashes, rows = self._order[part]()
+        return hashes, rows
+
+    def read_numbers(self, part: int, rows: tf.Tensor) -> tf.Tensor:
+        """Rows of a part as they are now, `[n, dim]` float32.
+
+        To be called under the device of the part's ps, where they stay.
+
+        Args:
+            part: Index of the ps.
+            rows: Their numbers within the part, `[n]` int64.
+        """
+        return self._rows.pull(part, rows)
+
+    def put(self, part: int, saved: SavedKeys) -> None:
+        """Gives rows to keys of a part that have none; on the chief.
+
+        Args:
+            part: Index of the ps.
+            saved: On that ps.
+        """
+        with tf.device(self._devices[part]):
+            self._put[part](*saved)
+
+    def clear(self) -> None:
+        """Takes the rows from all keys; on the chief."""
+        for part, device in enumerate(self._devices):
+            with tf.device(device):
+                self._clear[part]()
+
+    def _counts_by_part(self) -> np.ndarray:
+        """What `KeyCounts` has on each ps, `[parts, len(Count), tables]` int64."""
+        found = []
+        for part, device in zip(self._parts, self._devices, strict=True):
+            with tf.device(device):
+                found.append(part.counts.read().numpy())
+        return np.stack(found)
+
+    def _pulled(
+        self, part: int, with_slots: bool, is_training: bool, message: tf.Tensor, step: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Places of a message's keys, and the rows there; on the ps."""
+        keys = self._message.read(message)
+
+        def pull(is_training: bool) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            times, places = self._located(part, keys, step, is_training)
+            rows = self._rows.pull(part, rows_of(places), with_slots)
+            with tf.control_dependencies([rows]):
+                return places, rows, self._parts[part].is_unchanged(times)
+
+        is_frozen = self.rule.changes_nothing
+        places, rows, is_whole = pull(is_training and not is_frozen)
+        if self.layout.options.loses_rows:
+            # A row may have gone to another key between the search for it and its reading. Keys
+            # that have occurred once are not counted once more.
+            shapes = tf.TensorShape([None]), rows.shape, tf.TensorShape([])
+            places, rows, _ = tf.while_loop(
+                lambda places, rows, is_whole: ~is_whole,
+                lambda places, rows, is_whole: pull(False),
+                (places, rows, is_whole),
+                shapes,
+            )
+        if is_training and is_frozen:
+            self._note[part](places, step)
+        return places, rows
+
+    def _located(
+        self, part: int, keys: AskedKeys, step: tf.Tensor, is_training: bool
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """How often rows had been taken from keys when these were looked for, and their places."""
+        mine = self._parts[part]
+        before = mine.eviction.times.read_value()
+        with tf.control_dependencies([before]):
+            found = mine.find(keys)
+        is_unknown = tf.reduce_any(found < len(self.layout.tables))
+
+        def look_again() -> tuple[tf.Tensor, tf.Tensor]:
+            if is_training:
+                return self._admit[part](*keys, step)
+            return self._find_again[part](*keys)
+
+        return tf.cond(is_unknown, look_again, lambda: (before, found))
+
+    def _admitted(
+        self,
+        part: int,
+        hashes: tf.Tensor,
+        tables: tf.Tensor,
+        occurrences: tf.Tensor,
+        step: tf.Tensor,
+    ) -> tuple[tuple[tf.Tensor, tf.Tensor], list[tf.Operation]]:
+        """What the mutex guards of a pull that is to be trained."""
+        mine = self._parts[part]
+        places, done = mine.admit(AskedKeys(hashes, tables, occurrences), step)
+        with tf.control_dependencies([done]):
+            return (mine.eviction.times.read_value(), places), [done]
+
+    def _found_again(
+        self, part: int, hashes: tf.Tensor, tables: tf.Tensor, occurrences: tf.Tensor
+    ) -> tuple[tuple[tf.Tensor, tf.Tensor], list[tf.Operation]]:
+        """What the mutex guards of another pull: so it misses no key that is being moved."""
+        mine = self._parts[part]
+        places = mine.find(AskedKeys(hashes, tables, occurrences))
+        return (mine.eviction.times.read_value(), places), []
+
+    def _noted(
+        self, part: int, places: tf.Tensor, step: tf.Tensor
+    ) -> tuple[tf.Tensor, list[tf.Operation]]:
+        """What the mutex guards of a pull from a frozen table that is to be trained with."""
+        return tf.constant(True), [self._parts[part].note(places, step)]
+
+    def _forgotten(
+        self, part: int, first: tf.Tensor, least_update: tf.Tensor
+    ) -> tuple[tf.Tensor, list[tf.Operation]]:
+        return self._parts[part].eviction.forget(first, least_update), []
+
+    def _all_saved(self, part: int) -> tuple[SavedKeys, list[tf.Operation]]:
+        return self._parts[part].all_saved(), []
+
+    def _late_saved(
+        self, part: int, steps: tf.Tensor
+    ) -> tuple[tuple[tf.Tensor, SavedKeys], list[tf.Operation]]:
+        return self._parts[part].saved_since(steps), []
+
+    def _late_counted(self, part: int, steps: tf.Tensor) -> tuple[tf.Tensor, list[tf.Operation]]:
+        return self._parts[part].counted_since(steps), []
+
+    def _begun(
+        self, part: int, hashes: tf.Tensor, table: tf.Tensor, rows: tf.Tensor, steps: tf.Tensor
+    ) -> tuple[tf.Tensor, list[tf.Operation]]:
+        return tf.constant(True), [self._parts[part].begin(hashes, table, rows, steps)]
+
+    def _all_in_order(self, part: int) -> tuple[tuple[tf.Tensor, tf.Tensor], list[tf.Operation]]:
+        return self._parts[part].in_order(), []
+
+    def _sampled(
+        self, part: int, table: tf.Tensor, most: tf.Tensor
+    ) -> tuple[tf.Tensor, list[tf.Operation]]:
+        return self._parts[part].sample(table, most), []
+
+    def _all_put(
+        self, part: int, hashes: tf.Tensor, records: tf.Tensor, lines: tf.Tensor
+    ) -> tuple[tf.Tensor, list[tf.Operation]]:
+        return tf.constant(True), [self._parts[part].put(SavedKeys(hashes, records, lines))]
+
+    def _all_cleared(self, part: int) -> tuple[tf.Tensor, list[tf.Operation]]:
+        return tf.constant(True), [self._parts[part].clear()]
+
+    def _found(
+        self, part: int, numbers: tf.Tensor, step: tf.Tensor
+    ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor], list[tf.Operation]]:
+        there, noted = self._parts[part].use(numbers, step)
+        rows = tf.gather(rows_of(numbers), there)
+        return rows, lambda values: tf.gather(values, there), [noted]
+
+
+def _not_inlined(pull: Callable[..., tuple[tf.Tensor, tf.Tensor]]) -> Callable[..., tuple]:
+    # As those of `CurrentRows`: a graph that is unrolled has one of it.
+    return tf.function(
+        pull,
+        autograph=False,
+        reduce_retracing=True,
+        experimental_attributes={"_noinline": True},
+    )

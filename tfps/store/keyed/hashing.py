@@ -1,0 +1,67 @@
+"""Keys as 64 random-looking bits, by which they are spread over the ps, and back."""
+
+import hashlib
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.layers import splitmix64
+
+_WORD = (1 << 64) - 1
+
+
+def salt_of(table: str) -> int:
+    """What tells equal keys of different tables apart, 64 bits.
+
+    Args:
+        table: Name of the table.
+    """
+    return int.from_bytes(hashlib.blake2b(table.encode(), digest_size=8).digest(), "little")
+
+
+def hashes_of(keys: tf.Tensor, salt: tf.Tensor) -> tf.Tensor:
+    """The hash of each key: within a table, other keys have other hashes.
+
+    Args:
+        keys: Int64 of any shape.
+        salt: Of the table of each, uint64 of a shape that can be broadcast to that of the keys.
+
+    Returns:
+        Int64 of the keys' shape.
+    """
+    salted = tf.bitwise.bitwise_xor(tf.bitcast(keys, tf.uint64), salt)
+    return tf.bitcast(splitmix64.mix(salted), tf.int64)
+
+
+def hashes_of_array(keys: np.ndarray, salt: int) -> np.ndarray:
+    """As `hashes_of`, outside of a graph.
+
+    Args:
+        keys: Int64 of any shape.
+        salt: Of their table.
+    """
+    mixed = (keys.view(np.uint64) ^ np.uint64(salt)) + np.uint64(splitmix64.GOLDEN)
+    for shift, factor in splitmix64.ROUNDS:
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return (mixed ^ (mixed >> np.uint64(splitmix64.LAST_SHIFT))).view(np.int64)
+
+
+def keys_of_array(hashes: np.ndarray, salt: int) -> np.ndarray:
+    """The keys whose hashes these are.
+
+    Args:
+        hashes: Int64 of any shape.
+        salt: Of their table.
+    """
+    bits = _unfolded(hashes.view(np.uint64), splitmix64.LAST_SHIFT)
+    for shift, factor in reversed(splitmix64.ROUNDS):
+        bits = _unfolded(bits * np.uint64(pow(factor, -1, 1 << 64)), shift)
+    return ((bits - np.uint64(splitmix64.GOLDEN)) ^ np.uint64(salt & _WORD)).view(np.int64)
+
+
+def _unfolded(bits: np.ndarray, shift: int) -> np.ndarray:
+    """What `bits ^ (bits >> shift)` was made of."""
+    found = bits
+    for _ in range(64 // shift):
+        found = bits ^ (found >> np.uint64(shift))
+    return found

@@ -1,0 +1,178 @@
+"""What a ps knows of each row: whose it is, and how it was used."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfps.store.reserved import reserved_variable
+
+_ROW_BITS = 40
+_ROW_MASK = (1 << _ROW_BITS) - 1
+_GENERATIONS = 1 << 22
+_HASH, _TABLE, _GENERATION, _LAST, _USES = slice(0, 2), 2, 3, 4, 5
+WIDTH = 6
+_GONE = -1  # instead of the table of a row that its key has lost
+_CLEARED_ROWS = 1 << 16  # at once, where all rows are taken from their keys
+
+
+class Place(NamedTuple):
+    """Where a key's row is.
+
+    A row that one key has lost is given to another. So a place names the row and its generation,
+    and whoever comes late with a place of the one before finds that it is not there any more.
+
+    Attributes:
+        rows: Numbers within the part, `[n]` int64.
+        generations: `[n]` int64, 0 for rows of unknown keys.
+    """
+
+    rows: tf.Tensor
+    generations: tf.Tensor
+
+
+def place_of(rows: tf.Tensor, generation: tf.Tensor) -> tf.Tensor:
+    """Places as one int64 each.
+
+    Args:
+        rows: `[n]` int64.
+        generation: Int64 of a shape that can be broadcast to that of the rows.
+    """
+    return rows + tf.bitwise.left_shift(generation, tf.constant(_ROW_BITS, tf.int64))
+
+
+def rows_of(places: tf.Tensor) -> tf.Tensor:
+    """The rows of places, `[n]` int64."""
+    return tf.bitwise.bitwise_and(places, tf.constant(_ROW_MASK, tf.int64))
+
+
+def next_generation(generation: tf.Tensor) -> tf.Tensor:
+    """The one after another; after the last comes 1 again."""
+    return generation % (_GENERATIONS - 1) + 1
+
+
+class RowRecords:
+    """Six numbers beside each row of one ps, which lie together: looking at all is one access.
+
+    The methods are to be called under the device of the ps.
+    """
+
+    def __init__(self, capacity: int):
+        """Has room for some rows.
+
+        Args:
+            capacity: How many.
+        """
+        self._variable = reserved_variable([capacity, WIDTH], tf.int32)
+
+    def begin(
+        self,
+        rows: tf.Tensor,
+        hashes: tf.Tensor,
+        tables: tf.Tensor,
+        generation: tf.Tensor,
+        used: tf.Tensor,
+    ) -> tf.Operation:
+        """Gives rows to keys.
+
+        Args:
+            rows: Numbers within the part, `[n]` int64.
+            hashes: Of the keys, `[n]` int64.
+            tables: Of the keys, `[n]` int32.
+            generation: Scalar int64.
+            used: Number of the last update of each, and how many there were, `[n, 2]` int32.
+        """
+        generations = tf.fill(tf.shape(tables), tf.cast(generation, tf.int32))
+        whose = tf.stack([tables, generations], 1)
+        return self._write(rows, tf.concat([tf.bitcast(hashes, tf.int32), whose, used], 1))
+
+    def use(self, places: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Operation]:
+        """Notes that an update changes rows.
+
+        Args:
+            places: As a pull gave them, `[n]` int64.
+            step: Number of the update, scalar int64.
+
+        Returns:
+            The indices of those whose keys have them still, `[k]` int64; the tables of the others,
+            `[n - k]` int32; and what writes. Of a row that a key has lost it is the table of the
+            key that has it now, or had it last.
+        """
+        found, is_same = self._at(places)
+        is_there = is_same & (_generations(places) > 0)
+        there = tf.where(is_there)[:, 0]
+        kept = tf.gather(found, there)
+        last = tf.maximum(kept[:, _LAST], tf.cast(step, tf.int32) + 1)
+        used = tf.stack([last, kept[:, _USES] + 1], 1)
+        rows = tf.gather(rows_of(places), there)
+        written = self._write(rows, tf.concat([kept[:, :_LAST], used], 1))
+        return there, _last_tables(tf.boolean_mask(found, ~is_there)), written
+
+    def tables_of(self, places: tf.Tensor) -> tf.Tensor:
+        """The tables of the rows of places, `[n]` int32; -1 where they are not there any more."""
+        found, is_same = self._at(places)
+        return tf.where(is_same, tables_in(found), _GONE)
+
+    def clear(self, rows: tf.Tensor, records: tf.Tensor) -> tf.Operation:
+        """Takes rows `[n]` from their keys; what is known of them is their `records`."""
+        # A negative number for nobody's rows still tells whose they were.
+        tables = tf.bitwise.invert(_last_tables(records))
+        nothing = tf.zeros_like(tables)
+        columns = [nothing, nothing, tables, nothing, nothing, nothing]
+        return self._write(rows, tf.stack(columns, 1))
+
+    def clear_all(self, first: tf.Tensor, end: tf.Tensor) -> tf.Operation:
+        """Takes a run of rows from their keys, from a first one up to an end, scalar int64."""
+
+        def clear(begin: tf.Tensor) -> list[tf.Tensor]:
+            rows = tf.range(begin, tf.minimum(begin + _CLEARED_ROWS, end))
+            with tf.control_dependencies([self.clear(rows, self.read(rows))]):
+                return [begin + _CLEARED_ROWS]
+
+        (done,) = tf.while_loop(lambda begin: begin < end, clear, [first], parallel_iterations=1)
+        return done.op
+
+    def read(self, rows: tf.Tensor) -> tf.Tensor:
+        """The numbers of rows, `[n, 6]` int32."""
+        return tf.raw_ops.ResourceGather(
+            resource=self._variable.handle, indices=rows, dtype=tf.int32
+        )
+
+    def _at(self, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Records of the rows of places, `[n, 6]`, and which are of the places' generation."""
+        found = self.read(rows_of(places))
+        return found, tf.equal(found[:, _GENERATION], tf.cast(_generations(places), tf.int32))
+
+    def _write(self, rows: tf.Tensor, records: tf.Tensor) -> tf.Operation:
+        return tf.raw_ops.ResourceScatterUpdate(
+            resource=self._variable.handle, indices=rows, updates=records
+        )
+
+
+def hashes_in(records: tf.Tensor) -> tf.Tensor:
+    """Of records `[n, 6]`, the hashes of the rows' keys, `[n]` int64."""
+    return tf.bitcast(records[:, _HASH], tf.int64)
+
+
+def tables_in(records: tf.Tensor) -> tf.Tensor:
+    """Of records `[n, 6]`, the tables of the rows' keys, `[n]` int32; negative for nobody's."""
+    return records[:, _TABLE]
+
+
+def last_updates_in(records: tf.Tensor) -> tf.Tensor:
+    """Of records `[n, 6]`, how many updates there were after each row's last one, `[n]` int32."""
+    return records[:, _LAST]
+
+
+def uses_in(records: tf.Tensor) -> tf.Tensor:
+    """Of records `[n, 6]`, how many updates changed each row, `[n]` int32."""
+    return records[:, _USES]
+
+
+def _last_tables(records: tf.Tensor) -> tf.Tensor:
+    """Of records `[n, 6]`, the tables of the keys that have the rows or had them last, `[n]`."""
+    tables = tables_in(records)
+    return tf.maximum(tables, tf.bitwise.invert(tables))
+
+
+def _generations(places: tf.Tensor) -> tf.Tensor:
+    return tf.bitwise.right_shift(places, tf.constant(_ROW_BITS, tf.int64))

@@ -1,0 +1,340 @@
+"""A group of tables on the ps, with their slots: what is made of rows that were found."""
+
+import abc
+import functools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.optimizers.missed_updates import MissedUpdates
+from tfps.optimizers.update_rule import UpdateRule
+from tfps.store.asked_ids import AskedIds
+from tfps.store.current_rows import CurrentRows
+from tfps.store.layout import Group
+from tfps.store.learning_rates import LearningRates, rules_by_part
+from tfps.store.lookups import sum_rows
+from tfps.store.messages import PulledRows, ReadRows, SentRows, SentSteps
+from tfps.store.mutex import Mutex
+from tfps.store.partitioned_variable import TensorSlice
+from tfps.store.row_layout import RowLayout
+from tfps.store.wire import EXACT, Wire
+
+
+class RowGroup(abc.ABC):
+    """Tables of one dimension and optimizer: one gather, and one read, change and write, per ps.
+
+    A ps applies one push to a group at a time, under a mutex that it holds while it reads, changes
+    and writes the rows: no update is lost or half-applied. A pull takes no lock; a row that is
+    being written may reach it with some values old and some new.
+
+    Attributes:
+        layout: Where the rows lie.
+        rule: How they are updated.
+        catches_up: Whether rows make up for the updates that they were no part of.
+    """
+
+    layout: RowLayout
+
+    def __init__(
+        self,
+        group: Group,
+        devices: Sequence[str],
+        steps: Callable[[int], tf.Tensor],
+        wire: Wire = EXACT,
+        rates: LearningRates | None = None,
+    ):
+        """Creates every part on its ps, without initial values.
+
+        Args:
+            group: The tables.
+            devices: One per ps.
+            steps: Given the index of a ps, the number of updates of it so far, scalar int64.
+            wire: How values travel.
+            rates: The learning rates, None where they are the rule's own.
+        """
+        self.rule = rule = group.rule
+        self.catches_up = group.catches_up
+        self._devices = devices
+        self._group = group
+        self._decays = group.decays
+        self._wire = wire
+        self._rules = rules_by_part(rule, rates, len(devices))
+        self._rows = CurrentRows(group, devices, steps, self._rules)
+        self._mutexes = [Mutex(group.layout.name, device) for device in devices]
+        self._apply, self._merge = (
+            [m.guard(functools.partial(change, part)) for part, m in enumerate(self._mutexes)]
+            for change in (self._applied, self._merged)
+        )
+
+    @abc.abstractmethod
+    def find(self, asked: AskedIds) -> PulledRows:
+        """What each ps is to be asked for, each distinct row once; it takes no ps to know.
+
+        Args:
+            asked: What is asked for.
+
+        Returns:
+            As `pull`, but with no values in `rows`.
+        """
+
+    @abc.abstractmethod
+    def read_part(
+        self, part: int, owned: tf.Tensor, with_slots: bool = False, is_training: bool = True
+    ) -> ReadRows:
+        """Reads the rows of a part that it is asked for, under the device of its ps.
+
+        Args:
+            part: Index of the ps.
+            owned: What `find` has for it.
+            with_slots: Whether each row has its slots behind it.
+            is_training: Whether what is asked for is to be trained.
+        """
+
+    @abc.abstractmethod
+    def tables_of(self, pulled: PulledRows) -> tf.Tensor:
+        """The index in the group of the table of each row that was pulled, `[u]` int32."""
+
+    @abc.abstractmethod
+    def tables_in_part(self, part: int, numbers: tf.Tensor) -> tf.Tensor:
+        """The index in the group of the table of rows of a part, under the device of its ps.
+
+        Args:
+            part: Index of the ps.
+            numbers: Of its rows, or their places, `[u]`, as `send` gave them.
+
+        Returns:
+            `[u]` int32; -1 for a row that its key has lost since it was pulled.
+        """
+
+    @abc.abstractmethod
+    def sample_rows(self, table: int, most: int) -> np.ndarray:
+        """Some rows of a table, evenly spread, `[n, dim]` float32, on the chief.
+
+        Args:
+            table: Index of the table.
+            most: How many at most.
+        """
+
+    @abc.abstractmethod
+    def slices(self) -> list[TensorSlice]:
+        """What a checkpoint holds of the group in slices of one size."""
+
+    def pull(
+        self,
+        asked: AskedIds,
+        after: Sequence[tf.Tensor] = (),
+        with_slots: bool = False,
+        is_training: bool = True,
+    ) -> PulledRows:
+        """Fetches the rows that are asked for, each distinct row once.
+
+        Args:
+            asked: What is asked for.
+            after: What each ps waits for before it reads.
+            with_slots: Whether each row has its slots behind it, `[u, 1 + slots, dim]`.
+            is_training: Whether what is asked for is to be trained.
+        """
+        return self.pull_found(self.find(asked), after, with_slots, is_training)
+
+    def pull_found(
+        self,
+        found: PulledRows,
+        after: Sequence[tf.Tensor] = (),
+        with_slots: bool = False,
+        is_training: bool = True,
+    ) -> PulledRows:
+        """Fetches the rows of which `find` has said what to ask for; see `pull`."""
+        parts = []
+        for part, owned in enumerate(found.owned):
+            with tf.device(self._devices[part]), tf.control_dependencies(after):
+                parts.append(self.read_part(part, owned, with_slots, is_training))
+        return self.joined(found, parts)
+
+    def joined(self, found: PulledRows, parts: Sequence[ReadRows]) -> PulledRows:
+        """Rows that `find` found, with what `read_part` gave of each ps, on a worker."""
+        received = [self._wire.receive(part.rows) for part in parts]
+        rows = tf.dynamic_stitch(found.where, received) if found.where else received[0]
+        return found._replace(rows=rows, owned=[part.owned for part in parts])
+
+    def sum_by_row(self, pulled: PulledRows, gradient: tf.Tensor) -> tf.Tensor:
+        """The gradient of each distinct row `[u, dim]`, from that of every id asked for.
+
+        Args:
+            pulled: What `pull` returned.
+            gradient: One row per id asked for, `[n, dim]`.
+        """
+        return sum_rows(gradient, pulled.inverse, tf.size(pulled.ids))
+
+    def send(self, pulled: PulledRows, gradient: tf.Tensor) -> list[SentRows]:
+        """The gradient of what was pulled as it travels, for each ps.
+
+        Of a rule that changes nothing no row is sent.
+
+        Args:
+            pulled: What `pull` returned.
+            gradient: One row per distinct row, `[u, dim]`.
+        """
+        if self.rule.changes_nothing:
+            nothing = self._wire.send(gradient[:0])
+            nobody = tf.zeros([0], self.layout.id_dtype)
+            return [SentRows(nobody, nothing) for _ in pulled.owned]
+        if not pulled.where:
+            return [SentRows(pulled.owned[0], self._wire.send(gradient))]
+        return [
+            SentRows(owned, self._wire.send(tf.gather(gradient, where)))
+            for owned, where in zip(pulled.owned, pulled.where, strict=True)
+        ]
+
+    def apply(
+        self, part: int, sent: SentRows, step: tf.Tensor, scale: tf.Tensor | None = None
+    ) -> list[tf.Tensor]:
+        """Applies the gradient of distinct rows of a part; under the device of its ps.
+
+        Args:
+            part: Index of the ps.
+            sent: What `send` gave for it, or any gradient of distinct rows of that part, arrived
+                on that ps.
+            step: Number of updates before this one, scalar int64 on that ps.
+            scale: Of the learning rate, scalar float32; None for 1.
+
+        Returns:
+            What is there once it is written.
+        """
+        gradient = tf.cast(sent.gradient, tf.float32)
+        return [self._apply[part](sent.rows, gradient, step, scale)]
+
+    def caught_up(self, lines: tf.Tensor, missed: MissedUpdates) -> tf.Tensor:
+        """What missed updates make of rows with their slots `[u, 1 + slots, dim]`, on a worker."""
+        return self._group.caught_up(self._rules[0], lines, missed)
+
+    def stepped(self, lines: tf.Tensor, gradient: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
+        """What a step makes of distinct rows with their slots `[u, 1 + slots, dim]`, on a worker.
+
+        Args:
+            lines: The rows.
+            gradient: `[u, dim]`.
+            step: Number of updates before this one, scalar int64.
+        """
+        values, *slots = tf.unstack(lines, self._rows.lines, 1)
+        return tf.stack(self._stepped(self._rules[0], values, slots, gradient, step), 1)
+
+    def send_increments(
+        self, pulled: PulledRows, after: tf.Tensor, updates: tf.Tensor
+    ) -> list[SentSteps]:
+        """What steps on a worker add to rows and their slots as it travels, for each ps.
+
+        Args:
+            pulled: What `pull` returned, with slots.
+            after: What the steps have made of it, `[u, 1 + slots, dim]`.
+            updates: How many steps changed each row, `[u]` int32.
+        """
+        before, now = (tf.unstack(lines, self._rows.lines, 1) for lines in (pulled.rows, after))
+        counts = tf.cast(updates, tf.float32)[:, tf.newaxis]
+        added = self.send(pulled, tf.stack(self.rule.increments(before, now, counts), 1))
+        where = pulled.where or [tf.range(tf.size(updates))]
+        asked = self.rule.averages and not self.catches_up
+        return [
+            SentSteps(rows, increment, [tf.gather(updates, some)] * asked)
+            for (rows, increment), some in zip(added, where, strict=True)
+        ]
+
+    def merge(
+        self, part: int, sent: SentSteps, step: tf.Tensor, steps: int | tf.Tensor
+    ) -> list[tf.Tensor]:
+        """Makes a worker's steps from what rows of a part have become; under its ps's device.
+
+        Args:
+            part: Index of the ps.
+            sent: What `send_increments` gave for it, arrived on that ps.
+            step: Number of updates before these, scalar int64 on that ps.
+            steps: How many steps the worker made.
+
+        Returns:
+            What is there once it is written.
+        """
+        counts = tf.cast(steps, tf.float32)
+        for updates in sent.updates:
+            counts = tf.cast(updates, tf.float32)[:, tf.newaxis]
+        increment = tf.cast(sent.increment, tf.float32)
+        return [self._merge[part](sent.rows, increment, counts, step, step + steps)]
+
+    def _applied(
+        self,
+        part: int,
+        numbers: tf.Tensor,
+        gradient: tf.Tensor,
+        step: tf.Tensor,
+        scale: tf.Tensor | None,
+    ) -> tuple[tf.Tensor, list[tf.Operation]]:
+        """What the mutex guards of `apply`."""
+        rule = self._rules[part].scaled(scale)
+        numbers, pick, noted = self._found(part, numbers, step)
+        gradient = pick(gradient)
+        writes = self._rows.change(
+            part,
+            numbers,
+            lambda values: self._stepped(rule, values[0], values[1:], gradient, step),
+            step,
+            step + 1,
+        )
+        return tf.constant(True), [*noted, *self._marked(part, numbers, writes)]
+
+    def _stepped(
+        self,
+        rule: UpdateRule,
+        values: tf.Tensor,
+        slots: Sequence[tf.Tensor],
+        gradient: tf.Tensor,
+        step: tf.Tensor,
+    ) -> list[tf.Tensor]:
+        if self._decays:
+            values -= rule.decay(step) * values
+        return self._constrained(rule.sparse(values, slots, gradient, step))
+
+    def _merged(
+        self,
+        part: int,
+        numbers: tf.Tensor,
+        increment: tf.Tensor,
+        counts: tf.Tensor,
+        step: tf.Tensor,
+        updates: tf.Tensor,
+    ) -> tuple[tf.Tensor, list[tf.Operation]]:
+        """What the mutex guards of `merge`; `updates` are those that there have been then."""
+        numbers, pick, noted = self._found(part, numbers, updates - 1)
+        counts = pick(counts) if counts.shape.rank else counts
+        increments = tf.unstack(pick(increment), self._rows.lines, 1)
+        writes = self._rows.change(
+            part,
+            numbers,
+            lambda values: self._constrained(self.rule.merged(values, increments, counts)),
+            step,
+            updates,
+        )
+        return tf.constant(True), [*noted, *self._marked(part, numbers, writes)]
+
+    def _constrained(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Rows and slots after an update, the rows as their constraint leaves them."""
+        rows, *slots = values
+        return [self._group.constrained(rows), *slots]
+
+    def _found(
+        self, part: int, numbers: tf.Tensor, step: tf.Tensor
+    ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor], list[tf.Operation]]:
+        """Which rows a push changes; while the mutex is held.
+
+        Args:
+            part: Index of the ps.
+            numbers: As they were pulled, `[u]`.
+            step: Number of the last of its updates, scalar int64.
+
+        Returns:
+            Numbers of rows `[k]`; what picks theirs of something that each of `[u]` has; and what
+            notes it.
+        """
+        return numbers, lambda values: values, []
+
+    def _marked(self, part: int, rows: tf.Tensor, writes: list[tf.Operation]) -> list[tf.Operation]:
+        """Notes after the writes that rows were changed; returns what is done then."""
+        return writes
