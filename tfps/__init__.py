@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from tfps.experiment.task import Task
     from tfps.export.job_model import load_model
     from tfps.export.loaded_model import ExportedModel
+    from tfps.layers.dynamic_embedding import DynamicEmbedding
     from tfps.layers.embedding import Embedding
+    from tfps.layers.rows_of_files import RowsOfFiles
     from tfps.layers.rows_of_ids import RowsOfIds
     from tfps.model.compiled_task import task_of
 
@@ -41,6 +43,7 @@ __all__ = [
     "NDCG",
     "Calibration",
     "Data",
+    "DynamicEmbedding",
     "Embedding",
     "Experiment",
     "ExportedModel",
@@ -56,6 +59,7 @@ __all__ = [
     "Parameter",
     "RecallAtK",
     "RowFormat",
+    "RowsOfFiles",
     "RowsOfIds",
     "Study",
     "SummedMetric",
@@ -70,6 +74,7 @@ _MODULES = {
     "NDCG": "tfps.experiment.ranking_metrics",
     "Calibration": "tfps.experiment.summed_metrics",
     "Data": "tfps.experiment.experiment",
+    "DynamicEmbedding": "tfps.layers.dynamic_embedding",
     "Embedding": "tfps.layers.embedding",
     "Experiment": "tfps.experiment.experiment",
     "ExportedModel": "tfps.export.loaded_model",
@@ -85,6 +90,7 @@ _MODULES = {
     "Parameter": "tfps.experiment.study",
     "RecallAtK": "tfps.experiment.ranking_metrics",
     "RowFormat": "tfps.data.row_format",
+    "RowsOfFiles": "tfps.layers.rows_of_files",
     "RowsOfIds": "tfps.layers.rows_of_ids",
     "Study": "tfps.experiment.study",
     "SummedMetric": "tfps.experiment.summed_metrics",

@@ -3,6 +3,7 @@ import dataclasses
 import keras
 import pytest
 
+import tfps
 from configs.smoke import Smoke, get_config
 from tfps.errors import UserError
 from tfps.experiment.mode import Mode
@@ -86,6 +87,32 @@ def test_what_batches_together_have_no_way_for_is_refused(settings, message):
         check(Mode("async", batches_per_exchange=4), **settings)
     check(Mode("async", batches_per_exchange=4), Clipped())
     check(Mode("async", batches_per_exchange=4), FollowTheLeader())
+
+
+@dataclasses.dataclass(frozen=True)
+class WithoutVocabulary(Smoke):
+    def build_model(self):
+        token = keras.Input((), name="token", dtype="int64")
+        rows = tfps.DynamicEmbedding(self.dim, 100, name="tokens")(token)
+        return keras.Model(token, keras.layers.Dense(1)(rows))
+
+
+@pytest.mark.parametrize(
+    ("mode", "message"),
+    [
+        (
+            Mode("async", batches_per_exchange=4),
+            r"--batches_per_exchange=4: a worker .*\(tokens/table/embeddings\)",
+        ),
+        (Mode("allreduce"), r"--mode=allreduce has no .*\(tokens/table/embeddings\)"),
+    ],
+)
+def test_a_table_without_a_vocabulary_is_refused_where_it_cannot_be(mode, message):
+    for name in ("local", "async", "sync", "bounded", "local_sgd"):
+        check(Mode(name), WithoutVocabulary())
+    check(mode)
+    with pytest.raises(UserError, match=message):
+        check(mode, WithoutVocabulary())
 
 
 def test_a_learning_rate_by_staleness_is_refused_where_there_is_one_for_all_gradients():

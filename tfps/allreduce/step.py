@@ -7,6 +7,7 @@ import tensorflow as tf
 from tfps.allreduce.group import ReplicaGroup
 from tfps.model.stateless_model import Features, Labels
 from tfps.profiling import scopes
+from tfps.store.asked_ids import AskedIds
 from tfps.store.messages import Gradients, Pulled
 from tfps.worker.step import Step, batch_records
 
@@ -101,7 +102,7 @@ class ReplicaStep:
             block = tf.reshape(gathered[:, begin:end], [self._group.size, most[k], width])
             filled = tf.concat([block[r, : sizes[r, k]] for r in range(self._group.size)], 0)
             words, gradient = tf.split(filled, [width - group.layout.dim, group.layout.dim], 1)
-            found.append(group.find(_ids(words, group.layout.id_dtype)))
+            found.append(group.find(AskedIds(_ids(words, group.layout.id_dtype))))
             gradients.append(gradient)
             begin = end
         return mine.pulled._replace(groups=found), gradients

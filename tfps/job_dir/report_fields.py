@@ -175,6 +175,29 @@ class ReportedRecovery:
 
 
 @dataclasses.dataclass(frozen=True)
+class KeyTotals:
+    """What has become of the keys of a table without a vocabulary, since this process began.
+
+    Attributes:
+        rows: That the table has now.
+        bytes: Of these, with slots and what the ps keep beside them.
+        admitted: Keys that were given a row.
+        evicted: Rows that made room for others.
+        forgotten: Rows of keys that did not occur any more, or whose norm was small.
+        refused: Times that a key was to get a row and there was no room.
+        dropped: Gradients of keys that had no row, or had lost it when they came.
+    """
+
+    rows: int = 0
+    bytes: int = 0
+    admitted: int = 0
+    evicted: int = 0
+    forgotten: int = 0
+    refused: int = 0
+    dropped: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
 class SaveCounts:
     """The saves of a run, and what they took."""
 
@@ -214,6 +237,7 @@ class Report:
     pipeline_depth: int = 0
     sync_every: int | None = None
     loss_scale: LossScaleState | None = None
+    keys: Mapping[str, KeyTotals] = dataclasses.field(default_factory=dict)
     seconds: float = 0.0
     examples_per_second: float = 0.0
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -254,6 +278,8 @@ class Report:
         for name, part in _LISTS.items():
             if name in fields:
                 fields[name] = [_part(part, each) for each in fields[name]]
+        if "keys" in fields:
+            fields["keys"] = {name: _part(KeyTotals, x) for name, x in fields["keys"].items()}
         if "evaluations" in fields:
             fields["evaluations"] = list(map(EvaluationRow.from_json, fields["evaluations"]))
         if fields.get("best_evaluation") is not None:

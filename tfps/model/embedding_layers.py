@@ -9,9 +9,12 @@ from typing import Any, NoReturn
 import keras
 import tensorflow as tf
 
+from tfps.data.key_rows import KeyRowFiles
 from tfps.errors import UserError
 from tfps.experiment.task import Table
 from tfps.layers.embedding_table import EmbeddingTable, check_ids
+from tfps.layers.keyed_table import KeyedTable
+from tfps.layers.rows_of_files import RowsOfFiles
 from tfps.model import keras_patches
 from tfps.model.answers import Answer, zero_rows
 from tfps.model.initial_values import refuse_unusable
@@ -31,12 +34,14 @@ class WholeTableUsedError(UserError):
     Attributes:
         path: That of the layer.
         size: Of its table, in bytes.
+        has_keys: Whether it has no vocabulary.
     """
 
     def __init__(self, layer: keras.layers.Embedding) -> None:
         super().__init__(f"layer {layer.path!r}: its whole table is used")
         self.path = layer.path
         self.size = table_bytes(layer)
+        self.has_keys = isinstance(layer, KeyedTable)
 
     @classmethod
     def behind(cls, error: BaseException | None) -> "WholeTableUsedError | None":
@@ -184,6 +189,11 @@ class EmbeddingLayers:
                 self._check_dense(layer)
 
     def _leave_whole(self, used: WholeTableUsedError) -> None:
+        if used.has_keys:
+            raise UserError(
+                f"layer {used.path!r}: the model uses its whole table (layer.embeddings), of which "
+                "a table without a vocabulary has none; call the layer on the keys it is to look up"
+            ) from None
         if used.size > _WHOLE_BYTES:
             raise UserError(
                 f"layer {used.path!r}: the model uses its whole table (layer.embeddings), so that "
@@ -201,6 +211,8 @@ class EmbeddingLayers:
         self._whole.add(used.path)
 
     def _is_table(self, layer: keras.layers.Embedding) -> bool:
+        if isinstance(layer, KeyedTable):
+            return True
         if self._only is not None:
             return _table_name(layer) in self._only
         return table_bytes(layer) > self._dense_table_bytes and layer.path not in self._whole
@@ -218,8 +230,15 @@ class EmbeddingLayers:
 
     def _register(self, layer: keras.layers.Embedding) -> None:
         name = _table_name(layer)
+        keys = layer.options if isinstance(layer, KeyedTable) else None
+        rows = keys.max_rows if keys else layer.input_dim
+        initializer, rows_from = layer.embeddings_initializer, None
+        if isinstance(initializer, RowsOfFiles):
+            key_dtype = layer.key_dtype if isinstance(layer, KeyedTable) else "int64"
+            rows_from = KeyRowFiles(initializer.path, key_dtype, layer.output_dim)
+            initializer = initializer.otherwise
         self.tables.append(
-            Table(name, layer.input_dim, layer.output_dim, layer.embeddings_initializer)
+            Table(name, rows, layer.output_dim, initializer, keys=keys, rows_from=rows_from)
         )
         refuse_unusable(self.tables[-1])
         self._layers.append(layer)
@@ -232,9 +251,16 @@ class EmbeddingLayers:
             return rows if layer.trainable else tf.stop_gradient(rows)
 
         def give(rows: Any) -> None:
+            if keys:
+                raise UserError(
+                    f"layer {layer.path!r}: rows of a table without a vocabulary belong to keys, "
+                    "of which a matrix says nothing"
+                )
             kept = keep_rows(name, (layer.input_dim, layer.output_dim), rows)
             index = self._layers.index(layer)
-            self.tables[index] = dataclasses.replace(self.tables[index], initializer=kept)
+            self.tables[index] = dataclasses.replace(
+                self.tables[index], initializer=kept, rows_from=None
+            )
             layer.embeddings_initializer = kept
 
         def refuse_whole() -> NoReturn:

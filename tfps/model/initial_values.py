@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from tfps.data.key_rows import KeyRowFiles
 from tfps.errors import UserError, reason_of
 from tfps.experiment.task import Table
 from tfps.layers.rows_of_ids import RowsOfIds
@@ -25,6 +26,15 @@ _BY_ELEMENT = {
     keras.initializers.LecunNormal,
     keras.initializers.LecunUniform,
 }
+# Those that give a row without knowing of others.
+_OF_ONE_KEY = (
+    keras.initializers.Zeros,
+    keras.initializers.Ones,
+    keras.initializers.Constant,
+    keras.initializers.RandomUniform,
+    keras.initializers.RandomNormal,
+    keras.initializers.TruncatedNormal,
+)
 LARGEST_WHOLE = 1 << 30  # bytes of a table that is drawn as a whole, in the chief's memory
 
 
@@ -61,8 +71,13 @@ def refuse_unusable(table: Table) -> None:
 
     Raises:
         UserError: If the values that it gives do not fit the table, or if it must make the whole
-            of a table that is too large for that.
+            of a table that is too large for that, or of one that has no vocabulary.
     """
+    if table.rows_from:
+        _refuse_unreadable(table.name, table.rows_from)
+    if table.keys:
+        _refuse_unless_of_one_key(table)
+        return
     if is_drawn_by_element(table.initializer):
         return
     kind = getattr(table.initializer, "__name__", type(table.initializer).__name__)
@@ -83,4 +98,25 @@ def refuse_unusable(table: Table) -> None:
             f"in the chief's memory for up to {LARGEST_WHOLE >> 20} MiB, but the table has "
             f"{4 * table.rows * table.dim >> 20} MiB; use an initializer of Keras that draws every "
             "value by itself, such as RandomNormal, or tfps.RowsOfIds"
+        )
+
+
+def _refuse_unreadable(table: str, rows_from: KeyRowFiles) -> None:
+    """Looks at the first rows of a table's files; of the others is told when they are read."""
+    try:
+        next(rows_from.read(), None)
+    except UserError as error:
+        raise UserError(f"table {table!r}: {error}") from None
+
+
+def _refuse_unless_of_one_key(table: Table) -> None:
+    kind = type(table.initializer)
+    is_matrix = kind is keras.initializers.Constant and np.ndim(table.initializer.value) > 0
+    if kind not in _OF_ONE_KEY or is_matrix:
+        names = ", ".join(each.__name__ for each in _OF_ONE_KEY)
+        raise UserError(
+            f"table {table.name!r}: its initializer "
+            f"{getattr(table.initializer, '__name__', kind.__name__)} looks at the shape of a "
+            "table, or at ids in their order, which a table without a vocabulary has not; use one "
+            f"of {names}, a Constant of one number"
         )

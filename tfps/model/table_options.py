@@ -4,6 +4,7 @@ import keras
 import numpy as np
 
 from tfps.errors import UserError
+from tfps.layers.keyed_table import KeyedTable
 
 _VALUE_BYTES = 4  # of a float32
 # Those of Keras that scale what lies along an axis, and leave alone what they have scaled.
@@ -15,8 +16,9 @@ _OF_NORMS = (
 
 
 def table_bytes(layer: keras.layers.Embedding) -> int:
-    """How large a layer's table is, without slots."""
-    return int(layer.input_dim * layer.output_dim * _VALUE_BYTES)
+    """How large a layer's table is, without slots; at most, where it has no vocabulary."""
+    rows = layer.options.max_rows if isinstance(layer, KeyedTable) else layer.input_dim
+    return int(rows * layer.output_dim * _VALUE_BYTES)
 
 
 def refuse_options(layer: keras.layers.Embedding) -> None:

@@ -2,7 +2,7 @@
 
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
-from tfps.experiment.mode import BOUNDED, LOCAL_SGD, SYNC, Mode
+from tfps.experiment.mode import ALLREDUCE, BOUNDED, LOCAL_SGD, SYNC, Mode
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.ftrl import Ftrl
 from tfps.optimizers.rules import Rules
@@ -29,6 +29,7 @@ def refuse_unsuitable(
             "gradients, with one learning rate for all of them; use another optimizer, or leave it "
             "out"
         )
+    _refuse_tables(mode, model)
     if mode.waits or mode.name == LOCAL_SGD:
         _refuse_settings(mode, f"--mode={mode.name}", experiment)
     if mode.batches_per_exchange > 1:
@@ -43,6 +44,22 @@ def refuse_unsuitable(
         raise UserError(
             f"--mode={mode.name}: Ftrl makes a parameter anew from its slots, so that differences "
             "cannot be added; use another optimizer, or --mode=async"
+        )
+
+
+def _refuse_tables(mode: Mode, model: StatelessModel) -> None:
+    """Refuses tables without vocabularies where nothing is asked of a ps for each batch."""
+    keyed = ", ".join(table.name for table in model.tables if table.keys)
+    if keyed and mode.name == ALLREDUCE:
+        raise UserError(
+            f"--mode={mode.name} has no parameter servers, on which a table without a vocabulary "
+            f"lies ({keyed}); use another mode"
+        )
+    if keyed and mode.batches_per_exchange > 1:
+        raise UserError(
+            f"--batches_per_exchange={mode.batches_per_exchange}: a worker does not know where the "
+            f"rows of a table without a vocabulary are ({keyed}), which it would have to tell for "
+            "each batch; leave it out"
         )
 
 

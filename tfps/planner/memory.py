@@ -190,7 +190,7 @@ def _shares(layout: StoreLayout, part: int) -> list[Share]:
         first, end = group.layout.bounds(part)
         whole, dim, slots = group.layout.total_rows, group.layout.dim, len(group.rule.slots)
         share = _share(group.layout.name, part, end - first, whole, dim, slots)
-        marks = group.layout.tracks_touched(slots) + _NUMBER * group.catches_up
+        marks = group.layout.mark_bytes(slots) + _NUMBER * group.catches_up
         share = dataclasses.replace(share, mark_bytes=share.rows * marks)
         found.append(share)
     return [share for share in found if share.rows]

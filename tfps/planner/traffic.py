@@ -80,6 +80,6 @@ def _ids_of(layout: StoreLayout, model: StatelessModel, features: Features) -> S
     found: list[list[np.ndarray]] = [[np.zeros([0], np.int64)] for _ in layout.groups]
     for lookup in model.lookups(features, training=True):
         group, index = layout.group_of[lookup.table]
-        offset = layout.groups[group].layout.offsets[index]
-        found[group].append(np.ravel(lookup.ids.numpy()).astype(np.int64) + offset)
+        asked = layout.groups[group].layout.ids_in_group([index], [lookup.ids])
+        found[group].append(asked.ids.numpy().astype(np.int64))
     return [np.concatenate(ids) for ids in found]

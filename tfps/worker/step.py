@@ -200,7 +200,8 @@ class Step:
             The loss (scalar float32, the model's own losses included) and the task's predictions by
             name.
         """
-        pulled = self.store.pull(self._model.lookups(features, training=False))
+        lookups = self._model.lookups(features, training=False)
+        pulled = self.store.pull(lookups, is_training=False)
         forward = self._model.forward(
             pulled.dense,
             pulled.state,

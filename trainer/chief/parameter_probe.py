@@ -11,7 +11,7 @@ from tfps.monitoring.events import Histogram, ParametersMeasured
 from trainer.chief.engine import Engine
 
 _BINS = 30  # as many as Keras's callback draws
-_ROWS = 4096  # of a table, at most, evenly spread over its ids
+_ROWS = 4096  # of a table, at most
 
 
 def measure(engine: Engine, ps_calls: PsCalls, epoch: int) -> ParametersMeasured:
@@ -34,8 +34,7 @@ def measure(engine: Engine, ps_calls: PsCalls, epoch: int) -> ParametersMeasured
     def read() -> tuple[dict[str, np.ndarray], int]:
         values = dict(zip(paths, store.read_dense(), strict=True))
         for index, table in enumerate(model.tables):
-            ids = np.unique(np.linspace(0, table.rows - 1, min(table.rows, _ROWS), dtype=np.int64))
-            values[table.name] = store.read_rows(index, ids)
+            values[table.name] = store.sample_rows(index, _ROWS)
         return values, store.steps()
 
     values, steps = ps_calls("reading parameters", read)

@@ -21,6 +21,7 @@ from trainer.chief.callbacks import Callbacks
 from trainer.chief.engine import Engine
 from trainer.chief.evaluations import JobEvaluations
 from trainer.chief.exports import Exporter
+from trainer.chief.forgetting import Forgetting
 from trainer.chief.state import ChiefState
 from trainer.chief.training_counts import TrainingCounts
 from trainer.console.progress_display import ProgressDisplay
@@ -69,6 +70,7 @@ class Training:
         self._losses = checkpoint.losses if checkpoint else NO_LOSSES
         queue_state = checkpoint.queue if checkpoint else QueueState()
         self._queue = LeaseQueue.of(inputs.experiment, inputs.data, queue_state)
+        self._forgetting = Forgetting(self._store, checkpoint)
 
     def _begin(self) -> None:
         """Takes up what the job has beside its checkpoint, and reports where the run begins."""
@@ -240,6 +242,10 @@ class Training:
             trained: The data of the epoch that was trained since.
         """
         self._saver.finish()
+        steps, trained_records = self._steps(), self._queue.trained
+        self._ps_calls(
+            "looking for rows to forget", lambda: self._forgetting.forget(steps, trained_records)
+        )
         counts, history = self._counts(), self._state.history()
 
         def may_commit() -> None:

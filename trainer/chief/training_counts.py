@@ -1,9 +1,11 @@
 """What is counted while a run trains, for its report."""
 
 import dataclasses
+from collections.abc import Mapping
 
 from tfps.job_dir.report_fields import (
     ExampleCounts,
+    KeyTotals,
     LossScaleState,
     ReportedBadRecord,
     RoundCounts,
@@ -28,6 +30,7 @@ class TrainingCounts:
     rounds: RoundCounts | None
     steps_per_lease: int
     loss_scale: LossScaleState | None
+    keys: Mapping[str, KeyTotals]
     examples_per_second: float
     storage_retries: int
 
@@ -57,6 +60,11 @@ class TrainingCounts:
             rounds=engine.members.report() if engine.members else None,
             steps_per_lease=coordinator.meter.lease_length.steps,
             loss_scale=LossScaleState(*store.loss_scale.read()) if store.loss_scale else None,
+            keys={
+                table: KeyTotals(**counts)
+                for group in store.keyed_groups
+                for table, counts in group.counts().items()
+            },
             examples_per_second=round(coordinator.meter.throughput.examples_per_second, 1),
             storage_retries=retries.count(),
         )
