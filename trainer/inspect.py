@@ -1,10 +1,15 @@
-"""Shows what a dataset or TFRecord files hold, and checks every record.
+"""Shows what a dataset or TFRecord files hold, and checks every record; or a checkpoint's tables.
 
     python -m trainer.inspect gs://bucket/criteo/train
+    python -m trainer.inspect gs://bucket/job
 
 DATA is a dataset's directory, a directory of files with `.tfrecord` in their names, a file or a
 glob. All files are read whole, in parallel. Exit code 2 when something is damaged, with shard,
 record and byte of each damage. A warning tells of records that are sorted.
+
+Of a job's directory the newest checkpoint is shown, or that one whose directory is named: rows of
+each table, their norms, and of tables without a vocabulary the keys that are used most. All rows
+are read, a chunk after the other. Exit code 2 when the checkpoint is damaged.
 """
 
 import trainer.console.quiet_tensorflow  # noqa: F401  # isort: skip
@@ -19,6 +24,11 @@ from collections.abc import Sequence
 import tensorflow as tf
 from absl import flags
 
+from tfps.checkpoint import reader
+from tfps.checkpoint.directory import CheckpointDirectory
+from tfps.checkpoint.failures import DamagedCheckpointError, explain_failures
+from tfps.checkpoint.offline import named_checkpoint
+from tfps.checkpoint.table_summary import summaries
 from tfps.data import bad_records, manifest
 from tfps.data.manifest import Manifest
 from tfps.data.record_index import STRIDE
@@ -28,7 +38,7 @@ from tfps.errors import EXIT_OK, EXIT_USER, UserError
 from tfps.storage import files, preflight
 from tfps.storage.preflight import Use
 from trainer import entry
-from trainer.console import inspection_text
+from trainer.console import checkpoint_text, inspection_text
 from trainer.console.order_warning import warn_of_sorted
 from trainer.datasets import data_files, shard_scan
 from trainer.datasets.shard_scan import ShardScan
@@ -126,6 +136,8 @@ def main() -> int:
         raise UserError("name the data: python -m trainer.inspect DATA")
     started = time.monotonic()
     preflight.check([Use("data", values.data)])
+    if CheckpointDirectory.committed_at(values.data.rstrip("/")):
+        return _show_checkpoint(values.data, values.keys)
     found = inspect(values.data, values.processes)
     records = sum(each.shard.records for each in found.scans)
     told_from = 0 if found.dataset else _SAMPLED_RECORDS  # the schema, from so many records
@@ -156,6 +168,22 @@ def main() -> int:
     return EXIT_USER
 
 
+def _show_checkpoint(path: str, most_used: int) -> int:
+    """Prints what a checkpoint's tables hold; a job's newest."""
+    started = time.monotonic()
+    checkpoint = named_checkpoint(path)
+    try:
+        with explain_failures(f"checkpoint {checkpoint.path} cannot be read"):
+            reader.check(checkpoint)
+            tables = summaries(checkpoint, most_used)
+    except DamagedCheckpointError as damage:
+        raise UserError(f"checkpoint {checkpoint.path} is damaged: {damage}") from None
+    lines = [*checkpoint_text.overview(checkpoint), *checkpoint_text.tables(tables), ""]
+    rows, seconds = sum(table.norms.count for table in tables), time.monotonic() - started
+    sys.stdout.write("\n".join([*lines, f"all {rows:,} rows were read ({seconds:.1f} s)", ""]))
+    return EXIT_OK
+
+
 def _sample(found: Inspection, count: int) -> list[tf.train.Example]:
     """The first records that can be read."""
     sample: list[tf.train.Example] = []
@@ -169,8 +197,20 @@ def _sample(found: Inspection, count: int) -> list[tf.train.Example]:
 
 
 def _define_flags() -> None:
-    flags.DEFINE_string("data", None, "Dataset, directory, file or glob; also without --data=.")
+    flags.DEFINE_string(
+        "data",
+        None,
+        "Dataset, directory, file or glob, or a job's or a checkpoint's directory; also without "
+        "--data=.",
+    )
     flags.DEFINE_integer("records", 2, "How many records to show.", lower_bound=0)
+    flags.DEFINE_integer(
+        "keys",
+        5,
+        "Of a checkpoint's tables without a vocabulary, how many of the keys to show that are used "
+        "most.",
+        lower_bound=0,
+    )
     flags.DEFINE_integer(
         "processes", os.cpu_count() or 1, "How many read files at the same time.", lower_bound=1
     )

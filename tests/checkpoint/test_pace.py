@@ -5,6 +5,8 @@ import time
 
 import pytest
 
+from tests.checkpoint.keyed import USERS, Keyed, RowTrainer, store_of
+from tfps.checkpoint import keyed_snapshot
 from tfps.checkpoint.pace import Pace
 
 LONG = 3600.0
@@ -49,3 +51,24 @@ def test_a_rest_is_as_long_as_two_turns():
     began = time.monotonic()
     pace.rest(0.05)
     assert 0.1 <= time.monotonic() - began < LONG
+
+
+class Told(Pace):
+    """Rests never, and keeps how long the turns were."""
+
+    def __init__(self):
+        super().__init__(0.0)
+        self.turns = []
+
+    def rest(self, worked_seconds):
+        self.turns.append(worked_seconds)
+
+
+def test_a_save_of_many_keys_rests_between_the_runs_of_rows_of_each_ps(tmp_path, monkeypatch):
+    monkeypatch.setattr(keyed_snapshot, "CHUNK_BYTES", 1)  # so that a run is a row
+    trainer, pace = RowTrainer(store_of(Keyed(), parts=2)), Told()
+    trainer.train(USERS, range(40))
+    snapshot = keyed_snapshot.KeyedSnapshot.of(trainer.store, {})
+    assert len(snapshot.write(str(tmp_path / "values"), pace)) == 40
+    assert len(pace.turns) == 38
+    assert min(pace.turns) > 0

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from tfps.checkpoint.failures import DamagedCheckpointError
+from tfps.checkpoint.keyed_snapshot import KeyedSnapshot
 from tfps.checkpoint.training_losses import NO_LOSSES, TrainingLosses
 from tfps.leases.queue_state import QueueState
 from tfps.storage import checksum, files
@@ -93,6 +94,11 @@ class Base:
     name: str
     saved_at: float
 
+    @property
+    def steps(self) -> int:
+        """Updates of the parameters that it holds, with which its name begins."""
+        return int(self.name.split("-")[0])
+
 
 @dataclasses.dataclass(frozen=True)
 class RowRun:
@@ -118,7 +124,8 @@ class Increment:
     Attributes:
         base: The last full checkpoint, which holds all other rows.
         tensors: Names of the groups of which only rows touched since then are held.
-        runs: Where those rows are: for each group in the order of its rows.
+        runs: Where those rows are: for each group in the order of its rows. None for groups of
+            tables without vocabularies, whose rows are found by the hashes of their keys.
     """
 
     base: Base
@@ -215,6 +222,11 @@ class Checkpoint:
         """The full checkpoint that it needs, or is."""
         return self.increment.base if self.increment else Base(self.name, self.saved_at)
 
+    @property
+    def base_path(self) -> str:
+        """Directory of the full checkpoint that it needs, or is."""
+        return posixpath.join(posixpath.dirname(self.path), self.base.name)
+
 
 @dataclasses.dataclass(frozen=True)
 class Draft:
@@ -229,6 +241,7 @@ class Draft:
         increment: What to write of the tables; None for all of everything.
         losses: Those of the training up to it.
         learning_rates: As in a checkpoint.
+        keyed: What to write of tables without vocabularies; None where there are none.
     """
 
     steps: int
@@ -239,6 +252,7 @@ class Draft:
     increment: Increment | None = None
     losses: TrainingLosses = NO_LOSSES
     learning_rates: Changes = ()
+    keyed: KeyedSnapshot | None = None
 
     @classmethod
     def of(
@@ -251,6 +265,7 @@ class Draft:
     ) -> "Draft":
         """What there is now, while no worker is changing the parameters."""
         rates = store.learning_rates.changes if store.learning_rates else ()
+        since = dict.fromkeys(increment.tensors, increment.base.steps) if increment else {}
         return cls(
             steps=store.steps(),
             queue=queue,
@@ -260,6 +275,7 @@ class Draft:
             increment=increment,
             losses=losses,
             learning_rates=rates,
+            keyed=KeyedSnapshot.of(store, since),
         )
 
     @property

@@ -1,6 +1,7 @@
 """Decides which checkpoints are full ones, and plans the others."""
 
 import collections
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 
@@ -8,35 +9,66 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.checkpoint.checkpoint import Base, Checkpoint, Increment, RowRun
+from tfps.checkpoint.keyed_snapshot import HASH_BYTES, RECORD_BYTES
 from tfps.checkpoint.trace_now import trace_now
+from tfps.store.group_layout import TRACKED_BYTES
+from tfps.store.keyed.group import KeyedGroup
 from tfps.store.partitioned_variable import CHUNK_BYTES, TensorSlice
 from tfps.store.touched_rows import TouchedCounts, TouchedRows
 
 _NUMBER_BYTES = 8  # of a touched row's number
 
 
+@dataclasses.dataclass(frozen=True)
+class _KeyedSize:
+    """How large a group of tables without vocabularies is in a checkpoint.
+
+    Attributes:
+        name: Of the group.
+        full: Bytes of all rows.
+        changed: Bytes of what an increment holds: the hashes of all keys, and the rows that changed
+            since its base.
+    """
+
+    name: str
+    full: int
+    changed: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether an increment holds all rows, since there are not many."""
+        return self.full < TRACKED_BYTES
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that an increment has of it."""
+        return self.full if self.is_whole else self.changed
+
+
 class Increments:
     """The marks of touched rows, from one full checkpoint to the next.
 
     An increment holds every row that was touched since the last full one, so none ever needs more
-    than that one.
+    than that one. Of tables without vocabularies each row says itself when it was changed last.
 
     Attributes:
         touched_rows: How many rows of each table, of those where that is kept, were touched by
             the last save since the last full checkpoint before it.
     """
 
-    def __init__(self, slices: Sequence[TensorSlice], largest: float):
+    def __init__(self, slices: Sequence[TensorSlice], keyed: Sequence[KeyedGroup], largest: float):
         """Makes its graphs.
 
         Args:
             slices: Of the store.
+            keyed: Its groups of tables without vocabularies.
             largest: The part of a full checkpoint's bytes above which no increment is worth it.
         """
         self._tracked = [slice_ for slice_ in slices if slice_.touched]
-        full = sum(slice_.total_bytes for slice_ in slices)
-        self._other = full - sum(slice_.total_bytes for slice_ in self._tracked)
-        self._largest = largest * full
+        self._keyed = keyed
+        self._full = sum(slice_.total_bytes for slice_ in slices)
+        self._other = self._full - sum(slice_.total_bytes for slice_ in self._tracked)
+        self._largest = largest
         self.touched_rows: dict[str, int] = {}
         self._base: Base | None = None
         self._is_full = True
@@ -59,9 +91,11 @@ class Increments:
         """
         counts = self._freeze() if self._tracked else []
         self.touched_rows = self._sum_by_table(counts)
+        keyed = [self._count_keyed(group) for group in self._keyed]
         increment = None
-        if counts and not is_full:
-            increment = self._plan([count.by_run.numpy() for count in counts])
+        if self._base and not is_full:
+            runs = [count.by_run.numpy() for count in counts]
+            increment = self._plan(self._base, runs, keyed)
         self._is_full = increment is None
         if self._is_full and counts:
             self._forget()
@@ -78,16 +112,29 @@ class Increments:
             # A state that was saved already may be an increment: the marks then have no base.
             self._base = None if checkpoint.increment else checkpoint.base
 
-    def _plan(self, counts: Sequence[np.ndarray]) -> Increment | None:
-        """The increment on the last full checkpoint, None without one or if it is too large."""
-        if self._base is None:
-            return None
+    def _plan(
+        self, base: Base, counts: Sequence[np.ndarray], keyed: Sequence[_KeyedSize]
+    ) -> Increment | None:
+        """The increment on a full checkpoint, None if it is too large or would hold everything."""
         runs = list(itertools.chain.from_iterable(map(_runs, self._tracked, counts)))
         row_bytes = {slice_.name: slice_.row_bytes + _NUMBER_BYTES for slice_ in self._tracked}
         size = self._other + sum(run.touched * row_bytes[run.tensor] for run in runs)
-        if size > self._largest:
+        size += sum(group.bytes for group in keyed)
+        full = self._full + sum(group.full for group in keyed)
+        tensors = *row_bytes, *(group.name for group in keyed if not group.is_whole)
+        if size > self._largest * full or not tensors:
             return None
-        return Increment(self._base, tuple(row_bytes), tuple(runs))
+        return Increment(base, tensors, tuple(runs))
+
+    def _count_keyed(self, group: KeyedGroup) -> _KeyedSize:
+        """Counts the rows of a group, and notes how many of each table have changed."""
+        rows, changed = group.count_since(self._base.steps if self._base else 0)
+        layout = group.layout
+        names = [table.name for table in layout.tables]
+        self.touched_rows |= dict(zip(names, changed.tolist(), strict=True))
+        row_bytes = layout.row_bytes(len(group.rule.slots)) + RECORD_BYTES
+        total, late = int(rows.sum()), int(changed.sum())
+        return _KeyedSize(layout.name, total * row_bytes, total * HASH_BYTES + late * row_bytes)
 
     def _freeze_and_count(self) -> list[TouchedCounts]:
         counts = []

@@ -11,10 +11,10 @@ _NAMED_LAYERS = 10
 
 
 class _Parameter(NamedTuple):
-    """A variable or a table of a model."""
+    """A variable or a table of a model; of one without a vocabulary, the first size is None."""
 
     is_table: bool
-    shape: tuple[int, ...]
+    shape: tuple[int | None, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,12 +104,24 @@ def _refuse_other(path: str, there: _Parameter, here: _Parameter, checkpoint: st
             f"{kinds[here.is_table]} here; give both jobs the same train.dense_table_bytes, or "
             "name other layers"
         )
+    if here.is_table and (there.shape[0] is None) != (here.shape[0] is None):
+        kinds = {True: "a table without a vocabulary", False: "a table with a row for each id"}
+        raise UserError(
+            f"--init_layers: {path} is {kinds[there.shape[0] is None]} in {checkpoint} and "
+            f"{kinds[here.shape[0] is None]} here, so that its rows belong to other ids; name "
+            "other layers, or give it another name"
+        )
     if there.shape != here.shape:
         kind = "table" if here.is_table else "variable"
+        theirs, ours = (_shape(each.shape) for each in (there, here))
         raise UserError(
-            f"--init_layers: {kind} {path} is {list(there.shape)} in {checkpoint} and "
-            f"{list(here.shape)} here; name only layers of equal shapes, or give it another name"
+            f"--init_layers: {kind} {path} is {theirs} in {checkpoint} and {ours} here; name only "
+            "layers of equal shapes, or give it another name"
         )
+
+
+def _shape(shape: tuple[int | None, ...]) -> str:
+    return f"[{', '.join('any' if size is None else str(size) for size in shape)}]"
 
 
 def _common(both: Iterable[str], here: Iterable[str], there: Iterable[str]) -> str:

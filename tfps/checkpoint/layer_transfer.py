@@ -7,11 +7,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.checkpoint.keyed_rows import SavedKeyedGroup
 from tfps.checkpoint.layer_selection import LayerSelection
-from tfps.checkpoint.saved_values import SavedGroup, SavedRows, read_variables
+from tfps.checkpoint.saved_values import SavedGroup, read_variables
 from tfps.errors import UserError
 from tfps.optimizers.rules import rule_of
 from tfps.optimizers.update_rule import UpdateRule
+from tfps.store.keyed.hashing import keys_of_array
 from tfps.store.last_updates import missed_since
 from tfps.store.parameter_store import ParameterStore
 
@@ -31,9 +33,15 @@ def take_layers(checkpoint: Checkpoint, selection: LayerSelection, store: Parame
 
     Raises:
         DamagedCheckpointError: If a file is damaged; the store holds parts of it.
-        UserError: If a file is gone.
+        UserError: If a file is gone, or a table begins with other rows, or has no room for so many.
         tf.errors.OpError: If the storage does not answer, or a ps is lost.
     """
+    for table in store.layout.tables:
+        if table.name in selection.tables and table.rows_from:
+            raise UserError(
+                f"--init_layers: table {table.name} begins with the rows of "
+                f"{table.rows_from.path}; name other layers, or give it another initializer"
+            )
     if selection.variables:
         values = read_variables(checkpoint)
         _write_variables(store, {path: values[path] for path in selection.variables})
@@ -42,12 +50,43 @@ def take_layers(checkpoint: Checkpoint, selection: LayerSelection, store: Parame
         if wanted := [name for name in saved.tables if name in selection.tables]:
             rule = _rule(saved, wanted)
             for rows in saved.read(checkpoint, wanted):
-                values_now = _caught_up(rows, saved, rule, checkpoint.steps)
+                last = rows.last_updates
+                values_now = _caught_up(rows.lines, last, saved, rule, checkpoint.steps)
                 store.begin_rows(numbers[rows.table], rows.ids, values_now)
+    for saved_keys in SavedKeyedGroup.all_in(checkpoint):
+        if wanted := [name for name in saved_keys.tables if name in selection.tables]:
+            _take_keys(checkpoint, saved_keys, {name: numbers[name] for name in wanted}, store)
     taken = [*selection.variables, *selection.tables]
     _log.info("taken from %s, with new slots: %s", checkpoint.path, ", ".join(taken))
     _log.info("not taken of it: %s", ", ".join(selection.left) or "nothing")
     _log.info("new, with initial values: %s", ", ".join(selection.new) or "nothing")
+
+
+def _take_keys(
+    checkpoint: Checkpoint,
+    saved: SavedKeyedGroup,
+    numbers: Mapping[str, int],
+    store: ParameterStore,
+) -> None:
+    """Gives keys the rows that they have in a checkpoint.
+
+    Args:
+        checkpoint: Which was checked before.
+        saved: A group in it.
+        numbers: The store's numbers of the tables that are taken of it, by their names.
+        store: In which these tables have no keys yet.
+    """
+    rule = _rule(saved, list(numbers))
+    for run in saved.read(checkpoint):
+        hashes, records, lines = (each.numpy() for each in run)
+        for member, table in enumerate(saved.tables):
+            mine = np.flatnonzero(records[:, 0] == member)
+            if table not in numbers or not len(mine):
+                continue
+            keys = keys_of_array(hashes[mine], saved.layout.salts[member])
+            last = records[mine, 1]
+            values = _caught_up(lines[mine], last, saved, rule, checkpoint.steps)
+            store.begin_rows(numbers[table], keys, values)
 
 
 def _write_variables(store: ParameterStore, values: Mapping[str, np.ndarray]) -> None:
@@ -69,7 +108,7 @@ def _write_variables(store: ParameterStore, values: Mapping[str, np.ndarray]) ->
                     slice_.variable.assign(tf.constant(mine), read_value=False)
 
 
-def _rule(saved: SavedGroup, tables: Sequence[str]) -> UpdateRule | None:
+def _rule(saved: SavedGroup | SavedKeyedGroup, tables: Sequence[str]) -> UpdateRule | None:
     """By which rows of a group make up for updates; None where they do not, or it is not known."""
     if not saved.catches_up:
         return None
@@ -88,12 +127,16 @@ def _rule(saved: SavedGroup, tables: Sequence[str]) -> UpdateRule | None:
 
 
 def _caught_up(
-    rows: SavedRows, saved: SavedGroup, rule: UpdateRule | None, steps: int
+    lines: np.ndarray,
+    last_updates: np.ndarray | None,
+    saved: SavedGroup | SavedKeyedGroup,
+    rule: UpdateRule | None,
+    steps: int,
 ) -> np.ndarray:
     """Rows as they are after all updates of their checkpoint, `[n, dim]`."""
-    if rule is None or saved.optimizer is None or rows.last_updates is None:
-        return rows.lines[:, 0]
-    missed = missed_since(tf.constant(rows.last_updates), tf.constant(steps, tf.int64))
-    values, *slots = tf.unstack(tf.constant(rows.lines), axis=1)
+    if rule is None or saved.optimizer is None or last_updates is None:
+        return lines[:, 0]
+    missed = missed_since(tf.constant(last_updates), tf.constant(steps, tf.int64))
+    values, *slots = tf.unstack(tf.constant(lines), axis=1)
     caught_up, *_ = rule.catch_up(values, slots, missed, saved.optimizer["decays"])
     return np.asarray(caught_up)

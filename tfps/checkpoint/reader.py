@@ -1,9 +1,10 @@
 """Checks a checkpoint's files and restores what they hold."""
 
 import concurrent.futures
+import contextlib
 import posixpath
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
@@ -45,7 +46,7 @@ def check(checkpoint: Checkpoint) -> None:
             for file in base.files:
                 file.check(base.path)
         except DamagedCheckpointError as damage:
-            raise _of_base(base.name, damage) from None
+            raise of_base(base.name, damage) from None
 
 
 def read(checkpoint: Checkpoint, slices: Sequence[TensorSlice]) -> None:
@@ -63,9 +64,9 @@ def read(checkpoint: Checkpoint, slices: Sequence[TensorSlice]) -> None:
     tables = [slice_ for slice_ in slices if slice_.name in increment.tensors]
     others = [slice_ for slice_ in slices if slice_.name not in increment.tensors]
     try:
-        _read_slices(tables, _base_path(checkpoint))
+        _read_slices(tables, checkpoint.base_path)
     except DamagedCheckpointError as damage:
-        raise _of_base(increment.base.name, damage) from None
+        raise of_base(increment.base.name, damage) from None
     _read_slices(others, checkpoint.path)
     _read_touched_rows(tables, checkpoint.path, increment)
 
@@ -76,11 +77,11 @@ def _base(checkpoint: Checkpoint) -> Checkpoint | None:
         return None
     wanted = checkpoint.increment.base
     try:
-        found = commit_marker.read(_base_path(checkpoint))
+        found = commit_marker.read(checkpoint.base_path)
     except FileNotFoundError:
         raise DamagedCheckpointError(f"its base {wanted.name} is missing") from None
     except DamagedCheckpointError as damage:
-        raise _of_base(wanted.name, damage) from None
+        raise of_base(wanted.name, damage) from None
     if found.base != wanted:
         raise DamagedCheckpointError(
             f"its base {wanted.name} was replaced by another checkpoint of that name"
@@ -88,11 +89,13 @@ def _base(checkpoint: Checkpoint) -> Checkpoint | None:
     return found
 
 
-def _base_path(checkpoint: Checkpoint) -> str:
-    return posixpath.join(posixpath.dirname(checkpoint.path), checkpoint.base.name)
+def of_base(name: str, damage: DamagedCheckpointError) -> DamagedCheckpointError:
+    """What damage of the base of an increment is for the increment.
 
-
-def _of_base(name: str, damage: DamagedCheckpointError) -> DamagedCheckpointError:
+    Args:
+        name: Of the base's directory.
+        damage: Of the base.
+    """
     return DamagedCheckpointError(f"its base {name} is damaged: {damage}")
 
 
@@ -147,11 +150,26 @@ def _on_every_ps(slices: Sequence[TensorSlice], directory: str, read: _Read) -> 
 
 
 def _read_on(device: str, slices: Sequence[TensorSlice], prefix: str, read: _Read) -> None:
+    with explained(device, prefix), tf.device(device):
+        read(slices, prefix)
+        for slice_ in slices:
+            tf.raw_ops.DisableCopyOnRead(resource=slice_.variable.handle)
+
+
+@contextlib.contextmanager
+def explained(device: str, prefix: str) -> Iterator[None]:
+    """While a ps reads: says of TensorFlow's errors what is wrong with a checkpoint.
+
+    Args:
+        device: Of the ps.
+        prefix: Of the checkpoint's files.
+
+    Raises:
+        DamagedCheckpointError: If TensorFlow finds that a file is not what was written.
+        UnseenFilesError: If the ps does not see the files.
+    """
     try:
-        with tf.device(device):
-            read(slices, prefix)
-            for slice_ in slices:
-                tf.raw_ops.DisableCopyOnRead(resource=slice_.variable.handle)
+        yield
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
         raise DamagedCheckpointError(_altered(error, prefix)) from None
     except tf.errors.NotFoundError:  # The chief has just seen it.

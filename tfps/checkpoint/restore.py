@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfps.checkpoint import commit_marker, reader
+from tfps.checkpoint import commit_marker, keyed_rows, reader
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.failures import DamagedCheckpointError, explain_failures
@@ -105,6 +105,8 @@ def read_parameters(checkpoint: Checkpoint, store: ParameterStore) -> None:
         tf.errors.OpError: If the storage does not answer, or a ps is lost.
     """
     reader.read(checkpoint, store.slices())
+    for group in store.keyed_groups:
+        keyed_rows.read(checkpoint, group, store.devices)
     store.set_steps(checkpoint.steps)
     _restore_learning_rates(checkpoint, store)
 

@@ -86,6 +86,7 @@ class SavedGroup:
         tables = {
             name: Table(name, rows, dim, zeros)
             for name, (rows, dim) in checkpoint.signature["tables"].items()
+            if rows is not None  # one without a vocabulary; see `SavedKeyedGroup`
         }
         for name, part in checkpoint.signature.items():
             if name.startswith("tables_dim"):

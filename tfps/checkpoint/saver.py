@@ -92,7 +92,7 @@ def _write_files(
 ) -> Checkpoint:
     """Brings all of a checkpoint but its marker to the disk."""
     files.make_directories(path)
-    writer.write(path, draft.increment, pace)
+    writer.write(path, draft.increment, draft.keyed, pace)
     written = CheckpointFile.all_in(path)
     files.sync([*(posixpath.join(path, file.name) for file in written), path])
     return Checkpoint(
@@ -149,7 +149,7 @@ class Saver:
         self._snapshot = Snapshot(slices) if in_background else None
         written = self._snapshot.slices if self._snapshot else slices
         self._writer = CheckpointWriter(written, rests=in_background)
-        self._increments = Increments(slices, largest_increment)
+        self._increments = Increments(slices, store.keyed_groups, largest_increment)
         self._pace = Pace(spread_seconds if in_background else 0.0)
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "save")
         self._writing: concurrent.futures.Future[Checkpoint] | None = None

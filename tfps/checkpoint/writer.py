@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfps.checkpoint.checkpoint import PREFIX, Increment, numbers_name, slice_specs, values_name
+from tfps.checkpoint.keyed_snapshot import KeyedSnapshot
 from tfps.checkpoint.pace import Pace
 from tfps.checkpoint.trace_now import trace_now
 from tfps.store.partitioned_variable import TensorSlice
@@ -210,12 +211,19 @@ class CheckpointWriter:
             _join, [tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.string)]
         )
 
-    def write(self, directory: str, increment: Increment | None, pace: Pace | None = None) -> None:
+    def write(
+        self,
+        directory: str,
+        increment: Increment | None,
+        keyed: KeyedSnapshot | None = None,
+        pace: Pace | None = None,
+    ) -> None:
         """Writes everything, or what an increment holds; joins the indices of all that was written.
 
         Args:
             directory: Of the checkpoint.
-            increment: What to write; None for everything.
+            increment: What to write of tables with a row for each id; None for all.
+            keyed: What to write of tables without vocabularies.
             pace: Rests between turns; None for no rest.
 
         Raises:
@@ -228,6 +236,8 @@ class CheckpointWriter:
             written = self._untracked.write(directory, pace) + self._rows.write(
                 directory, increment
             )
+        if keyed:
+            written += keyed.write(posixpath.join(directory, PREFIX), pace)
         self._join(tf.constant(written, tf.string), tf.constant(posixpath.join(directory, PREFIX)))
 
 

@@ -1,0 +1,209 @@
+"""Reads the rows of tables without vocabularies from a checkpoint, for any number of ps."""
+
+import concurrent.futures
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.checkpoint.failures import DamagedCheckpointError
+from tfps.checkpoint.keyed_snapshot import changed_name
+from tfps.checkpoint.sorted_rows import SortedRows
+from tfps.errors import UserError
+from tfps.experiment.task import Table
+from tfps.layers.key_options import KeyOptions
+from tfps.store.keyed.group import KeyedGroup
+from tfps.store.keyed.layout import KeyedLayout
+from tfps.store.keyed.part import SavedKeys
+
+_CHIEF = "/device:CPU:0"
+_GROUP = re.compile(r"keys_dim\d+(?:_(\d+))?")
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedKeyedGroup:
+    """A group of tables without vocabularies in a checkpoint.
+
+    Attributes:
+        layout: Its name and tables, of which the number of rows is not known.
+        slots: That each row has.
+        catches_up: Whether rows make up for updates that they were no part of.
+        optimizer: How they do; None where the checkpoint does not say.
+    """
+
+    layout: KeyedLayout
+    slots: int
+    catches_up: bool
+    optimizer: Mapping[str, Any] | None
+
+    @classmethod
+    def all_in(cls, checkpoint: Checkpoint) -> list["SavedKeyedGroup"]:
+        """The groups of a checkpoint."""
+        found, zeros, unknown = [], keras.initializers.Zeros(), KeyOptions(max_rows=1)
+        dims = {name: dim for name, (_, dim) in checkpoint.signature["tables"].items()}
+        for name, part in checkpoint.signature.items():
+            if match := _GROUP.fullmatch(name):
+                tables = [
+                    Table(each, 1, dims[each], zeros, keys=unknown) for each in part["tables"]
+                ]
+                layout = KeyedLayout(tuple(tables), parts=1, number=int(match[1] or 0))
+                optimizer = checkpoint.optimizers.get(name)
+                found.append(cls(layout, len(part["slots"]), "row_updates" in part, optimizer))
+        return found
+
+    @property
+    def tables(self) -> list[str]:
+        """Names of its tables."""
+        return [table.name for table in self.layout.tables]
+
+    def read(self, checkpoint: Checkpoint) -> Iterator[SavedKeys]:
+        """Reads all rows in the order of their hashes, a chunk of which is held at a time.
+
+        Args:
+            checkpoint: The one that holds the group, checked before.
+
+        Raises:
+            DamagedCheckpointError: If a file is damaged.
+            UserError: If a file is gone.
+            tf.errors.OpError: If the storage does not answer.
+        """
+        rows = SavedKeyedRows(checkpoint, self.layout, self.slots)
+        for first, count in rows.runs(0, rows.total):
+            yield rows.read(_CHIEF, first, count)
+
+
+class SavedKeyedRows:
+    """The rows of a group in a checkpoint, in the order of their hashes.
+
+    An increment holds the hashes of all keys and the rows that changed since its base; the other
+    rows are those of the base. Rows of the base whose keys are not among these are lost.
+
+    Attributes:
+        total: How many.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, layout: KeyedLayout, slots: int):
+        """Looks how many there are.
+
+        Args:
+            checkpoint: The one that holds the group, checked before.
+            layout: The group's, on any number of ps.
+            slots: That each row has.
+
+        Raises:
+            DamagedCheckpointError: If an index is damaged.
+        """
+        name, increment = layout.name, checkpoint.increment
+        self._name = name
+        self._all = SortedRows(checkpoint, layout, slots, name)
+        self._changed = self._base = None
+        if increment and name in increment.tensors:
+            self._changed = SortedRows(checkpoint, layout, slots, changed_name(name))
+            self._base = SortedRows(checkpoint, layout, slots, name, is_of_base=True)
+        self.total = self._all.total
+
+    def bounds(self, layout: KeyedLayout) -> list[int]:
+        """For each part of a layout the number of its first row, and behind them that of all rows.
+
+        Args:
+            layout: The group's, on any number of ps.
+
+        Raises:
+            DamagedCheckpointError: If a file is damaged.
+        """
+        firsts = [self._all.find(layout.first_hash(part)) for part in range(1, layout.parts)]
+        return [0, *firsts, self.total]
+
+    def runs(self, first: int, end: int) -> list[tuple[int, int]]:
+        """First row and number of rows of each run in which rows are read.
+
+        Args:
+            first: Number of the first row.
+            end: The one after the last.
+        """
+        return self._all.runs(first, end)
+
+    def read(self, device: str, first: int, count: int) -> SavedKeys:
+        """Reads a run of rows.
+
+        Args:
+            device: Where to.
+            first: Number of the first row.
+            count: How many.
+
+        Raises:
+            DamagedCheckpointError: If a file is damaged.
+            UnseenFilesError: If the device does not see the files.
+        """
+        if self._changed is None or self._base is None:
+            return self._all.read(device, first, count)
+        hashes = self._all.read_hashes(device, first, count)
+        pieces, places = [], []
+        for source in (self._base, self._changed):
+            for piece in _read_between(source, device, hashes):
+                with tf.device(device):
+                    place = tf.searchsorted(hashes, piece.hashes)
+                    has_row = tf.equal(tf.gather(hashes, place), piece.hashes)
+                    mine = tf.where(has_row)[:, 0]
+                    pieces.append([tf.gather(each, mine) for each in piece[1:]])
+                    places.append(tf.gather(place, mine))
+        self._refuse_missing(places, count)
+        with tf.device(device):
+            # Where both have a row, the later one counts.
+            records, lines = (tf.dynamic_stitch(places, each) for each in zip(*pieces, strict=True))
+        return SavedKeys(hashes, records, lines)
+
+    def _refuse_missing(self, places: Sequence[tf.Tensor], count: int) -> None:
+        """Looks whether each of a run of rows was found."""
+        found = np.zeros([count], np.bool_)
+        for each in places:
+            found[each.numpy()] = True
+        if missing := count - int(found.sum()):
+            raise DamagedCheckpointError(
+                f"{missing:,} rows of {self._name} are neither in it nor in its base"
+            )
+
+
+def _read_between(source: SortedRows, device: str, hashes: tf.Tensor) -> Iterator[SavedKeys]:
+    """The rows from the first of some hashes to the last, a run after the other."""
+    first, end = source.find(int(hashes[0])), source.find(int(hashes[-1]), is_after=True)
+    for run in source.runs(first, end):
+        yield source.read(device, *run)
+
+
+def read(checkpoint: Checkpoint, group: KeyedGroup, devices: Sequence[str]) -> None:
+    """Takes the rows from all keys of a group, and gives them those of a checkpoint.
+
+    Args:
+        checkpoint: One that fits, checked before.
+        group: Of the store.
+        devices: One per ps.
+
+    Raises:
+        DamagedCheckpointError: If a file is damaged; the group has some of the rows.
+        UserError: If a ps does not see the files, or has no room for so many rows.
+        tf.errors.OpError: If the storage does not answer, or a ps is lost.
+    """
+    saved = SavedKeyedRows(checkpoint, group.layout, len(group.rule.slots))
+    bounds = saved.bounds(group.layout)
+    room = group.layout.capacity - len(group.layout.tables)
+    if (most := int(np.diff(bounds).max())) > room:
+        names = ", ".join(table.name for table in group.layout.tables)
+        raise UserError(
+            f"checkpoint {checkpoint.path} has {saved.total:,} rows of {names}, {most:,} of them "
+            f"for one ps, which has room for {room:,}: give max_rows at least the value that the "
+            "checkpoint was made with, or use another --job_dir"
+        )
+    group.clear()
+
+    def read_part(part: int) -> None:
+        for first, count in saved.runs(bounds[part], bounds[part + 1]):
+            group.put(part, saved.read(devices[part], first, count))
+
+    with concurrent.futures.ThreadPoolExecutor(len(devices), "restore") as pool:
+        list(pool.map(read_part, range(len(devices))))

@@ -1,0 +1,166 @@
+"""The rows of tables without vocabularies as they were at a moment, and how they are written."""
+
+import concurrent.futures
+import itertools
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfps.checkpoint.pace import Pace
+from tfps.store.keyed.group import KeyedGroup
+from tfps.store.keyed.part import SavedKeys
+from tfps.store.parameter_store import ParameterStore
+from tfps.store.partitioned_variable import CHUNK_BYTES
+from tfps.store.row_layout import RowLayout
+from tfps.store.save_now import save_now
+
+HASH_BYTES = 8
+RECORD_BYTES = HASH_BYTES + 3 * 4  # of a row, its values left out
+
+
+def tensor_names(group: str) -> list[str]:
+    """Names of the tensors that hold a group: those of `SavedKeys`, in its order.
+
+    Rows of all ps stand end to end, and so in the order of their hashes.
+
+    Args:
+        group: Its name; what `changed_name` gives for the rows that an increment holds.
+    """
+    return [f"{group}/{field}" for field in SavedKeys._fields]
+
+
+def changed_name(group: str) -> str:
+    """Begins the names of the tensors that hold those rows of a group that an increment holds.
+
+    Beside them it holds the hashes of all keys, under the name that they have in a full checkpoint.
+
+    Args:
+        group: Its name.
+    """
+    return f"{group}/changed"
+
+
+def slice_specs(total: int, lines: int, dim: int, first: int, count: int) -> list[str]:
+    """A run of rows of these tensors as `tf.raw_ops.SaveV2` and `RestoreV2` want it.
+
+    Args:
+        total: Rows of all ps.
+        lines: A row and its slots.
+        dim: Length of a row.
+        first: The run's first row.
+        count: Its number of rows.
+    """
+    run = f"{first},{count}"
+    return [f"{total} {run}", f"{total} 3 {run}:-", f"{total} {lines} {dim} {run}:-:-"]
+
+
+def rows_per_chunk(layout: RowLayout, slots: int) -> int:
+    """How many rows are written and read at once.
+
+    Args:
+        layout: The group's.
+        slots: That each row has.
+    """
+    return max(1, CHUNK_BYTES // (layout.row_bytes(slots) + RECORD_BYTES))
+
+
+class _Written(NamedTuple):
+    """Tensors whose rows belong together.
+
+    Attributes:
+        group: The group that they are of.
+        names: Their names, the first ones of `tensor_names`.
+        parts: Of each ps, its run of each tensor.
+    """
+
+    group: KeyedGroup
+    names: list[str]
+    parts: Sequence[Sequence[tf.Tensor]]
+
+
+class KeyedSnapshot:
+    """A copy of the rows that keys have, on their ps, until it is let go.
+
+    It takes the memory of the rows once more while a checkpoint is written; for an increment, that
+    of the rows that it holds.
+    """
+
+    def __init__(self, store: ParameterStore, written: Sequence[_Written]):
+        """Made by `of`."""
+        self._store = store
+        self._written = written
+
+    @classmethod
+    def of(cls, store: ParameterStore, since: Mapping[str, int]) -> "KeyedSnapshot | None":
+        """What a store holds now; None where no table is without a vocabulary.
+
+        Args:
+            store: The parameters.
+            since: Names of groups of which only the rows are held that changed after so many
+                updates, and the hashes of all keys: one that is not among them has lost its row.
+        """
+        if not store.keyed_groups:
+            return None
+        parts = range(len(store.devices))
+        written = []
+        with concurrent.futures.ThreadPoolExecutor(len(parts), "snapshot") as pool:
+            for group in store.keyed_groups:
+                name = group.layout.name
+                if name not in since:
+                    saved = list(pool.map(group.save, parts))
+                    written.append(_Written(group, tensor_names(name), saved))
+                    continue
+                late = list(pool.map(group.save_since, parts, itertools.repeat(since[name])))
+                hashes = [[every] for every, _ in late]
+                written.append(_Written(group, tensor_names(name)[:1], hashes))
+                changed = [rows for _, rows in late]
+                written.append(_Written(group, tensor_names(changed_name(name)), changed))
+        return cls(store, written)
+
+    def write(self, prefix: str, pace: Pace) -> list[str]:
+        """Writes it, each ps its own rows at the same time.
+
+        Args:
+            prefix: Of the checkpoint's files.
+            pace: Told of each chunk of a group that a ps has written, but the last.
+
+        Returns:
+            Prefixes of what was written, to be merged.
+
+        Raises:
+            tf.errors.OpError: If a ps cannot write, or is lost.
+        """
+        parts = range(len(self._store.devices))
+        with concurrent.futures.ThreadPoolExecutor(len(parts), "save") as pool:
+            written = pool.map(lambda part: self._write_part(prefix, part, pace), parts)
+            return list(itertools.chain.from_iterable(written))
+
+    def _write_part(self, prefix: str, part: int, pace: Pace) -> list[str]:
+        prefixes = []
+        with tf.device(self._store.devices[part]):
+            for index, written in enumerate(self._written):
+                prefixes += _write_rows(f"{prefix}.keys-{index}-{part}", written, part, pace)
+        return prefixes
+
+
+def _write_rows(prefix: str, written: _Written, part: int, pace: Pace) -> list[str]:
+    """Writes the rows of a ps, a chunk after the other; under its device."""
+    layout, slots = written.group.layout, len(written.group.rule.slots)
+    sizes = [int(tensors[0].shape[0]) for tensors in written.parts]
+    before, total = sum(sizes[:part]), sum(sizes)
+    stride = rows_per_chunk(layout, slots)
+    prefixes: list[str] = []
+    worked = 0.0
+    for first in range(0, sizes[part], stride):
+        if prefixes:
+            pace.rest(worked)
+        count = min(stride, sizes[part] - first)
+        specs = slice_specs(total, 1 + slots, layout.dim, before + first, count)
+        prefixes.append(f"{prefix}-{first}")
+        began = time.monotonic()
+        rows = [each[first : first + count] for each in written.parts[part]]
+        save_now(prefixes[-1], written.names, specs[: len(written.names)], rows)
+        worked = time.monotonic() - began
+    return prefixes
