@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -9,12 +10,18 @@ import tensorflow as tf
 from tfps.checkpoint import reader
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.failures import explain_failures
+from tfps.checkpoint.keyed_rows import SavedKeyedRows
 from tfps.checkpoint.restore import refuse_misfit
 from tfps.checkpoint.saved_values import SavedGroup, read_variables
+from tfps.export.keyed_slices import KeyedSlices
+from tfps.export.parameters import GroupInSlices
 from tfps.export.sliced_group import SlicedGroup, WrittenRun
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.rules import Rules
+from tfps.store.keyed.hashing import hashes_of_array
+from tfps.store.keyed.initial_rows import unknown_rows
+from tfps.store.keyed.layout import KeyedLayout
 from tfps.store.last_updates import missed_since
 from tfps.store.layout import StoreLayout
 from tfps.store.learning_rates import LearningRates, rules_by_part
@@ -72,8 +79,11 @@ class CheckpointParameters:
 
     def read_rows(self, wanted: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
         """As that of `Parameters`; a group is read once for all tables in it."""
-        found = {}
+        found: dict[int, np.ndarray] = {}
         for index, group in enumerate(self.layout.groups):
+            if isinstance(group.layout, KeyedLayout):
+                found |= self._read_keys(index, group.layout, wanted)
+                continue
             asked = {
                 table: (group.layout.rows_of(self.layout.group_of[table][1], ids), ids)
                 for table, ids in wanted.items()
@@ -89,8 +99,16 @@ class CheckpointParameters:
                     found[table][mine] = rows[numbers[mine] - first]
         return found
 
-    def write_group(self, index: int, group: SlicedGroup, prefix: str) -> list[WrittenRun]:
+    def write_group(self, index: int, group: GroupInSlices, prefix: str) -> list[WrittenRun]:
         """As that of `Parameters`."""
+        if isinstance(group, KeyedSlices):
+            saved = self._saved_keys(index)
+            runs = [
+                group.write(prefix, first, hashes, rows, saved.total)
+                for first, hashes, rows in self._runs_of_keys(index, saved)
+            ]
+            return [*runs, group.write_end(prefix, saved.total)]
+        assert isinstance(group, SlicedGroup)
         return [group.write(prefix, first, tf.constant(rows)) for first, rows in self._runs(index)]
 
     def _runs(
@@ -108,20 +126,72 @@ class CheckpointParameters:
         """
         group = self.layout.groups[index]
         saved = self._saved[group.layout.name]
-        rates = self._rates if group.rule == self._dense_rule else None
-        [rule] = rules_by_part(group.rule, rates, 1)
-        steps = tf.constant(self._checkpoint.steps, tf.int64)
         for first, count in saved.runs():
             if wanted is not None and not _holds(wanted, first, count):
                 continue
             with self._explained():
                 lines, last = saved.read_run(self._checkpoint, first, count)
-            missed = (
-                MissedUpdates.of(tf.zeros([count]), steps)
-                if last is None
-                else missed_since(tf.constant(last), steps)
-            )
-            yield first, group.caught_up(rule, tf.constant(lines), missed)[:, 0].numpy()
+            yield first, self._caught_up(index, lines, last).numpy()
+
+    def _caught_up(self, index: int, lines: Any, last: Any) -> tf.Tensor:
+        """Rows of a group as they are after all updates, `[n, dim]`.
+
+        Args:
+            index: Of the group.
+            lines: Rows with their slots as their last updates left them, `[n, 1 + slots, dim]`.
+            last: How many updates there had been after each row's last one, `[n]`; None where that
+                is not known.
+        """
+        group = self.layout.groups[index]
+        rates = self._rates if group.rule == self._dense_rule else None
+        [rule] = rules_by_part(group.rule, rates, 1)
+        steps = tf.constant(self._checkpoint.steps, tf.int64)
+        missed = (
+            MissedUpdates.of(tf.zeros([len(lines)]), steps)
+            if last is None
+            else missed_since(tf.convert_to_tensor(last), steps)
+        )
+        return group.caught_up(rule, tf.convert_to_tensor(lines), missed)[:, 0]
+
+    def _saved_keys(self, index: int) -> SavedKeyedRows:
+        """The rows of a group without vocabularies."""
+        group = self.layout.groups[index]
+        assert isinstance(group.layout, KeyedLayout)
+        with self._explained():
+            return SavedKeyedRows(self._checkpoint, group.layout, len(group.rule.slots))
+
+    def _runs_of_keys(
+        self, index: int, saved: SavedKeyedRows
+    ) -> Iterator[tuple[int, tf.Tensor, tf.Tensor]]:
+        """Number of each run's first row, the hashes of its keys, and their rows `[n, dim]`."""
+        for first, count in saved.runs(0, saved.total):
+            with self._explained():
+                run = saved.read(_DEVICE, first, count)
+            last = run.records[:, 1] if self.layout.groups[index].catches_up else None
+            yield first, run.hashes, self._caught_up(index, run.lines, last)
+
+    def _read_keys(
+        self, index: int, layout: KeyedLayout, wanted: Mapping[int, np.ndarray]
+    ) -> dict[int, np.ndarray]:
+        """Rows of some keys of a group's tables, as `read_rows` gives them."""
+        members = {table: self.layout.group_of[table] for table in wanted}
+        asked = {
+            table: hashes_of_array(wanted[table].astype(np.int64), layout.salts[member])
+            for table, (group, member) in members.items()
+            if group == index
+        }
+        unknown = unknown_rows(layout.tables)
+        found = {
+            table: np.tile(unknown[members[table][1]], (len(hashes), 1))
+            for table, hashes in asked.items()
+        }
+        for _, run, rows in self._runs_of_keys(index, self._saved_keys(index)):
+            sorted_hashes = run.numpy()
+            for table, hashes in asked.items():
+                places = np.minimum(np.searchsorted(sorted_hashes, hashes), len(run) - 1)
+                mine = np.flatnonzero(sorted_hashes[places] == hashes)
+                found[table][mine] = tf.gather(rows, places[mine]).numpy()
+        return found
 
     def _explained(self) -> contextlib.AbstractContextManager[None]:
         return explain_failures(f"checkpoint {self._checkpoint.path} cannot be read")

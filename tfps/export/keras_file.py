@@ -47,10 +47,16 @@ def export_keras(
         part: Name of a model within the model, such as a tower, that is written instead of all.
 
     Raises:
-        UserError: If there is no such part, or Keras cannot save the model and load it again.
+        UserError: If a table has no vocabulary, there is no such part, or Keras cannot save the
+            model and load it again.
         StorageError: If the file cannot be written.
         RunError: If it predicts something else than the parameters do.
     """
+    if keyed := [table.name for table in model.tables if table.keys]:
+        raise UserError(
+            f"{', '.join(keyed)}: Keras's files hold matrices, and a table without a vocabulary is "
+            "none; export a SavedModel, without --format"
+        )
     trained = trained_model(task, model, parameters)
     written = _part(trained, part) if part else trained
     with tempfile.TemporaryDirectory(prefix="tfps-export-") as directory:

@@ -1,17 +1,24 @@
 """What an export is made of: the parameters of a model, wherever they are."""
 
 import concurrent.futures
-from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tfps.export.keyed_slices import KeyedSlices
 from tfps.export.sliced_group import SlicedGroup, WrittenRun
 from tfps.model.stateless_model import StatelessModel
+from tfps.store.keyed.group import KeyedGroup
 from tfps.store.layout import StoreLayout
 from tfps.store.parameter_store import ParameterStore
+from tfps.store.partitioned_variable import rows_at_once
+from tfps.store.table_group import TableGroup
+
+GroupInSlices = SlicedGroup | KeyedSlices
+_T = TypeVar("_T")
 
 
 class WholeParameters(Protocol):
@@ -48,7 +55,7 @@ class Parameters(WholeParameters, Protocol):
             By the same index, `[n, dim]` float32.
         """
 
-    def write_group(self, index: int, group: SlicedGroup, prefix: str) -> list[WrittenRun]:
+    def write_group(self, index: int, group: GroupInSlices, prefix: str) -> list[WrittenRun]:
         """Writes all rows of a group, of which nobody holds more than a chunk.
 
         Args:
@@ -85,20 +92,47 @@ class StoreParameters:
         """As that of `Parameters`."""
         return {table: self._store.read_rows(table, ids) for table, ids in wanted.items()}
 
-    def write_group(self, index: int, group: SlicedGroup, prefix: str) -> list[WrittenRun]:
+    def write_group(self, index: int, group: GroupInSlices, prefix: str) -> list[WrittenRun]:
         """As that of `Parameters`; every ps must see where the files go."""
+        tables = self._store.groups[index]
+        if isinstance(tables, KeyedGroup) and isinstance(group, KeyedSlices):
+            return self._write_keys(tables, group, prefix)
+        assert isinstance(tables, TableGroup)
+        assert isinstance(group, SlicedGroup)
 
         def write(part: int) -> list[WrittenRun]:
-            return self._write_part(index, part, group, prefix)
+            return self._write_part(tables, part, group, prefix)
 
+        return [run for runs in self._on_each_ps(write) for run in runs]
+
+    def _on_each_ps(self, work: Callable[[int], _T]) -> list[_T]:
+        """What each ps gave, all at the same time."""
         parts = range(len(self._store.devices))
         with concurrent.futures.ThreadPoolExecutor(len(parts), "export") as pool:
-            return [run for runs in pool.map(write, parts) for run in runs]
+            return list(pool.map(work, parts))
+
+    def _write_keys(self, tables: KeyedGroup, group: KeyedSlices, prefix: str) -> list[WrittenRun]:
+        in_order = self._on_each_ps(tables.in_order)
+        sizes = [int(hashes.shape[0]) for hashes, _ in in_order]
+        total = sum(sizes)
+
+        def write(part: int) -> list[WrittenRun]:
+            before, size, (hashes, rows) = sum(sizes[:part]), sizes[part], in_order[part]
+            stride = rows_at_once(4 * tables.layout.dim, size)
+            written = []
+            with tf.device(self._store.devices[part]):
+                for first in range(0, size, stride):
+                    mine = slice(first, first + stride)
+                    values = tables.read_numbers(part, rows[mine])
+                    written.append(group.write(prefix, before + first, hashes[mine], values, total))
+            return written
+
+        runs = [run for some in self._on_each_ps(write) for run in some]
+        return [*runs, group.write_end(prefix, total)]
 
     def _write_part(
-        self, index: int, part: int, group: SlicedGroup, prefix: str
+        self, tables: TableGroup, part: int, group: SlicedGroup, prefix: str
     ) -> list[WrittenRun]:
-        tables = self._store.groups[index]
         first, end = tables.layout.bounds(part)
         stride = tables.rows_at_once(end - first)  # each run is a file of the exported model
         with tf.device(self._store.devices[part]):

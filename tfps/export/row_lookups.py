@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfps.errors import RunError, UserError
 from tfps.export.schema_file import MEND
+from tfps.layers.dynamic_embedding import string_keys
 
 ATTRIBUTE = "rows"  # of a SavedModel: a function for each table, from ids `[n]` to `[n, dim]`
 _MOST_NAMED = 10  # tables in a message
@@ -19,12 +20,13 @@ class ExportedTable(NamedTuple):
 
     Attributes:
         name: Path of its variable in the model.
-        rows: Number of rows; ids lie in `[0, rows)`.
+        rows: Number of rows; ids lie in `[0, rows)`. None for a table without a vocabulary, of
+            which any int64 or string is a key.
         dim: Length of a row, in float32 values.
     """
 
     name: str
-    rows: int
+    rows: int | None
     dim: int
 
 
@@ -97,7 +99,8 @@ class RowLookups:
 
         Args:
             table: The table's name.
-            ids: Whole numbers, of any shape.
+            ids: Whole numbers, of any shape; of a table without a vocabulary keys, which may be
+                strings.
 
         Returns:
             `[*shape, dim]` float32.
@@ -109,20 +112,26 @@ class RowLookups:
         found = {each.name: each for each in self.tables}
         if table not in found:
             raise UserError(f"there is no table {table!r}; the model has {_listed(self.tables)}")
-        wanted = np.asarray(ids)
+        wanted, count = np.asarray(ids), found[table].rows
+        if count is None and wanted.dtype.kind in "UOS":
+            wanted = string_keys(tf.constant(wanted.tolist())).numpy()
         if wanted.size and wanted.dtype.kind not in "iu":
             raise UserError(f"ids of table {table!r} are whole numbers, not {wanted.dtype}")
-        outside = (wanted < 0) | (wanted >= found[table].rows)
-        if outside.any():
-            bad = wanted[outside].reshape(-1)[0]
-            last = found[table].rows - 1
-            raise UserError(f"id {bad} is outside table {table!r}, which has rows 0 to {last:,}")
+        if count is not None:
+            _refuse_outside(table, wanted, count)
         flat = tf.constant(wanted.reshape(-1).astype(np.int64))
         try:
             rows = self._functions[table](flat).numpy()
         except tf.errors.OpError as error:
             raise RunError(f"the rows of table {table!r} cannot be read: {error.message}") from None
         return np.asarray(rows, np.float32).reshape(*wanted.shape, found[table].dim)
+
+
+def _refuse_outside(table: str, ids: npt.NDArray[Any], rows: int) -> None:
+    outside = (ids < 0) | (ids >= rows)
+    if outside.any():
+        bad = ids[outside].reshape(-1)[0]
+        raise UserError(f"id {bad} is outside table {table!r}, which has rows 0 to {rows - 1:,}")
 
 
 def _listed(tables: Sequence[ExportedTable]) -> str:

@@ -21,7 +21,7 @@ from tfps.export.row_lookups import ExportedTable
 from tfps.export.sample import Predict, Sample
 from tfps.export.schema_file import FORMAT, SIGNATURES
 from tfps.export.serving_model import ServingModel
-from tfps.export.sliced_group import Gather, WrittenRun
+from tfps.export.sliced_group import WrittenRun
 from tfps.export.slices import write_slices
 from tfps.export.warm_up import write_warm_up
 from tfps.model.stateless_model import Lookup, StatelessModel
@@ -214,7 +214,7 @@ def _read_again(
     serving: ServingModel,
     runs: Mapping[int, Sequence[WrittenRun]],
     lookups: Sequence[Lookup],
-) -> dict[int, Gather]:
+) -> dict[int, Any]:
     """The rows of lookups as the files have them, by the index of their group."""
     tables = serving.model.tables
     asked = [(tables[lookup.table].name, lookup.ids.numpy()) for lookup in lookups]
@@ -228,7 +228,7 @@ def _read_again(
     }
 
 
-def _asks(serving: ServingModel, gathers: Mapping[int, Gather]) -> Predict:
+def _asks(serving: ServingModel, gathers: Mapping[int, Any]) -> Predict:
     """What asks the model that was written, without all rows of its tables."""
     predict = tf.function(lambda features: serving.predict(features, gathers), autograph=False)
 

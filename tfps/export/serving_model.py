@@ -2,23 +2,27 @@
 
 import functools
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tfps.data import examples
 from tfps.experiment.task import Task
+from tfps.export.keyed_slices import KeyedSlices
 from tfps.export.names import EXAMPLES_INPUT, EXAMPLES_SIGNATURE, FEATURES_SIGNATURE
-from tfps.export.parameters import Parameters, assign_values, values_by_path
+from tfps.export.parameters import GroupInSlices, Parameters, assign_values, values_by_path
 from tfps.export.row_encoding import EXACT, RowEncoding
 from tfps.export.row_lookups import ExportedTable, lookup_of
-from tfps.export.sliced_group import Gather, SlicedGroup
+from tfps.export.sliced_group import SlicedGroup
 from tfps.layers.embedding_table import check_ids
 from tfps.model import inputs, keras_patches
 from tfps.model.inputs import model_inputs
 from tfps.model.predictions import predict_by_name
 from tfps.model.resources import resources_of
 from tfps.model.stateless_model import Features, StatelessModel
+from tfps.store.group_layout import GroupLayout
+from tfps.store.keyed.layout import KeyedLayout
 from tfps.store.layout import StoreLayout
 
 
@@ -50,14 +54,16 @@ class ServingModel:
         """
         self._task = task
         self.model = model
-        self.slices = {
-            index: SlicedGroup(layout.groups[index].layout, encoding, number)
+        self.slices: dict[int, GroupInSlices] = {
+            index: _group_in_slices(layout.groups[index].layout, encoding, number)
             for number, index in enumerate(in_slices)
         }
         self._group_of = {table: k for k, group in self.slices.items() for table in group.tables}
         self._keras_model, self._layers = model.build_without(self._group_of.keys())
         self._whole = _whole_tables(self._keras_model, self._group_of.keys())
-        in_groups = [ExportedTable(t.name, t.rows, t.dim) for t in self._layers.tables]
+        in_groups = [
+            ExportedTable(t.name, None if t.keys else t.rows, t.dim) for t in self._layers.tables
+        ]
         whole = [ExportedTable(name, *each.embeddings.shape) for name, each in self._whole.items()]
         self.tables = [*in_groups, *whole]
 
@@ -67,13 +73,13 @@ class ServingModel:
         assign_values(self._keras_model, values)
 
     def predict(
-        self, features: Features, gathers: Mapping[int, Gather] | None = None
+        self, features: Features, gathers: Mapping[int, Any] | None = None
     ) -> dict[str, tf.Tensor]:
         """The task's predictions by name.
 
         Args:
             features: By name, `[batch, *shape]`.
-            gathers: Where the rows of each group in slices are taken from, by its index; None for
+            gathers: What the groups in slices have read again, by their index; None for
                 the variables, which have none before they are restored.
         """
 
@@ -150,6 +156,14 @@ class ServingModel:
             lookup_of(table, functools.partial(self.look_up, table.name)) for table in self.tables
         ]
         return module
+
+
+def _group_in_slices(
+    layout: GroupLayout | KeyedLayout, encoding: RowEncoding, number: int
+) -> GroupInSlices:
+    if isinstance(layout, KeyedLayout):
+        return KeyedSlices(layout, encoding, number)
+    return SlicedGroup(layout, encoding, number)
 
 
 def _whole_tables(model: keras.Model, others: Collection[str]) -> dict[str, keras.layers.Embedding]:

@@ -10,6 +10,7 @@ from tfps.export.row_encoding import RowEncoding
 from tfps.layers.id_check import refuse_outside
 from tfps.store.group_layout import GroupLayout
 from tfps.store.lookups import rows_for
+from tfps.store.save_now import save_now
 
 # Given logical rows `[n]` int64, what is kept of them, `[n, width]` for each tensor of the group.
 Gather = Callable[[tf.Tensor], Sequence[tf.Tensor]]
@@ -28,6 +29,16 @@ class WrittenRun:
     prefix: str
     first: int
     count: int
+
+
+def variable_names(number: int, variables: int) -> list[str]:
+    """Names of a group's variables in the SavedModel's checkpoint, as `ServingModel` has them.
+
+    Args:
+        number: Position among the groups of the exported model.
+        variables: How many it has.
+    """
+    return [f"slices/{number}/{k}/.ATTRIBUTES/VARIABLE_VALUE" for k in range(variables)]
 
 
 class SlicedGroup:
@@ -66,10 +77,7 @@ class SlicedGroup:
     @property
     def names(self) -> list[str]:
         """Names of the variables in the SavedModel's checkpoint, if `ServingModel` has them."""
-        return [
-            f"slices/{self._number}/{k}/.ATTRIBUTES/VARIABLE_VALUE"
-            for k in range(len(self.variables))
-        ]
+        return variable_names(self._number, len(self.variables))
 
     @property
     def tables(self) -> list[str]:
@@ -107,12 +115,7 @@ class SlicedGroup:
             tf.errors.OpError: If it cannot be written.
         """
         run = WrittenRun(f"{prefix}.slice-{self._number}-{first}", first, int(rows.shape[0]))
-        tf.raw_ops.SaveV2(
-            prefix=run.prefix,
-            tensor_names=self.names,
-            shape_and_slices=self._specs(run),
-            tensors=self._encoding.encode(rows),
-        )
+        save_now(run.prefix, self.names, self._specs(run), self._encoding.encode(rows))
         return run
 
     def read(

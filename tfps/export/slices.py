@@ -7,13 +7,13 @@ import tensorflow as tf
 
 from tfps.errors import RunError, UserError
 from tfps.export.names import VARIABLES_NAME, variables_prefix
-from tfps.export.parameters import Parameters
-from tfps.export.sliced_group import SlicedGroup, WrittenRun
+from tfps.export.parameters import GroupInSlices, Parameters
+from tfps.export.sliced_group import WrittenRun
 from tfps.storage import files
 
 
 def write_slices(
-    directory: str, groups: Mapping[int, SlicedGroup], parameters: Parameters
+    directory: str, groups: Mapping[int, GroupInSlices], parameters: Parameters
 ) -> dict[int, list[WrittenRun]]:
     """Writes rows into the variables of a SavedModel, which has them without any.
 

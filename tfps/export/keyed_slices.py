@@ -1,0 +1,171 @@
+"""A group of tables without vocabularies in an exported model: sorted hashes of keys, and rows."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.export.row_encoding import RowEncoding
+from tfps.export.sliced_group import WrittenRun, variable_names
+from tfps.store.keyed.hashing import hashes_of, hashes_of_array
+from tfps.store.keyed.initial_rows import unknown_rows
+from tfps.store.keyed.layout import KeyedLayout
+from tfps.store.lookups import rows_for
+from tfps.store.save_now import save_now
+
+_LAST = np.iinfo(np.int64).max
+
+# Given hashes `[n]` int64, whether each is there `[n]`, and what is kept of their rows.
+Gather = Callable[[tf.Tensor], tuple[tf.Tensor, Sequence[tf.Tensor]]]
+
+
+class KeyedSlices:
+    """Where rows of keys are in an exported model, which has none of them yet.
+
+    Each ps writes its own keys in the order of their hashes, and all ps together are in that order:
+    so a server finds a key by a binary search. Behind the last key stands one that is none, so that
+    a search always ends at a row.
+
+    Attributes:
+        variables: Of the SavedModel: the hashes, `[0]` here, and what is kept of the rows, `[0,
+            width]`; restored, they have a row for each key and one behind the last.
+    """
+
+    def __init__(self, layout: KeyedLayout, encoding: RowEncoding, number: int):
+        """Makes variables without rows.
+
+        Args:
+            layout: The group's; on how many ps it lies does not matter.
+            encoding: How rows are kept.
+            number: Position among the groups of the exported model.
+        """
+        self._layout, self._encoding, self._number = layout, encoding, number
+        self._tensors = encoding.tensors(layout.dim)
+        self._unknown = unknown_rows(layout.tables)
+        shapes = [([], tf.int64), *(([kept.width], kept.dtype) for kept in self._tensors)]
+        self.variables = [
+            tf.Variable(
+                tf.zeros([0, *shape], dtype),
+                trainable=False,
+                shape=tf.TensorShape([None, *shape]),
+                name=layout.name,
+            )
+            for shape, dtype in shapes
+        ]
+        self._dtypes = [dtype for _, dtype in shapes]
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the variables in the SavedModel's checkpoint, if `ServingModel` has them."""
+        return variable_names(self._number, len(self.variables))
+
+    @property
+    def tables(self) -> list[str]:
+        """Names of its tables."""
+        return [table.name for table in self._layout.tables]
+
+    def look_up(self, table: str, ids: tf.Tensor, gather: Gather | None = None) -> tf.Tensor:
+        """The rows of keys, `[*ids.shape, dim]` float32; of unknown ones what the table says.
+
+        Args:
+            table: Name of the table.
+            ids: Keys of any shape, int32 or int64.
+            gather: Where rows are taken from; None for the variables.
+        """
+        member = self.tables.index(table)
+        salt = tf.constant(self._layout.salts[member], tf.uint64)
+        hashes = hashes_of(tf.reshape(tf.cast(ids, tf.int64), [-1]), salt)
+        is_known, kept = (gather or self._gather)(hashes)
+        known = self._encoding.decode(kept)
+        rows = tf.where(is_known[:, tf.newaxis], known, self._unknown[member])
+        return rows_for(ids, rows, self._layout.dim)
+
+    def write(
+        self, prefix: str, first: int, hashes: tf.Tensor, rows: tf.Tensor, total: int
+    ) -> WrittenRun:
+        """Writes a run of rows as a slice of the variables; to be called where the rows are.
+
+        Args:
+            prefix: Of the SavedModel's variables.
+            first: Number of the first, in the order of all hashes.
+            hashes: Of the keys, `[count]` int64.
+            rows: Theirs, `[count, dim]` float32.
+            total: How many keys there are.
+
+        Raises:
+            tf.errors.OpError: If it cannot be written.
+        """
+        run = WrittenRun(f"{prefix}.slice-{self._number}-{first}", first, int(hashes.shape[0]))
+        values = [hashes, *self._encoding.encode(rows)]
+        save_now(run.prefix, self.names, self._specs(run, total + 1), values)
+        return run
+
+    def write_end(self, prefix: str, total: int) -> WrittenRun:
+        """Writes what stands behind the last key.
+
+        Args:
+            prefix: Of the SavedModel's variables.
+            total: How many keys there are.
+        """
+        nothing = tf.zeros([1, self._layout.dim])
+        return self.write(prefix, total, tf.constant([_LAST], tf.int64), nothing, total)
+
+    def read(
+        self, prefix: str, runs: Sequence[WrittenRun], lookups: Sequence[tuple[str, np.ndarray]]
+    ) -> Gather:
+        """Reads the rows of some lookups out of what was written, each run once at most.
+
+        Args:
+            prefix: Of the SavedModel's variables, of which all runs are parts.
+            runs: All runs of the group.
+            lookups: Names of tables of the group, with keys of any shape that are asked of them.
+
+        Returns:
+            A `Gather` that has these rows and no others.
+
+        Raises:
+            tf.errors.OpError: If they cannot be read, or are not what was written.
+        """
+        salts = dict(zip(self.tables, self._layout.salts, strict=True))
+        asked = [hashes_of_array(ids.ravel().astype(np.int64), salts[k]) for k, ids in lookups]
+        wanted = np.unique(np.concatenate([np.zeros([0], np.int64), *asked]))
+        total = max(run.first + run.count for run in runs)
+        found: list[list[np.ndarray]] = [[] for _ in self.variables]
+        for run in sorted(runs, key=lambda run: run.first):
+            if run.first == total - 1:  # behind the last key
+                continue
+            written = tf.raw_ops.RestoreV2(
+                prefix=prefix,
+                tensor_names=self.names,
+                shape_and_slices=self._specs(run, total),
+                dtypes=self._dtypes,
+            )
+            mine = np.flatnonzero(np.isin(written[0].numpy(), wanted))
+            for piece, values in zip(found, written, strict=True):
+                piece.append(tf.gather(values, mine))
+        ends = [[_LAST], *(tf.zeros([1, kept.width], kept.dtype) for kept in self._tensors)]
+        joined = [tf.concat([*piece, end], 0) for piece, end in zip(found, ends, strict=True)]
+        return lambda hashes: _searched(joined, hashes)
+
+    def _gather(self, hashes: tf.Tensor) -> tuple[tf.Tensor, Sequence[tf.Tensor]]:
+        return _searched(self.variables, hashes)
+
+    def _specs(self, run: WrittenRun, total: int) -> list[str]:
+        """A run of each variable, as `tf.raw_ops.SaveV2` and `RestoreV2` want it."""
+        where = f"{run.first},{run.count}"
+        return [
+            f"{total} {where}",
+            *(f"{total} {kept.width} {where}:-" for kept in self._tensors),
+        ]
+
+
+def _searched(
+    kept: Sequence[tf.Tensor | tf.Variable], hashes: tf.Tensor
+) -> tuple[tf.Tensor, Sequence[tf.Tensor]]:
+    """Whether hashes are there, and what is kept of their rows."""
+    sorted_hashes, *rows = kept
+    sorted_hashes = tf.convert_to_tensor(sorted_hashes)
+    places = tf.searchsorted(sorted_hashes, hashes, out_type=tf.int64)
+    is_key = places < tf.size(sorted_hashes, tf.int64) - 1
+    is_known = is_key & tf.equal(tf.gather(sorted_hashes, places), hashes)
+    return is_known, [tf.gather(each, places) for each in rows]
