@@ -7,7 +7,7 @@ value. As UCI ships it, `adult.test` begins with a remark, which is one bad row.
 import bisect
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -15,7 +15,7 @@ import keras
 import tfps
 from tfps.data.converters import number, token_id
 
-_COLUMNS = (
+COLUMNS = (
     "age",
     "workclass",
     "fnlwgt",
@@ -38,7 +38,7 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-_VOCABULARIES = {
+VOCABULARIES = {
     "workclass": (
         "Private",
         "Self-emp-not-inc",
@@ -86,13 +86,13 @@ _VOCABULARIES = {
     ),
 }
 # Lower bounds of the buckets above the first.
-_BUCKETS = {
+BUCKETS = {
     "age": (18, 22, 25, 28, 31, 34, 37, 40, 43, 46, 50, 55, 60, 65, 70),
     "hours_per_week": (10, 20, 30, 35, 40, 41, 46, 51, 60),
     "capital_gain": (1, 2000, 3000, 3500, 4400, 4700, 5100, 6000, 7000, 7500, 9000, 15000, 99999),
     "capital_loss": (1, 1200, 1550, 1650, 1750, 1800, 1850, 1900, 1950, 2000, 2200, 2400),
 }
-_NUMBERS: dict[str, Callable[[float], float]] = {
+NUMBERS: dict[str, Callable[[float], float]] = {
     "age": lambda years: (years - 38.6) / 13.6,
     "education_num": lambda years: (years - 10.1) / 2.57,
     "hours_per_week": lambda hours: (hours - 40.4) / 12.3,
@@ -100,7 +100,7 @@ _NUMBERS: dict[str, Callable[[float], float]] = {
     "capital_loss": lambda dollars: math.log1p(dollars) / 8.0,
     "fnlwgt": lambda people: (math.log1p(people) - 12.0) / 0.63,
 }
-_CROSSES = (
+CROSSES = (
     ("education", "occupation"),
     ("age_bucket", "education"),
     ("age_bucket", "occupation"),
@@ -131,11 +131,11 @@ class Census(tfps.Task):
 
     def features(self) -> tuple[tfps.Feature, ...]:
         """Six numbers, and an id per categorical and per bucketed number."""
-        numbers = [tfps.Feature(name, "float32") for name in _NUMBERS]
-        tokens = [tfps.Feature(name, "int64", (), words) for name, words in _VOCABULARIES.items()]
+        numbers = [tfps.Feature(name, "float32") for name in NUMBERS]
+        tokens = [tfps.Feature(name, "int64", (), words) for name, words in VOCABULARIES.items()]
         buckets = [
             tfps.Feature(f"{name}_bucket", "int64", (), len(bounds) + 1)
-            for name, bounds in _BUCKETS.items()
+            for name, bounds in BUCKETS.items()
         ]
         return (*numbers, *tokens, *buckets)
 
@@ -150,14 +150,14 @@ class Census(tfps.Task):
             for feature in self.features()
         }
         sizes = {feature.name: feature.vocabulary_size for feature in self.features()}
-        deep = [keras.ops.expand_dims(inputs[name], 1) for name in _NUMBERS]
+        deep = [keras.ops.expand_dims(inputs[name], 1) for name in NUMBERS]
         wide = []
         for name, size in sizes.items():
             if size:
                 deep.append(
                     keras.layers.Embedding(size, self.dim, name=f"{name}_deep")(inputs[name])
                 )
-        for first, second in _CROSSES:
+        for first, second in CROSSES:
             crossed = inputs[first] * sizes[second] + inputs[second]
             size = sizes[first] * sizes[second]
             wide.append(
@@ -165,6 +165,15 @@ class Census(tfps.Task):
                     size, 1, embeddings_initializer="zeros", name=f"{first}_x_{second}"
                 )(crossed)
             )
+        return keras.Model(inputs, self.logits(deep, wide))
+
+    def logits(self, deep: Sequence[Any], wide: Sequence[Any]) -> Any:
+        """Logits `[batch, 1]`.
+
+        Args:
+            deep: Numbers and embeddings, `[batch, n]` each.
+            wide: Parts of the logit, `[batch, 1]` each.
+        """
         hidden = keras.layers.Concatenate(name="concatenated")(deep)
         for index, units in enumerate(self.mlp, start=1):
             hidden = keras.layers.Dense(units, activation="relu", name=f"hidden_{index}")(hidden)
@@ -173,10 +182,9 @@ class Census(tfps.Task):
                     momentum=self.batch_norm, name=f"normalized_{index}"
                 )(hidden)
             hidden = keras.layers.Dropout(self.dropout, name=f"dropped_{index}")(hidden)
-        logits = keras.layers.Add(name="logits")(
+        return keras.layers.Add(name="logits")(
             [keras.layers.Dense(1, name="deep_logit")(hidden), *wide]
         )
-        return keras.Model(inputs, logits)
 
     def loss(self) -> keras.losses.Loss:
         """Binary cross-entropy of logits."""
@@ -192,12 +200,12 @@ class Census(tfps.Task):
 
     def rows(self) -> tfps.RowFormat:
         """The columns of `adult.data`."""
-        columns = {name: (name, _scaled(scale)) for name, scale in _NUMBERS.items()}
-        columns |= {name: (name, token_id(words)) for name, words in _VOCABULARIES.items()}
-        columns |= {f"{name}_bucket": (name, _bucket(each)) for name, each in _BUCKETS.items()}
+        columns = {name: (name, scaled(scale)) for name, scale in NUMBERS.items()}
+        columns |= {name: (name, token_id(words)) for name, words in VOCABULARIES.items()}
+        columns |= {f"{name}_bucket": (name, bucket(each)) for name, each in BUCKETS.items()}
         fields = {feature: tfps.Field((name,), read) for feature, (name, read) in columns.items()}
-        fields["income"] = tfps.Field(("income",), _income)
-        return tfps.RowFormat(_COLUMNS, ",", fields)
+        fields["income"] = tfps.Field(("income",), income)
+        return tfps.RowFormat(COLUMNS, ",", fields)
 
 
 def get_config() -> tfps.Experiment:
@@ -205,16 +213,18 @@ def get_config() -> tfps.Experiment:
     return tfps.Experiment("census", Census(), train=tfps.Train(batch_size=128, epochs=10))
 
 
-def _scaled(scale: Callable[[float], float]) -> Callable[[str], float]:
+def scaled(scale: Callable[[float], float]) -> Callable[[str], float]:
+    """What reads a cell with a number, scaled."""
     return lambda text: scale(number(text))
 
 
-def _bucket(bounds: tuple[int, ...]) -> Callable[[str], int]:
+def bucket(bounds: tuple[int, ...]) -> Callable[[str], int]:
+    """What reads a cell with a number as the index of the bucket that it lies in."""
     return lambda text: bisect.bisect_right(bounds, number(text))
 
 
-def _income(text: str) -> int:
-    """`adult.test` ends its labels with a dot."""
+def income(text: str) -> int:
+    """Reads a label; `adult.test` ends its own with a dot."""
     labels = ("<=50K", ">50K")
     try:
         return labels.index(text.removesuffix("."))

@@ -58,8 +58,7 @@ class Criteo(tfps.Task):
         integers = keras.Input((len(_INTEGERS),), name="integers", dtype="float32")
         categoricals = keras.Input((len(_CATEGORICALS),), name="categoricals", dtype="int64")
         embeddings = [
-            keras.layers.Embedding(self.rows_per_table, self.dim, name=name)(categoricals[:, index])
-            for index, name in enumerate(_CATEGORICALS)
+            self.embedding(name)(categoricals[:, index]) for index, name in enumerate(_CATEGORICALS)
         ]
         parts = [*embeddings, integers]
         if self.interaction:
@@ -69,6 +68,14 @@ class Criteo(tfps.Task):
             hidden = keras.layers.Dense(units, activation="relu", name=f"hidden_{index}")(hidden)
         logits = keras.layers.Dense(1, name="logits")(hidden)
         return keras.Model({"integers": integers, "categoricals": categoricals}, logits)
+
+    def embedding(self, name: str) -> keras.layers.Layer:
+        """The layer of a categorical feature.
+
+        Args:
+            name: The feature's.
+        """
+        return keras.layers.Embedding(self.rows_per_table, self.dim, name=name)
 
     def loss(self) -> keras.losses.Loss:
         """Binary cross-entropy of logits."""

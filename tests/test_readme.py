@@ -5,8 +5,10 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+import tfps
 from tests.project import ROOT
 from tests.training_fixtures import Trainer
 from tfps.errors import RunError
@@ -64,7 +66,7 @@ def test_every_field_of_its_report_is_explained(job_dir):
 
 
 def test_many_ids_per_record_from_the_pages_to_predictions_for_rows_of_text(tmp_path):
-    (model,), (tagged,) = code_of("README.md"), code_of("docs/embeddings.md")
+    (model,), (tagged, _) = code_of("README.md"), code_of("docs/embeddings.md")
     (tmp_path / "tagged.py").write_text(model + tagged)
     experiment = overrides.apply(
         loader.load(str(tmp_path / "tagged.py")),
@@ -93,6 +95,29 @@ def test_many_ids_per_record_from_the_pages_to_predictions_for_rows_of_text(tmp_
     (found,) = PredictionInput.find(str(rows), "auto", model).columns(10)
     with pytest.raises(RunError, match="a record has not as many weights as ids"):
         model.predict(found.features)
+
+
+def test_a_table_without_a_vocabulary_from_the_page_to_predictions_for_new_users(tmp_path):
+    (model,), (_, any_users) = code_of("README.md"), code_of("docs/embeddings.md")
+    (tmp_path / "any_users.py").write_text(model + any_users)
+    experiment = overrides.apply(loader.load(str(tmp_path / "any_users.py")), ["task.movies=40"])
+    features = {
+        "user": np.array([-5, 2**63 - 1, 12, -5] * 25),
+        "movies": np.arange(500).reshape(100, 5) % 40,
+        "context": np.full([100, 8], 0.5, np.float32),
+        "page": np.array(["/", "/jazz", "", "/"] * 25, object),
+    }
+    task, labels = experiment.task, np.arange(100) % 2
+    kinds = {"features": task.features(), "label": task.label()}
+    data = tfps.write_dataset(str(tmp_path / "data"), features, labels, **kinds)
+    trainer = Trainer(data, task)
+    trainer.coordinator.train(trainer.queue(), lambda: False, print)
+    trainer.export(tmp_path / "export")
+    model = ExportedModel.load(str(tmp_path / "export"))
+    users, pages, _ = (table.name for table in model.tables)
+    assert np.abs(model.rows(users, [-5, 2**63 - 1])).min() > 0
+    assert not model.rows(users, [77]).any()  # nobody has seen this one
+    assert np.abs(model.rows(pages, ["/", ""])).min() > 0
 
 
 def test_the_figures_are_those_of_the_benchmarks():

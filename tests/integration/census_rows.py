@@ -3,7 +3,7 @@
 import math
 import random
 
-from configs.census import _BUCKETS, _COLUMNS, _VOCABULARIES
+from configs.census import BUCKETS, COLUMNS, VOCABULARIES
 
 
 def census_rows(count: int, seed: int) -> bytes:
@@ -11,10 +11,10 @@ def census_rows(count: int, seed: int) -> bytes:
     draw = random.Random(seed)
     lines = []
     for _ in range(count):
-        row = {name: str(draw.randint(0, 99)) for name in _COLUMNS}
-        row |= {name: draw.choice(words) for name, words in _VOCABULARIES.items()}
-        row |= {name: str(draw.choice(bounds)) for name, bounds in _BUCKETS.items()}
+        row = {name: str(draw.randint(0, 99)) for name in COLUMNS}
+        row |= {name: draw.choice(words) for name, words in VOCABULARIES.items()}
+        row |= {name: str(draw.choice(bounds)) for name, bounds in BUCKETS.items()}
         chance = 1 / (1 + math.exp(-2.0 + 0.5 * len(row["occupation"]) / 2 - int(row["age"]) / 20))
         row["income"] = ">50K" if draw.random() < chance else "<=50K"
-        lines.append(", ".join(row[name] for name in _COLUMNS))
+        lines.append(", ".join(row[name] for name in COLUMNS))
     return ("\n".join(lines) + "\n").encode()
