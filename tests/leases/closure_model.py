@@ -25,6 +25,7 @@ INDEX = RecordIndex(STRIDE, tuple(np.zeros(1, np.int64) for _ in SHARDS))
 DATA = TrainingData.of(Manifest("d", [], [], SHARDS, INDEX))
 BAD = [(0, 0), (0, 9), (0, 10), (1, 8), (2, 3)]  # shard and number of records that may be bad
 LOOKS = 2  # steps from one look at whether the lease is held to the next
+_UNTIMED = (0.0, 0.0, 0.0)  # what a closure's exchanges took
 
 
 class Places:
@@ -114,7 +115,8 @@ class Attempt:
             progress.advance(*held, change)
             yield
         attempts, steps, bad, loss = progress.result(*held).numpy()
-        self.result = np.array([attempts, steps, bad, loss, -1, self.worker, 0.0, 1.0])
+        numbers = [attempts, steps, bad, loss, -1, self.worker, 0.0, 1.0]
+        self.result = np.array([*numbers, *_UNTIMED])
 
     def _read(self, source, batch, end):
         """Rows of a batch's good records and the number of bad ones; None if one is unknown."""

@@ -54,7 +54,7 @@ class Leases:
             self.places.progress,
             TaskMonitor({}),
             600.0,
-            self.lag,
+            lambda: self.lag,
         )
         self.chief = self._chief_kind(*parts)
         self.orphaned = self.places.progress.orphaned_batches()
