@@ -133,12 +133,7 @@ class Contributions:
             sent = _Sent(tf.identity(token), push.dense, push.rows, state)
             return [self._queues[part].enqueue(tf.nest.flatten(sent))]
 
-        summed = [
-            group.sum_by_row(rows, gradient)
-            for group, rows, gradient in zip(
-                store.groups, pulled.groups, gradients.rows, strict=True
-            )
-        ]
+        summed = store.sum_by_row(pulled.groups, gradients.rows)
         note = Note(trained, told.append)
         queued = store.exchange.push(pulled.groups, summed, gradients.dense, note, enqueue)
         return queued, told[0]

@@ -96,10 +96,7 @@ class BatchRun:
     def _sent(self, batch: Gradients) -> tuple[list[list[tf.Tensor]], list[list[SentRows]]]:
         """Gradients of a batch as they travel: dense ones in pieces by ps, of rows by group."""
         store, groups = self._store, batch.pulled.groups
-        summed = [
-            group.sum_by_row(rows, gradient)
-            for group, rows, gradient in zip(store.groups, groups, batch.rows, strict=True)
-        ]
+        summed = store.sum_by_row(groups, batch.rows)
         dense, summed = store.clipping.clip(batch.dense, summed, groups)
         rows = [
             group.send(some, gradient)

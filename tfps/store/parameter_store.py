@@ -183,6 +183,20 @@ class ParameterStore:
         """What a batch gave, of one gradient per id asked for, by lookup."""
         return Gradients(pulled, dense, rows_by_group(self.layout, pulled, rows), state)
 
+    def sum_by_row(
+        self, pulled: Sequence[PulledRows], gradients: Sequence[tf.Tensor]
+    ) -> list[tf.Tensor]:
+        """By group, the gradient of each distinct row, `[u, dim]`.
+
+        Args:
+            pulled: What was pulled, by group.
+            gradients: One per group, `[n, dim]`: what `rows_by_group` returned.
+        """
+        return [
+            group.sum_by_row(rows, gradient)
+            for group, rows, gradient in zip(self.groups, pulled, gradients, strict=True)
+        ]
+
     def push(
         self,
         pulled: Pulled,
@@ -358,12 +372,7 @@ class ParameterStore:
         embedded_gradients: Sequence[tf.Tensor],
         note: Note | None,
     ) -> list[tf.Tensor | tf.Operation]:
-        summed = [
-            group.sum_by_row(rows, gradient)
-            for group, rows, gradient in zip(
-                self.groups, pulled.groups, embedded_gradients, strict=True
-            )
-        ]
+        summed = self.sum_by_row(pulled.groups, embedded_gradients)
         dense_gradients, summed = self.clipping.clip(dense_gradients, summed, pulled.groups)
 
         def apply(part: int, push: Push) -> list[tf.Tensor | tf.Operation]:

@@ -149,10 +149,7 @@ class LocalCopy:
     def _update(self, batch: int, gradients: Gradients) -> None:
         store, now, step = self._store, self._now, self._step
         groups, finite = gradients.pulled.groups, self._scaled(gradients)
-        summed = [
-            group.sum_by_row(pulled, rows)
-            for group, pulled, rows in zip(store.groups, groups, gradients.rows, strict=True)
-        ]
+        summed = store.sum_by_row(groups, gradients.rows)
         dense, summed = store.clipping.clip(gradients.dense, summed, groups)
         values = store.dense.stepped(now.dense, dense, step) if dense else []
         values = [_if(finite, new, old) for new, old in zip(values, now.dense, strict=True)]
