@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -54,17 +55,8 @@ class CurrentRows:
         self._last = LastUpdates(group.layout, devices) if group.catches_up else None
         is_moved = self._last is not None and group.rule.moves_untouched(group.decays)
         self.bytes_to_pull = 4 * group.layout.dim * (self.lines if is_moved else 1)
-        # Not put in the place of its calls: so the graph does not grow with what a closure is
-        # unrolled into, and the rows are read after what a call waits for, which was seen not to be
-        # so otherwise.
         self._pulls = [
-            tf.function(
-                functools.partial(self._caught_up, part),
-                autograph=False,
-                reduce_retracing=True,
-                experimental_attributes={"_noinline": True},
-            )
-            for part in range(len(devices))
+            not_inlined(functools.partial(self._caught_up, part)) for part in range(len(devices))
         ]
 
     def pull(self, part: int, rows: tf.Tensor, with_slots: bool = False) -> tf.Tensor:
@@ -176,3 +168,20 @@ class CurrentRows:
             missed = missed_since(last, step)
             values = self._rules[part].catch_up(values[0], values[1:], missed, self._decays)
         return first, last, [self._group.constrained_after(step, values[0]), *values[1:]]
+
+
+def not_inlined(pull: Callable[..., Any]) -> tf.types.experimental.PolymorphicFunction:
+    """A function that is not put in the place of its calls.
+
+    So the graph does not grow with what a closure is unrolled into, and the rows are read after
+    what a call waits for, which was seen not to be so otherwise.
+
+    Args:
+        pull: Reads rows of a part; called while it is traced.
+    """
+    return tf.function(
+        pull,
+        autograph=False,
+        reduce_retracing=True,
+        experimental_attributes={"_noinline": True},
+    )

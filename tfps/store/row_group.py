@@ -15,7 +15,7 @@ from tfps.store.layout import Group
 from tfps.store.learning_rates import LearningRates, rules_by_part
 from tfps.store.lookups import sum_rows
 from tfps.store.messages import PulledRows, ReadRows, SentRows, SentSteps
-from tfps.store.mutex import Mutex
+from tfps.store.mutex import Change, Mutex
 from tfps.store.partitioned_variable import TensorSlice
 from tfps.store.row_layout import RowLayout
 from tfps.store.wire import EXACT, Wire
@@ -62,10 +62,7 @@ class RowGroup(abc.ABC):
         self._rules = rules_by_part(rule, rates, len(devices))
         self._rows = CurrentRows(group, devices, steps, self._rules)
         self._mutexes = [Mutex(group.layout.name, device) for device in devices]
-        self._apply, self._merge = (
-            [m.guard(functools.partial(change, part)) for part, m in enumerate(self._mutexes)]
-            for change in (self._applied, self._merged)
-        )
+        self._apply, self._merge = self._guarded(self._applied), self._guarded(self._merged)
 
     @abc.abstractmethod
     def find(self, asked: AskedIds) -> PulledRows:
@@ -258,6 +255,16 @@ class RowGroup(abc.ABC):
             counts = tf.cast(updates, tf.float32)[:, tf.newaxis]
         increment = tf.cast(sent.increment, tf.float32)
         return [self._merge[part](sent.rows, increment, counts, step, step + steps)]
+
+    def _guarded(self, change: Change) -> list[tf.types.experimental.PolymorphicFunction]:
+        """For each ps, a function of a change of its part, of which it makes one at a time.
+
+        Args:
+            change: Given the index of the ps, and what it needs; as `Mutex.guard` wants it.
+        """
+        return [
+            mutex.guard(functools.partial(change, part)) for part, mutex in enumerate(self._mutexes)
+        ]
 
     def _applied(
         self,

@@ -2,12 +2,14 @@
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfps.errors import UserError
 from tfps.store.asked_ids import AskedIds
+from tfps.store.current_rows import not_inlined
 from tfps.store.keyed.eviction import SLICE_ROWS
 from tfps.store.keyed.hashing import hashes_of_array
 from tfps.store.keyed.key_counts import Count
@@ -63,34 +65,25 @@ class KeyedGroup(RowGroup):
             with tf.device(device):
                 self._parts.append(KeyedPart(layout, part, self._rows, seed))
         self._pulls = {
-            (part, with_slots, is_training): _not_inlined(
+            (part, with_slots, is_training): not_inlined(
                 functools.partial(self._pulled, part, with_slots, is_training)
             )
             for part in range(len(devices))
             for with_slots in (False, True)
             for is_training in (False, True)
         }
-        changes = self._admitted, self._found_again, self._noted, self._forgotten
-        self._admit, self._find_again, self._note, self._forget = (
-            [m.guard(functools.partial(change, part)) for part, m in enumerate(self._mutexes)]
-            for change in changes
-        )
-        whole = (
-            self._all_saved,
-            self._all_put,
-            self._all_cleared,
-            self._all_in_order,
-            self._sampled,
-        )
-        self._save, self._put, self._clear, self._order, self._sample = (
-            [m.guard(functools.partial(change, part)) for part, m in enumerate(self._mutexes)]
-            for change in whole
-        )
-        some = self._late_saved, self._late_counted, self._begun
-        self._save_since, self._count_since, self._begin = (
-            [m.guard(functools.partial(change, part)) for part, m in enumerate(self._mutexes)]
-            for change in some
-        )
+        self._admit = self._guarded(self._admitted)
+        self._find_again = self._guarded(self._found_again)
+        self._note = self._writing(KeyedPart.note)
+        self._put = self._writing(lambda mine, *saved: mine.put(SavedKeys(*saved)))
+        self._begin = self._writing(KeyedPart.begin)
+        self._clear = self._writing(KeyedPart.clear)
+        self._forget = self._asking(lambda mine, *slice_: mine.eviction.forget(*slice_))
+        self._save = self._asking(KeyedPart.all_saved)
+        self._save_since = self._asking(KeyedPart.saved_since)
+        self._count_since = self._asking(KeyedPart.counted_since)
+        self._order = self._asking(KeyedPart.in_order)
+        self._sample = self._asking(KeyedPart.sample)
 
     def find(self, asked: AskedIds) -> PulledRows:
         """As that of `RowGroup`: a message for each ps, which finds the rows itself."""
@@ -378,48 +371,25 @@ class KeyedGroup(RowGroup):
         places = mine.find(AskedKeys(hashes, tables, occurrences))
         return (mine.eviction.times.read_value(), places), []
 
-    def _noted(
-        self, part: int, places: tf.Tensor, step: tf.Tensor
-    ) -> tuple[tf.Tensor, list[tf.Operation]]:
-        """What the mutex guards of a pull from a frozen table that is to be trained with."""
-        return tf.constant(True), [self._parts[part].note(places, step)]
+    def _asking(self, ask: Callable[..., Any]) -> list[tf.types.experimental.PolymorphicFunction]:
+        """For each ps, what its part answers while nobody else changes it.
 
-    def _forgotten(
-        self, part: int, first: tf.Tensor, least_update: tf.Tensor
-    ) -> tuple[tf.Tensor, list[tf.Operation]]:
-        return self._parts[part].eviction.forget(first, least_update), []
+        Args:
+            ask: Given the part, and what it needs.
+        """
+        return self._guarded(lambda part, *needed: (ask(self._parts[part], *needed), []))
 
-    def _all_saved(self, part: int) -> tuple[SavedKeys, list[tf.Operation]]:
-        return self._parts[part].all_saved(), []
+    def _writing(
+        self, write: Callable[..., tf.Operation]
+    ) -> list[tf.types.experimental.PolymorphicFunction]:
+        """For each ps, a change of its part that answers nothing but that it is made.
 
-    def _late_saved(
-        self, part: int, steps: tf.Tensor
-    ) -> tuple[tuple[tf.Tensor, SavedKeys], list[tf.Operation]]:
-        return self._parts[part].saved_since(steps), []
-
-    def _late_counted(self, part: int, steps: tf.Tensor) -> tuple[tf.Tensor, list[tf.Operation]]:
-        return self._parts[part].counted_since(steps), []
-
-    def _begun(
-        self, part: int, hashes: tf.Tensor, table: tf.Tensor, rows: tf.Tensor, steps: tf.Tensor
-    ) -> tuple[tf.Tensor, list[tf.Operation]]:
-        return tf.constant(True), [self._parts[part].begin(hashes, table, rows, steps)]
-
-    def _all_in_order(self, part: int) -> tuple[tuple[tf.Tensor, tf.Tensor], list[tf.Operation]]:
-        return self._parts[part].in_order(), []
-
-    def _sampled(
-        self, part: int, table: tf.Tensor, most: tf.Tensor
-    ) -> tuple[tf.Tensor, list[tf.Operation]]:
-        return self._parts[part].sample(table, most), []
-
-    def _all_put(
-        self, part: int, hashes: tf.Tensor, records: tf.Tensor, lines: tf.Tensor
-    ) -> tuple[tf.Tensor, list[tf.Operation]]:
-        return tf.constant(True), [self._parts[part].put(SavedKeys(hashes, records, lines))]
-
-    def _all_cleared(self, part: int) -> tuple[tf.Tensor, list[tf.Operation]]:
-        return tf.constant(True), [self._parts[part].clear()]
+        Args:
+            write: Given the part, and what it needs: what is done then.
+        """
+        return self._guarded(
+            lambda part, *needed: (tf.constant(True), [write(self._parts[part], *needed)])
+        )
 
     def _found(
         self, part: int, numbers: tf.Tensor, step: tf.Tensor
@@ -427,13 +397,3 @@ class KeyedGroup(RowGroup):
         there, noted = self._parts[part].use(numbers, step)
         rows = tf.gather(rows_of(numbers), there)
         return rows, lambda values: tf.gather(values, there), [noted]
-
-
-def _not_inlined(pull: Callable[..., tuple[tf.Tensor, tf.Tensor]]) -> Callable[..., tuple]:
-    # As those of `CurrentRows`: a graph that is unrolled has one of it.
-    return tf.function(
-        pull,
-        autograph=False,
-        reduce_retracing=True,
-        experimental_attributes={"_noinline": True},
-    )
