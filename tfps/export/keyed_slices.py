@@ -6,12 +6,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.export.row_encoding import RowEncoding
-from tfps.export.sliced_group import WrittenRun, variable_names
+from tfps.export.sliced_variables import SlicedVariables, WrittenRun
 from tfps.store.keyed.hashing import hashes_of, hashes_of_array
 from tfps.store.keyed.initial_rows import unknown_rows
 from tfps.store.keyed.layout import KeyedLayout
 from tfps.store.lookups import rows_for
-from tfps.store.save_now import save_now
 
 _LAST = np.iinfo(np.int64).max
 
@@ -19,7 +18,7 @@ _LAST = np.iinfo(np.int64).max
 Gather = Callable[[tf.Tensor], tuple[tf.Tensor, Sequence[tf.Tensor]]]
 
 
-class KeyedSlices:
+class KeyedSlices(SlicedVariables):
     """Where rows of keys are in an exported model, which has none of them yet.
 
     Each ps writes its own keys in the order of their hashes, and all ps together are in that order:
@@ -39,30 +38,12 @@ class KeyedSlices:
             encoding: How rows are kept.
             number: Position among the groups of the exported model.
         """
-        self._layout, self._encoding, self._number = layout, encoding, number
+        self._layout, self._encoding = layout, encoding
         self._tensors = encoding.tensors(layout.dim)
         self._unknown = unknown_rows(layout.tables)
-        shapes = [([], tf.int64), *(([kept.width], kept.dtype) for kept in self._tensors)]
-        self.variables = [
-            tf.Variable(
-                tf.zeros([0, *shape], dtype),
-                trainable=False,
-                shape=tf.TensorShape([None, *shape]),
-                name=layout.name,
-            )
-            for shape, dtype in shapes
-        ]
-        self._dtypes = [dtype for _, dtype in shapes]
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the variables in the SavedModel's checkpoint, if `ServingModel` has them."""
-        return variable_names(self._number, len(self.variables))
-
-    @property
-    def tables(self) -> list[str]:
-        """Names of its tables."""
-        return [table.name for table in self._layout.tables]
+        rows = [tf.TensorSpec([kept.width], kept.dtype) for kept in self._tensors]
+        hashes = tf.TensorSpec([], tf.int64)
+        super().__init__(layout.name, layout.tables, number, [hashes, *rows])
 
     def look_up(self, table: str, ids: tf.Tensor, gather: Gather | None = None) -> tf.Tensor:
         """The rows of keys, `[*ids.shape, dim]` float32; of unknown ones what the table says.
@@ -95,10 +76,8 @@ class KeyedSlices:
         Raises:
             tf.errors.OpError: If it cannot be written.
         """
-        run = WrittenRun(f"{prefix}.slice-{self._number}-{first}", first, int(hashes.shape[0]))
         values = [hashes, *self._encoding.encode(rows)]
-        save_now(run.prefix, self.names, self._specs(run, total + 1), values)
-        return run
+        return self._write_run(prefix, first, values, total + 1)
 
     def write_end(self, prefix: str, total: int) -> WrittenRun:
         """Writes what stands behind the last key.
@@ -134,12 +113,7 @@ class KeyedSlices:
         for run in sorted(runs, key=lambda run: run.first):
             if run.first == total - 1:  # behind the last key
                 continue
-            written = tf.raw_ops.RestoreV2(
-                prefix=prefix,
-                tensor_names=self.names,
-                shape_and_slices=self._specs(run, total),
-                dtypes=self._dtypes,
-            )
+            written = self._read_run(prefix, run, total)
             mine = np.flatnonzero(np.isin(written[0].numpy(), wanted))
             for piece, values in zip(found, written, strict=True):
                 piece.append(tf.gather(values, mine))
@@ -149,14 +123,6 @@ class KeyedSlices:
 
     def _gather(self, hashes: tf.Tensor) -> tuple[tf.Tensor, Sequence[tf.Tensor]]:
         return _searched(self.variables, hashes)
-
-    def _specs(self, run: WrittenRun, total: int) -> list[str]:
-        """A run of each variable, as `tf.raw_ops.SaveV2` and `RestoreV2` want it."""
-        where = f"{run.first},{run.count}"
-        return [
-            f"{total} {where}",
-            *(f"{total} {kept.width} {where}:-" for kept in self._tensors),
-        ]
 
 
 def _searched(

@@ -21,7 +21,7 @@ from tfps.export.row_lookups import ExportedTable
 from tfps.export.sample import Predict, Sample
 from tfps.export.schema_file import FORMAT, SIGNATURES
 from tfps.export.serving_model import ServingModel
-from tfps.export.sliced_group import WrittenRun
+from tfps.export.sliced_variables import WrittenRun
 from tfps.export.slices import write_slices
 from tfps.export.warm_up import write_warm_up
 from tfps.model.stateless_model import Lookup, StatelessModel

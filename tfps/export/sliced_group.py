@@ -1,47 +1,21 @@
 """A group of tables in an exported model, in the order in which its rows lie on the ps."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from tfps.export.row_encoding import RowEncoding
+from tfps.export.sliced_variables import SlicedVariables, WrittenRun
 from tfps.layers.id_check import refuse_outside
 from tfps.store.group_layout import GroupLayout
 from tfps.store.lookups import rows_for
-from tfps.store.save_now import save_now
 
 # Given logical rows `[n]` int64, what is kept of them, `[n, width]` for each tensor of the group.
 Gather = Callable[[tf.Tensor], Sequence[tf.Tensor]]
 
 
-@dataclasses.dataclass(frozen=True)
-class WrittenRun:
-    """Rows of a group that one process has written.
-
-    Attributes:
-        prefix: Of the files.
-        first: First row, in the group's logical order.
-        count: Number of rows.
-    """
-
-    prefix: str
-    first: int
-    count: int
-
-
-def variable_names(number: int, variables: int) -> list[str]:
-    """Names of a group's variables in the SavedModel's checkpoint, as `ServingModel` has them.
-
-    Args:
-        number: Position among the groups of the exported model.
-        variables: How many it has.
-    """
-    return [f"slices/{number}/{k}/.ATTRIBUTES/VARIABLE_VALUE" for k in range(variables)]
-
-
-class SlicedGroup:
+class SlicedGroup(SlicedVariables):
     """Where the rows of a group's tables are in an exported model, which holds none of them yet.
 
     A SavedModel looks a row up where the training's ps had it: so each ps writes what it holds as
@@ -62,27 +36,9 @@ class SlicedGroup:
         """
         self._layout = layout
         self._encoding = encoding
-        self._number = number
         self._tensors = encoding.tensors(layout.dim)
-        self.variables = [
-            tf.Variable(
-                tf.zeros([0, kept.width], kept.dtype),
-                trainable=False,
-                shape=tf.TensorShape([None, kept.width]),
-                name=layout.name,
-            )
-            for kept in self._tensors
-        ]
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the variables in the SavedModel's checkpoint, if `ServingModel` has them."""
-        return variable_names(self._number, len(self.variables))
-
-    @property
-    def tables(self) -> list[str]:
-        """Names of its tables."""
-        return [table.name for table in self._layout.tables]
+        rows = [tf.TensorSpec([kept.width], kept.dtype) for kept in self._tensors]
+        super().__init__(layout.name, layout.tables, number, rows)
 
     def look_up(self, table: str, ids: tf.Tensor, gather: Gather | None = None) -> tf.Tensor:
         """The rows of ids, `[*ids.shape, dim]` float32.
@@ -114,9 +70,7 @@ class SlicedGroup:
         Raises:
             tf.errors.OpError: If it cannot be written.
         """
-        run = WrittenRun(f"{prefix}.slice-{self._number}-{first}", first, int(rows.shape[0]))
-        save_now(run.prefix, self.names, self._specs(run), self._encoding.encode(rows))
-        return run
+        return self._write_run(prefix, first, self._encoding.encode(rows), self._layout.total_rows)
 
     def read(
         self, prefix: str, runs: Sequence[WrittenRun], lookups: Sequence[tuple[str, np.ndarray]]
@@ -142,12 +96,7 @@ class SlicedGroup:
             first, end = np.searchsorted(wanted, [run.first, run.first + run.count])
             if first == end:
                 continue
-            written = tf.raw_ops.RestoreV2(
-                prefix=prefix,
-                tensor_names=self.names,
-                shape_and_slices=self._specs(run),
-                dtypes=[kept.dtype for kept in self._tensors],
-            )
+            written = self._read_run(prefix, run, self._layout.total_rows)
             for piece, values in zip(pieces, written, strict=True):
                 piece.append(tf.gather(values, wanted[first:end] - run.first))
         kept = [
@@ -160,8 +109,3 @@ class SlicedGroup:
             return [tf.gather(values, places) for values in kept]
 
         return gather
-
-    def _specs(self, run: WrittenRun) -> list[str]:
-        """A run of each variable, as `tf.raw_ops.SaveV2` and `RestoreV2` want it."""
-        total = self._layout.total_rows
-        return [f"{total} {kept.width} {run.first},{run.count}:-" for kept in self._tensors]

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfps.errors import RunError, UserError
 from tfps.export.names import VARIABLES_NAME, variables_prefix
 from tfps.export.parameters import GroupInSlices, Parameters
-from tfps.export.sliced_group import WrittenRun
+from tfps.export.sliced_variables import WrittenRun
 from tfps.storage import files
 
 
