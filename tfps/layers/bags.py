@@ -47,6 +47,18 @@ class BagEmbedding(keras.layers.Layer, abc.ABC):
         self.padding = padding
         self.supports_masking = True  # a combiner uses a mask up
 
+    def get_config(self) -> dict[str, Any]:
+        """The arguments that make an equal layer."""
+        return {
+            **super().get_config(),
+            "output_dim": self.output_dim,
+            "combiner": self.combiner,
+            "embeddings_initializer": keras.initializers.serialize(
+                self.table.embeddings_initializer
+            ),
+            "padding": self.padding,
+        }
+
     @abc.abstractmethod
     def _row_ids(self, ids: tf.Tensor) -> tf.Tensor:
         """What the table is asked for, int64, of the shape of the ids."""

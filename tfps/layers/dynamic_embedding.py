@@ -97,16 +97,7 @@ class DynamicEmbedding(BagEmbedding):
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that make an equal layer."""
-        initializer = keras.initializers.serialize(self.table.embeddings_initializer)
-        return {
-            **super().get_config(),
-            **vars(self.options),
-            "output_dim": self.output_dim,
-            "key_dtype": self.key_dtype,
-            "combiner": self.combiner,
-            "embeddings_initializer": initializer,
-            "padding": self.padding,
-        }
+        return {**super().get_config(), **vars(self.options), "key_dtype": self.key_dtype}
 
     def _row_ids(self, ids: tf.Tensor) -> tf.Tensor:
         if ids.dtype == tf.string:

@@ -80,14 +80,9 @@ class Embedding(BagEmbedding):
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that make an equal layer."""
-        initializer = keras.initializers.serialize(self.table.embeddings_initializer)
         return {
             **super().get_config(),
             "input_dim": self.input_dim,
-            "output_dim": self.output_dim,
-            "combiner": self.combiner,
-            "embeddings_initializer": initializer,
-            "padding": self.padding,
             "out_of_range": self.out_of_range,
         }
 
