@@ -47,6 +47,11 @@ class Forgetting:
         if checkpoint:
             self._note(_Moment(checkpoint.steps, checkpoint.queue.trained, checkpoint.saved_at))
 
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether any table may lose rows like this."""
+        return bool(self._groups)
+
     def forget(self, steps: int, trained: int) -> None:
         """Takes rows from keys that have not occurred for long enough, or whose norm is small.
 

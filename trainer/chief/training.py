@@ -242,10 +242,11 @@ class Training:
             trained: The data of the epoch that was trained since.
         """
         self._saver.finish()
-        steps, trained_records = self._steps(), self._queue.trained
-        self._ps_calls(
-            "looking for rows to forget", lambda: self._forgetting.forget(steps, trained_records)
-        )
+        if self._forgetting.is_asked_for:
+            steps, records = self._steps(), self._queue.trained
+            self._ps_calls(
+                "looking for rows to forget", lambda: self._forgetting.forget(steps, records)
+            )
         counts, history = self._counts(), self._state.history()
 
         def may_commit() -> None:
