@@ -11,6 +11,7 @@ FLAGS_OF_PARTS = {
     "sgd8": ("--mode=local_sgd", "--sync_every=8"),
     "together": ("--batches_per_exchange=4",),
     "lazy": ("--set=train.row_updates=lazy",),
+    "keys": ("--config=benchmarks/dlrm_keys.py",),
 }
 _USUAL_TFPS = (
     "tfps-1ps",
@@ -26,7 +27,8 @@ _USUAL_TFPS = (
 )
 # With rows moved lazily; without history, curves, page and reports of what tasks take.
 LAZY, UNWATCHED = "tfps-1ps-lazy", "tfps-1ps-unwatched"
-TFPS = (*_USUAL_TFPS, LAZY, UNWATCHED)
+KEYS = "tfps-1ps-keys"  # with tables that have no vocabulary
+TFPS = (*_USUAL_TFPS, LAZY, UNWATCHED, KEYS)
 _PEERS = (
     "tutorial-keras",
     "tutorial-tf_keras",
@@ -40,7 +42,7 @@ _PEERS = (
 # One process's step, and its bytes over bare sockets: together they are the least of a cluster.
 STEP, WIRE = "tfps-local", "wire"
 SYSTEMS = (*TFPS, *_PEERS, WIRE)
-_ONLY_DLRM = (*(name for name in _PEERS if name.startswith("torch-")), WIRE)
+_ONLY_DLRM = (*(name for name in _PEERS if name.startswith("torch-")), WIRE, KEYS)
 MODELS = ("dlrm", "wide_and_deep", "dense_100")  # of peers as well
 
 
@@ -111,6 +113,11 @@ SWEEPS = {
     ),
     "row_updates": Sweep(
         "model", "Rows as Keras moves them, or lazily", {Case("dlrm_adam"): ("tfps-1ps", LAZY)}
+    ),
+    "keys": Sweep(
+        "rows",
+        "Tables with a vocabulary, and without",
+        {Case(rows=rows): ("tfps-1ps", KEYS) for rows in (20_000, 2_000_000)},
     ),
     "watching": Sweep("model", "What watching costs", {Case(): ("tfps-1ps", UNWATCHED)}),
 }
