@@ -39,6 +39,11 @@ class KeyOptions:
     unknown: str = ZEROS
 
     @property
+    def counts(self) -> bool:
+        """Whether it counts how often a key without a row has occurred."""
+        return self.admit_after > 1
+
+    @property
     def forgets(self) -> bool:
         """Whether rows are looked through for those that are to go."""
         ages = self.forget_after, self.forget_after_hours

@@ -12,7 +12,7 @@ class AskedIds(NamedTuple):
     Attributes:
         ids: Ids in the group, end to end, `[n]`; of tables without a vocabulary hashes of keys.
         tables: The index in the group of each one's table, `[n]` int32, where the id does not tell.
-        times: How often each is asked for, `[n]` int32; None for once, or where it does not count.
+        times: How often each is asked for, `[n]` int32; None where it does not count.
     """
 
     ids: tf.Tensor
@@ -29,11 +29,12 @@ class AskedIds(NamedTuple):
         if self.tables is None:
             ids, inverse = tf.unique(self.ids)
             return AskedIds(ids), inverse
-        ids, inverse, times = tf.unique_with_counts(self.ids)
+        ids, inverse = tf.unique(self.ids)
         count = tf.size(ids)
-        if self.times is not None:
-            times = tf.math.unsorted_segment_sum(self.times, inverse, count)
         tables = tf.math.unsorted_segment_max(self.tables, inverse, count)
+        times = self.times
+        if times is not None:
+            times = tf.math.unsorted_segment_sum(times, inverse, count)
         return AskedIds(ids, tables, times), inverse
 
 

@@ -59,7 +59,7 @@ class KeyedGroup(RowGroup):
         assert isinstance(group.layout, KeyedLayout)
         self.layout = layout = group.layout
         self._steps = steps
-        self._message = KeyMessage(len(layout.tables), layout.options.admit_after > 1)
+        self._message = KeyMessage(len(layout.tables), layout.options.counts)
         self._parts: list[KeyedPart] = []
         for part, device in enumerate(devices):
             with tf.device(device):
@@ -90,8 +90,8 @@ class KeyedGroup(RowGroup):
         nothing, parts = tf.zeros([0, self.layout.dim]), self.layout.parts
         distinct, inverse = asked.distinct()
         assert distinct.tables is not None
-        assert distinct.times is not None
-        keys = AskedKeys(distinct.ids, distinct.tables, distinct.times)
+        times = tf.ones_like(distinct.tables) if distinct.times is None else distinct.times
+        keys = AskedKeys(distinct.ids, distinct.tables, times)
         if parts == 1:
             messages, where = [self._message.write(keys)], []
         else:
@@ -340,14 +340,16 @@ class KeyedGroup(RowGroup):
         before = mine.eviction.times.read_value()
         with tf.control_dependencies([before]):
             found = mine.find(keys)
-        is_unknown = tf.reduce_any(found < len(self.layout.tables))
+        missing = tf.where(found < len(self.layout.tables))[:, 0]
 
-        def look_again() -> tuple[tf.Tensor, tf.Tensor]:
-            if is_training:
-                return self._admit[part](*keys, step)
-            return self._find_again[part](*keys)
+        def look_again() -> tf.Tensor:
+            some = [tf.gather(each, missing) for each in keys]
+            places = (
+                self._admit[part](*some, step) if is_training else self._find_again[part](*some)
+            )
+            return tf.tensor_scatter_nd_update(found, missing[:, tf.newaxis], places)
 
-        return tf.cond(is_unknown, look_again, lambda: (before, found))
+        return before, tf.cond(tf.size(missing) > 0, look_again, lambda: found)
 
     def _admitted(
         self,
@@ -356,20 +358,16 @@ class KeyedGroup(RowGroup):
         tables: tf.Tensor,
         occurrences: tf.Tensor,
         step: tf.Tensor,
-    ) -> tuple[tuple[tf.Tensor, tf.Tensor], list[tf.Operation]]:
-        """What the mutex guards of a pull that is to be trained."""
-        mine = self._parts[part]
-        places, done = mine.admit(AskedKeys(hashes, tables, occurrences), step)
-        with tf.control_dependencies([done]):
-            return (mine.eviction.times.read_value(), places), [done]
+    ) -> tuple[tf.Tensor, list[tf.Operation]]:
+        """What the mutex guards of a pull that is to be trained, of keys that it did not find."""
+        places, done = self._parts[part].admit(AskedKeys(hashes, tables, occurrences), step)
+        return places, [done]
 
     def _found_again(
         self, part: int, hashes: tf.Tensor, tables: tf.Tensor, occurrences: tf.Tensor
-    ) -> tuple[tuple[tf.Tensor, tf.Tensor], list[tf.Operation]]:
+    ) -> tuple[tf.Tensor, list[tf.Operation]]:
         """What the mutex guards of another pull: so it misses no key that is being moved."""
-        mine = self._parts[part]
-        places = mine.find(AskedKeys(hashes, tables, occurrences))
-        return (mine.eviction.times.read_value(), places), []
+        return self._parts[part].find(AskedKeys(hashes, tables, occurrences)), []
 
     def _asking(self, ask: Callable[..., Any]) -> list[tf.types.experimental.PolymorphicFunction]:
         """For each ps, what its part answers while nobody else changes it.

@@ -134,12 +134,14 @@ class KeyedLayout:
             members: For each tensor, the index in the group of the table that it asks.
             asked: Keys, of any integer dtype and shape.
         """
-        if not asked:  # tables that this pass of the model does not use
-            return AskedIds(tf.zeros([0], tf.int64), tf.zeros([0], tf.int32))
-        keys, which = end_to_end(asked)
+        if asked:
+            keys, which = end_to_end(asked)
+        else:  # tables that this pass of the model does not use
+            keys, which = tf.zeros([0], tf.int64), tf.zeros([0], tf.int32)
         tables = tf.gather(tf.constant(members, tf.int32), which)
         salts = tf.gather(tf.constant(np.array(self.salts, np.uint64)), tables)
-        return AskedIds(hashes_of(keys, salts), tables)
+        times = tf.ones_like(tables) if self.options.counts else None
+        return AskedIds(hashes_of(keys, salts), tables, times)
 
     @property
     def salts(self) -> list[int]:

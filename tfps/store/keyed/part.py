@@ -69,7 +69,7 @@ class KeyedPart:
         self._records = RowRecords(layout.capacity)
         self._free = FreeRows(first, layout.capacity, options.loses_rows)
         self._occurrences = None
-        if options.admit_after > 1:
+        if options.counts:
             self._occurrences = Occurrences(layout.capacity)
         self.counts = KeyCounts(first)
         self.eviction = Eviction(
@@ -121,12 +121,7 @@ class KeyedPart:
         noted = self.counts.add(
             {Count.ROWS: admitted, Count.ADMITTED: admitted, Count.REFUSED: refused}
         )
-        # Room may have been made by rows of keys that were found before.
-        again = found
-        if self._layout.options.loses_rows:
-            with tf.control_dependencies([begun]):
-                again = self._index.find(keys.hashes)
-        known = tf.where(again < 0, tf.cast(keys.tables, tf.int64), again)
+        known = tf.where(found < 0, tf.cast(keys.tables, tf.int64), found)
         known = tf.tensor_scatter_nd_update(known, missing[:, tf.newaxis], places)
         return known, tf.group(counted, begun, noted)
 
