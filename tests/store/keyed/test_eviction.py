@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from tests.store.keyed.groups import Keyed
+from tfps.store.keyed import eviction
 from tfps.store.keyed.row_records import rows_of
 
 
@@ -56,6 +57,23 @@ def test_of_equals_those_go_after_all_that_are_less(evict_first):
     gone = set(range(10)) - keyed.known()
     assert {8, 9} < gone
     assert len(gone) == 3
+
+
+@pytest.mark.parametrize("evict_first", ["least_recent", "least_frequent"])
+def test_new_keys_have_rows_wherever_those_lie_that_are_used_least(monkeypatch, evict_first):
+    """Of very many rows a sample is looked at, and few slices: here as with 16 times 65,536."""
+    for name in ("SLICE_ROWS", "_SAMPLE"):
+        monkeypatch.setattr(eviction, name, 64)
+    keyed = Keyed(max_rows=1_000, evict_first=evict_first)
+    for first in range(0, 5_000, 40):
+        keyed.train([*range(first, first + 40), -1, -2])
+    counts = keyed.counts()
+    assert counts["refused"] == counts["dropped"] == 0
+    assert counts["admitted"] == 5_002
+    assert counts["rows"] == counts["admitted"] - counts["evicted"] > 850
+    assert {-1, -2} < keyed.known()
+    if evict_first == "least_recent":
+        assert set(range(4_400, 5_000)) < keyed.known()
 
 
 def test_a_late_update_does_not_make_a_row_less_recent():

@@ -27,8 +27,9 @@ class Eviction:
     """Takes rows from keys, a slice of the rows after the other.
 
     Where a table is full, a sample of 65,536 rows tells how recently, or how often, the twentieth
-    part of its rows that is used least was used; of up to so many rows that is exact. Those rows go
-    as the next slices are looked at, and once all were looked at, another sample is taken.
+    part of its rows that is used least was used, and which slices have most of them; of up to so
+    many rows that is exact. They go as these slices are looked at. Rows lie about as their keys
+    came: those of the same age are in few slices, and in most there may be none that is to go.
 
     Whoever calls it must be the only one who changes anything. The methods are to be called under
     the device of the ps.
@@ -64,8 +65,6 @@ class Eviction:
         self._spare = tf.maximum(self._quotas // _SPARE, 1)
         self._index, self._records, self._free = index, records, free
         self._counts, self._rows = counts, rows
-        self._cursor = tf.Variable(self._first, dtype=tf.int64, trainable=False)
-        self._limits = tf.Variable(tf.fill([len(quotas)], _NONE), trainable=False)
         self.times = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     def make_room(self, needed: tf.Tensor) -> tf.Operation:
@@ -80,15 +79,25 @@ class Eviction:
         if self._options.evict_first == NONE:
             return tf.no_op()
 
-        def is_short(turn: tf.Tensor) -> tf.Tensor:
-            return (turn < _MOST_SLICES) & tf.reduce_any(self._missing(needed) > 0)
+        def is_short() -> tf.Tensor:
+            return tf.reduce_any(self._missing(needed) > 0)
 
-        def look(turn: tf.Tensor) -> list[tf.Tensor]:
-            with tf.control_dependencies([self._look_for_room(needed)]):
-                return [turn + 1]
+        def look_for_room() -> tf.Tensor:
+            limits, slices = self._sample(self._wanted(needed))
 
-        (turns,) = tf.while_loop(is_short, look, [tf.constant(0)], parallel_iterations=1)
-        return turns.op
+            def look(turn: tf.Tensor) -> list[tf.Tensor]:
+                with tf.control_dependencies([self._look(slices[turn], limits, needed)]):
+                    return [turn + 1]
+
+            (turns,) = tf.while_loop(
+                lambda turn: (turn < tf.size(slices)) & is_short(),
+                look,
+                [tf.constant(0)],
+                parallel_iterations=1,
+            )
+            return turns
+
+        return tf.cond(is_short(), look_for_room, lambda: tf.constant(0)).op
 
     def forget(self, first: tf.Tensor, least_update: tf.Tensor) -> tf.Tensor:
         """Takes rows of a slice from keys that have not occurred for long, or have a small norm.
@@ -110,48 +119,50 @@ class Eviction:
         with tf.control_dependencies([done]):
             return tf.maximum(first, self._first) + tf.size(rows, tf.int64)
 
-    def begin_again(self) -> tf.Operation:
-        """Lets it begin at the first row, after all keys have lost theirs."""
-        return self._cursor.assign(self._first, read_value=False)
-
     def _missing(self, needed: tf.Tensor) -> tf.Tensor:
         """How many rows too few each table has free, `[tables]` int64."""
         return self._counts.rows() + needed - self._quotas
 
-    def _look_for_room(self, needed: tf.Tensor) -> tf.Operation:
+    def _wanted(self, needed: tf.Tensor) -> tf.Tensor:
+        """How many rows of each table are to go, `[tables]` int64."""
         missing = self._missing(needed)
-        wanted = tf.where(missing > 0, missing + self._spare, tf.zeros_like(missing))
-        limits = self._limits.read_value()
-        is_new = tf.equal(self._cursor.read_value(), self._first)
-        is_new |= tf.reduce_any((wanted > 0) & tf.equal(limits, _NONE))
-        limits = tf.cond(is_new, lambda: self._sample(wanted), lambda: limits)
-        rows, records = self._slice(self._cursor.read_value())
-        tables = tables_in(records)
-        scores = self._scores(records)
-        is_least = scores <= tf.gather(limits, tf.maximum(tables, 0))
-        candidates = tf.where((tables >= 0) & is_least)[:, 0]
+        return tf.where(missing > 0, missing + self._spare, tf.zeros_like(missing))
+
+    def _look(self, first: tf.Tensor, limits: tf.Tensor, needed: tf.Tensor) -> tf.Operation:
+        """Takes rows of a slice from keys, of those used least.
+
+        Args:
+            first: Number of the slice's first row, scalar int64.
+            limits: For each table, the score up to which rows may go, `[tables]` int32.
+            needed: How many rows each table needs, `[tables]` int64.
+        """
+        wanted = self._wanted(needed)
+        rows, records = self._slice(first)
+        tables, scores = tables_in(records), self._scores(records)
+        candidates = tf.where(_is_least(tables, scores, limits))[:, 0]
         # Where more have the limit's score than are to go, those with a smaller one go first.
         candidates = tf.gather(candidates, tf.argsort(tf.gather(scores, candidates), stable=True))
         of_table = tf.one_hot(tf.gather(tables, candidates), len(self._quotas), dtype=tf.int32)
         before = tf.reduce_sum(tf.cumsum(of_table, 0, exclusive=True) * of_table, 1)
         most = tf.gather(wanted, tf.gather(tables, candidates))
         lost = tf.boolean_mask(candidates, tf.cast(before, tf.int64) < most)
-        done = self._take(tf.gather(rows, lost), tf.gather(records, lost), Count.EVICTED)
-        after = self._cursor + tf.size(rows, tf.int64)
-        with tf.control_dependencies([done, after]):
-            begins_again = after >= self._free.used.read_value()
-            next_row = tf.where(begins_again, tf.constant(self._first, tf.int64), after)
-            return self._cursor.assign(next_row, read_value=False)
+        return self._take(tf.gather(rows, lost), tf.gather(records, lost), Count.EVICTED)
 
-    def _sample(self, wanted: tf.Tensor) -> tf.Tensor:
-        """For each table, the score up to which rows are used least, `[tables]` int32.
+    def _sample(self, wanted: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Which rows are used least, and where most of them are.
 
         Args:
             wanted: How many rows of each table are to go, `[tables]` int64.
+
+        Returns:
+            For each table, the score up to which rows are used least, `[tables]` int32; and the
+            first rows of slices that have such rows, most of them first, `[n]` int64.
         """
         used = self._free.used.read_value()
         stride = tf.maximum(-(-(used - self._first) // _SAMPLE), 1)
-        records = self._records.read(tf.range(self._first, used, stride))
+        # Others each time, so that no row is passed over for ever.
+        numbers = tf.range(self._first + self.times.read_value() % stride, used, stride)
+        records = self._records.read(numbers)
         tables, scores = tables_in(records), self._scores(records)
         rows = tf.cast(self._counts.rows(), tf.float64)
         shares = tf.math.divide_no_nan(tf.cast(wanted, tf.float64), rows)
@@ -162,8 +173,12 @@ class Eviction:
             place = tf.minimum(tf.cast(goes, tf.int32), tf.size(mine))
             limits.append(tf.concat([[_NONE], mine], 0)[place])
         stacked = tf.stack(limits)
-        with tf.control_dependencies([self._limits.assign(stacked, read_value=False)]):
-            return tf.identity(stacked)
+        is_least = tf.cast(_is_least(tables, scores, stacked), tf.int32)
+        slices = tf.cast(-(-(used - self._first) // SLICE_ROWS), tf.int32)
+        of_slice = (numbers - self._first) // SLICE_ROWS
+        by_slice = tf.math.unsorted_segment_sum(is_least, of_slice, slices)
+        _, most = tf.math.top_k(by_slice, tf.minimum(slices, _MOST_SLICES))
+        return stacked, self._first + tf.cast(most, tf.int64) * SLICE_ROWS
 
     def _slice(self, first: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Numbers of the rows of a slice, and what is known of them."""
@@ -192,3 +207,14 @@ class Eviction:
                 self._free.give_back(rows),
                 self._counts.add({Count.ROWS: -by_table, why: by_table}),
             )
+
+
+def _is_least(tables: tf.Tensor, scores: tf.Tensor, limits: tf.Tensor) -> tf.Tensor:
+    """Which rows are of those used least of their tables, `[n]` bool.
+
+    Args:
+        tables: Of their keys, `[n]` int32, negative for nobody's.
+        scores: By what they are compared, `[n]` int32.
+        limits: For each table, the score of those, `[tables]` int32.
+    """
+    return (tables >= 0) & (scores <= tf.gather(limits, tf.maximum(tables, 0)))
