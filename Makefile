@@ -12,7 +12,7 @@ help:
 	@echo "make census     the census job on the real data, faults included: CENSUS=DIR"
 	@echo "make slow       the tests that take longer: killed tasks, gs://, a browser, how leases spread"
 	@echo "make chaos      random faults to RUNS=100 jobs from FIRST=0 on, each must complete: CENSUS=DIR"
-	@echo "make kills      jobs killed KILLS=50 times around their saves, workers in every mode"
+	@echo "make kills      jobs killed KILLS=50 times around their saves, workers in every mode, tables that grow"
 	@echo "make faults     storage that misbehaves at every call of a run: POINTS=0 (all) of each kind"
 	@echo "make models     models of many kinds beside Keras's fit, in one process and on a cluster"
 	@echo "make golden     render the kept requests to platforms anew, show what has changed"
@@ -81,7 +81,8 @@ chaos: install
 KILLS := 50
 kills: install
 	TFPS_KILLS=$(KILLS) $(BIN)/pytest -v tests/integration/test_killed_saves.py \
-	  tests/integration/test_killed_workers.py tests/integration/test_chief_works.py
+	  tests/integration/test_killed_workers.py tests/integration/test_chief_works.py \
+	  tests/integration/test_dynamic_tables.py
 
 # Each call of a short run meets each kind of fault: some 2,500 runs of 4 CPU-seconds. POINTS=20 for
 # that many of each kind.

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+import tfps
 from configs.census import Census
 from tests import unrolling
 from tests.counting_task import late_zero
@@ -20,7 +21,7 @@ from tfps.experiment.experiment import Data, Experiment, Train
 
 unrolling.shorten(2)
 
-_COUNT = "counted"
+COUNT = "counted"  # the table that counts
 _NUMBERS = ("age", "education_num", "hours_per_week", "capital_gain", "capital_loss")
 _TOKENS = ("education", "marital_status", "occupation", "relationship")
 
@@ -40,6 +41,7 @@ class CountingCensus(Census):
         step_seconds: How long a step takes between pull and push, beside what it computes; so
             there is a while in which faults can happen, though the job is small.
         in_rounds: Whether gradients are averaged.
+        has_keys: Whether the tables have no vocabulary, and grow as records come.
     """
 
     dim: int = 4
@@ -47,6 +49,7 @@ class CountingCensus(Census):
     records: int = 6_400
     step_seconds: float = 0.05
     in_rounds: bool = False
+    has_keys: bool = False
 
     def features(self) -> tuple[Feature, ...]:
         """Some of the census's, and the record's number."""
@@ -64,13 +67,13 @@ class CountingCensus(Census):
             if feature.name in _TOKENS:
                 ids.append(inputs[feature.name] + rows)
                 rows += feature.vocabulary_size
-        tokens = keras.layers.Embedding(rows, self.dim)(keras.ops.stack(ids, 1))
+        tokens = self._table(rows, self.dim, "uniform", "tokens")(keras.ops.stack(ids, 1))
         parts = [keras.ops.expand_dims(inputs[name], 1) for name in _NUMBERS]
         parts.append(keras.layers.Flatten()(tokens))
         hidden = keras.layers.Dense(self.units, use_bias=False)(keras.layers.Concatenate()(parts))
         hidden = keras.layers.BatchNormalization(momentum=0.9, name="normalized")(hidden)
         logits = keras.layers.Dense(1)(keras.layers.ReLU()(hidden))
-        count = keras.layers.Embedding(self.records, 1, "zeros", name=_COUNT)(inputs["record"])
+        count = self._table(self.records, 1, "zeros", COUNT)(inputs["record"])
         return keras.Model(inputs, [logits, count])
 
     def compute_loss(self, features: Any, labels: Any, outputs: Any) -> Any:
@@ -84,7 +87,7 @@ class CountingCensus(Census):
 
     def table_optimizer(self, table: Any) -> keras.optimizers.Optimizer:
         """Counts, for the table that does."""
-        if table.name.startswith(_COUNT):
+        if table.name.startswith(COUNT):
             return keras.optimizers.Lion(1.0) if self.in_rounds else keras.optimizers.SGD(1.0)
         return self.optimizer()
 
@@ -97,6 +100,13 @@ class CountingCensus(Census):
         census = super().rows()
         fields = {**census.fields, "record": Field(("record",), integer)}
         return RowFormat(("record", *census.columns), census.delimiter, fields)
+
+    def _table(self, rows: int, dim: int, initializer: str, name: str) -> keras.layers.Layer:
+        if self.has_keys:
+            # Keys are not spread evenly over ps, of which each has an equal share.
+            own = {"embeddings_initializer": initializer, "name": name}
+            return tfps.DynamicEmbedding(dim, 2 * rows, evict_first="none", **own)
+        return keras.layers.Embedding(rows, dim, initializer, name=name)
 
 
 def get_config() -> Experiment:

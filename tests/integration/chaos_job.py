@@ -13,10 +13,12 @@ import psutil
 import tensorflow as tf
 from cluster_process import PATIENCE, Program, read_report
 
+from tests.counting_census import COUNT
 from tests.integration.census_rows import census_rows
 from tests.loaded import started
 from tfps.checkpoint.offline import dense_values
 from tfps.export.versions import newest_version
+from tfps.store.keyed.hashing import keys_of_array, salt_of
 
 RECORDS, EVAL_RECORDS, EPOCHS, BATCH = 6_400, 3_200, 2, 64
 CONFIG = "--config=tests/counting_census.py"
@@ -74,6 +76,7 @@ class Disturbance:
             the moment when the chief is connected, to 2, an undisturbed run's end, and somewhat
             later) and the seconds that a stop lasts.
         chief_works: Whether another worker runs beside the chief.
+        has_keys: Whether the tables have no vocabulary.
     """
 
     mode: str
@@ -82,6 +85,7 @@ class Disturbance:
     evaluator: bool
     faults: tuple[tuple[str, str, float, float], ...]
     chief_works: bool = False
+    has_keys: bool = False
 
     @classmethod
     def drawn(cls, seed: int) -> "Disturbance":
@@ -99,7 +103,8 @@ class Disturbance:
             faults.append((kind, job, moment, draw.uniform(1, 15)))
         # Drawn last, so that a seed's faults are those that it always had.
         chief_works = draw.random() < 0.25
-        return cls(mode, workers, ps, evaluator, tuple(faults), chief_works)
+        has_keys = draw.random() < 0.25
+        return cls(mode, workers, ps, evaluator, tuple(faults), chief_works, has_keys)
 
     def chaos(self, undisturbed: Undisturbed) -> str:
         """The faults as `--chaos` takes them.
@@ -154,6 +159,7 @@ class Job:
             f"--round_seconds={ROUND_SECONDS}",
             f"--set=task.in_rounds={in_rounds}",
             f"--set=task.learning_rate={rate}",
+            f"--set=task.has_keys={drawn.has_keys}",
             f"--set=train.batch_size={BATCH}",
             f"--set=train.epochs={EPOCHS}",
             f"--set=train.checkpoint_seconds={CHECKPOINT_SECONDS}",
@@ -170,8 +176,18 @@ class Job:
         version = newest_version(str(self.job_dir / "export"))
         reader = tf.train.load_checkpoint(f"{version}/variables/variables")
         shapes = reader.get_variable_to_shape_map()
-        [name] = [name for name, shape in shapes.items() if shape == [RECORDS, 1]]
-        return np.asarray(reader.get_tensor(name)[:, 0])
+
+        def only(*shape: int) -> np.ndarray[Any, Any]:
+            [name] = [name for name, found in shapes.items() if found == list(shape)]
+            return np.asarray(reader.get_tensor(name))
+
+        if not self.disturbance.has_keys:
+            return only(RECORDS, 1)[:, 0]
+        # Behind the last key there is one that is none.
+        hashes, counts = only(RECORDS + 1)[:-1], only(RECORDS + 1, 1)[:-1, 0]
+        records = keys_of_array(hashes, salt_of(f"{COUNT}/table/embeddings"))
+        assert sorted(records) == list(range(RECORDS)), "not each record has one row"
+        return counts[np.argsort(records)]
 
     def variance(self) -> np.ndarray[Any, Any]:
         """BatchNorm's moving variance in the last checkpoint."""

@@ -67,6 +67,8 @@ def check(job_dir: pathlib.Path, epochs: int = EPOCHS) -> dict[str, Any]:
     assert (found[1:] > found[:-1]).all()
     rows = np.bincount(tables, minlength=3).tolist()
     assert rows == [raw_keys.USERS, raw_keys.PAGES, raw_keys.ITEMS]
+    keys = report["keys"]
+    assert [keys[f"{table}/table/embeddings"]["rows"] for table in TABLES] == rows
     return report
 
 
