@@ -35,3 +35,16 @@ BAGS = [[3, 1, 3], [], [0], [11, 0, 5, 5], []]
 WEIGHTS = [[0.5, 2.0, 1.0], [], [-1.0], [1.0, 0.0, 0.25, 3.0], []]
 PADDED = tf.constant([bag + [-1] * (WIDTH - len(bag)) for bag in BAGS], tf.int64)
 PADDED_WEIGHTS = tf.constant([w + [9.0] * (WIDTH - len(w)) for w in WEIGHTS])
+
+# The same bags as layers take them, with -1 for padding: ids, weights and mask.
+FORMS = {
+    "ragged": (ragged(BAGS), ragged(WEIGHTS, tf.float32), None),
+    "padded": (PADDED, PADDED_WEIGHTS, None),
+    "masked": (tf.maximum(PADDED, 0), PADDED_WEIGHTS, PADDED >= 0),
+    "int32": (tf.cast(PADDED, tf.int32), PADDED_WEIGHTS, None),
+    "ragged with padding": (
+        ragged([[-1, *bag] for bag in BAGS]),
+        ragged([[7.0, *w] for w in WEIGHTS], tf.float32),
+        None,
+    ),
+}

@@ -48,6 +48,17 @@ from trainer.generate import generate
 KEEP_NINE = Retention(9)
 
 
+class InHalfPrecision:
+    """Beside a task: its model computes in float16, so that its loss is scaled."""
+
+    def build_model(self):
+        keras.config.set_dtype_policy("mixed_float16")
+        try:
+            return super().build_model()
+        finally:
+            keras.config.set_dtype_policy("float32")
+
+
 def dataset(directory, records=200, shards=3):
     return generate(get_config(), str(directory), records, shards, 0, 0, "smoke", False)
 

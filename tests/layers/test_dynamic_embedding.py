@@ -8,13 +8,11 @@ import pytest
 import tensorflow as tf
 
 from tests.embedding_bags import (
-    BAGS,
     COMBINERS,
     DIM,
+    FORMS,
     PADDED,
-    PADDED_WEIGHTS,
     ROWS,
-    WEIGHTS,
     ragged,
 )
 from tfps.data.feature import Feature
@@ -49,18 +47,7 @@ def static(*arguments, **options):
 @pytest.mark.parametrize("combiner", COMBINERS)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_bags_are_combined_as_those_of_a_table_with_a_vocabulary(combiner, weighted):
-    forms = {
-        "ragged": (ragged(BAGS), ragged(WEIGHTS, tf.float32), None),
-        "padded": (PADDED, PADDED_WEIGHTS, None),
-        "masked": (tf.maximum(PADDED, 0), PADDED_WEIGHTS, PADDED >= 0),
-        "int32": (tf.cast(PADDED, tf.int32), PADDED_WEIGHTS, None),
-        "ragged with padding": (
-            ragged([[-1, *bag] for bag in BAGS]),
-            ragged([[7.0, *w] for w in WEIGHTS], tf.float32),
-            None,
-        ),
-    }
-    for ids, weights, mask in forms.values():
+    for ids, weights, mask in FORMS.values():
         own = {"weights": weights if weighted else None, "mask": mask}
         found = answered({"combiner": combiner, "padding": -1}, ids, **own)
         np.testing.assert_allclose(found, static(DIM, combiner, padding=-1)(ids, **own), atol=1e-6)

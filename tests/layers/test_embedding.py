@@ -9,6 +9,7 @@ from tests.embedding_bags import (
     BAGS,
     COMBINERS,
     DIM,
+    FORMS,
     PADDED,
     PADDED_WEIGHTS,
     ROWS,
@@ -26,19 +27,8 @@ from tfps.layers.embedding import Embedding
 @pytest.mark.parametrize("weighted", [False, True])
 def test_every_form_of_ids_is_combined_as_numpy_and_tensorflow_do(combiner, weighted):
     layer = Embedding(ROWS, DIM, combiner, padding=-1)
-    forms = {
-        "ragged": (ragged(BAGS), ragged(WEIGHTS, tf.float32), None),
-        "padded": (PADDED, PADDED_WEIGHTS, None),
-        "masked": (tf.maximum(PADDED, 0), PADDED_WEIGHTS, PADDED >= 0),
-        "int32": (tf.cast(PADDED, tf.int32), PADDED_WEIGHTS, None),
-        "ragged with padding": (
-            ragged([[-1, *bag] for bag in BAGS]),
-            ragged([[7.0, *w] for w in WEIGHTS], tf.float32),
-            None,
-        ),
-    }
     weights = WEIGHTS if weighted else ones(BAGS)
-    for ids, own, mask in forms.values():
+    for ids, own, mask in FORMS.values():
         found = layer(ids, weights=own if weighted else None, mask=mask)
         table = layer.table.embeddings.numpy()
         expected = coefficients(BAGS, weights, combiner) @ table

@@ -5,6 +5,7 @@ import pytest
 
 import tfps
 from configs.smoke import Smoke, get_config
+from tests.training_fixtures import InHalfPrecision
 from tfps.errors import UserError
 from tfps.experiment.mode import Mode
 from tfps.model.stateless_model import StatelessModel
@@ -25,13 +26,8 @@ class FollowTheLeader(Smoke):
 
 
 @dataclasses.dataclass(frozen=True)
-class Half(Smoke):
-    def build_model(self):
-        keras.config.set_dtype_policy("mixed_float16")
-        try:
-            return super().build_model()
-        finally:
-            keras.config.set_dtype_policy("float32")
+class Half(InHalfPrecision, Smoke):
+    pass
 
 
 def check(mode, task=None, data=None, **train):

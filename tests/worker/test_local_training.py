@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tests.checkpoint.saved_state import whole
 from tests.store.optimizers import OPTIMIZERS
-from tests.training_fixtures import Trainer, WithOptimizer, dataset
+from tests.training_fixtures import InHalfPrecision, Trainer, WithOptimizer, dataset
 from tfps.experiment.mode import Mode
 from tfps.store.asked_ids import AskedIds
 from tfps.worker.closures import LeaseResult
@@ -90,15 +90,8 @@ def test_exchanges_are_timed_where_that_is_asked_for(manifest):
 
 
 @dataclasses.dataclass(frozen=True)
-class Half(WithOptimizer):
+class Half(InHalfPrecision, WithOptimizer):
     """In float16, with a loss that is scaled."""
-
-    def build_model(self):
-        keras.config.set_dtype_policy("mixed_float16")
-        try:
-            return super().build_model()
-        finally:
-            keras.config.set_dtype_policy("float32")
 
 
 def test_steps_that_overflow_change_nothing_but_the_scale_as_with_a_push_for_every_step(manifest):

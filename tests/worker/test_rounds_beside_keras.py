@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.training_fixtures import Trainer, dataset
+from tests.training_fixtures import InHalfPrecision, Trainer, dataset
 from tests.worker.test_barrier_loop import BATCH, SEED, Plain, barrier_of, steps_of
 from tfps.data.batches import Batching, read_batches
 from tfps.experiment.mode import Mode
@@ -91,15 +91,8 @@ def test_the_mean_of_a_round_is_clipped_as_one_gradient_of_all_records(manifest,
 
 
 @dataclasses.dataclass(frozen=True)
-class Half(Plain):
+class Half(InHalfPrecision, Plain):
     """In float16; its loss is scaled by Keras in the plain model, by tfps in the other."""
-
-    def build_model(self):
-        keras.config.set_dtype_policy("mixed_float16")
-        try:
-            return super().build_model()
-        finally:
-            keras.config.set_dtype_policy("float32")
 
     def optimizer(self):
         return keras.optimizers.SGD(0.05)
