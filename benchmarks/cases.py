@@ -12,6 +12,7 @@ FLAGS_OF_PARTS = {
     "together": ("--batches_per_exchange=4",),
     "lazy": ("--set=train.row_updates=lazy",),
     "keys": ("--config=benchmarks/dlrm_keys.py",),
+    "few": ("--set=task.max_rows=5000", "--set=task.evict_first=least_recent"),
 }
 _USUAL_TFPS = (
     "tfps-1ps",
@@ -27,8 +28,9 @@ _USUAL_TFPS = (
 )
 # With rows moved lazily; without history, curves, page and reports of what tasks take.
 LAZY, UNWATCHED = "tfps-1ps-lazy", "tfps-1ps-unwatched"
-KEYS = "tfps-1ps-keys"  # with tables that have no vocabulary
-TFPS = (*_USUAL_TFPS, LAZY, UNWATCHED, KEYS)
+# With tables that have no vocabulary; with rows that must make room for others all the time.
+KEYS, FEW_ROWS = "tfps-1ps-keys", "tfps-1ps-keys-few"
+TFPS = (*_USUAL_TFPS, LAZY, UNWATCHED, KEYS, FEW_ROWS)
 _PEERS = (
     "tutorial-keras",
     "tutorial-tf_keras",
@@ -42,7 +44,7 @@ _PEERS = (
 # One process's step, and its bytes over bare sockets: together they are the least of a cluster.
 STEP, WIRE = "tfps-local", "wire"
 SYSTEMS = (*TFPS, *_PEERS, WIRE)
-_ONLY_DLRM = (*(name for name in _PEERS if name.startswith("torch-")), WIRE, KEYS)
+_ONLY_DLRM = (*(name for name in _PEERS if name.startswith("torch-")), WIRE, KEYS, FEW_ROWS)
 MODELS = ("dlrm", "wide_and_deep", "dense_100")  # of peers as well
 
 
@@ -117,7 +119,10 @@ SWEEPS = {
     "keys": Sweep(
         "rows",
         "Tables with a vocabulary, and without",
-        {Case(rows=rows): ("tfps-1ps", KEYS) for rows in (20_000, 2_000_000)},
+        {
+            Case(rows=20_000): ("tfps-1ps", KEYS, FEW_ROWS),
+            Case(rows=2_000_000): ("tfps-1ps", KEYS),
+        },
     ),
     "watching": Sweep("model", "What watching costs", {Case(): ("tfps-1ps", UNWATCHED)}),
 }

@@ -1,0 +1,82 @@
+"""A recommender whose ids are any 64 bits, by ways to hold them: `benchmarks.raw_ids` trains it."""
+
+import dataclasses
+
+import keras
+import tensorflow as tf
+
+import tfps
+from benchmarks.planted import ITEMS, USERS
+
+VOCABULARY, KEYS, HASHED = "vocabulary", "keys", "hashed"
+PER_ROW = 4  # ids for each row of a table that they are hashed into
+LABEL = tfps.Feature("liked", "float32")
+_DIM = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Likes(tfps.Task):
+    """Neural matrix factorization, as `benchmarks.rare_ids` has it.
+
+    Attributes:
+        tables: `vocabulary`: ids are numbers from 0 on, each has a row. Else they are any 64 bits:
+            those of `keys` get rows as they come, those of `hashed` share a quarter of the rows.
+        admit_after: Occurrences after which a key gets a row.
+    """
+
+    tables: str = KEYS
+    admit_after: int = 1
+
+    def features(self) -> tuple[tfps.Feature, ...]:
+        """A user and an item."""
+        if self.tables == VOCABULARY:
+            return (
+                tfps.Feature("user", "int64", vocabulary=USERS),
+                tfps.Feature("item", "int64", vocabulary=ITEMS),
+            )
+        return (tfps.Feature("user", "int64"), tfps.Feature("item", "int64"))
+
+    def label(self) -> tfps.Feature:
+        """1 where it was liked."""
+        return LABEL
+
+    def build_model(self) -> keras.Model:
+        """Logits `[batch, 1]`."""
+        user, item = (keras.Input((), name=name, dtype="int64") for name in ("user", "item"))
+
+        def rows(kind: str) -> list[keras.KerasTensor]:
+            users, items = self._table(USERS, f"user_{kind}"), self._table(ITEMS, f"item_{kind}")
+            return [users(user), items(item)]
+
+        product = keras.layers.Multiply()(rows("factors"))
+        hidden = keras.layers.Concatenate()(rows("deep"))
+        for units in (32, 16):
+            hidden = keras.layers.Dense(units, activation="relu")(hidden)
+        both = keras.layers.Concatenate()([product, hidden])
+        return keras.Model([user, item], keras.layers.Dense(1)(both))
+
+    def loss(self) -> keras.losses.Loss:
+        """Binary cross-entropy of logits."""
+        return keras.losses.BinaryCrossentropy(from_logits=True)
+
+    def optimizer(self) -> keras.optimizers.Optimizer:
+        """Adam."""
+        return keras.optimizers.Adam(0.002)
+
+    def predictions(self, outputs: tf.Tensor) -> tf.Tensor:
+        """Probabilities `[batch]`."""
+        return keras.ops.sigmoid(outputs[:, 0])
+
+    def _table(self, ids: int, name: str) -> keras.layers.Layer:
+        if self.tables == KEYS:
+            return tfps.DynamicEmbedding(
+                _DIM, ids, admit_after=self.admit_after, evict_first="none", name=name
+            )
+        if self.tables == HASHED:
+            return tfps.Embedding(ids // PER_ROW, _DIM, out_of_range="hash", name=name)
+        return tfps.Embedding(ids, _DIM, name=name)
+
+
+def get_config() -> tfps.Experiment:
+    """Three passes in batches of 256."""
+    return tfps.Experiment("raw_ids", Likes(), train=tfps.Train(batch_size=256, epochs=3))
