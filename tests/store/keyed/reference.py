@@ -1,5 +1,6 @@
 """What a group of tables without vocabularies must be, in plain Python."""
 
+import collections
 import dataclasses
 import itertools
 
@@ -58,6 +59,7 @@ class Reference:
     def begin(self, layout, part_of):
         """Goes on with other parts: rows stay, but nobody finds one that was pulled before."""
         self.layout, self._part_of = layout, part_of
+        self._was_short = set()
         self._occurred, self._totals = {}, [0] * layout.parts
         for row in self.rows.values():
             row.owner = next(self._owners)
@@ -77,9 +79,7 @@ class Reference:
                 continue
             if self.layout.options.admit_after > 1:
                 missing = self._often_enough(part, {each: mine[each] for each in missing})
-            for table in range(len(self.layout.tables)):
-                needed = sum(each[0] == table for each in missing)
-                self._lose(part, table, needed, now)
+            self._make_room(part, missing, now)
             self._admit(part, missing, step)
         assert self.rows.keys() == now
 
@@ -124,15 +124,26 @@ class Reference:
     def _of(self, part, table):
         return [each for each in self.rows if self._part_of[each] == part and each[0] == table]
 
-    def _lose(self, part, table, needed, now):
-        mine, quota = self._of(part, table), self.layout.quotas[table]
-        missing = len(mine) + needed - quota
-        if missing <= 0 or self.layout.options.evict_first == "none":
+    def _make_room(self, part, keys, now):
+        if self.layout.options.evict_first == "none":
             return
+        needed = collections.Counter(table for table, _ in keys)
+        short = {
+            table: len(self._of(part, table)) + needed[table] - quota
+            for table, quota in enumerate(self.layout.quotas)
+        }
+        self._was_short |= {(part, table) for table, missing in short.items() if missing > 0}
+        if max(short.values()) > 0:
+            for table, missing in short.items():
+                if (part, table) in self._was_short:
+                    self._lose(part, table, missing, now)
+
+    def _lose(self, part, table, missing, now):
+        mine, quota = self._of(part, table), self.layout.quotas[table]
         field = {"least_recent": "last", "least_frequent": "uses"}
         score = field[self.layout.options.evict_first]
         gone = [each for each in mine if each not in now]
-        assert len(gone) == min(missing + max(quota // 20, 1), len(mine))
+        assert len(gone) == min(max(missing + max(quota // 20, 1), 0), len(mine))
         left = [getattr(self.rows[each], score) for each in mine if each in now]
         if left and gone:
             assert max(getattr(self.rows[each], score) for each in gone) <= min(left)

@@ -102,6 +102,18 @@ def test_tables_of_one_group_do_not_take_each_others_rows():
     assert of_second["refused"] == 0
 
 
+def test_tables_that_had_too_few_rows_make_room_together():
+    keyed = Keyed(1, ("a", "b"), max_rows=50)  # of which a twentieth is two
+    for table in (0, 1):
+        train_each(keyed, range(51), table=table)
+        assert keyed.counts(table)["rows"] == 48
+    train_each(keyed, [60], table=1)
+    assert keyed.counts(1)["rows"] == 49
+    train_each(keyed, [60, 61, 62])
+    assert [keyed.counts(table)["rows"] for table in (0, 1)] == [48, 48]
+    assert keyed.counts(1)["evicted"] == 4
+
+
 @pytest.mark.parametrize("filled", [False, True])
 def test_more_keys_in_one_batch_than_there_may_be_rows(filled):
     keyed = Keyed(1, ("a", "b"), max_rows=20)

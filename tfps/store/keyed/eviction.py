@@ -65,6 +65,7 @@ class Eviction:
         self._spare = tf.maximum(self._quotas // _SPARE, 1)
         self._index, self._records, self._free = index, records, free
         self._counts, self._rows = counts, rows
+        self._was_short = tf.Variable(tf.zeros([len(quotas)], tf.bool), trainable=False)
         self.times = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     def make_room(self, needed: tf.Tensor) -> tf.Operation:
@@ -83,7 +84,9 @@ class Eviction:
             return tf.reduce_any(self._missing(needed) > 0)
 
         def look_for_room() -> tf.Tensor:
-            limits, slices = self._sample(self._wanted(needed))
+            was_short = self._was_short.read_value() | (self._missing(needed) > 0)
+            with tf.control_dependencies([self._was_short.assign(was_short, read_value=False)]):
+                limits, slices = self._sample(self._wanted(needed))
 
             def look(turn: tf.Tensor) -> list[tf.Tensor]:
                 with tf.control_dependencies([self._look(slices[turn], limits, needed)]):
@@ -119,14 +122,22 @@ class Eviction:
         with tf.control_dependencies([done]):
             return tf.maximum(first, self._first) + tf.size(rows, tf.int64)
 
+    def begin_again(self) -> tf.Operation:
+        """Lets no table have had too few rows, after all keys have lost theirs."""
+        return self._was_short.assign(tf.zeros_like(self._was_short), read_value=False)
+
     def _missing(self, needed: tf.Tensor) -> tf.Tensor:
         """How many rows too few each table has free, `[tables]` int64."""
         return self._counts.rows() + needed - self._quotas
 
     def _wanted(self, needed: tf.Tensor) -> tf.Tensor:
-        """How many rows of each table are to go, `[tables]` int64."""
-        missing = self._missing(needed)
-        return tf.where(missing > 0, missing + self._spare, tf.zeros_like(missing))
+        """How many rows of each table are to go, `[tables]` int64.
+
+        Also of those that once had too few and are nearly full again: else each of many tables
+        would have room made at another time, in every step one or the other.
+        """
+        wanted = tf.maximum(self._missing(needed) + self._spare, 0)
+        return tf.where(self._was_short.read_value(), wanted, tf.zeros_like(wanted))
 
     def _look(self, first: tf.Tensor, limits: tf.Tensor, needed: tf.Tensor) -> tf.Operation:
         """Takes rows of a slice from keys, of those used least.

@@ -247,6 +247,7 @@ class KeyedPart:
         cleared = [self._records.clear_all(first, self._free.used.read_value())]
         with tf.control_dependencies(cleared):
             cleared += [self._index.clear(), self._free.clear(), self.counts.forget_rows()]
+        cleared.append(self.eviction.begin_again())
         cleared.append(self.eviction.times.assign_add(1).op)
         if self._occurrences:
             cleared.append(self._occurrences.clear())
