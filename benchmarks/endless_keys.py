@@ -8,7 +8,6 @@ benchmarks/README.md.
 """
 
 import argparse
-import dataclasses
 import json
 import sys
 import time
@@ -20,6 +19,7 @@ import psutil
 import tensorflow as tf
 
 import tfps
+from benchmarks.keys_of_numbers import keys_of
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.store.keyed.group import KeyedGroup
@@ -33,48 +33,27 @@ CONSTANT_KEYS = 1_000  # that come in every step
 AGAIN = 8  # a part in so many of a step's keys came shortly before
 REPORTS = 20
 WARM_STEPS = 8  # in which graphs are traced, left out of what is said of single calls
-_SPREAD = 0x9E3779B97F4A7C15  # an odd number: its multiples differ, all 2^64 of them
 
 
-@dataclasses.dataclass(frozen=True)
-class Clicks(tfps.Task):
-    """A table without a vocabulary, as small a model as there can be around it.
+def clicks(max_rows: int, evict_first: str) -> tfps.Task:
+    """A table without a vocabulary, and as small a model as there can be around it.
 
-    Attributes:
+    Args:
         max_rows: Of the table.
         evict_first: Whose rows make room.
     """
 
-    max_rows: int = 1_000_000
-    evict_first: str = "least_recent"
-
-    def features(self) -> tuple[tfps.Feature, ...]:
-        """A key."""
-        return (tfps.Feature("key", "int64"),)
-
-    def label(self) -> tfps.Feature:
-        """0 or 1."""
-        return tfps.Feature("label", "int64", vocabulary=2)
-
-    def build_model(self) -> keras.Model:
-        """Logits `[batch, 1]`."""
+    def build() -> keras.Model:
         key = keras.Input((), name="key", dtype="int64")
         # Half as many keys as there are rows, so that some are forgotten and others make room.
-        own = {"forget_after": self.max_rows // 2, "evict_first": self.evict_first}
-        rows = tfps.DynamicEmbedding(DIM, self.max_rows, name="keys", **own)(key)
-        return keras.Model(key, keras.layers.Dense(1)(rows))
+        own = {"forget_after": max_rows // 2, "evict_first": evict_first}
+        rows = tfps.DynamicEmbedding(DIM, max_rows, name="keys", **own)(key)
+        model = keras.Model(key, keras.layers.Dense(1, activation="sigmoid")(rows))
+        model.compile(keras.optimizers.Adagrad(0.05), "binary_crossentropy")
+        return model
 
-    def loss(self) -> keras.losses.Loss:
-        """Binary cross-entropy of logits."""
-        return keras.losses.BinaryCrossentropy(from_logits=True)
-
-    def optimizer(self) -> keras.optimizers.Optimizer:
-        """Adagrad."""
-        return keras.optimizers.Adagrad(0.05)
-
-    def predictions(self, outputs: tf.Tensor) -> tf.Tensor:
-        """Probabilities `[batch]`."""
-        return keras.ops.sigmoid(outputs[:, 0])
+    label = tfps.Feature("label", "int64", vocabulary=2)
+    return tfps.task_of(build, label, (tfps.Feature("key", "int64"),))
 
 
 class Keys:
@@ -90,9 +69,8 @@ class Keys:
         self.seen += self._batch
         least = max(0, first - 4 * self._batch)
         again = self._draw.integers(least, first + 1, self._batch // AGAIN)
-        numbers = np.concatenate([np.arange(first, self.seen), again]).astype(np.uint64)
-        constant = -np.arange(1, CONSTANT_KEYS + 1).astype(np.uint64)
-        return (np.concatenate([numbers, constant]) * np.uint64(_SPREAD)).view(np.int64)
+        constant = -np.arange(1, CONSTANT_KEYS + 1)
+        return keys_of(np.concatenate([np.arange(first, self.seen), again, constant]))
 
 
 class Timed:
@@ -128,7 +106,7 @@ class Driver:
         made_room: For each pull, whether rows were taken from keys.
     """
 
-    def __init__(self, task: Clicks):
+    def __init__(self, task: tfps.Task):
         """Makes the parameters."""
         model = StatelessModel(task, seed=0)
         self._store = ParameterStore(model, Rules.of(task, model), ["/device:CPU:0"], seed=0)
@@ -184,7 +162,7 @@ def main() -> int:
     """Measures; prints lines of JSON; returns the exit code."""
     flags = parse()
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    driver = Driver(Clicks(max_rows=flags.max_rows, evict_first=flags.evict_first))
+    driver = Driver(clicks(flags.max_rows, flags.evict_first))
     keys = Keys(flags.batch)
     steps = -(-flags.keys // flags.batch)
     due = max(1, flags.forget_every // flags.batch)

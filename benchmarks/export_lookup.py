@@ -22,6 +22,7 @@ import numpy as np
 import psutil
 import tensorflow as tf
 
+from benchmarks.keys_of_numbers import keys_of
 from tfps.experiment.task import Table
 from tfps.export.keyed_slices import KeyedSlices
 from tfps.export.row_encoding import EXACT
@@ -136,14 +137,8 @@ def main() -> int:
     return 0
 
 
-def keys_of(count: int) -> np.ndarray:
-    """Keys that have rows, `[count]` int64, each once."""
-    numbers = np.arange(count, dtype=np.uint64)
-    return (numbers * np.uint64(0x9E3779B97F4A7C15)).view(np.int64)
-
-
 def rows_of(count: int) -> np.ndarray:
-    """Their rows: of the k-th key k modulo 1,000 in every place, and 1."""
+    """Rows of so many keys: of the k-th key k modulo 1,000 in every place, and 1."""
     return np.repeat(1 + np.arange(count, dtype=np.float32)[:, np.newaxis] % 1_000, DIM, 1)
 
 
@@ -151,7 +146,7 @@ def save(way: str, count: int, directory: str) -> None:
     """Saves a model."""
     options = KeyOptions(count)
     table = Table("keys", count, DIM, keras.initializers.Zeros(), keys=options)
-    model = WAYS[way](KeyedLayout((table,), 1), keys_of(count), rows_of(count))
+    model = WAYS[way](KeyedLayout((table,), 1), keys_of(np.arange(count)), rows_of(count))
     tf.saved_model.save(model, directory)
 
 
@@ -184,8 +179,7 @@ def call(model: Any, count: int, asked: int, name: str, is_checked: bool) -> dic
     began = time.monotonic()
     while time.monotonic() - began < SECONDS or len(walls) < 3:
         which = draw.integers(0, count + count // (UNKNOWN - 1), asked)
-        numbers = which.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        keys = tf.constant(numbers.view(np.int64))
+        keys = tf.constant(keys_of(which))
         wall, cpu = time.perf_counter(), time.process_time()
         rows = model.look_up(keys).numpy()
         cpus.append(time.process_time() - cpu)

@@ -7,11 +7,10 @@ import tensorflow as tf
 
 import tfps
 from benchmarks.planted import ITEMS, USERS
+from benchmarks.rare_ids import DIM, LABEL, factorized
 
 VOCABULARY, KEYS, HASHED = "vocabulary", "keys", "hashed"
 PER_ROW = 4  # ids for each row of a table that they are hashed into
-LABEL = tfps.Feature("liked", "float32")
-_DIM = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,16 +42,7 @@ class Likes(tfps.Task):
     def build_model(self) -> keras.Model:
         """Logits `[batch, 1]`."""
         user, item = (keras.Input((), name=name, dtype="int64") for name in ("user", "item"))
-
-        def rows(kind: str) -> list[keras.KerasTensor]:
-            users, items = self._table(USERS, f"user_{kind}"), self._table(ITEMS, f"item_{kind}")
-            return [users(user), items(item)]
-
-        product = keras.layers.Multiply()(rows("factors"))
-        hidden = keras.layers.Concatenate()(rows("deep"))
-        for units in (32, 16):
-            hidden = keras.layers.Dense(units, activation="relu")(hidden)
-        both = keras.layers.Concatenate()([product, hidden])
+        both = factorized(user, item, self._table)
         return keras.Model([user, item], keras.layers.Dense(1)(both))
 
     def loss(self) -> keras.losses.Loss:
@@ -70,11 +60,11 @@ class Likes(tfps.Task):
     def _table(self, ids: int, name: str) -> keras.layers.Layer:
         if self.tables == KEYS:
             return tfps.DynamicEmbedding(
-                _DIM, ids, admit_after=self.admit_after, evict_first="none", name=name
+                DIM, ids, admit_after=self.admit_after, evict_first="none", name=name
             )
         if self.tables == HASHED:
-            return tfps.Embedding(ids // PER_ROW, _DIM, out_of_range="hash", name=name)
-        return tfps.Embedding(ids, _DIM, name=name)
+            return tfps.Embedding(ids // PER_ROW, DIM, out_of_range="hash", name=name)
+        return tfps.Embedding(ids, DIM, name=name)
 
 
 def get_config() -> tfps.Experiment:

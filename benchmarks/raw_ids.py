@@ -21,8 +21,10 @@ import numpy.typing as npt
 
 import tfps
 from benchmarks import raw_id_tables
+from benchmarks.keys_of_numbers import keys_of
 from benchmarks.planted import ITEMS, USERS, Columns, likes, shares, truth
-from benchmarks.raw_id_tables import HASHED, KEYS, LABEL, PER_ROW, VOCABULARY
+from benchmarks.rare_ids import LABEL
+from benchmarks.raw_id_tables import HASHED, KEYS, PER_ROW, VOCABULARY
 from tfps.experiment.metrics import auc
 
 Floats = npt.NDArray[np.float64]
@@ -34,7 +36,6 @@ WAYS = {
 }
 _CONFIG = "benchmarks/raw_id_tables.py"
 _EVALUATED = 1 << 20  # the seed of the records that are not trained
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)  # odd: its multiples are all different, and any 64 bits
 _CHUNK = 1000
 
 
@@ -49,7 +50,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="tfps-raw-ids-") as directory:
         root = pathlib.Path(directory)
         for name, records in (("train", likes(0, flags.records)), ("eval", rest)):
-            for tables in (VOCABULARY, KEYS, HASHED):
+            for tables in (VOCABULARY, KEYS):
                 _write(root / f"{name}-{tables}", tables, records)
         for seed in range(flags.seeds):
             for way in WAYS:
@@ -66,25 +67,21 @@ def _write(path: pathlib.Path, tables: str, records: Columns) -> None:
     task = raw_id_tables.Likes(tables=tables)
     ids = {name: records[name].astype(np.int64) for name in ("user", "item")}
     if tables != VOCABULARY:
-        ids = {name: _raw(some) for name, some in ids.items()}
+        ids = {name: keys_of(some + 1) for name, some in ids.items()}
     tfps.write_dataset(
         str(path), ids, records["liked"], features=task.features(), label=LABEL, shards=1
     )
 
 
-def _raw(ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Other 64 bits for each id, as accounts and devices have."""
-    return ((ids.astype(np.uint64) + np.uint64(1)) * _SPREAD).view(np.int64)
-
-
 def _trained(root: pathlib.Path, seed: int, way: str) -> dict[str, float]:
     """The AUC that a job ends at, its rows, and what was dropped."""
     tables, admit_after = WAYS[way]
+    ids = VOCABULARY if tables == VOCABULARY else KEYS
     job = root / f"{way}-{seed}"
     flags = [
         f"--config={_CONFIG}",
-        f"--train_data={root / f'train-{tables}'}",
-        f"--eval_data={root / f'eval-{tables}'}",
+        f"--train_data={root / f'train-{ids}'}",
+        f"--eval_data={root / f'eval-{ids}'}",
         f"--job_dir={job}",
         f"--set=train.seed={seed}",
         f"--set=task.tables={tables}",

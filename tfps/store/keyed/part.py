@@ -100,10 +100,11 @@ class KeyedPart:
             step: Number of updates so far, scalar int64.
 
         Returns:
-            What `find` gives then, and what is done once all is written.
+            What `find` gives then, and what is done once all is written. A row that was found and
+            has made room for another is given as well: `eviction.times` tells that some did.
         """
-        found = self._index.find(keys.hashes)
-        missing = tf.where(found < 0)[:, 0]
+        known = self.find(keys)
+        missing = tf.where(known < len(self._layout.tables))[:, 0]
         counted = tf.no_op()
         if self._occurrences:
             asked = tf.gather(keys.hashes, missing), tf.gather(keys.occurrences, missing)
@@ -121,7 +122,6 @@ class KeyedPart:
         noted = self.counts.add(
             {Count.ROWS: admitted, Count.ADMITTED: admitted, Count.REFUSED: refused}
         )
-        known = tf.where(found < 0, tf.cast(keys.tables, tf.int64), found)
         known = tf.tensor_scatter_nd_update(known, missing[:, tf.newaxis], places)
         return known, tf.group(counted, begun, noted)
 
@@ -247,8 +247,7 @@ class KeyedPart:
         cleared = [self._records.clear_all(first, self._free.used.read_value())]
         with tf.control_dependencies(cleared):
             cleared += [self._index.clear(), self._free.clear(), self.counts.forget_rows()]
-        cleared.append(self.eviction.begin_again())
-        cleared.append(self.eviction.times.assign_add(1).op)
+        cleared += [self.eviction.begin_again(), self.eviction.times.assign_add(1).op]
         if self._occurrences:
             cleared.append(self._occurrences.clear())
         return tf.group(*cleared)
