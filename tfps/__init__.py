@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tfps.layers.rows_of_files import RowsOfFiles
     from tfps.layers.rows_of_ids import RowsOfIds
     from tfps.model.compiled_task import task_of
+    from tfps.optimizers.row_wise_adagrad import RowWiseAdagrad
 
 __version__ = "0.1.0"
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "Parameter",
     "RecallAtK",
     "RowFormat",
+    "RowWiseAdagrad",
     "RowsOfFiles",
     "RowsOfIds",
     "Study",
@@ -90,6 +92,7 @@ _MODULES = {
     "Parameter": "tfps.experiment.study",
     "RecallAtK": "tfps.experiment.ranking_metrics",
     "RowFormat": "tfps.data.row_format",
+    "RowWiseAdagrad": "tfps.optimizers.row_wise_adagrad",
     "RowsOfFiles": "tfps.layers.rows_of_files",
     "RowsOfIds": "tfps.layers.rows_of_ids",
     "Study": "tfps.experiment.study",

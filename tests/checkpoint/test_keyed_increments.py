@@ -194,7 +194,7 @@ def test_rows_that_neither_it_nor_its_base_holds_are_damage(saved, trained, dire
     # An increment whose keys are those of another state.
     layout = trained.store.keyed_groups[0].layout
     mixed = dataclasses.replace(later, increment=increment.increment)
-    rows = SavedKeyedRows(mixed, layout, slots=2)
+    rows = SavedKeyedRows(mixed, layout, trained.store.keyed_groups[0].row)
     runs = rows.runs(0, rows.total)
     with pytest.raises(DamagedCheckpointError, match="rows of keys_dim4 are neither in it nor in"):
         [rows.read("/device:CPU:0", *run) for run in runs]

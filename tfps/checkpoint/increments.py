@@ -132,7 +132,7 @@ class Increments:
         layout = group.layout
         names = [table.name for table in layout.tables]
         self.touched_rows |= dict(zip(names, changed.tolist(), strict=True))
-        row_bytes = layout.row_bytes(len(group.rule.slots)) + RECORD_BYTES
+        row_bytes = group.row.bytes + RECORD_BYTES
         total, late = int(rows.sum()), int(changed.sum())
         return _KeyedSize(layout.name, total * row_bytes, total * HASH_BYTES + late * row_bytes)
 

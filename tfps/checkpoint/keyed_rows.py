@@ -20,6 +20,7 @@ from tfps.layers.key_options import KeyOptions
 from tfps.store.keyed.group import KeyedGroup
 from tfps.store.keyed.layout import KeyedLayout
 from tfps.store.keyed.part import SavedKeys
+from tfps.store.stored_row import StoredRow
 
 _CHIEF = "/device:CPU:0"
 _GROUP = re.compile(r"keys_dim\d+(?:_(\d+))?")
@@ -31,13 +32,13 @@ class SavedKeyedGroup:
 
     Attributes:
         layout: Its name and tables, of which the number of rows is not known.
-        slots: That each row has.
+        row: What each row is.
         catches_up: Whether rows make up for updates that they were no part of.
         optimizer: How they do; None where the checkpoint does not say.
     """
 
     layout: KeyedLayout
-    slots: int
+    row: StoredRow
     catches_up: bool
     optimizer: Mapping[str, Any] | None
 
@@ -53,7 +54,8 @@ class SavedKeyedGroup:
                 ]
                 layout = KeyedLayout(tuple(tables), parts=1, number=int(match[1] or 0))
                 optimizer = checkpoint.optimizers.get(name)
-                found.append(cls(layout, len(part["slots"]), "row_updates" in part, optimizer))
+                row = StoredRow.of_signature(layout.dim, part)
+                found.append(cls(layout, row, "row_updates" in part, optimizer))
         return found
 
     @property
@@ -72,7 +74,7 @@ class SavedKeyedGroup:
             UserError: If a file is gone.
             tf.errors.OpError: If the storage does not answer.
         """
-        rows = SavedKeyedRows(checkpoint, self.layout, self.slots)
+        rows = SavedKeyedRows(checkpoint, self.layout, self.row)
         for first, count in rows.runs(0, rows.total):
             yield rows.read(_CHIEF, first, count)
 
@@ -87,24 +89,24 @@ class SavedKeyedRows:
         total: How many.
     """
 
-    def __init__(self, checkpoint: Checkpoint, layout: KeyedLayout, slots: int):
+    def __init__(self, checkpoint: Checkpoint, layout: KeyedLayout, row: StoredRow):
         """Looks how many there are.
 
         Args:
             checkpoint: The one that holds the group, checked before.
             layout: The group's, on any number of ps.
-            slots: That each row has.
+            row: What each is.
 
         Raises:
             DamagedCheckpointError: If an index is damaged.
         """
         name, increment = layout.name, checkpoint.increment
         self._name = name
-        self._all = SortedRows(checkpoint, layout, slots, name)
+        self._all = SortedRows(checkpoint, row, name)
         self._changed = self._base = None
         if increment and name in increment.tensors:
-            self._changed = SortedRows(checkpoint, layout, slots, changed_name(name))
-            self._base = SortedRows(checkpoint, layout, slots, name, is_of_base=True)
+            self._changed = SortedRows(checkpoint, row, changed_name(name))
+            self._base = SortedRows(checkpoint, row, name, is_of_base=True)
         self.total = self._all.total
 
     def bounds(self, layout: KeyedLayout) -> list[int]:
@@ -189,7 +191,7 @@ def read(checkpoint: Checkpoint, group: KeyedGroup, devices: Sequence[str]) -> N
         UserError: If a ps does not see the files, or has no room for so many rows.
         tf.errors.OpError: If the storage does not answer, or a ps is lost.
     """
-    saved = SavedKeyedRows(checkpoint, group.layout, len(group.rule.slots))
+    saved = SavedKeyedRows(checkpoint, group.layout, group.row)
     bounds = saved.bounds(group.layout)
     room = group.layout.capacity - len(group.layout.tables)
     if (most := int(np.diff(bounds).max())) > room:

@@ -13,8 +13,8 @@ from tfps.store.keyed.group import KeyedGroup
 from tfps.store.keyed.part import SavedKeys
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.partitioned_variable import CHUNK_BYTES
-from tfps.store.row_layout import RowLayout
 from tfps.store.save_now import save_now
+from tfps.store.stored_row import StoredRow
 
 HASH_BYTES = 8
 RECORD_BYTES = HASH_BYTES + 3 * 4  # of a row, its values left out
@@ -42,28 +42,27 @@ def changed_name(group: str) -> str:
     return f"{group}/changed"
 
 
-def slice_specs(total: int, lines: int, dim: int, first: int, count: int) -> list[str]:
+def slice_specs(row: StoredRow, total: int, first: int, count: int) -> list[str]:
     """A run of rows of these tensors as `tf.raw_ops.SaveV2` and `RestoreV2` want it.
 
     Args:
+        row: What each is.
         total: Rows of all ps.
-        lines: A row and its slots.
-        dim: Length of a row.
         first: The run's first row.
         count: Its number of rows.
     """
     run = f"{first},{count}"
-    return [f"{total} {run}", f"{total} 3 {run}:-", f"{total} {lines} {dim} {run}:-:-"]
+    lines = f"{total} {row.lines} {row.width} {run}:-:-"
+    return [f"{total} {run}", f"{total} 3 {run}:-", lines]
 
 
-def rows_per_chunk(layout: RowLayout, slots: int) -> int:
+def rows_per_chunk(row: StoredRow) -> int:
     """How many rows are written and read at once.
 
     Args:
-        layout: The group's.
-        slots: That each row has.
+        row: What each is.
     """
-    return max(1, CHUNK_BYTES // (layout.row_bytes(slots) + RECORD_BYTES))
+    return max(1, CHUNK_BYTES // (row.bytes + RECORD_BYTES))
 
 
 class _Written(NamedTuple):
@@ -147,17 +146,17 @@ class KeyedSnapshot:
 
 def _write_rows(prefix: str, written: _Written, part: int, pace: Pace) -> list[str]:
     """Writes the rows of a ps, a chunk after the other; under its device."""
-    layout, slots = written.group.layout, len(written.group.rule.slots)
+    row = written.group.row
     sizes = [int(tensors[0].shape[0]) for tensors in written.parts]
     before, total = sum(sizes[:part]), sum(sizes)
-    stride = rows_per_chunk(layout, slots)
+    stride = rows_per_chunk(row)
     prefixes: list[str] = []
     worked = 0.0
     for first in range(0, sizes[part], stride):
         if prefixes:
             pace.rest(worked)
         count = min(stride, sizes[part] - first)
-        specs = slice_specs(total, 1 + slots, layout.dim, before + first, count)
+        specs = slice_specs(row, total, before + first, count)
         prefixes.append(f"{prefix}-{first}")
         began = time.monotonic()
         rows = [each[first : first + count] for each in written.parts[part]]

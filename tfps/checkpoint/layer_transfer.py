@@ -78,7 +78,8 @@ def _take_keys(
     """
     rule = _rule(saved, list(numbers))
     for run in saved.read(checkpoint):
-        hashes, records, lines = (each.numpy() for each in run)
+        hashes, records = run.hashes.numpy(), run.records.numpy()
+        lines = saved.row.decode_flat(run.lines).numpy()
         for member, table in enumerate(saved.tables):
             mine = np.flatnonzero(records[:, 0] == member)
             if table not in numbers or not len(mine):
@@ -135,8 +136,8 @@ def _caught_up(
 ) -> np.ndarray:
     """Rows as they are after all updates of their checkpoint, `[n, dim]`."""
     if rule is None or saved.optimizer is None or last_updates is None:
-        return lines[:, 0]
+        return lines[:, : saved.row.dim]
     missed = missed_since(tf.constant(last_updates), tf.constant(steps, tf.int64))
-    values, *slots = tf.unstack(tf.constant(lines), axis=1)
+    values, *slots = saved.row.split(tf.constant(lines))
     caught_up, *_ = rule.catch_up(values, slots, missed, saved.optimizer["decays"])
     return np.asarray(caught_up)

@@ -14,6 +14,7 @@ from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.experiment.task import Table
 from tfps.store.group_layout import GroupLayout
 from tfps.store.partitioned_variable import TensorSlice, rows_at_once
+from tfps.store.stored_row import StoredRow
 
 _DEVICE = "/device:CPU:0"
 
@@ -49,7 +50,7 @@ class SavedRows:
     Attributes:
         table: Name of the table.
         ids: Of the rows, `[n]` int64.
-        lines: The rows, each with its slots behind it, `[n, 1 + slots, dim]` float32.
+        lines: The rows, each with its slots behind it, `[n, size]` of `StoredRow`, float32.
         last_updates: How many updates there had been after each row's last one, `[n]` int32; None
             where rows do not change without an update of their own.
     """
@@ -67,7 +68,7 @@ class SavedGroup:
     Attributes:
         name: Name of its tensor.
         layout: Where its rows lie in it.
-        slots: That each row has.
+        row: What each row is.
         catches_up: Whether rows make up for updates that they were no part of, so that it is kept
             when each was updated last.
         optimizer: How they do; None where the checkpoint does not say.
@@ -75,7 +76,7 @@ class SavedGroup:
 
     name: str
     layout: GroupLayout
-    slots: int
+    row: StoredRow
     catches_up: bool
     optimizer: Mapping[str, Any] | None
 
@@ -91,8 +92,9 @@ class SavedGroup:
         for name, part in checkpoint.signature.items():
             if name.startswith("tables_dim"):
                 layout = GroupLayout(tuple(tables[each] for each in part["tables"]), parts=1)
-                slots, optimizer = len(part["slots"]), checkpoint.optimizers.get(name)
-                found.append(cls(name, layout, slots, "row_updates" in part, optimizer))
+                row = StoredRow.of_signature(layout.dim, part)
+                optimizer = checkpoint.optimizers.get(name)
+                found.append(cls(name, layout, row, "row_updates" in part, optimizer))
         return found
 
     @property
@@ -130,7 +132,7 @@ class SavedGroup:
         """First row and number of rows of each run in which the group is read, padding included."""
         total = self.layout.total_rows
         # TensorFlow looks through all slices of a tensor whenever it reads one.
-        stride = rows_at_once(4 * self.layout.dim * (1 + self.slots), total)
+        stride = rows_at_once(4 * self.row.size, total)
         for first in range(0, total, stride):
             yield first, min(stride, total - first)
 
@@ -145,21 +147,23 @@ class SavedGroup:
             count: Number of rows.
 
         Returns:
-            `[count, 1 + slots, dim]` float32, and `[count]` int32 or None.
+            `[count, size]` of `StoredRow`, float32, and `[count]` int32 or None.
 
         Raises:
             DamagedCheckpointError: If a file is damaged.
             UserError: If a file is gone.
             tf.errors.OpError: If the storage does not answer.
         """
-        total, dim, lines = self.layout.total_rows, self.layout.dim, 1 + self.slots
-        rows = _slice(self.name, (total * lines, dim), first * lines, count * lines, tf.float32)
+        total, lines = self.layout.total_rows, self.row.lines
+        shape, dtype = (total * lines, self.row.width), tf.as_dtype(self.row.dtype)
+        rows = _slice(self.name, shape, first * lines, count * lines, dtype)
         slices = [dataclasses.replace(rows, lines=lines)]
         if self.catches_up:
             slices.append(_slice(f"{self.name}/last_update", (total,), first, count, tf.int32))
         reader.read(checkpoint, slices)
-        values, *last_updates = (slice_.variable.numpy() for slice_ in slices)
-        return values.reshape(count, lines, dim), last_updates[0] if last_updates else None
+        stored, *last_updates = (slice_.variable for slice_ in slices)
+        values = self.row.decode_flat(tf.reshape(stored, [count, lines, self.row.width]))
+        return values.numpy(), last_updates[0].numpy() if last_updates else None
 
 
 def _slice(

@@ -11,10 +11,9 @@ from tfps.checkpoint.checkpoint import PREFIX, Checkpoint
 from tfps.checkpoint.failures import DamagedCheckpointError
 from tfps.checkpoint.keyed_snapshot import rows_per_chunk, slice_specs, tensor_names
 from tfps.checkpoint.reader import explained, of_base
-from tfps.store.keyed.layout import KeyedLayout
 from tfps.store.keyed.part import SavedKeys
+from tfps.store.stored_row import StoredRow
 
-_DTYPES = [tf.int64, tf.int32, tf.float32]
 _CHIEF = "/device:CPU:0"
 # Hashes that a search reads at once. Hashes are evenly spread, so that of up to 10^9 the first look
 # is where the one is that is looked for.
@@ -31,8 +30,7 @@ class SortedRows:
     def __init__(
         self,
         checkpoint: Checkpoint,
-        layout: KeyedLayout,
-        slots: int,
+        row: StoredRow,
         name: str,
         is_of_base: bool = False,
     ):
@@ -40,8 +38,7 @@ class SortedRows:
 
         Args:
             checkpoint: One that was checked before.
-            layout: The group's, on any number of ps.
-            slots: That each row has.
+            row: What each is.
             name: Begins the names of the tensors.
             is_of_base: Whether they are those of the checkpoint's base.
 
@@ -52,8 +49,9 @@ class SortedRows:
         directory = checkpoint.base_path if is_of_base else checkpoint.path
         self._prefix = posixpath.join(directory, PREFIX)
         self._names = tensor_names(name)
-        self._size = 1 + slots, layout.dim
-        self._stride = rows_per_chunk(layout, slots)
+        self._row = row
+        self._dtypes = tf.int64, tf.int32, tf.as_dtype(row.dtype)
+        self._stride = rows_per_chunk(row)
         with self._explained(_CHIEF):
             shapes = tf.train.load_checkpoint(self._prefix).get_variable_to_shape_map()
         # Of no rows nothing is written.
@@ -128,8 +126,8 @@ class SortedRows:
                 tf.raw_ops.RestoreV2(
                     prefix=self._prefix,
                     tensor_names=self._names[:fields],
-                    shape_and_slices=slice_specs(self.total, *self._size, first, count)[:fields],
-                    dtypes=_DTYPES[:fields],
+                    shape_and_slices=slice_specs(self._row, self.total, first, count)[:fields],
+                    dtypes=self._dtypes[:fields],
                 )
             )
 

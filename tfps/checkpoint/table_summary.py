@@ -10,6 +10,7 @@ from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.keyed_rows import SavedKeyedGroup
 from tfps.checkpoint.saved_values import SavedGroup
 from tfps.store.keyed.hashing import keys_of_array
+from tfps.store.stored_row import StoredRow
 
 _DROPPED_BITS = 12  # of a float32's mantissa: norms are told apart by the 2,048th part
 _BINS = 1 << (31 - _DROPPED_BITS)
@@ -73,8 +74,7 @@ class TableSummary:
 
     Attributes:
         name: Name of the table.
-        dim: Length of a row.
-        slots: That each row has.
+        row: What a row is on its ps.
         has_keys: Whether it has no vocabulary.
         norms: Of the rows as their last updates left them.
         last_updates: How many updates there had been after a row's last one, the least and the
@@ -83,8 +83,7 @@ class TableSummary:
     """
 
     name: str
-    dim: int
-    slots: int
+    row: StoredRow
     has_keys: bool
     norms: Norms = dataclasses.field(default_factory=Norms)
     last_updates: tuple[int, int] | None = None
@@ -136,25 +135,23 @@ def summaries(checkpoint: Checkpoint, most_used: int) -> list[TableSummary]:
 
 def _with_ids(checkpoint: Checkpoint) -> Iterator[TableSummary]:
     for group in SavedGroup.all_in(checkpoint):
-        mine = {
-            name: TableSummary(name, group.layout.dim, group.slots, has_keys=False)
-            for name in group.tables
-        }
+        mine = {name: TableSummary(name, group.row, has_keys=False) for name in group.tables}
         for rows in group.read(checkpoint, group.tables):
-            mine[rows.table].add(rows.lines[:, 0], rows.last_updates)
+            mine[rows.table].add(rows.lines[:, : group.row.dim], rows.last_updates)
         yield from mine.values()
 
 
 def _with_keys(checkpoint: Checkpoint, most_used: int) -> Iterator[TableSummary]:
     for group in SavedKeyedGroup.all_in(checkpoint):
         layout = group.layout
-        mine = [TableSummary(name, layout.dim, group.slots, has_keys=True) for name in group.tables]
+        mine = [TableSummary(name, group.row, has_keys=True) for name in group.tables]
         for run in group.read(checkpoint):
-            hashes, records, lines = (each.numpy() for each in run)
+            hashes, records = run.hashes.numpy(), run.records.numpy()
+            rows = group.row.decode_flat(run.lines)[:, : group.row.dim].numpy()
             for member, summary in enumerate(mine):
                 of_table = np.flatnonzero(records[:, 0] == member)
                 last, uses = records[of_table, 1], records[of_table, 2]
-                norms = summary.add(lines[of_table, 0], last)
+                norms = summary.add(rows[of_table], last)
                 most = np.argsort(-uses, kind="stable")[:most_used]
                 keys = keys_of_array(hashes[of_table[most]], layout.salts[member])
                 columns = keys.tolist(), uses[most].tolist(), last[most].tolist()

@@ -23,12 +23,13 @@ class Table:
     Attributes:
         name: Path of its variable in the model.
         rows: Number of rows; ids lie in `[0, rows)`. With `keys`, how many there are at most.
-        dim: Length of a row, in float32 values.
+        dim: Length of a row.
         initializer: Keras initializer of its rows, or a function of shape and dtype.
         is_trained: Whether training changes it; False where its layer has `trainable=False`.
         constraint: What every row is subjected to after every update, each by itself.
         keys: Of a table without a vocabulary, which keys have a row; None for a row for each id.
         rows_from: Files of rows that it begins with; None where the initializer makes all.
+        row_dtype: In which the ps hold its rows: "float32" or "bfloat16".
     """
 
     name: str
@@ -39,6 +40,7 @@ class Table:
     constraint: keras.constraints.Constraint | None = None
     keys: KeyOptions | None = None
     rows_from: KeyRowFiles | None = None
+    row_dtype: str = "float32"
 
 
 Metric = Callable[[Any, Any], Any]

@@ -139,7 +139,8 @@ class CheckpointParameters:
 
         Args:
             index: Of the group.
-            lines: Rows with their slots as their last updates left them, `[n, 1 + slots, dim]`.
+            lines: Rows with their slots as their last updates left them, `[n, size]` of
+                `StoredRow`.
             last: How many updates there had been after each row's last one, `[n]`; None where that
                 is not known.
         """
@@ -152,14 +153,14 @@ class CheckpointParameters:
             if last is None
             else missed_since(tf.convert_to_tensor(last), steps)
         )
-        return group.caught_up(rule, tf.convert_to_tensor(lines), missed)[:, 0]
+        return group.caught_up(rule, tf.convert_to_tensor(lines), missed)[:, : group.layout.dim]
 
     def _saved_keys(self, index: int) -> SavedKeyedRows:
         """The rows of a group without vocabularies."""
         group = self.layout.groups[index]
         assert isinstance(group.layout, KeyedLayout)
         with self._explained():
-            return SavedKeyedRows(self._checkpoint, group.layout, len(group.rule.slots))
+            return SavedKeyedRows(self._checkpoint, group.layout, group.row)
 
     def _runs_of_keys(
         self, index: int, saved: SavedKeyedRows
@@ -168,8 +169,10 @@ class CheckpointParameters:
         for first, count in saved.runs(0, saved.total):
             with self._explained():
                 run = saved.read(_DEVICE, first, count)
-            last = run.records[:, 1] if self.layout.groups[index].catches_up else None
-            yield first, run.hashes, self._caught_up(index, run.lines, last)
+            group = self.layout.groups[index]
+            last = run.records[:, 1] if group.catches_up else None
+            lines = group.row.decode_flat(run.lines)
+            yield first, run.hashes, self._caught_up(index, lines, last)
 
     def _read_keys(
         self, index: int, layout: KeyedLayout, wanted: Mapping[int, np.ndarray]

@@ -11,6 +11,7 @@ from tfps.errors import UserError
 from tfps.layers.id_check import WEIGHTS_MISSING, fail_unless
 
 COMBINERS = (None, "sum", "mean", "sqrtn")
+ROW_DTYPES = ("float32", "bfloat16")
 
 Padding = int | str | None
 
@@ -22,29 +23,40 @@ class BagEmbedding(keras.layers.Layer, abc.ABC):
         output_dim: Length of a row.
         combiner: How the rows of a bag are combined; None for not at all.
         padding: An id that stands for no id; None when there is none.
+        row_dtype: In which the ps hold the rows.
         table: The layer whose rows these are.
     """
 
     table: keras.layers.Embedding
 
-    def __init__(self, output_dim: int, combiner: str | None, padding: Padding, **kwargs: Any):
+    def __init__(
+        self,
+        output_dim: int,
+        combiner: str | None,
+        padding: Padding,
+        row_dtype: str,
+        **kwargs: Any,
+    ):
         """Makes the layer, without a table.
 
         Args:
             output_dim: Length of a row.
             combiner: One of `COMBINERS`.
             padding: An id that stands for no id; None when there is none.
+            row_dtype: One of `ROW_DTYPES`.
             **kwargs: Of `keras.layers.Layer`.
 
         Raises:
-            UserError: If the combiner is none.
+            UserError: If the combiner or the dtype is none.
         """
         super().__init__(**kwargs)
         self._refuse_other("combiner", combiner, COMBINERS)
+        self._refuse_other("row_dtype", row_dtype, ROW_DTYPES)
         self.autocast = False  # what a lower precision would take from weights, sums would add up
         self.output_dim = output_dim
         self.combiner = combiner
         self.padding = padding
+        self.row_dtype = row_dtype
         self.supports_masking = True  # a combiner uses a mask up
 
     def get_config(self) -> dict[str, Any]:
@@ -57,6 +69,7 @@ class BagEmbedding(keras.layers.Layer, abc.ABC):
                 self.table.embeddings_initializer
             ),
             "padding": self.padding,
+            "row_dtype": self.row_dtype,
         }
 
     @abc.abstractmethod

@@ -46,6 +46,7 @@ class DynamicEmbedding(BagEmbedding):
         unknown: str = ZEROS,
         embeddings_initializer: Any = "uniform",
         padding: Padding = None,
+        row_dtype: str = "float32",
         **kwargs: Any,
     ):
         """Makes the layer.
@@ -67,12 +68,16 @@ class DynamicEmbedding(BagEmbedding):
             embeddings_initializer: Zeros, Ones, Constant (a number), RandomUniform, RandomNormal or
                 TruncatedNormal of Keras.
             padding: A key that stands for no id, such as 0, -1 or `""`; None when there is none.
+            row_dtype: In which the ps hold the rows: `float32`, or `bfloat16`, which takes half the
+                memory; then what an update makes of a row is rounded at random, so that small
+                steps count on average. The optimizer's slots, and what a layer holds itself, are
+                float32.
             **kwargs: Of `keras.layers.Layer`.
 
         Raises:
             UserError: If an option is none of its choices.
         """
-        super().__init__(output_dim, combiner, padding, **kwargs)
+        super().__init__(output_dim, combiner, padding, row_dtype, **kwargs)
         self._refuse_other("key_dtype", key_dtype, KEY_DTYPES)
         self.key_dtype = key_dtype
         self.options = KeyOptions(
@@ -91,6 +96,7 @@ class DynamicEmbedding(BagEmbedding):
             key_dtype,
             embeddings_initializer=embeddings_initializer,
             dtype=self.variable_dtype,
+            row_dtype=row_dtype,
             trainable=self.trainable,
             name="table",
         )

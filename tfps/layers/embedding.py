@@ -46,6 +46,7 @@ class Embedding(BagEmbedding):
         embeddings_initializer: Any = "uniform",
         padding: Padding = None,
         out_of_range: str = "error",
+        row_dtype: str = "float32",
         **kwargs: Any,
     ):
         """Makes the layer.
@@ -60,20 +61,25 @@ class Embedding(BagEmbedding):
                 names the id and the table; `default` looks up one more row, the table's last,
                 shared by all such ids; `hash` gives each of them one of the rows by a hash that is
                 the same everywhere.
+            row_dtype: In which the ps hold the rows: `float32`, or `bfloat16`, which takes half the
+                memory; then what an update makes of a row is rounded at random, so that small
+                steps count on average. The optimizer's slots, and what a layer holds itself, are
+                float32.
             **kwargs: Of `keras.layers.Layer`.
 
         Raises:
             UserError: If an option is none of its choices.
         """
-        super().__init__(output_dim, combiner, padding, **kwargs)
+        super().__init__(output_dim, combiner, padding, row_dtype, **kwargs)
         self._refuse_other("out_of_range", out_of_range, OUT_OF_RANGE)
         self.input_dim = input_dim
         self.out_of_range = out_of_range
         self.table = EmbeddingTable(
             input_dim + (out_of_range == "default"),
             output_dim,
-            embeddings_initializer,
+            embeddings_initializer=embeddings_initializer,
             dtype=self.variable_dtype,
+            row_dtype=row_dtype,
             trainable=self.trainable,
             name="table",
         )

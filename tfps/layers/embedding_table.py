@@ -1,5 +1,7 @@
 """A table that is a layer of its own, and checks the ids it is asked for."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -11,7 +13,22 @@ class EmbeddingTable(keras.layers.Embedding):
     """A `keras.layers.Embedding` that refuses ids outside its table.
 
     Keras takes a negative id for one counted from the table's end.
+
+    Attributes:
+        row_dtype: In which the ps hold its rows.
     """
+
+    def __init__(self, input_dim: int, output_dim: int, row_dtype: str = "float32", **kwargs: Any):
+        """Makes the layer.
+
+        Args:
+            input_dim: Number of rows.
+            output_dim: Length of a row.
+            row_dtype: In which the ps hold its rows.
+            **kwargs: Of `keras.layers.Embedding`.
+        """
+        super().__init__(input_dim, output_dim, **kwargs)
+        self.row_dtype = row_dtype
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Rows `[*ids.shape, output_dim]` of ids of any shape, int32 or int64.

@@ -19,20 +19,29 @@ class KeyedTable(keras.layers.Embedding):
     Attributes:
         options: Which keys have a row.
         key_dtype: Dtype of the keys, `int64` or `string`; of strings it is asked for hashes.
+        row_dtype: In which the ps hold its rows.
     """
 
-    def __init__(self, output_dim: int, options: KeyOptions, key_dtype: str, **kwargs: Any):
+    def __init__(
+        self,
+        output_dim: int,
+        options: KeyOptions,
+        key_dtype: str,
+        row_dtype: str = "float32",
+        **kwargs: Any,
+    ):
         """Makes the layer.
 
         Args:
             output_dim: Length of a row.
             options: Which keys have a row.
             key_dtype: Dtype of the keys.
+            row_dtype: In which the ps hold its rows.
             **kwargs: Of `keras.layers.Embedding`.
         """
         super().__init__(_ALL_KEYS, output_dim, **kwargs)
         self.options = options
-        self.key_dtype = key_dtype
+        self.key_dtype, self.row_dtype = key_dtype, row_dtype
 
     def add_weight(self, *arguments: Any, **options: Any) -> NoReturn:
         """Refuses to make a matrix.

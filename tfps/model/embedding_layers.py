@@ -237,9 +237,17 @@ class EmbeddingLayers:
             key_dtype = layer.key_dtype if isinstance(layer, KeyedTable) else "int64"
             rows_from = KeyRowFiles(initializer.path, key_dtype, layer.output_dim)
             initializer = initializer.otherwise
-        self.tables.append(
-            Table(name, rows, layer.output_dim, initializer, keys=keys, rows_from=rows_from)
+        row_dtype = getattr(layer, "row_dtype", "float32")  # Keras's own have none
+        table = Table(
+            name,
+            rows,
+            layer.output_dim,
+            initializer,
+            keys=keys,
+            rows_from=rows_from,
+            row_dtype=row_dtype,
         )
+        self.tables.append(table)
         refuse_unusable(self.tables[-1])
         self._layers.append(layer)
 

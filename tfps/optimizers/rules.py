@@ -17,6 +17,7 @@ from tfps.optimizers.frozen import Frozen
 from tfps.optimizers.ftrl import Ftrl
 from tfps.optimizers.lion import Lion
 from tfps.optimizers.rmsprop import RmsProp
+from tfps.optimizers.row_wise_adagrad import RowWiseAdagrad, RowWiseAdagradRule
 from tfps.optimizers.sgd import Sgd
 from tfps.optimizers.update_rule import UpdateRule
 
@@ -28,6 +29,7 @@ _RULES: dict[type[keras.optimizers.Optimizer], type[UpdateRule]] = {
     keras.optimizers.Ftrl: Ftrl,
     keras.optimizers.RMSprop: RmsProp,
     keras.optimizers.Lion: Lion,
+    RowWiseAdagrad: RowWiseAdagradRule,
 }
 
 
@@ -64,6 +66,12 @@ class Rules:
         """
         optimizer = _without_scaling(task.optimizer())
         dense = rule_for(optimizer)
+        if dense.slots_per_row:
+            raise UserError(
+                f"optimizer() returns {type(optimizer).__name__}, which keeps a value for each row "
+                "of a table; dense parameters have no rows: return it from table_optimizer(), and "
+                "another one, such as keras.optimizers.Adagrad, from optimizer()"
+            )
         decays = tuple(_decays(optimizer, variable.value) for variable in model.dense)
         tables: list[UpdateRule] = []
         tables_decay = []
@@ -96,10 +104,10 @@ def rule_for(optimizer: keras.optimizers.Optimizer) -> UpdateRule:
     """
     rule = _RULES.get(type(optimizer))
     if rule is None:
-        known = ", ".join(sorted(kind.__name__ for kind in _RULES))
+        known = ", ".join(sorted(kind.__name__ for kind in _RULES if kind is not RowWiseAdagrad))
         raise UserError(
             f"optimizer {type(optimizer).__name__} is not supported on parameter servers; "
-            f"use one of keras.optimizers: {known}"
+            f"use one of keras.optimizers: {known}; or, for tables, tfps.RowWiseAdagrad"
         )
     return rule(optimizer)
 

@@ -20,11 +20,13 @@ class Slot:
         kept: What an update keeps of it: 1 for a sum over all updates, less for a moving average;
             None for the greatest value so far.
         is_square: Whether it is made of squares, and so never below 0.
+        is_per_row: Whether a row has a single value of it, instead of one for each of its own.
     """
 
     start: float = 0.0
     kept: float | None = 1.0
     is_square: bool = False
+    is_per_row: bool = False
 
     def increment(self, before: tf.Tensor, after: tf.Tensor, updates: tf.Tensor) -> tf.Tensor:
         """What updates add to what they keep of it.
@@ -53,7 +55,7 @@ class Slot:
         return self._kept_by(updates) * value + increment
 
     def aged(self, value: tf.Tensor, missed: MissedUpdates) -> tf.Tensor:
-        """What missed updates make of the slot's values, `[u, dim]`."""
+        """What missed updates make of the slot's values, `[u, dim]` or `[u, 1]`."""
         if self.kept in (None, 1.0):
             return value
         return value * missed.power(self.kept)

@@ -92,7 +92,13 @@ class UpdateRule(abc.ABC):
 
     def signature(self) -> dict[str, Any]:
         """What must be equal for slots of one run to fit another."""
-        return {"rule": type(self).__name__, "slots": list(self.slots)}
+        per_row = {"slots_per_row": self.slots_per_row} if self.slots_per_row else {}
+        return {"rule": type(self).__name__, "slots": list(self.slots), **per_row}
+
+    @property
+    def slots_per_row(self) -> int:
+        """Number of slots of which a row has a single value: of all of them, or of none."""
+        return sum(slot.is_per_row for slot in self.slots.values())
 
     def learning_rate(self, step: tf.Tensor) -> tf.Tensor:
         """The learning rate of update number `step` (scalar int64, counted from 0)."""
@@ -197,13 +203,13 @@ class UpdateRule(abc.ABC):
 
         Args:
             rows: As their last updates left them, `[u, dim]`.
-            slots: Of the shape of `rows`, in the order of `slots`; empty where `moves_untouched`
-                needs none and they are not asked for.
+            slots: Of the shape of `rows`, or `[u, 1]`, in the order of `slots`; empty where
+                `moves_untouched` needs none and they are not asked for.
             missed: The updates.
             decays: Whether weight decay applies to the rows.
 
         Returns:
-            The rows and each slot, `[u, dim]`.
+            The rows and each slot, of their shapes.
         """
         kept: float | tf.Tensor = 1.0
         if decays:
@@ -273,16 +279,18 @@ class UpdateRule(abc.ABC):
     def sparse(
         self, rows: tf.Tensor, slots: Sequence[tf.Tensor], gradient: tf.Tensor, step: tf.Tensor
     ) -> list[tf.Tensor]:
-        """New values of parameters and of their slots, element by element.
+        """New values of parameters and of their slots.
+
+        Element by element, but for rules with slots per row: these know rows `[u, dim]` only.
 
         Args:
             rows: `[u, dim]`, or of any other shape.
-            slots: Of the shape of `rows`, in the order of `slots`.
+            slots: Of the shape of `rows`, those per row `[u, 1]`, in the order of `slots`.
             gradient: Of the shape of `rows`.
             step: Number of updates before this one, scalar int64.
 
         Returns:
-            The rows and each slot, of their shape.
+            The rows and each slot, of their shapes.
         """
 
 

@@ -181,21 +181,24 @@ def _shares(layout: StoreLayout, part: int) -> list[Share]:
     """What one ps holds, buffers of which it holds nothing left out."""
     found = []
     first, end = layout.dense.bounds(part)
-    slots = len(layout.dense_rule.slots)
-    found.append(_share("dense", part, end - first, layout.dense.total, 1, slots))
+    slots = _VALUE * len(layout.dense_rule.slots)
+    found.append(_share("dense", part, end - first, layout.dense.total, _VALUE, slots))
     if part == layout.parts - 1:
         state = layout.state.whole.total
-        found.append(_share("state", part, state, state, 1, 0))
+        found.append(_share("state", part, state, state, _VALUE, 0))
     for group in layout.groups:
         first, end = group.layout.bounds(part)
-        whole, dim, slots = group.layout.total_rows, group.layout.dim, len(group.rule.slots)
-        share = _share(group.layout.name, part, end - first, whole, dim, slots)
-        marks = group.layout.mark_bytes(slots) + _NUMBER * group.catches_up
-        share = dataclasses.replace(share, mark_bytes=share.rows * marks)
-        found.append(share)
+        whole, row = group.layout.total_rows, group.row
+        marks = group.layout.mark_bytes(row.bytes) + _NUMBER * group.catches_up
+        of_slots = row.bytes - row.value_bytes
+        held = row.value_bytes, of_slots, marks
+        found.append(_share(group.layout.name, part, end - first, whole, *held))
     return [share for share in found if share.rows]
 
 
-def _share(name: str, part: int, rows: int, whole: int, dim: int, slots: int) -> Share:
-    size = rows * dim * _VALUE
-    return Share(name, part, rows, size, size * slots, 0, rows / whole if whole else 0.0)
+def _share(
+    name: str, part: int, rows: int, whole: int, values: int, slots: int, marks: int = 0
+) -> Share:
+    """What a ps holds of a buffer, given the bytes of a row's values, its slots and marks."""
+    fraction = rows / whole if whole else 0.0
+    return Share(name, part, rows, rows * values, rows * slots, rows * marks, fraction)

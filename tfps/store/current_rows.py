@@ -28,7 +28,8 @@ class CurrentRows:
 
     Attributes:
         begin: Writes initial values, as that of `RowVariable`.
-        lines: Of values, for each row.
+        begun: What initial values are stored as, as that of `RowVariable`.
+        stored: Rows as their last updates have left them, as that of `RowVariable`.
         bytes_to_pull: What a ps reads for each row that is pulled.
     """
 
@@ -47,14 +48,16 @@ class CurrentRows:
             steps: Given the index of a ps, the number of updates of it so far, scalar int64.
             rules: How each ps updates them.
         """
-        self._stored = RowVariable(group.layout, devices, group.rule.slots)
-        self.begin, self.lines = self._stored.begin, self._stored.lines
+        self._row = group.row
+        self._stored = RowVariable(group.layout, group.row, devices, group.rule.slots)
+        self.begin, self.begun = self._stored.begin, self._stored.begun
+        self.stored = self._stored.stored
         self._group, self._steps = group, steps
         self._rule, self._decays = group.rule, group.decays
         self._rules = rules
         self._last = LastUpdates(group.layout, devices) if group.catches_up else None
         is_moved = self._last is not None and group.rule.moves_untouched(group.decays)
-        self.bytes_to_pull = 4 * group.layout.dim * (self.lines if is_moved else 1)
+        self.bytes_to_pull = group.row.bytes if is_moved else group.row.line_bytes
         self._pulls = [
             not_inlined(functools.partial(self._caught_up, part)) for part in range(len(devices))
         ]
@@ -68,13 +71,14 @@ class CurrentRows:
             with_slots: Whether each has its slots behind it.
 
         Returns:
-            `[u, dim]`, or `[u, 1 + slots, dim]`.
+            `[u, dim]`, or `[u, size]` of `StoredRow`, float32.
         """
         changes = self._rule.changes_untouched if with_slots else self._rule.moves_untouched
         is_changed = self._group.is_constrained or (self._last and changes(self._decays))
+        if not is_changed and with_slots:
+            return self._row.decode_flat(self._stored.stored(part, rows))
         if not is_changed:
-            lines = self._stored.all_lines(rows) if with_slots else self._stored.first_lines(rows)
-            return self._stored.read(part, lines)
+            return self._stored.read(part, rows, with_slots=False)[0]
         return self._pulls[part](rows, self._steps(part), with_slots)
 
     def change(
@@ -86,50 +90,37 @@ class CurrentRows:
             part: Index of the ps.
             rows: Their numbers within the part, `[u]`.
             make: Given the rows and each of their slots as the first of these updates finds them,
-                `[u, dim]`, what they make of them.
+                `[u, dim]` or `[u, 1]`, what they make of them.
             step: Number of the first, scalar int64.
             updates: How many updates there have been after the last, scalar int64.
 
         Returns:
             What writes.
         """
-        first, last, values = self._read(part, rows, step, self.lines)
-        writes = [
-            self._stored.write(part, first + k if k else first, value)
-            for k, value in enumerate(make(values))
-        ]
+        last, values = self._read(part, rows, step, with_slots=True)
+        writes = self._stored.write(part, rows, make(values), step)
         if self._last and last is not None:
             writes.append(self._last.write(part, rows, last, updates))
         return writes
 
-    def stored(self, part: int, rows: tf.Tensor) -> tf.Tensor:
-        """Rows with their slots as their last updates have left them, `[u, 1 + slots, dim]`."""
-        return self._stored.read(part, self._stored.all_lines(rows))
-
     def set(
-        self, part: int, rows: tf.Tensor, lines: tf.Tensor, updates: tf.Tensor
+        self, part: int, rows: tf.Tensor, stored: tf.Tensor, updates: tf.Tensor
     ) -> list[tf.Operation]:
         """Gives rows values, whatever they had before; while nobody else changes them.
 
         Args:
             part: Index of the ps.
             rows: Their numbers within the part, `[u]`.
-            lines: As `stored` gives them.
+            stored: As `stored` gives them.
             updates: How many updates there had been after each row's last one, `[u]` int32.
 
         Returns:
             What writes.
         """
-        flat = tf.reshape(lines, [-1, self._group.layout.dim])
-        places = tf.reshape(self._stored.all_lines(rows), [-1])
-        writes = [self._stored.write(part, places, flat)]
+        writes = [self._stored.set(part, rows, stored)]
         if self._last:
             writes.append(self._last.set(part, rows, updates))
         return writes
-
-    def begun(self, values: tf.Tensor) -> tf.Tensor:
-        """Rows `[u, dim]` with what their slots start from, `[u, 1 + slots, dim]`."""
-        return self._stored.begun(values)
 
     def slices(self) -> list[list[TensorSlice]]:
         """What a checkpoint holds: the rows, and where it is kept when each was updated last."""
@@ -140,34 +131,31 @@ class CurrentRows:
     ) -> tf.Tensor:
         """What `pull` returns where rows have to catch up."""
         # Weight decay and a constraint ask for no slot.
-        lines = self.lines if with_slots or (self._last and self._rule.drifts) else 1
-        _, _, values = self._read(part, rows, step, lines)
-        return tf.stack(values, 1) if with_slots else values[0]
+        reads_slots = with_slots or bool(self._last and self._rule.drifts)
+        _, values = self._read(part, rows, step, reads_slots)
+        return self._row.join(values) if with_slots else values[0]
 
     def _read(
-        self, part: int, rows: tf.Tensor, step: tf.Tensor, lines: int
-    ) -> tuple[tf.Tensor, tf.Tensor | None, list[tf.Tensor]]:
-        """Rows and their first slots as an update finds them.
+        self, part: int, rows: tf.Tensor, step: tf.Tensor, with_slots: bool
+    ) -> tuple[tf.Tensor | None, list[tf.Tensor]]:
+        """Rows and their slots as an update finds them.
 
         Args:
             part: Index of the ps.
             rows: Their numbers within the part, `[u]`.
             step: Number of the update, scalar int64.
-            lines: How many values to read of each row.
+            with_slots: Whether it asks for the slots.
 
         Returns:
-            Where each begins, `[u]`; when it was updated last, `[u]`, where that is kept; and each
-            of its lines, `[u, dim]`.
+            When each was updated last, `[u]`, where that is kept; and the rows and, where they are
+            asked for, each of their slots.
         """
-        first, last = self._stored.first_lines(rows), None
-        # Line by line, so that what is fetched has not to be cut, which copies it.
-        places = first + tf.range(lines, dtype=first.dtype)[:, tf.newaxis]
-        values = tf.unstack(self._stored.read(part, places), lines)
+        last, values = None, self._stored.read(part, rows, with_slots)
         if self._last:
             last = self._last.read(part, rows)
             missed = missed_since(last, step)
             values = self._rules[part].catch_up(values[0], values[1:], missed, self._decays)
-        return first, last, [self._group.constrained_after(step, values[0]), *values[1:]]
+        return last, [self._group.constrained_after(step, values[0]), *values[1:]]
 
 
 def not_inlined(pull: Callable[..., Any]) -> tf.types.experimental.PolymorphicFunction:

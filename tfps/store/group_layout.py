@@ -13,7 +13,6 @@ from tfps.layers.id_check import refuse_outside
 from tfps.store.asked_ids import AskedIds, end_to_end
 
 BUCKETS = 1024
-_VALUE_BYTES = 4  # of a float32
 # Of a smaller group a save writes all rows in no time: which of them were touched is not kept.
 TRACKED_BYTES = 16 << 20
 _ROW_STRIDE = 619  # odd, near BUCKETS / golden ratio: neighbouring ids fall in far-apart buckets
@@ -50,7 +49,7 @@ class GroupLayout:
 
     @property
     def dim(self) -> int:
-        """Length of a row, in float32 values."""
+        """Length of a row."""
         return self.tables[0].dim
 
     @property
@@ -73,29 +72,21 @@ class GroupLayout:
         """The narrowest dtype that holds every id in the group: what travels to the ps."""
         return tf.int32 if self.total_rows < 2**31 else tf.int64
 
-    def row_bytes(self, slots: int) -> int:
-        """Bytes of a row with its slots.
-
-        Args:
-            slots: That each row has.
-        """
-        return _VALUE_BYTES * self.dim * (1 + slots)
-
-    def tracks_touched(self, slots: int) -> bool:
+    def tracks_touched(self, row_bytes: int) -> bool:
         """Whether the ps keep which rows were touched.
 
         Args:
-            slots: That each row has.
+            row_bytes: Bytes of a row with its slots.
         """
-        return self.total_rows * self.row_bytes(slots) >= TRACKED_BYTES
+        return self.total_rows * row_bytes >= TRACKED_BYTES
 
-    def mark_bytes(self, slots: int) -> int:
+    def mark_bytes(self, row_bytes: int) -> int:
         """Bytes that a ps keeps beside each row: 1 where it keeps which rows were touched.
 
         Args:
-            slots: That each row has.
+            row_bytes: Bytes of a row with its slots.
         """
-        return int(self.tracks_touched(slots))
+        return int(self.tracks_touched(row_bytes))
 
     def new_variable(self, shape: Sequence[int], dtype: tf.DType) -> tf.Variable:
         """Memory for something that each row of a part has, all zeros.

@@ -1,6 +1,7 @@
 """Where everything that a model holds lies on the ps: pure data, before any ps is asked."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from tfps.optimizers.update_rule import UpdateRule
 from tfps.store.flat_layout import DenseLayout, StateLayout, lay_flat
 from tfps.store.group_layout import GroupLayout
 from tfps.store.keyed.layout import KeyedLayout
+from tfps.store.stored_row import StoredRow
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,11 +44,16 @@ class Group:
         """Whether rows make up for the updates that they were no part of."""
         return not self.is_lazy and self.rule.changes_untouched(self.decays)
 
+    @functools.cached_property
+    def row(self) -> StoredRow:
+        """What each of the rows is on its ps."""
+        return StoredRow.of(self.layout.dim, self.rule, self.layout.tables[0].row_dtype)
+
     def signature(self) -> dict[str, Any]:
         """What must be equal for a checkpoint of the group to fit."""
         tables = [table.name for table in self.layout.tables]
         rows = {"row_updates": KERAS} if self.catches_up else {}
-        return {"tables": tables, **self.rule.signature(), **rows}
+        return {"tables": tables, **self.rule.signature(), **self.row.signature(), **rows}
 
     def settings(self) -> dict[str, Any]:
         """What tells how rows make up for updates, as JSON-ready data."""
@@ -62,18 +69,18 @@ class Group:
 
         Args:
             rule: How they are updated, with the learning rates that there were.
-            lines: The rows as their last updates left them, `[u, 1 + slots, dim]`.
+            lines: The rows as their last updates left them, `[u, size]` of `StoredRow`.
             missed: What they were no part of.
 
         Returns:
-            The same rows now, `[u, 1 + slots, dim]`.
+            The same rows now, `[u, size]`.
         """
         if not (self.catches_up or self.is_constrained):
             return lines
-        values, *slots = tf.unstack(lines, 1 + len(self.rule.slots), 1)
+        values, *slots = self.row.split(lines)
         if self.catches_up:
             values, *slots = rule.catch_up(values, slots, missed, self.decays)
-        return tf.stack([self.constrained_after(missed.next_step, values), *slots], 1)
+        return self.row.join([self.constrained_after(missed.next_step, values), *slots])
 
     def constrained(self, rows: tf.Tensor) -> tf.Tensor:
         """Rows `[u, dim]` as their constraint leaves them after an update."""
@@ -136,11 +143,10 @@ class StoreLayout:
     def ps_bytes(self) -> int:
         """Bytes of the parameters and slots of the ps that has most of them."""
         values = -(-self.dense.total // self.parts) * (1 + len(self.dense_rule.slots))
-        values += self.state.whole.total
-        for group in self.groups:
-            rows = -(-group.layout.total_rows // self.parts)
-            values += rows * group.layout.dim * (1 + len(group.rule.slots))
-        return values * tf.float32.size
+        of_dense = (values + self.state.whole.total) * tf.float32.size
+        return of_dense + sum(
+            -(-group.layout.total_rows // self.parts) * group.row.bytes for group in self.groups
+        )
 
     @property
     def staleness_part(self) -> int:
@@ -194,15 +200,17 @@ def _groups(
     tables: Sequence[Table], rules: Rules, parts: int
 ) -> tuple[tuple[Group, ...], tuple[tuple[int, int], ...]]:
     dims = [table.dim for table in tables]
+    dtypes = [table.row_dtype for table in tables]
     constraints = [_identity(table.constraint) for table in tables]
     options = [table.keys and dataclasses.replace(table.keys, max_rows=1) for table in tables]
-    keys = list(zip(dims, rules.tables, rules.tables_decay, constraints, options, strict=True))
-    members: dict[tuple[int, UpdateRule, bool, str, KeyOptions | None], list[int]] = {}
+    kinds = zip(rules.tables, rules.tables_decay, dtypes, constraints, options, strict=True)
+    keys = list(zip(dims, kinds, strict=True))
+    members: dict[tuple[int, tuple[UpdateRule, bool, str, str, KeyOptions | None]], list[int]] = {}
     for index in sorted(range(len(tables)), key=dims.__getitem__):
         members.setdefault(keys[index], []).append(index)
     group_of: dict[int, tuple[int, int]] = {}
     groups: list[Group] = []
-    for (dim, rule, decays, _, has_keys), indices in members.items():
+    for (dim, (rule, decays, _, _, has_keys)), indices in members.items():
         group_of |= {index: (len(groups), k) for k, index in enumerate(indices)}
         kind = KeyedLayout if has_keys else GroupLayout
         number = sum(type(g.layout) is kind and g.layout.dim == dim for g in groups)

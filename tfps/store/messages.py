@@ -35,7 +35,7 @@ class ReadRows(NamedTuple):
 
     Attributes:
         owned: What the rows are known by there, `[u]`; it is on that ps where it has found them.
-        rows: Their values as they travel, `[u, dim]`, or `[u, 1 + slots, dim]`.
+        rows: Their values as they travel, `[u, dim]`, or `[u, size]` of `StoredRow`.
     """
 
     owned: tf.Tensor
@@ -47,7 +47,7 @@ class SentSteps(NamedTuple):
 
     Attributes:
         rows: Their numbers within that ps's part, or their places there, `[u]`.
-        increment: What is added to them and their slots, `[u, 1 + slots, dim]`.
+        increment: What is added to them and their slots, `[u, size]`.
         updates: How many steps touched each, `[u]` int32; empty where no slot asks for it.
     """
 

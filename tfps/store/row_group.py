@@ -30,6 +30,7 @@ class RowGroup(abc.ABC):
 
     Attributes:
         layout: Where the rows lie.
+        row: What each of them is on its ps.
         rule: How they are updated.
         catches_up: Whether rows make up for the updates that they were no part of.
     """
@@ -56,7 +57,7 @@ class RowGroup(abc.ABC):
         self.rule = rule = group.rule
         self.catches_up = group.catches_up
         self._devices = devices
-        self._group = group
+        self._group, self.row = group, group.row
         self._decays = group.decays
         self._wire = wire
         self._rules = rules_by_part(rule, rates, len(devices))
@@ -129,7 +130,7 @@ class RowGroup(abc.ABC):
         Args:
             asked: What is asked for.
             after: What each ps waits for before it reads.
-            with_slots: Whether each row has its slots behind it, `[u, 1 + slots, dim]`.
+            with_slots: Whether each row has its slots behind it, `[u, size]` of `StoredRow`.
             is_training: Whether what is asked for is to be trained.
         """
         return self.pull_found(self.find(asked), after, with_slots, is_training)
@@ -202,19 +203,19 @@ class RowGroup(abc.ABC):
         return [self._apply[part](sent.rows, gradient, step, scale)]
 
     def caught_up(self, lines: tf.Tensor, missed: MissedUpdates) -> tf.Tensor:
-        """What missed updates make of rows with their slots `[u, 1 + slots, dim]`, on a worker."""
+        """What missed updates make of rows with their slots `[u, size]`, on a worker."""
         return self._group.caught_up(self._rules[0], lines, missed)
 
     def stepped(self, lines: tf.Tensor, gradient: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
-        """What a step makes of distinct rows with their slots `[u, 1 + slots, dim]`, on a worker.
+        """What a step makes of distinct rows with their slots `[u, size]`, on a worker.
 
         Args:
             lines: The rows.
             gradient: `[u, dim]`.
             step: Number of updates before this one, scalar int64.
         """
-        values, *slots = tf.unstack(lines, self._rows.lines, 1)
-        return tf.stack(self._stepped(self._rules[0], values, slots, gradient, step), 1)
+        values, *slots = self.row.split(lines)
+        return self.row.join(self._stepped(self._rules[0], values, slots, gradient, step))
 
     def send_increments(
         self, pulled: PulledRows, after: tf.Tensor, updates: tf.Tensor
@@ -223,12 +224,12 @@ class RowGroup(abc.ABC):
 
         Args:
             pulled: What `pull` returned, with slots.
-            after: What the steps have made of it, `[u, 1 + slots, dim]`.
+            after: What the steps have made of it, `[u, size]`.
             updates: How many steps changed each row, `[u]` int32.
         """
-        before, now = (tf.unstack(lines, self._rows.lines, 1) for lines in (pulled.rows, after))
+        before, now = (self.row.split(lines) for lines in (pulled.rows, after))
         counts = tf.cast(updates, tf.float32)[:, tf.newaxis]
-        added = self.send(pulled, tf.stack(self.rule.increments(before, now, counts), 1))
+        added = self.send(pulled, self.row.join(self.rule.increments(before, now, counts)))
         where = pulled.where or [tf.range(tf.size(updates))]
         asked = self.rule.averages and not self.catches_up
         return [
@@ -311,7 +312,7 @@ class RowGroup(abc.ABC):
         """What the mutex guards of `merge`; `updates` are those that there have been then."""
         numbers, pick, noted = self._found(part, numbers, updates - 1)
         counts = pick(counts) if counts.shape.rank else counts
-        increments = tf.unstack(pick(increment), self._rows.lines, 1)
+        increments = self.row.split(pick(increment))
         writes = self._rows.change(
             part,
             numbers,

@@ -25,7 +25,7 @@ class RowLayout(Protocol):
 
     @property
     def dim(self) -> int:
-        """Length of a row, in float32 values."""
+        """Length of a row."""
 
     @property
     def id_dtype(self) -> tf.DType:
@@ -38,11 +38,8 @@ class RowLayout(Protocol):
     def bounds(self, part: int) -> tuple[int, int]:
         """First row of a part and the one after its last."""
 
-    def row_bytes(self, slots: int) -> int:
-        """Bytes of a row with so many slots."""
-
-    def mark_bytes(self, slots: int) -> int:
-        """Bytes that a ps keeps beside each row, where it has so many slots."""
+    def mark_bytes(self, row_bytes: int) -> int:
+        """Bytes that a ps keeps beside each row, which has so many with its slots."""
 
     def new_variable(self, shape: Sequence[int], dtype: tf.DType) -> tf.Variable:
         """Memory for something that each row of a part has; under the device of its ps."""

@@ -1,6 +1,7 @@
 """The rows of a group of tables on the ps, each with its slots right behind it."""
 
 import dataclasses
+import zlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -8,86 +9,144 @@ import tensorflow as tf
 
 from tfps.optimizers.slot import Slot
 from tfps.store.partitioned_variable import PartitionedVariable, TensorSlice
+from tfps.store.random_rounding import draw_noise
 from tfps.store.row_layout import RowLayout
+from tfps.store.stored_row import StoredRow
 
 
 class RowVariable:
-    """One variable per ps, which has `1 + slots` lines of length dim for each row.
+    """One variable per ps, which has a few lines for each row: those of `StoredRow`.
 
     What costs time is fetching rows from all over a large memory: so what an update needs of a row
     lies together, which takes less than half the time of TensorFlow's sparse kernels on separate
     variables, and a pull fetches the row's own line only.
 
     The methods are to be called under the device of the part's ps.
-
-    Attributes:
-        lines: Of the variable, for each row.
     """
 
-    def __init__(self, layout: RowLayout, devices: Sequence[str], slots: Mapping[str, Slot]):
+    def __init__(
+        self, layout: RowLayout, row: StoredRow, devices: Sequence[str], slots: Mapping[str, Slot]
+    ):
         """Creates every part on its ps, without initial values.
 
         Args:
             layout: Where the rows lie.
+            row: What each is.
             devices: One per ps.
             slots: The slots of a row, by name.
         """
-        self.lines = 1 + len(slots)
-        self._layout = layout
-        self._starts = [slot.start for slot in slots.values()]
+        self._layout, self._row = layout, row
+        self._slots = list(slots.values())
+        self._stream = zlib.crc32(layout.name.encode())
         self._variable = PartitionedVariable(
             layout.name,
-            (layout.total_rows * self.lines, layout.dim),
+            (layout.total_rows * row.lines, row.width),
             self._line_bounds,
             devices,
             self._new_part,
             {},
         )
 
-    def first_lines(self, rows: tf.Tensor) -> tf.Tensor:
+    def read(self, part: int, rows: tf.Tensor, with_slots: bool) -> list[tf.Tensor]:
+        """Rows of a part, and their slots.
+
+        Args:
+            part: Index of the ps.
+            rows: Their numbers within the part, `[u]`.
+            with_slots: Whether all slots are read; else those alone that a row has a single value
+                of.
+
+        Returns:
+            The rows `[u, dim]` and each slot, `[u, dim]` or `[u, 1]`, float32.
+        """
+        first = self._first_lines(rows)
+        if not with_slots or self._row.lines == 1:
+            return self._row.decode([self._gather(part, first)])
+        # Line by line, so that what is fetched has not to be cut, which copies it.
+        lines = first + tf.range(self._row.lines, dtype=first.dtype)[:, tf.newaxis]
+        return self._row.decode(tf.unstack(self._gather(part, lines), self._row.lines))
+
+    def write(
+        self, part: int, rows: tf.Tensor, values: Sequence[tf.Tensor], update: tf.Tensor
+    ) -> list[tf.Operation]:
+        """Overwrites rows of a part with all their slots.
+
+        Args:
+            part: Index of the ps.
+            rows: Their numbers within the part, `[u]`.
+            values: What `read` gives of them.
+            update: Number of the update that makes them these, scalar int64; rows of a narrower
+                dtype are rounded at random, and by it always in the same way.
+
+        Returns:
+            What writes.
+        """
+        first, noise = self._first_lines(rows), None
+        if self._row.dtype != "float32":
+            noise = draw_noise(tf.shape(values[0]), self._stream + part, update)
+        return [
+            self._scatter(part, first + k if k else first, line)
+            for k, line in enumerate(self._row.encode(values, noise))
+        ]
+
+    def stored(self, part: int, rows: tf.Tensor) -> tf.Tensor:
+        """Rows of a part with their slots as they are stored, `[u, lines, width]`."""
+        return self._gather(part, self._all_lines(rows))
+
+    def set(self, part: int, rows: tf.Tensor, stored: tf.Tensor) -> tf.Operation:
+        """Overwrites rows of a part with what `stored` gave of some."""
+        lines = tf.reshape(self._all_lines(rows), [-1])
+        return self._scatter(part, lines, tf.reshape(stored, [-1, self._row.width]))
+
+    def begin(self, part: int, rows: tf.Tensor, values: tf.Tensor) -> None:
+        """Writes initial values of rows of a part, with what their slots start from."""
+        self.set(part, rows, self.begun(values))
+
+    def begun(self, values: tf.Tensor) -> tf.Tensor:
+        """Rows `[u, dim]` with what their slots start from, as `stored` gives them."""
+        single = tf.stack([tf.shape(values)[0], 1])
+        slots = [
+            tf.fill(single if slot.is_per_row else tf.shape(values), np.float32(slot.start))
+            for slot in self._slots
+        ]
+        return tf.stack(self._row.encode([values, *slots]), 1)
+
+    def slices(self) -> list[TensorSlice]:
+        """What a checkpoint holds of the rows, a slice per ps."""
+        lines = self._row.lines
+        return [dataclasses.replace(each, lines=lines) for each in self._variable.slices()]
+
+    def _first_lines(self, rows: tf.Tensor) -> tf.Tensor:
         """Where rows of a part begin in its variable, of the shape of `rows`."""
-        if self.lines == 1:
+        if self._row.lines == 1:
             return rows
-        if self._layout.total_rows * self.lines >= 2**31:
+        if self._layout.total_rows * self._row.lines >= 2**31:
             rows = tf.cast(rows, tf.int64)
-        return rows * self.lines
+        return rows * self._row.lines
 
-    def all_lines(self, rows: tf.Tensor) -> tf.Tensor:
-        """Where rows of a part and their slots are in its variable, `[n, 1 + slots]`."""
-        first = self.first_lines(rows)[:, tf.newaxis]
-        return first + tf.range(self.lines, dtype=first.dtype)
+    def _all_lines(self, rows: tf.Tensor) -> tf.Tensor:
+        """Where rows of a part and their slots are in its variable, `[u, lines]`."""
+        first = self._first_lines(rows)[:, tf.newaxis]
+        return first + tf.range(self._row.lines, dtype=first.dtype)
 
-    def read(self, part: int, lines: tf.Tensor) -> tf.Tensor:
-        """The values of lines, `[*lines.shape, dim]`."""
+    def _gather(self, part: int, lines: tf.Tensor) -> tf.Tensor:
+        """Lines, `[*lines.shape, width]`."""
         return tf.raw_ops.ResourceGather(
-            resource=self._variable.parts[part].handle, indices=lines, dtype=tf.float32
+            resource=self._variable.parts[part].handle, indices=lines, dtype=self._row.dtype
         )
 
-    def write(self, part: int, lines: tf.Tensor, values: tf.Tensor) -> tf.Operation:
+    def _scatter(self, part: int, lines: tf.Tensor, values: tf.Tensor) -> tf.Operation:
         """Overwrites lines."""
         return tf.raw_ops.ResourceScatterUpdate(
             resource=self._variable.parts[part].handle, indices=lines, updates=values
         )
 
-    def begin(self, part: int, rows: tf.Tensor, values: tf.Tensor) -> None:
-        """Writes initial values of rows of a part, with what their slots start from."""
-        lines = rows[:, tf.newaxis] * self.lines + tf.range(self.lines, dtype=rows.dtype)
-        flat = tf.reshape(self.begun(values), [-1, self._layout.dim])
-        self.write(part, tf.reshape(lines, [-1]), flat)
-
-    def begun(self, values: tf.Tensor) -> tf.Tensor:
-        """Rows `[u, dim]` with what their slots start from, `[u, 1 + slots, dim]`."""
-        slots = [tf.fill(tf.shape(values), np.float32(start)) for start in self._starts]
-        return tf.stack([values, *slots], 1)
-
-    def slices(self) -> list[TensorSlice]:
-        """What a checkpoint holds of the rows, a slice per ps."""
-        return [dataclasses.replace(each, lines=self.lines) for each in self._variable.slices()]
-
     def _line_bounds(self, part: int) -> tuple[int, int]:
         first, end = self._layout.bounds(part)
-        return first * self.lines, end * self.lines
+        return first * self._row.lines, end * self._row.lines
 
     def _new_part(self, part: int) -> tf.Variable:
         first, end = self._line_bounds(part)
-        return self._layout.new_variable([end - first, self._layout.dim], tf.float32)
+        return self._layout.new_variable(
+            [end - first, self._row.width], tf.as_dtype(self._row.dtype)
+        )

@@ -47,7 +47,7 @@ class TableGroup(RowGroup):
         assert isinstance(group.layout, GroupLayout)
         self.layout = layout = group.layout
         self._touched: list[TouchedRows | None] = [None] * len(devices)
-        if layout.tracks_touched(len(group.rule.slots)):
+        if layout.tracks_touched(group.row.bytes):
             self._touched = [
                 TouchedRows(layout, part, device) for part, device in enumerate(devices)
             ]

@@ -19,7 +19,7 @@ class _Values(NamedTuple):
 
     Attributes:
         dense: The dense parameters and each of their slots, `[total]`.
-        rows: By group, distinct rows with their slots, `[u, 1 + slots, dim]`.
+        rows: By group, distinct rows with their slots, `[u, size]` of `StoredRow`.
         state: The state variables.
     """
 
@@ -134,7 +134,8 @@ class LocalCopy:
             self._lines_of_batch.append(lines)
             ids = tf.gather(pulled.ids, numbers)
             tables = None if pulled.tables is None else tf.gather(pulled.tables, numbers)
-            groups.append(PulledRows(ids, lines[:, 0], inverse, [], [], tables))
+            rows = lines[:, : self._store.groups[index].layout.dim]
+            groups.append(PulledRows(ids, rows, inverse, [], [], tables))
         scale = None if self._scale is None else self._scale[0]
         return Pulled(dense, now.state, groups, self._batches[batch], self._versions, scale)
 
@@ -230,7 +231,7 @@ class LocalCopy:
         return rows, updates
 
     def _lines(self, index: int, rows: tf.Tensor) -> tf.Tensor:
-        """Some rows of a group with their slots as they are now, `[u, 1 + slots, dim]`."""
+        """Some rows of a group with their slots as they are now, `[u, size]`."""
         count = tf.cast(self._made, tf.int32) - tf.gather(self._last_steps[index], rows)
         missed = MissedUpdates.of(count, self._step)
         return self._store.groups[index].caught_up(tf.gather(self._now.rows[index], rows), missed)

@@ -12,7 +12,7 @@ from tfps.leases.epoch_order import EpochOrder
 from tfps.planner.chief_memory import worker_bytes
 from tfps.planner.disk import free_bytes
 from tfps.planner.export_size import ExportSize, evaluator_bytes
-from tfps.planner.memory import PROCESS_BYTES, WORKING_BYTES, Placement
+from tfps.planner.memory import PROCESS_BYTES, WORKING_BYTES, Placement, Share
 from tfps.planner.traffic import WireBytes
 from trainer.chief import needs
 from trainer.chief.run_inputs import RunInputs
@@ -33,7 +33,7 @@ def lines(inputs: RunInputs) -> list[str]:
         f"{inputs.experiment.name} {_where(inputs, placement)}",
         "",
         *text_table(
-            ("ps", "holds", "rows", "parameters", "slots", "share"),
+            ("ps", "holds", "rows", "parameters", "slots", "marks", "per row", "share"),
             [
                 (
                     f"ps {share.ps}",
@@ -41,11 +41,13 @@ def lines(inputs: RunInputs) -> list[str]:
                     f"{share.rows:,}",
                     byte_size.show(share.parameter_bytes),
                     byte_size.show(share.slot_bytes),
+                    byte_size.show(share.mark_bytes),
+                    _per_row(share),
                     f"{share.fraction:.1%}",
                 )
                 for share in placement.shares
             ],
-            right=range(1, 6),
+            right=range(1, 8),
         ),
         "",
         *_memory(placement),
@@ -54,6 +56,12 @@ def lines(inputs: RunInputs) -> list[str]:
         *_single(inputs),
         *([] if inputs.cluster.is_replicated else ["", *_graph(inputs, placement), _wire(inputs)]),
     ]
+
+
+def _per_row(share: Share) -> str:
+    """Bytes of a row of tables, with its slots and marks."""
+    is_flat = share.name in ("dense", "state")
+    return "" if is_flat else f"{share.total_bytes // share.rows:,} B"
 
 
 def _where(inputs: RunInputs, placement: Placement) -> str:

@@ -49,7 +49,7 @@ def tables_of(layout: StoreLayout) -> tuple[TableSize, ...]:
             table.name,
             table.rows,
             table.dim,
-            table.rows * group.layout.row_bytes(len(group.rule.slots)),
+            table.rows * group.row.bytes,
         )
         for group in layout.groups
         for table in group.layout.tables

@@ -4,9 +4,20 @@ from collections.abc import Sequence
 
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.table_summary import Norms, TableSummary
+from tfps.store.stored_row import StoredRow
 from trainer.console.text_table import named_texts, text_table
 
-_HEADER = ("table", "rows", "dim", "slots", "last updates", "norms: least", "median", "greatest")
+_HEADER = (
+    "table",
+    "rows",
+    "dim",
+    "dtype",
+    "slots",
+    "last updates",
+    "norms: least",
+    "median",
+    "greatest",
+)
 
 
 def overview(checkpoint: Checkpoint) -> list[str]:
@@ -26,8 +37,9 @@ def tables(found: Sequence[TableSummary]) -> list[str]:
         (
             each.name,
             f"{each.norms.count:,}",
-            f"{each.dim}",
-            f"{each.slots}",
+            f"{each.row.dim}",
+            each.row.dtype,
+            _slots(each.row),
             _last_updates(each),
             *_norms(each.norms),
         )
@@ -40,6 +52,10 @@ def tables(found: Sequence[TableSummary]) -> list[str]:
     if any(each.most_used for each in found):
         lines += ["", "of a table of strings, a key is the 63-bit fingerprint of the string"]
     return lines
+
+
+def _slots(row: StoredRow) -> str:
+    return f"{row.single} per row" if row.single else f"{row.whole}"
 
 
 def _last_updates(table: TableSummary) -> str:

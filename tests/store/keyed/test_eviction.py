@@ -33,7 +33,7 @@ def test_the_least_recent_go_first():
         "refused": 0,
         "dropped": 0,
         # Of each row 8, and as much as is kept beside it.
-        "bytes": 40 * (8 + keyed.layout.mark_bytes(0)),
+        "bytes": 40 * (8 + keyed.layout.mark_bytes(8)),
     }
 
 

@@ -124,8 +124,7 @@ class KeyedGroup(RowGroup):
         """
         total = self._counts_by_part().sum(0)
         names = [each.name.lower() for each in Count]
-        slots = len(self.rule.slots)
-        row_bytes = self.layout.row_bytes(slots) + self.layout.mark_bytes(slots)
+        row_bytes = self.row.bytes + self.layout.mark_bytes(self.row.bytes)
         found = {}
         for k, table in enumerate(self.layout.tables):
             counts = dict(zip(names, total[:, k].tolist(), strict=True))
@@ -175,7 +174,7 @@ class KeyedGroup(RowGroup):
                 f"table {mine.name!r} is to begin with {there + len(ids):,} rows or more, but has "
                 f"room for {mine.rows:,}: give its layer a larger max_rows"
             )
-        run = max(1, CHUNK_BYTES // self.layout.row_bytes(0))
+        run = max(1, CHUNK_BYTES // self.row.bytes)
         for part, device in enumerate(self._devices):
             of_part = np.flatnonzero(owners == part)
             for first in range(0, len(of_part), run):

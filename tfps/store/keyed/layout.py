@@ -13,7 +13,6 @@ from tfps.store.asked_ids import AskedIds, end_to_end
 from tfps.store.keyed.hashing import hashes_of, salt_of
 from tfps.store.reserved import reserved_variable
 
-_VALUE_BYTES = 4  # of a float32
 # What a ps keeps beside each row: what `RowRecords` says of it, its place in the index (16 bytes a
 # bucket, of which between a quarter and 0.6 are in use) and, where rows are lost, in the list of
 # free ones.
@@ -51,7 +50,7 @@ class KeyedLayout:
 
     @property
     def dim(self) -> int:
-        """Length of a row, in float32 values."""
+        """Length of a row."""
         return self.tables[0].dim
 
     @property
@@ -91,16 +90,8 @@ class KeyedLayout:
         """First row of a part, and the one after its last, of all that there is room for."""
         return self.capacity * part, self.capacity * (part + 1)
 
-    def row_bytes(self, slots: int) -> int:
-        """Bytes of a row with its slots.
-
-        Args:
-            slots: That each row has.
-        """
-        return _VALUE_BYTES * self.dim * (1 + slots)
-
-    def mark_bytes(self, slots: int) -> int:
-        """Bytes that a ps keeps beside each row."""
+    def mark_bytes(self, row_bytes: int) -> int:
+        """Bytes that a ps keeps beside each row, whatever its own."""
         return _BESIDE_BYTES
 
     def new_variable(self, shape: Sequence[int], dtype: tf.DType) -> tf.Variable:

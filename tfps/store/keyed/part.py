@@ -32,8 +32,8 @@ class SavedKeys(NamedTuple):
         hashes: Of their keys, `[n]` int64, ascending.
         records: Index in the group of each one's table, how many updates there had been after its
             last one, and how many there were of it, `[n, 3]` int32.
-        lines: The rows with their slots as their last updates have left them, `[n, 1 + slots, dim]`
-            float32.
+        lines: The rows with their slots as their last updates have left them and as `StoredRow`
+            has them, `[n, lines, width]`.
     """
 
     hashes: tf.Tensor

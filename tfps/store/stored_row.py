@@ -1,0 +1,173 @@
+"""What a row of a table is on its ps: its values and the slots of its optimizer, line by line."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfps.optimizers.update_rule import UpdateRule
+from tfps.store.random_rounding import round_at_random
+
+_FLOAT_BYTES = 4  # of a float32, in which all is computed
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredRow:
+    """A row with its slots as `lines` lines of `width` values of `dtype`.
+
+    The first line has the row's own values, and behind them the slots of which a row has a single
+    value: a pull fetches that line alone. Each slot that has as many values as the row follows in a
+    line of its own. Slots are float32 always: where the rows are bfloat16, the bits of each of
+    their values stand in the place of two.
+
+    What is computed with is float32 throughout. A row with its slots is then flat, `[size]`: its
+    values and behind them those of each slot.
+
+    Attributes:
+        dim: Length of a row.
+        single: Number of slots of which a row has a single value.
+        whole: Number of slots that have as many values as the row; no rule has slots of both kinds.
+        dtype: Of the rows: "float32" or "bfloat16".
+    """
+
+    dim: int
+    single: int
+    whole: int
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        assert not (self.single and self.whole), "the lines would differ in their widths"
+
+    @classmethod
+    def of(cls, dim: int, rule: UpdateRule, dtype: str) -> "StoredRow":
+        """That of a table.
+
+        Args:
+            dim: Length of its rows.
+            rule: How they are updated.
+            dtype: In which the ps hold them.
+        """
+        return cls(dim, rule.slots_per_row, len(rule.slots) - rule.slots_per_row, dtype)
+
+    @classmethod
+    def of_signature(cls, dim: int, group: Mapping[str, Any]) -> "StoredRow":
+        """That of a table in a checkpoint.
+
+        Args:
+            dim: Length of its rows.
+            group: What the checkpoint's signature says of the table's group.
+        """
+        single = group.get("slots_per_row", 0)
+        return cls(dim, single, len(group["slots"]) - single, group.get("row_dtype", "float32"))
+
+    def signature(self) -> dict[str, Any]:
+        """What a checkpoint's must say, too, where it is no row of float32."""
+        return {} if self.dtype == "float32" else {"row_dtype": self.dtype}
+
+    @property
+    def lines(self) -> int:
+        """Number of lines."""
+        return 1 + self._places * self.whole
+
+    @property
+    def width(self) -> int:
+        """Values of a line."""
+        return self.dim + self._places * self.single
+
+    @property
+    def size(self) -> int:
+        """Number of float32 values of a row with its slots."""
+        return sum(self._sizes)
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of the row's own values."""
+        return self.dim * int(tf.as_dtype(self.dtype).size)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the row with its slots."""
+        return self.lines * self.line_bytes
+
+    @property
+    def line_bytes(self) -> int:
+        """Bytes of a line."""
+        return self.width * int(tf.as_dtype(self.dtype).size)
+
+    def decode(self, lines: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Rows and their slots, float32.
+
+        Args:
+            lines: The lines of the rows, each `[u, width]`; the first alone for the rows and the
+                slots that stand in it.
+
+        Returns:
+            The rows `[u, dim]`, and each slot, `[u, 1]` or `[u, dim]`.
+        """
+        first, single = lines[0], []
+        if self.single:
+            single = tf.split(self._floats(first[:, self.dim :]), self.single, 1)
+            first = first[:, : self.dim]
+        parts = [lines[k : k + self._places] for k in range(1, len(lines), self._places)]
+        whole = [self._floats(tf.concat(part, 1) if part[1:] else part[0]) for part in parts]
+        return [tf.cast(first, tf.float32), *single, *whole]
+
+    def encode(
+        self, values: Sequence[tf.Tensor], noise: tf.Tensor | None = None
+    ) -> list[tf.Tensor]:
+        """The lines of rows and their slots.
+
+        Args:
+            values: The rows and all their slots, as `decode` gives them.
+            noise: By what the values of rows of another dtype are rounded, as `round_at_random`
+                wants it; None to round them to the nearest.
+
+        Returns:
+            Each line, `[u, width]`.
+        """
+        rows, *slots = values
+        rows = tf.cast(rows, self.dtype) if noise is None else round_at_random(rows, noise)
+        bits = [self._bits(slot) for slot in slots]
+        if self.single:
+            rows = tf.concat([rows, *bits[: self.single]], 1)
+        whole = [tf.split(slot, self._places, 1) for slot in bits[self.single :]]
+        return [rows, *(line for lines in whole for line in lines)]
+
+    def decode_flat(self, lines: tf.Tensor) -> tf.Tensor:
+        """Rows with their slots, `[u, size]`, of what is stored of them, `[u, lines, width]`."""
+        if self._places == 1:
+            return tf.reshape(lines, [-1, self.size])
+        return self.join(self.decode(tf.unstack(lines, self.lines, 1)))
+
+    def split(self, flat: tf.Tensor) -> list[tf.Tensor]:
+        """The rows and each slot, of rows with their slots `[u, size]`."""
+        return tf.split(flat, self._sizes, 1) if self._sizes[1:] else [flat]
+
+    def join(self, values: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Rows with their slots `[u, size]`, of the rows and each slot."""
+        return tf.concat(values, 1) if values[1:] else values[0]
+
+    @property
+    def _sizes(self) -> list[int]:
+        """Number of values of the row and of each slot."""
+        return [self.dim, *[1] * self.single, *[self.dim] * self.whole]
+
+    @property
+    def _places(self) -> int:
+        """How many values a float32 stands in the place of."""
+        return _FLOAT_BYTES // int(tf.as_dtype(self.dtype).size)
+
+    def _floats(self, bits: tf.Tensor) -> tf.Tensor:
+        """What stands in the place of values `[u, n]`, float32."""
+        if self._places == 1:
+            return bits
+        size = bits.shape[1] // self._places
+        return tf.bitcast(tf.reshape(bits, [-1, size, self._places]), tf.float32)
+
+    def _bits(self, values: tf.Tensor) -> tf.Tensor:
+        """Float32 values as they stand in the place of others, `[u, n]`."""
+        if self._places == 1:
+            return values
+        size = values.shape[1] * self._places
+        return tf.reshape(tf.bitcast(values, self.dtype), [-1, size])
