@@ -50,6 +50,14 @@ def saver_of(directory, store, in_background=True, largest_increment=0.3, last=9
     return Saver(directory, old, store, calls, in_background, largest_increment)
 
 
+def save(saver, epoch, is_full=False):
+    """The next checkpoint."""
+    committed = []
+    saver.begin(QueueState(epoch), DATA, lambda: None, committed.append, is_full)
+    saver.finish()
+    return committed[0]
+
+
 class Gate:
     """A save that waits before its commit, as a slow disk would let it."""
 

@@ -14,6 +14,7 @@ from tests.checkpoint.saved_state import (
     PATIENCE,
     Gate,
     assert_equal,
+    save,
     saver_of,
     train,
     whole,
@@ -59,14 +60,6 @@ def others_fixture(manifest, second):
 @pytest.fixture(name="directory")
 def directory_fixture(tmp_path):
     return CheckpointDirectory(str(tmp_path))
-
-
-def save(saver, epoch, is_full=False):
-    """The next checkpoint."""
-    committed = []
-    saver.begin(QueueState(epoch), DATA, lambda: None, committed.append, is_full)
-    saver.finish()
-    return committed[0]
 
 
 def test_an_increment_holds_what_was_touched_since_the_last_full_one(trainer, directory):

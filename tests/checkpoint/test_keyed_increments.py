@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests.checkpoint.keyed import URLS, USERS, Keyed, RowTrainer, hash_of, rows_of, store_of
-from tests.checkpoint.saved_state import DATA, saver_of
+from tests.checkpoint.saved_state import DATA, save, saver_of
 from tests.corruption import flip_bit
 from tfps.checkpoint import increments, keyed_snapshot, sorted_rows
 from tfps.checkpoint.directory import CheckpointDirectory
@@ -18,7 +18,6 @@ from tfps.checkpoint.failures import DamagedCheckpointError
 from tfps.checkpoint.keyed_rows import SavedKeyedRows
 from tfps.checkpoint.restore import restore, restore_newest
 from tfps.errors import UserError
-from tfps.leases.queue_state import QueueState
 
 TASK, GROUP = Keyed(), "keys_dim4"
 MOST = 0.8  # of a full checkpoint's bytes that an increment may have here
@@ -45,14 +44,6 @@ def trained_fixture():
         trainer.train(table, np.arange(300) * 7)
     trainer.train(USERS, [0])
     return trainer
-
-
-def save(saver, epoch, is_full=False):
-    """The next checkpoint."""
-    committed = []
-    saver.begin(QueueState(epoch), DATA, lambda: None, committed.append, is_full)
-    saver.finish()
-    return committed[0]
 
 
 def tensor(checkpoint, name):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfps
 from tests.training_fixtures import save, train_with
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.restore import restore
@@ -51,7 +52,8 @@ class Shopping(Task):
 
     def table_optimizer(self, table):
         if table.name.startswith("shop_table"):
-            return getattr(keras.optimizers, self.shop_optimizer)(0.5, clipnorm=0.01)
+            kind = getattr(keras.optimizers, self.shop_optimizer, tfps.RowWiseAdagrad)
+            return kind(0.5, clipnorm=0.01)
         return self.optimizer()
 
 
@@ -81,9 +83,10 @@ def whole(store):
     return {name: np.concatenate(parts) for name, parts in tensors.items()}
 
 
-def test_training_equals_keras_own_with_the_same_two_optimizers():
+@pytest.mark.parametrize("shop_optimizer", ["SGD", "RowWiseAdagrad"])
+def test_training_equals_keras_own_with_the_same_two_optimizers(shop_optimizer):
     """Neither optimizer changes rows whose gradient is 0, and no table decays: lazy is eager."""
-    task = Shopping()
+    task = Shopping(shop_optimizer)
     model, store, step = make(task)
     keras.utils.clear_session()
     theirs = task.build_model()
@@ -179,3 +182,12 @@ def test_variables_can_be_excluded_from_weight_decay_themselves():
 def test_an_optimizer_of_a_table_is_refused_with_the_table_s_name():
     with pytest.raises(UserError, match=r"table 'shop_table/embeddings': optimizer Nadam"):
         Rules.of(Shopping("Nadam"), StatelessModel(Shopping(), 0))
+
+
+def test_an_optimizer_of_rows_is_refused_for_dense_parameters():
+    class Rows(Shopping):
+        def optimizer(self):
+            return tfps.RowWiseAdagrad()
+
+    with pytest.raises(UserError, match="dense parameters have no rows: return it from table_"):
+        make(Rows())

@@ -43,13 +43,21 @@ class Keyed:
         seed=7,
         initializer=None,
         optimizer=None,
+        row_dtype="float32",
         **options,
     ):
         self.dim, self.tables = dim, tables
         initializer = initializer or keras.initializers.RandomUniform(-0.05, 0.05)
         self.options = KeyOptions(**{"max_rows": 100, **options})
         members = tuple(
-            Table(name, self.options.max_rows, dim, initializer, keys=self.options)
+            Table(
+                name,
+                self.options.max_rows,
+                dim,
+                initializer,
+                keys=self.options,
+                row_dtype=row_dtype,
+            )
             for name in tables
         )
         self.layout = KeyedLayout(members, parts)
@@ -70,7 +78,7 @@ class Keyed:
         saved = SavedKeys(
             tf.TensorSpec([None], tf.int64),
             tf.TensorSpec([None, 3], tf.int32),
-            tf.TensorSpec([None, 1 + len(self.group.rule.slots), dim], tf.float32),
+            tf.TensorSpec([None, self.group.row.lines, self.group.row.width], row_dtype),
         )
         self._puts = [
             tf.function(
