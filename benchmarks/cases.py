@@ -12,6 +12,8 @@ FLAGS_OF_PARTS = {
     "together": ("--batches_per_exchange=4",),
     "lazy": ("--set=train.row_updates=lazy",),
     "keys": ("--config=benchmarks/dlrm_keys.py",),
+    "rowwise": ("--config=benchmarks/narrow_rows.py", "--set=task.row_wise=true"),
+    "half": ("--config=benchmarks/narrow_rows.py", "--set=task.row_dtype=bfloat16"),
     "few": ("--set=task.max_rows=5000", "--set=task.evict_first=least_recent"),
 }
 _USUAL_TFPS = (
@@ -30,7 +32,9 @@ _USUAL_TFPS = (
 LAZY, UNWATCHED = "tfps-1ps-lazy", "tfps-1ps-unwatched"
 # With tables that have no vocabulary; with rows that must make room for others all the time.
 KEYS, FEW_ROWS = "tfps-1ps-keys", "tfps-1ps-keys-few"
-TFPS = (*_USUAL_TFPS, LAZY, UNWATCHED, KEYS, FEW_ROWS)
+# With an accumulator per row; with rows of bfloat16; with both.
+NARROW = ("tfps-1ps-rowwise", "tfps-1ps-half", "tfps-1ps-rowwise-half")
+TFPS = (*_USUAL_TFPS, LAZY, UNWATCHED, KEYS, FEW_ROWS, *NARROW)
 _PEERS = (
     "tutorial-keras",
     "tutorial-tf_keras",
@@ -44,7 +48,13 @@ _PEERS = (
 # One process's step, and its bytes over bare sockets: together they are the least of a cluster.
 STEP, WIRE = "tfps-local", "wire"
 SYSTEMS = (*TFPS, *_PEERS, WIRE)
-_ONLY_DLRM = (*(name for name in _PEERS if name.startswith("torch-")), WIRE, KEYS, FEW_ROWS)
+_ONLY_DLRM = (
+    *(name for name in _PEERS if name.startswith("torch-")),
+    WIRE,
+    KEYS,
+    FEW_ROWS,
+    *NARROW,
+)
 MODELS = ("dlrm", "wide_and_deep", "dense_100")  # of peers as well
 
 
@@ -123,6 +133,11 @@ SWEEPS = {
             Case(rows=20_000): ("tfps-1ps", KEYS, FEW_ROWS),
             Case(rows=2_000_000): ("tfps-1ps", KEYS),
         },
+    ),
+    "narrow": Sweep(
+        "rows",
+        "Rows with one accumulator, and of bfloat16",
+        {Case(rows=rows): ("tfps-1ps", *NARROW) for rows in (20_000, 2_000_000)},
     ),
     "watching": Sweep("model", "What watching costs", {Case(): ("tfps-1ps", UNWATCHED)}),
 }

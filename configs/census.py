@@ -154,18 +154,23 @@ class Census(tfps.Task):
         wide = []
         for name, size in sizes.items():
             if size:
-                deep.append(
-                    keras.layers.Embedding(size, self.dim, name=f"{name}_deep")(inputs[name])
-                )
+                deep.append(self.embedding(size, self.dim, name=f"{name}_deep")(inputs[name]))
         for first, second in CROSSES:
             crossed = inputs[first] * sizes[second] + inputs[second]
             size = sizes[first] * sizes[second]
-            wide.append(
-                keras.layers.Embedding(
-                    size, 1, embeddings_initializer="zeros", name=f"{first}_x_{second}"
-                )(crossed)
-            )
+            name = f"{first}_x_{second}"
+            wide.append(self.embedding(size, 1, embeddings_initializer="zeros", name=name)(crossed))
         return keras.Model(inputs, self.logits(deep, wide))
+
+    def embedding(self, rows: int, dim: int, **options: Any) -> keras.layers.Layer:
+        """The layer of a categorical feature, or of a cross.
+
+        Args:
+            rows: Number of ids.
+            dim: Length of a row.
+            **options: Of the layer.
+        """
+        return keras.layers.Embedding(rows, dim, **options)
 
     def logits(self, deep: Sequence[Any], wide: Sequence[Any]) -> Any:
         """Logits `[batch, 1]`.

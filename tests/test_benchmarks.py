@@ -102,7 +102,7 @@ def test_an_output_in_no_directory(tmp_path):
 def test_a_case_of_two_sweeps_is_planned_once():
     planned = dict(cases.planned(["rows", "base", "batch"], [], []))
     assert len(planned) == 1 + 2 + 4
-    of_other_sweeps = (cases.LAZY, cases.UNWATCHED, cases.KEYS, cases.FEW_ROWS)
+    of_other_sweeps = (cases.LAZY, cases.UNWATCHED, cases.KEYS, cases.FEW_ROWS, *cases.NARROW)
     assert planned[Case()] == [x for x in SYSTEMS if x not in of_other_sweeps]
     of_batch = ["tfps-1ps", "tfps-local", "tutorial-tf_keras", "torch-rpc", "torch-rpc-files"]
     assert planned[Case(batch=64)] == [*of_batch, "wire"]

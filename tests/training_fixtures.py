@@ -82,12 +82,16 @@ def train_with(step):
 
 @dataclasses.dataclass(frozen=True)
 class WithOptimizer(Smoke):
-    """The smoke model, trained by another optimizer."""
+    """The smoke model, trained by another optimizer, its tables by a third one if it is given."""
 
     rule: keras.optimizers.Optimizer | None = None
+    tables: keras.optimizers.Optimizer | None = None
 
     def optimizer(self):
         return self.rule
+
+    def table_optimizer(self, table):
+        return self.tables or self.rule
 
 
 def reused(manifest, parts=2, **settings):

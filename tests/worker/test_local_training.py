@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfps
 from tests.checkpoint.saved_state import whole
 from tests.store.optimizers import OPTIMIZERS
 from tests.training_fixtures import InHalfPrecision, Trainer, WithOptimizer, dataset
@@ -48,6 +49,7 @@ def held(trainer):
     "optimizer",
     [
         keras.optimizers.AdamW(0.01, weight_decay=0.1, clipnorm=0.5),
+        tfps.RowWiseAdagrad(0.1, clipnorm=0.5),
         *(
             pytest.param(optimizer, marks=pytest.mark.slow)
             for optimizer in (
@@ -60,11 +62,13 @@ def held(trainer):
             )
         ),
     ],
-    ids=["adamw_clipped", "momentum", "adagrad", "adamw", "amsgrad", "lion", "rmsprop"],
+    ids=["adamw_clipped", "row_wise", "momentum", "adagrad", "adamw", "amsgrad", "lion", "rmsprop"],
 )
 def test_one_worker_alone_trains_as_with_a_push_for_every_step(manifest, optimizer):
     """Thirteen batches, the last one short, four at a time and one by itself."""
-    task = WithOptimizer(rule=optimizer)
+    is_of_rows = isinstance(optimizer, tfps.RowWiseAdagrad)
+    rule = keras.optimizers.SGD(0.05, clipnorm=0.5) if is_of_rows else optimizer
+    task = WithOptimizer(rule=rule, tables=optimizer)
     plain = Trainer(manifest, task, batch_size=16)
     local = Trainer(manifest, task, batch_size=16, mode=Mode("local_sgd", sync_every=4))
     theirs, ours = train(plain), train(local)
