@@ -24,12 +24,6 @@ def test_what_bfloat16_has_stays_what_it_is():
         np.testing.assert_array_equal(np.signbit(found[:-1]), np.signbit(exact[:-1]))
 
 
-@pytest.mark.parametrize("value", [3.4028235e38, -3.4028235e38])
-def test_what_is_finite_stays_finite(value):
-    for number in range(50):
-        assert rounded([value], number)[0] == np.sign(value) * float(tf.bfloat16.max)
-
-
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("part", [0.0001, 0.25, 0.5, 0.9])
 def test_the_nearer_of_two_neighbours_is_the_likelier(sign, part):
@@ -52,8 +46,9 @@ def test_small_steps_count_on_average():
 
 
 def test_noise_is_the_same_for_an_update_and_another_for_others():
-    shape = tf.constant([40, 3])
+    shape = tf.constant([41, 3])
     one = draw_noise(shape, STREAM, tf.constant(5, tf.int64)).numpy()
+    assert one.shape == (41, 3)
     assert one.min() >= 0
     assert one.max() < 1 << 16
     np.testing.assert_array_equal(one, draw_noise(shape, STREAM, tf.constant(5, tf.int64)))

@@ -2,24 +2,26 @@
 
 import tensorflow as tf
 
-_LOST_BITS = 16  # of a float32 that is made a bfloat16
-_KEPT = -(1 << _LOST_BITS)  # all bits but these
-
 
 def draw_noise(shape: tf.Tensor, stream: int, number: tf.Tensor) -> tf.Tensor:
     """What values are rounded by; the same for the same stream and number.
 
     Args:
-        shape: Of the values.
+        shape: Of the values, int32.
         stream: Tells variables apart.
         number: Of an update of the variable, scalar int64.
 
     Returns:
         Evenly distributed from 0 to 65,535, int32.
     """
+    size = tf.reduce_prod(shape)
     seed = tf.stack([tf.constant(stream, tf.int64), number])
-    bits = tf.random.stateless_uniform(shape, seed, minval=None, maxval=None, dtype=tf.int32)
-    return tf.bitwise.bitwise_and(bits, (1 << _LOST_BITS) - 1)
+    # To draw bits costs more than all else: of 32 each half is the noise of one value.
+    drawn = tf.random.stateless_uniform(
+        [(size + 1) // 2], seed, minval=None, maxval=None, dtype=tf.int32
+    )
+    halves = tf.reshape(tf.bitcast(drawn, tf.uint16), [-1])[:size]
+    return tf.cast(tf.reshape(halves, shape), tf.int32)
 
 
 def round_at_random(values: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
@@ -27,7 +29,8 @@ def round_at_random(values: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
 
     Rounded to the nearest, a value that moves in steps below half of its last bit would never move;
     rounded at random it moves as far on average (Gupta et al., 2015, "Deep Learning with Limited
-    Numerical Precision"). What bfloat16 has is given back as it is, and what is finite stays so.
+    Numerical Precision"). What bfloat16 has is given back as it is. Beyond its greatest value, of
+    3.39e38, there is infinity alone, as for values that are rounded to the nearest.
 
     Args:
         values: Of any shape, float32.
@@ -36,9 +39,7 @@ def round_at_random(values: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
     Returns:
         Of their shape, bfloat16.
     """
-    bits = tf.bitcast(values, tf.int32)
-    up = tf.bitcast(tf.bitwise.bitwise_and(bits + noise, _KEPT), tf.float32)
-    down = tf.bitcast(tf.bitwise.bitwise_and(bits, _KEPT), tf.float32)
-    # Beyond bfloat16's greatest value there is infinity alone; and a NaN stays what it is.
-    rounded = tf.where(tf.math.is_finite(up), up, tf.where(tf.math.is_nan(values), values, down))
-    return tf.cast(rounded, tf.bfloat16)
+    # A bfloat16 is the upper half of a float32, which is the second one in memory: noise in the
+    # lower half carries over into it as often as that half says.
+    moved = tf.bitcast(values, tf.int32) + noise
+    return tf.bitcast(moved, tf.bfloat16)[..., 1]
