@@ -44,6 +44,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--records", type=int, default=200_000, help="that are trained")
+    parser.add_argument("--epochs", type=int, default=3)
     flags = parser.parse_args()
     found: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
     rest = likes(_EVALUATED, flags.records // 4)
@@ -54,7 +55,7 @@ def main() -> int:
                 _write(root / f"{name}-{tables}", tables, records)
         for seed in range(flags.seeds):
             for way in WAYS:
-                found[way].append(_trained(root, seed, way))
+                found[way].append(_trained(root, seed, way, flags.epochs))
             told = ", ".join(f"{way} {runs[-1]['auc']:.4f}" for way, runs in found.items())
             print(f"seed {seed}: AUC {told}", flush=True)
     exact = auc(rest["liked"], truth().chances(rest["user"], rest["item"]))
@@ -73,7 +74,7 @@ def _write(path: pathlib.Path, tables: str, records: Columns) -> None:
     )
 
 
-def _trained(root: pathlib.Path, seed: int, way: str) -> dict[str, float]:
+def _trained(root: pathlib.Path, seed: int, way: str, epochs: int) -> dict[str, float]:
     """The AUC that a job ends at, its rows, and what was dropped."""
     tables, admit_after = WAYS[way]
     ids = VOCABULARY if tables == VOCABULARY else KEYS
@@ -84,6 +85,7 @@ def _trained(root: pathlib.Path, seed: int, way: str) -> dict[str, float]:
         f"--eval_data={root / f'eval-{ids}'}",
         f"--job_dir={job}",
         f"--set=train.seed={seed}",
+        f"--set=train.epochs={epochs}",
         f"--set=task.tables={tables}",
         f"--set=task.admit_after={admit_after}",
     ]
