@@ -18,11 +18,13 @@ class RawKeys(tfps.Task):
         max_rows: Of each table.
         admit_after: Occurrences after which a key has a row.
         evict_first: Whose rows make room.
+        is_narrow: Whether rows are bfloat16, and have one accumulator each.
     """
 
     max_rows: int = 1_000
     admit_after: int = 1
     evict_first: str = "least_recent"
+    is_narrow: bool = False
 
     def features(self):
         return (
@@ -39,6 +41,7 @@ class RawKeys(tfps.Task):
         page = keras.Input((), name="page", dtype="string")
         seen = keras.Input((None,), name="seen", dtype="int64", ragged=True)
         own = {"admit_after": self.admit_after, "evict_first": self.evict_first}
+        own["row_dtype"] = "bfloat16" if self.is_narrow else "float32"
         rows = [
             tfps.DynamicEmbedding(4, self.max_rows, name="users", **own)(user),
             tfps.DynamicEmbedding(4, self.max_rows, "string", name="pages", **own)(page),
@@ -52,6 +55,9 @@ class RawKeys(tfps.Task):
 
     def optimizer(self):
         return keras.optimizers.Adagrad(0.2)
+
+    def table_optimizer(self, table):
+        return tfps.RowWiseAdagrad(0.2) if self.is_narrow else self.optimizer()
 
     def predictions(self, outputs):
         return keras.ops.sigmoid(outputs[:, 0])

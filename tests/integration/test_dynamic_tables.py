@@ -106,11 +106,15 @@ def test_what_is_exported_predicts_as_the_evaluation_did(
 
 @pytest.mark.slow
 @pytest.mark.timeout(3 * LONG)
-def test_a_job_goes_on_on_another_number_of_ps(data: Data, tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("is_narrow", [False, True])
+def test_a_job_goes_on_on_another_number_of_ps(
+    data: Data, tmp_path: pathlib.Path, is_narrow: bool
+) -> None:
     job_dir = tmp_path / "job"
     aucs = []
     for epochs, ps in enumerate((2, 1, 3), start=1):
         argv = data.flags(job_dir, f"--set=train.epochs={epochs}")
+        argv.append(f"--set=task.is_narrow={is_narrow}")
         with local_cluster(1, ps, argv) as program:
             assert program.finish(LONG) == 0, program.text
         aucs.append(check(job_dir, epochs)["metrics"]["auc"])
@@ -129,6 +133,7 @@ def test_a_killed_task_loses_no_key(
     argv = data.flags(job_dir, "--set=train.checkpoint_seconds=0.5", "--progress_seconds=0.2")
     # So that it is still training then.
     argv += ["--set=train.epochs=6", "--set=train.batch_size=16"]
+    argv.append(f"--set=task.is_narrow={bool(seed % 2)}")
     own = ["--workers=2", "--ps=2", "--max_restarts=3"]
     with Program(*own, "--", *argv, module="cloud.local") as program:
         wait_for_checkpoint(job_dir)

@@ -192,7 +192,7 @@ def test_a_checkpoint_with_rows_of_another_dtype_does_not_fit(tmp_path):
     with saver_of(directory, store) as saver:
         save(saver, 2, is_full=True)
     other, _ = make(("sgd", "float32"))
-    with pytest.raises(UserError, match="row_dtype was bfloat16, is absent"):
+    with pytest.raises(UserError, match="row_dtype was bfloat16, is float32"):
         restore(directory.latest(), other, DATA)
 
 

@@ -14,6 +14,8 @@ from tfps.errors import UserError
 from tfps.store.parameter_store import ParameterStore
 
 _NAMED_DIFFERENCES = 5
+# What a signature means that does not say it.
+_UNSAID = {"row_dtype": "float32", "slots_per_row": 0}
 _log = logging.getLogger(__name__)
 
 
@@ -181,7 +183,7 @@ def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]
         old, new = theirs.get(group, {}), ours.get(group, {})
         for key in sorted({*old, *new}):
             if old.get(key) != new.get(key):
-                was = old.get(key, "absent")
-                found.append(f"{group} {key} was {was}, is {new.get(key, 'absent')}")
+                was, now = (each.get(key, _UNSAID.get(key, "absent")) for each in (old, new))
+                found.append(f"{group} {key} was {was}, is {now}")
     more = len(found) - _NAMED_DIFFERENCES
     return found[:_NAMED_DIFFERENCES] + ([f"and {more} more"] if more > 0 else [])
