@@ -98,7 +98,7 @@ def test_many_ids_per_record_from_the_pages_to_predictions_for_rows_of_text(tmp_
 
 
 def test_a_table_without_a_vocabulary_from_the_page_to_predictions_for_new_users(tmp_path):
-    (model,), (_, any_users, _) = code_of("README.md"), code_of("docs/embeddings.md")
+    (model,), (_, any_users, *_) = code_of("README.md"), code_of("docs/embeddings.md")
     (tmp_path / "any_users.py").write_text(model + any_users)
     experiment = overrides.apply(loader.load(str(tmp_path / "any_users.py")), ["task.movies=40"])
     features = {

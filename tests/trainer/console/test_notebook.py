@@ -24,8 +24,8 @@ if way == "end":
     sys.exit(int(rest[0]))
 if way == "deaf":
     signal.signal(signal.SIGINT, lambda *_: print("no"))
-print("begun", os.getpid())
 try:
+    print("begun", os.getpid())
     while True:
         time.sleep(0.05)
         if way == "talk":
