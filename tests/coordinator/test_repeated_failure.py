@@ -7,7 +7,7 @@ from tfps.cluster.liveness import Liveness
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.prober import Sighting
 from tfps.coordinator.repeated_failure import ClosureFailure, FailureLog, RepeatedFailure
-from tfps.errors import RunError
+from tfps.errors import LostPsError, RunError
 from tfps.job_dir.task_name import TaskName
 
 WORKERS = (0, 1)
@@ -105,3 +105,16 @@ def test_a_log_tells_what_failed_on_a_worker_since_it_was_asked():
     handlers = len(tf.get_logger().handlers)
     del log
     assert len(tf.get_logger().handlers) == handlers - 1
+
+
+def test_a_failure_that_told_of_a_lost_ps_is_known_until_a_closure_gets_somewhere(repeated):
+    """TensorFlow may raise an error that it derives from it, and that names nobody."""
+    from_ps = "Socket closed\nAdditional GRPC error information from remote target /job:ps/replica:0/task:1"
+    repeated.note([failure(0)])
+    repeated.refuse_lost_ps()
+    for line in (from_ps, UNKNOWN):
+        repeated.note([failure(0, line, tf.errors.UnavailableError)])
+    with pytest.raises(LostPsError, match="ps 1"):
+        repeated.refuse_lost_ps()
+    repeated.forget()
+    repeated.refuse_lost_ps()

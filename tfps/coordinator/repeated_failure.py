@@ -79,20 +79,32 @@ class RepeatedFailure:
         self._monitor = monitor
         self._losses = 0
         self._counts: dict[int, tuple[str, int]] = {}  # by worker, with the failure's first line
+        self._lost_ps: Exception | None = None
+
+    def refuse_lost_ps(self) -> None:
+        """Ends the run where a failure that was noted last tells of a lost ps.
+
+        Raises:
+            LostPsError: That of the ps.
+        """
+        if self._lost_ps:
+            raise self._lost_ps
 
     def note(self, failed: Iterable[ClosureFailure]) -> None:
         """Notes failures, those alone that no lost task can explain."""
         for worker, error in failed:
+            self._lost_ps = failures.lost_ps_behind(error) or self._lost_ps
             if not failures.is_of_lost_peer(error):
                 line = failures.first_line(error)
                 before, count = self._counts.get(worker, (line, 0))
                 self._counts[worker] = line, 1 + (count if _same(before, line) else 0)
         if self._is_task_lost():
-            self.forget()
+            self._counts.clear()
 
     def forget(self) -> None:
         """Begins to count again, since a closure has got somewhere."""
         self._counts.clear()
+        self._lost_ps = None
 
     def refuse(self, doing: str) -> None:
         """Ends the run where every worker has failed several times in the same way.
@@ -111,7 +123,7 @@ class RepeatedFailure:
             return
         self._monitor.hear_news()
         if self._is_task_lost():
-            self.forget()
+            self._counts.clear()
             return
         raise RunError(
             f"{doing}: every worker fails in the same way, again and again, while all tasks "

@@ -294,13 +294,18 @@ class WorkerCoordinator:
     def _await_loss(self) -> None:
         """Gives the monitor time to see that a ps was lost.
 
+        It may be there again by then; what closures failed with before, that were to be run again,
+        tells of it as well.
+
         Raises:
-            LostPsError: If it does.
+            LostPsError: If one was.
         """
         deadline = time.monotonic() + _LOSS_SECONDS
         while time.monotonic() < deadline:
             self._refuse_lost_ps()
             time.sleep(POLL_SECONDS)
+        self._repeated_failure.note(self._executor.retried())
+        self._repeated_failure.refuse_lost_ps()
 
     def _refuse_lost_ps(self) -> None:
         lost = self._monitor.lost("ps")
