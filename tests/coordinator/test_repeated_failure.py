@@ -109,7 +109,7 @@ def test_a_log_tells_what_failed_on_a_worker_since_it_was_asked():
 
 def test_a_failure_that_told_of_a_lost_ps_is_known_until_a_closure_gets_somewhere(repeated):
     """TensorFlow may raise an error that it derives from it, and that names nobody."""
-    from_ps = "Socket closed\nAdditional GRPC error information from remote target /job:ps/replica:0/task:1"
+    from_ps = "Socket closed\nAdditional GRPC error from remote target /job:ps/replica:0/task:1"
     repeated.note([failure(0)])
     repeated.refuse_lost_ps()
     for line in (from_ps, UNKNOWN):
