@@ -152,9 +152,10 @@ def test_a_checkpoint_is_read_as_the_ps_have_it(form, tmp_path):
     model = StatelessModel(task, 0)
     mine = CheckpointParameters(checkpoint, model, Rules.of(task, model))
     np.testing.assert_allclose(rows_of(mine), rows_of(store), rtol=0, atol=1e-6)
-    for summary in summaries(checkpoint, 3):
+    found = summaries(checkpoint, 3)
+    for summary in found:
         assert (summary.row.dtype, summary.row.single) == (form[1], int("row-wise" in form[0]))
-    assert [summary.norms.count for summary in summaries(checkpoint, 3)][1:] == [40]
+    assert [summary.norms.count for summary in found][1:] == [40]
     [ids], [keys] = SavedGroup.all_in(checkpoint), SavedKeyedGroup.all_in(checkpoint)
     assert {ids.row, keys.row} == {group.row for group in store.layout.groups}
 

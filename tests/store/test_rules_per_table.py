@@ -52,8 +52,8 @@ class Shopping(Task):
 
     def table_optimizer(self, table):
         if table.name.startswith("shop_table"):
-            kind = getattr(keras.optimizers, self.shop_optimizer, tfps.RowWiseAdagrad)
-            return kind(0.5, clipnorm=0.01)
+            home = tfps if self.shop_optimizer == "RowWiseAdagrad" else keras.optimizers
+            return getattr(home, self.shop_optimizer)(0.5, clipnorm=0.01)
         return self.optimizer()
 
 

@@ -12,10 +12,9 @@ from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.failures import DamagedCheckpointError, explain_failures
 from tfps.errors import UserError
 from tfps.store.parameter_store import ParameterStore
+from tfps.store.stored_row import UNSAID
 
 _NAMED_DIFFERENCES = 5
-# What a signature means that does not say it.
-_UNSAID = {"row_dtype": "float32", "slots_per_row": 0}
 _log = logging.getLogger(__name__)
 
 
@@ -183,7 +182,7 @@ def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]
         old, new = theirs.get(group, {}), ours.get(group, {})
         for key in sorted({*old, *new}):
             if old.get(key) != new.get(key):
-                was, now = (each.get(key, _UNSAID.get(key, "absent")) for each in (old, new))
+                was, now = (each.get(key, UNSAID.get(key, "absent")) for each in (old, new))
                 found.append(f"{group} {key} was {was}, is {now}")
     more = len(found) - _NAMED_DIFFERENCES
     return found[:_NAMED_DIFFERENCES] + ([f"and {more} more"] if more > 0 else [])

@@ -132,7 +132,7 @@ class SavedGroup:
         """First row and number of rows of each run in which the group is read, padding included."""
         total = self.layout.total_rows
         # TensorFlow looks through all slices of a tensor whenever it reads one.
-        stride = rows_at_once(4 * self.row.size, total)
+        stride = rows_at_once(self.row.float_bytes, total)
         for first in range(0, total, stride):
             yield first, min(stride, total - first)
 

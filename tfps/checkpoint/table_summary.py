@@ -147,7 +147,7 @@ def _with_keys(checkpoint: Checkpoint, most_used: int) -> Iterator[TableSummary]
         mine = [TableSummary(name, group.row, has_keys=True) for name in group.tables]
         for run in group.read(checkpoint):
             hashes, records = run.hashes.numpy(), run.records.numpy()
-            rows = group.row.decode_flat(run.lines)[:, : group.row.dim].numpy()
+            rows = group.row.decode([run.lines[:, 0]])[0].numpy()
             for member, summary in enumerate(mine):
                 of_table = np.flatnonzero(records[:, 0] == member)
                 last, uses = records[of_table, 1], records[of_table, 2]

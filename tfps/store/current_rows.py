@@ -30,7 +30,7 @@ class CurrentRows:
         begin: Writes initial values, as that of `RowVariable`.
         begun: What initial values are stored as, as that of `RowVariable`.
         stored: Rows as their last updates have left them, as that of `RowVariable`.
-        bytes_to_pull: What a ps reads for each row that is pulled.
+        bytes_to_pull: What a ps computes with for each row that is pulled.
     """
 
     def __init__(
@@ -57,7 +57,8 @@ class CurrentRows:
         self._rules = rules
         self._last = LastUpdates(group.layout, devices) if group.catches_up else None
         is_moved = self._last is not None and group.rule.moves_untouched(group.decays)
-        self.bytes_to_pull = group.row.bytes if is_moved else group.row.line_bytes
+        values_alone = group.layout.dim * tf.float32.size
+        self.bytes_to_pull = group.row.float_bytes if is_moved else values_alone
         self._pulls = [
             not_inlined(functools.partial(self._caught_up, part)) for part in range(len(devices))
         ]

@@ -9,6 +9,8 @@ import tensorflow as tf
 from tfps.optimizers.update_rule import UpdateRule
 from tfps.store.random_rounding import round_at_random
 
+# What a signature means that does not say it, as those of rows of float32 do not.
+UNSAID = {"row_dtype": "float32", "slots_per_row": 0}
 _FLOAT_BYTES = 4  # of a float32, in which all is computed
 
 
@@ -18,8 +20,8 @@ class StoredRow:
 
     The first line has the row's own values, and behind them the slots of which a row has a single
     value: a pull fetches that line alone. Each slot that has as many values as the row follows in a
-    line of its own. Slots are float32 always: where the rows are bfloat16, the bits of each of
-    their values stand in the place of two.
+    line of its own. Slots are float32 always: where the rows are bfloat16, the bits of each of a
+    slot's values stand in the place of two.
 
     What is computed with is float32 throughout. A row with its slots is then flat, `[size]`: its
     values and behind them those of each slot.
@@ -58,12 +60,13 @@ class StoredRow:
             dim: Length of its rows.
             group: What the checkpoint's signature says of the table's group.
         """
-        single = group.get("slots_per_row", 0)
-        return cls(dim, single, len(group["slots"]) - single, group.get("row_dtype", "float32"))
+        said = {**UNSAID, **group}
+        single = said["slots_per_row"]
+        return cls(dim, single, len(said["slots"]) - single, said["row_dtype"])
 
     def signature(self) -> dict[str, Any]:
         """What a checkpoint's must say, too, where it is no row of float32."""
-        return {} if self.dtype == "float32" else {"row_dtype": self.dtype}
+        return {} if self.dtype == UNSAID["row_dtype"] else {"row_dtype": self.dtype}
 
     @property
     def lines(self) -> int:
@@ -81,19 +84,19 @@ class StoredRow:
         return sum(self._sizes)
 
     @property
+    def float_bytes(self) -> int:
+        """Bytes of the row with its slots as they are computed with."""
+        return self.size * _FLOAT_BYTES
+
+    @property
     def value_bytes(self) -> int:
         """Bytes of the row's own values."""
-        return self.dim * int(tf.as_dtype(self.dtype).size)
+        return self.dim * self._item_bytes
 
     @property
     def bytes(self) -> int:
         """Bytes of the row with its slots."""
-        return self.lines * self.line_bytes
-
-    @property
-    def line_bytes(self) -> int:
-        """Bytes of a line."""
-        return self.width * int(tf.as_dtype(self.dtype).size)
+        return self.lines * self.width * self._item_bytes
 
     def decode(self, lines: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Rows and their slots, float32.
@@ -156,7 +159,12 @@ class StoredRow:
     @property
     def _places(self) -> int:
         """How many values a float32 stands in the place of."""
-        return _FLOAT_BYTES // int(tf.as_dtype(self.dtype).size)
+        return _FLOAT_BYTES // self._item_bytes
+
+    @property
+    def _item_bytes(self) -> int:
+        """Bytes of one value of `dtype`."""
+        return int(tf.as_dtype(self.dtype).size)
 
     def _floats(self, bits: tf.Tensor) -> tf.Tensor:
         """What stands in the place of values `[u, n]`, float32."""

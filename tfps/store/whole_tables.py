@@ -1,5 +1,7 @@
 """Which tables one process may hold whole, beside all else that it does."""
 
+import tensorflow as tf
+
 from tfps.store.keyed.layout import KeyedLayout
 from tfps.store.layout import StoreLayout
 
@@ -16,7 +18,7 @@ def groups_in_slices(layout: StoreLayout, limit: int = WHOLE_BYTES) -> tuple[int
         limit: Bytes of all tables that are held whole.
     """
     layouts = [group.layout for group in layout.groups]
-    sizes = [4 * each.total_rows * each.dim for each in layouts]
+    sizes = [each.total_rows * each.dim * tf.float32.size for each in layouts]
     has_keys = [index for index, each in enumerate(layouts) if isinstance(each, KeyedLayout)]
     held, sliced = 0, list(has_keys)
     for index in sorted(set(range(len(sizes))) - set(has_keys), key=sizes.__getitem__):

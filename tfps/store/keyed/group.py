@@ -174,7 +174,7 @@ class KeyedGroup(RowGroup):
                 f"table {mine.name!r} is to begin with {there + len(ids):,} rows or more, but has "
                 f"room for {mine.rows:,}: give its layer a larger max_rows"
             )
-        run = max(1, CHUNK_BYTES // self.row.bytes)
+        run = max(1, CHUNK_BYTES // (self.layout.dim * tf.float32.size))
         for part, device in enumerate(self._devices):
             of_part = np.flatnonzero(owners == part)
             for first in range(0, len(of_part), run):
