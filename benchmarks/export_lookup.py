@@ -1,10 +1,10 @@
 """Measures ways to find keys in an exported model: `python -m benchmarks.export_lookup`.
 
-By a binary search over sorted hashes, as the export does it, and by TensorFlow's hash tables; and,
-as a floor, where the place of each key is known already. For each number of keys and each way a
-SavedModel is made in one process and loaded in another: how long that takes, what it holds, and
-CPU time per key of batches of 512 records with 26 keys each, and of single records. A tenth of the
-keys is unknown. See benchmarks/README.md.
+By TensorFlow's static hash table, as the export does it, by its other one, and by a binary search
+over sorted hashes; and, as a floor, where the place of each key is known already. For each number
+of keys and each way a SavedModel is made in one process and loaded in another: how long that takes,
+what it holds, and CPU time per key of batches of 512 records with 26 keys each, and of single
+records. A tenth of the keys is unknown. See benchmarks/README.md.
 """
 
 import argparse
@@ -24,6 +24,7 @@ import tensorflow as tf
 
 from benchmarks.keys_of_numbers import keys_of
 from tfps.experiment.task import Table
+from tfps.export.key_places import NOWHERE
 from tfps.export.keyed_slices import KeyedSlices
 from tfps.export.row_encoding import EXACT
 from tfps.layers.key_options import KeyOptions
@@ -34,13 +35,11 @@ DIM, FEATURES, BATCH = 16, 26, 512
 UNKNOWN = 10  # a part in so many of the keys
 SECONDS = 2.0  # that each measurement takes
 LARGEST = np.iinfo(np.int64).max
-NOWHERE = -1
 KEYS = tf.TensorSpec([None], tf.int64, "ids")
-# The way of the export, TensorFlow's two kinds of hash tables, and none.
-SEARCH, DENSE, STATIC, PLACES = "binary search", "DenseHashTable", "StaticHashTable", "no search"
+EXPORT, SEARCH, DENSE, PLACES = "the export", "binary search", "DenseHashTable", "no search"
 
 
-class Searched(tf.Module):
+class Exported(tf.Module):
     """The variables and the graph of the export."""
 
     def __init__(self, layout: KeyedLayout, keys: np.ndarray, rows: np.ndarray):
@@ -49,7 +48,7 @@ class Searched(tf.Module):
         slices = KeyedSlices(layout, EXACT, 0)
         hashes = hashes_of_array(keys, layout.salts[0])
         order = np.argsort(hashes)
-        self.kept = slices.variables
+        self.kept, self.resources = slices.variables, slices.resources
         self.kept[0].assign(np.append(hashes[order], LARGEST))
         self.kept[1].assign(np.concatenate([rows[order], np.zeros([1, DIM], np.float32)]))
         self._name, self._slices = layout.tables[0].name, slices
@@ -81,38 +80,45 @@ class Placed(tf.Module):
         return tf.math.floormod(hashes, tf.shape(self.rows, tf.int64)[0])
 
 
-class Hashed(Placed):
-    """Rows whose places one of TensorFlow's hash tables knows."""
+class Searched(Placed):
+    """Rows in the order of their hashes, found by a binary search."""
 
-    def __init__(self, layout: KeyedLayout, keys: np.ndarray, rows: np.ndarray, is_dense: bool):
+    def __init__(self, layout: KeyedLayout, keys: np.ndarray, rows: np.ndarray):
+        """Has rows of keys."""
+        hashes = hashes_of_array(keys, layout.salts[0])
+        order = np.argsort(hashes)
+        super().__init__(layout, keys, rows[order])
+        self._hashes = tf.Variable(hashes[order], trainable=False)
+
+    def _places(self, hashes: tf.Tensor) -> tf.Tensor:
+        sorted_hashes = tf.convert_to_tensor(self._hashes)
+        places = tf.searchsorted(sorted_hashes, hashes, out_type=tf.int64)
+        places = tf.minimum(places, tf.size(sorted_hashes, tf.int64) - 1)
+        return tf.where(tf.gather(sorted_hashes, places) == hashes, places, NOWHERE)
+
+
+class Hashed(Placed):
+    """Rows whose places TensorFlow's dense hash table knows."""
+
+    def __init__(self, layout: KeyedLayout, keys: np.ndarray, rows: np.ndarray):
         """Has rows of keys."""
         super().__init__(layout, keys, rows)
+        self.table = tf.lookup.experimental.DenseHashTable(
+            tf.int64,
+            tf.int64,
+            NOWHERE,
+            empty_key=LARGEST,
+            deleted_key=LARGEST - 1,
+            initial_num_buckets=1 << int(1.6 * len(keys)).bit_length(),
+        )
         hashes = tf.constant(hashes_of_array(keys, self._salt))
-        places = tf.range(len(keys), dtype=tf.int64)
-        if is_dense:
-            self.table = tf.lookup.experimental.DenseHashTable(
-                tf.int64,
-                tf.int64,
-                NOWHERE,
-                empty_key=LARGEST,
-                deleted_key=LARGEST - 1,
-                initial_num_buckets=1 << int(1.6 * len(keys)).bit_length(),
-            )
-            self.table.insert(hashes, places)
-        else:
-            made = tf.lookup.KeyValueTensorInitializer(hashes, places)
-            self.table = tf.lookup.StaticHashTable(made, NOWHERE)
+        self.table.insert(hashes, tf.range(len(keys), dtype=tf.int64))
 
     def _places(self, hashes: tf.Tensor) -> tf.Tensor:
         return self.table.lookup(hashes)
 
 
-WAYS = {
-    SEARCH: Searched,
-    DENSE: lambda *made_of: Hashed(*made_of, is_dense=True),
-    STATIC: lambda *made_of: Hashed(*made_of, is_dense=False),
-    PLACES: Placed,
-}
+WAYS = {EXPORT: Exported, SEARCH: Searched, DENSE: Hashed, PLACES: Placed}
 
 
 def main() -> int:

@@ -1,18 +1,17 @@
-"""A group of tables without vocabularies in an exported model: sorted hashes of keys, and rows."""
+"""A group of tables without vocabularies in an exported model: hashes of keys, and their rows."""
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from tfps.export.key_places import NO_KEY, NOWHERE, KeyPlaces
 from tfps.export.row_encoding import RowEncoding
 from tfps.export.sliced_variables import SlicedVariables, WrittenRun
 from tfps.store.keyed.hashing import hashes_of, hashes_of_array
 from tfps.store.keyed.initial_rows import unknown_rows
 from tfps.store.keyed.layout import KeyedLayout
 from tfps.store.lookups import rows_for
-
-_LAST = np.iinfo(np.int64).max
 
 # Given hashes `[n]` int64, whether each is there `[n]`, and what is kept of their rows.
 Gather = Callable[[tf.Tensor], tuple[tf.Tensor, Sequence[tf.Tensor]]]
@@ -21,13 +20,13 @@ Gather = Callable[[tf.Tensor], tuple[tf.Tensor, Sequence[tf.Tensor]]]
 class KeyedSlices(SlicedVariables):
     """Where rows of keys are in an exported model, which has none of them yet.
 
-    Each ps writes its own keys in the order of their hashes, and all ps together are in that order:
-    so a server finds a key by a binary search. Behind the last key stands one that is none, so that
-    a search always ends at a row.
+    Each ps writes its own keys in the order of their hashes, and all ps together are in that order.
+    Behind the last key stands one that is none, so that there is always a row.
 
     Attributes:
         variables: Of the SavedModel: the hashes, `[0]` here, and what is kept of the rows, `[0,
             width]`; restored, they have a row for each key and one behind the last.
+        resources: A table that knows the row of each hash, once the variables are restored.
     """
 
     def __init__(self, layout: KeyedLayout, encoding: RowEncoding, number: int):
@@ -44,6 +43,8 @@ class KeyedSlices(SlicedVariables):
         rows = [tf.TensorSpec([kept.width], kept.dtype) for kept in self._tensors]
         hashes = tf.TensorSpec([], tf.int64)
         super().__init__(layout.name, layout.tables, number, [hashes, *rows])
+        self._places = KeyPlaces(self.variables[0])
+        self.resources = [self._places.table]
 
     def look_up(self, table: str, ids: tf.Tensor, gather: Gather | None = None) -> tf.Tensor:
         """The rows of keys, `[*ids.shape, dim]` float32; of unknown ones what the table says.
@@ -87,7 +88,7 @@ class KeyedSlices(SlicedVariables):
             total: How many keys there are.
         """
         nothing = tf.zeros([1, self._layout.dim])
-        return self.write(prefix, total, tf.constant([_LAST], tf.int64), nothing, total)
+        return self.write(prefix, total, tf.constant([NO_KEY], tf.int64), nothing, total)
 
     def read(
         self, prefix: str, runs: Sequence[WrittenRun], lookups: Sequence[tuple[str, np.ndarray]]
@@ -117,20 +118,21 @@ class KeyedSlices(SlicedVariables):
             mine = np.flatnonzero(np.isin(written[0].numpy(), wanted))
             for piece, values in zip(found, written, strict=True):
                 piece.append(tf.gather(values, mine))
-        ends = [[_LAST], *(tf.zeros([1, kept.width], kept.dtype) for kept in self._tensors)]
+        ends = [[NO_KEY], *(tf.zeros([1, kept.width], kept.dtype) for kept in self._tensors)]
         joined = [tf.concat([*piece, end], 0) for piece, end in zip(found, ends, strict=True)]
         return lambda hashes: _searched(joined, hashes)
 
     def _gather(self, hashes: tf.Tensor) -> tuple[tf.Tensor, Sequence[tf.Tensor]]:
-        return _searched(self.variables, hashes)
+        places = self._places.of(hashes)
+        _, *rows = self.variables
+        return places != NOWHERE, [tf.gather(each, tf.maximum(places, 0)) for each in rows]
 
 
 def _searched(
-    kept: Sequence[tf.Tensor | tf.Variable], hashes: tf.Tensor
+    kept: Sequence[tf.Tensor], hashes: tf.Tensor
 ) -> tuple[tf.Tensor, Sequence[tf.Tensor]]:
     """Whether hashes are there, and what is kept of their rows."""
     sorted_hashes, *rows = kept
-    sorted_hashes = tf.convert_to_tensor(sorted_hashes)
     places = tf.searchsorted(sorted_hashes, hashes, out_type=tf.int64)
     is_key = places < tf.size(sorted_hashes, tf.int64) - 1
     is_known = is_key & tf.equal(tf.gather(sorted_hashes, places), hashes)

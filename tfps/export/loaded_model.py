@@ -14,12 +14,14 @@ from tfps.cluster import open_files, own_memory
 from tfps.cluster.failures import first_line
 from tfps.errors import RunError, UserError
 from tfps.export import schema_file
+from tfps.export.key_places import BYTES_PER_KEY
 from tfps.export.names import (
     EXAMPLES_INPUT,
     EXAMPLES_SIGNATURE,
     FEATURES_SIGNATURE,
     GRAPH_FILE,
     SCHEMA_FILE,
+    SLICES,
     VARIABLES_DIRECTORY,
     variables_prefix,
 )
@@ -49,7 +51,8 @@ class ExportedModel:
         directory: Where it was loaded from.
         features: The model's inputs.
         labels: What the model has learnt.
-        variable_bytes: What its variables take in memory; 0 where nobody asked.
+        variable_bytes: What its variables take in memory, with what finds the rows of keys; 0 where
+            nobody asked.
     """
 
     def __init__(
@@ -257,13 +260,17 @@ def _schema(directory: str) -> dict[str, Any]:
 
 
 def _checked_size(directory: str, beside_bytes: int) -> int:
-    """What a model's variables take, which must fit into the memory of this process."""
+    """What a model's variables take, which must fit into the memory of this process.
+
+    With what finds the rows of keys.
+    """
     reader = tf.train.load_checkpoint(variables_prefix(directory))
     dtypes = reader.get_variable_to_dtype_map()
-    held = sum(
-        math.prod(shape) * dtypes[name].size
-        for name, shape in reader.get_variable_to_shape_map().items()
-    )
+    held = 0
+    for name, shape in reader.get_variable_to_shape_map().items():
+        held += math.prod(shape) * dtypes[name].size
+        if name.startswith(f"{SLICES}/") and dtypes[name] == tf.int64:  # the hashes of keys
+            held += math.prod(shape) * BYTES_PER_KEY
     limit = own_memory.limit()
     if held + beside_bytes > limit:
         beside = f" beside the {byte_size.show(beside_bytes)} that it holds" if beside_bytes else ""

@@ -7,6 +7,7 @@ GRAPH_FILE = "saved_model.pb"
 SCHEMA_FILE = "schema.json"
 WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"
 VARIABLES_DIRECTORY, VARIABLES_NAME = "variables", "variables"
+SLICES = "slices"  # attribute of the SavedModel: variables of tables that no process holds whole
 FEATURES_SIGNATURE, EXAMPLES_SIGNATURE = "serving_default", "serving_examples"
 EXAMPLES_INPUT = "examples"  # of the second signature
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfps.experiment.task import Table
+from tfps.export.names import SLICES
 from tfps.store.save_now import save_now
 
 
@@ -29,6 +30,7 @@ class SlicedVariables:
 
     Attributes:
         variables: Of the SavedModel, without rows here; restored, they have all.
+        resources: What else the SavedModel needs to find rows, without being written.
         tables: Names of the group's tables.
     """
 
@@ -46,6 +48,7 @@ class SlicedVariables:
         self._number = number
         self._row_specs = list(rows)
         self.tables = [table.name for table in tables]
+        self.resources: list[tf.lookup.StaticHashTable] = []
         self.variables = [
             tf.Variable(
                 tf.zeros([0, *row.shape], row.dtype),
@@ -60,7 +63,7 @@ class SlicedVariables:
     def names(self) -> list[str]:
         """Names of the variables in the SavedModel's checkpoint, if `ServingModel` has them."""
         return [
-            f"slices/{self._number}/{k}/.ATTRIBUTES/VARIABLE_VALUE"
+            f"{SLICES}/{self._number}/{k}/.ATTRIBUTES/VARIABLE_VALUE"
             for k in range(len(self.variables))
         ]
 
