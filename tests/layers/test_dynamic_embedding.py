@@ -106,7 +106,7 @@ def test_strings_are_known_by_a_hash_that_is_the_same_everywhere():
             "evict_first='oldest' is not one of least_recent, least_frequent, none",
         ),
         ({"min_norm": -0.5}, r"min_norm=-0\.5 is below 0"),
-        ({"unknown": "random"}, "unknown='random' is not one of zeros, mean"),
+        ({"unknown": "random"}, "unknown='random' is not one of zeros, mean, trained"),
         ({"key_dtype": "int32"}, "key_dtype='int32' is not one of int64, string"),
         ({"combiner": "max"}, "combiner='max' is not one of None, sum, mean, sqrtn"),
     ],

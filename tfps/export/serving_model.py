@@ -15,6 +15,7 @@ from tfps.export.parameters import GroupInSlices, Parameters, assign_values, val
 from tfps.export.row_encoding import EXACT, RowEncoding
 from tfps.export.row_lookups import ExportedTable, lookup_of
 from tfps.export.sliced_group import SlicedGroup
+from tfps.layers.dynamic_embedding import DynamicEmbedding
 from tfps.layers.embedding_table import check_ids
 from tfps.model import inputs, keras_patches
 from tfps.model.inputs import model_inputs
@@ -61,6 +62,9 @@ class ServingModel:
         self._group_of = {table: k for k, group in self.slices.items() for table in group.tables}
         self._keras_model, self._layers = model.build_without(self._group_of.keys())
         self._whole = _whole_tables(self._keras_model, self._group_of.keys())
+        layers = keras_patches.layers_of(self._keras_model)
+        dynamic = [each for each in layers if isinstance(each, DynamicEmbedding)]
+        self._dynamic = {f"{each.table.path}/embeddings": each for each in dynamic}
         in_groups = [
             ExportedTable(t.name, None if t.keys else t.rows, t.dim) for t in self._layers.tables
         ]
@@ -106,7 +110,9 @@ class ServingModel:
         if table in self._whole:
             rows = self._whole[table].embeddings
             return tf.gather(rows, check_ids(ids, rows.shape[0], table))
-        return self.slices[self._group_of[table]].look_up(table, ids)
+        rows = self.slices[self._group_of[table]].look_up(table, ids)
+        layer = self._dynamic.get(table)
+        return layer.with_unknown_row(rows) if layer else rows
 
     def save(self, path: str) -> None:
         """Writes a SavedModel, whose tables in slices have no rows.

@@ -72,6 +72,10 @@ class BagEmbedding(keras.layers.Layer, abc.ABC):
             "row_dtype": self.row_dtype,
         }
 
+    def _rows(self, ids: tf.Tensor) -> tf.Tensor:
+        """The rows of ids of any shape, `[*ids.shape, output_dim]`."""
+        return self.table(self._row_ids(ids))
+
     @abc.abstractmethod
     def _row_ids(self, ids: tf.Tensor) -> tf.Tensor:
         """What the table is asked for, int64, of the shape of the ids."""
@@ -139,7 +143,7 @@ class BagEmbedding(keras.layers.Layer, abc.ABC):
             ids = tf.ragged.boolean_mask(ids, real)
             weights = weights if weights is None else tf.ragged.boolean_mask(weights, real)
         if self.combiner is None:
-            return ids.with_flat_values(self.table(self._row_ids(ids.flat_values)))
+            return ids.with_flat_values(self._rows(ids.flat_values))
         values = weights if weights is None else weights.flat_values
         return self._combined(ids.flat_values, ids.value_rowids(), ids.nrows(), values)
 
@@ -151,14 +155,14 @@ class BagEmbedding(keras.layers.Layer, abc.ABC):
             unpadded = tf.not_equal(ids, self.padding)
             real = unpadded if mask is None else unpadded & mask
         if self.combiner is None and real is None:
-            return self.table(self._row_ids(ids))
+            return self._rows(ids)
         shape = tf.shape(ids, tf.int64)
         size, flat = tf.reduce_prod(shape), tf.reshape(ids, [-1])
         kept = tf.range(size) if real is None else tf.where(tf.reshape(real, [-1]))[:, 0]
         if real is not None:
             flat = tf.gather(flat, kept)
         if self.combiner is None:
-            rows = self.table(self._row_ids(flat))
+            rows = self._rows(flat)
             rows = tf.scatter_nd(kept[:, None], rows, tf.stack([size, self.output_dim]))
             return self._shaped(rows, shape, ids.shape)
         if weights is not None:
@@ -179,7 +183,7 @@ class BagEmbedding(keras.layers.Layer, abc.ABC):
             if self.combiner != "sum":
                 kept = tf.where(weights > 0)[:, 0]
                 ids, bags, weights = (tf.gather(each, kept) for each in (ids, bags, weights))
-        rows = self.table(self._row_ids(ids))
+        rows = self._rows(ids)
         if weights is not None:
             rows *= weights[:, None]
         total = tf.math.unsorted_segment_sum(rows, bags, count)

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfps.errors import UserError
 from tfps.layers.bags import BagEmbedding, Padding
-from tfps.layers.key_options import LEAST_RECENT, ZEROS, KeyOptions
+from tfps.layers.key_options import LEAST_RECENT, NO_ROW, TRAINED, ZEROS, KeyOptions
 from tfps.layers.keyed_table import KeyedTable
 
 KEY_DTYPES = ("int64", "string")
@@ -30,7 +30,12 @@ class DynamicEmbedding(BagEmbedding):
     two of n strings meet with a probability of n²/2^64.
 
     A row's initial values depend on the run's seed, the table's name and the key alone.
+
+    Attributes:
+        unknown_row: What all keys without a row have, `[output_dim]`, where `unknown="trained"`.
     """
+
+    unknown_row: keras.Variable | None = None
 
     def __init__(
         self,
@@ -64,7 +69,9 @@ class DynamicEmbedding(BagEmbedding):
                 `least_recent`, `least_frequent`, or `none`, so that new keys have no row.
             min_norm: A row that was trained and whose Euclidean norm is below it is lost as one
                 that is to be forgotten; 0 for none.
-            unknown: What a key without a row has: `zeros`, or the `mean` of the initializer.
+            unknown: What a key without a row has: `zeros`, the `mean` of the initializer, or one
+                row for all of them that is `trained` by keys that have none yet. That one begins
+                with zeros, and is a dense parameter of the model with its optimizer.
             embeddings_initializer: Zeros, Ones, Constant (a number), RandomUniform, RandomNormal or
                 TruncatedNormal of Keras.
             padding: A key that stands for no id, such as 0, -1 or `""`; None when there is none.
@@ -104,6 +111,27 @@ class DynamicEmbedding(BagEmbedding):
     def get_config(self) -> dict[str, Any]:
         """The arguments that make an equal layer."""
         return {**super().get_config(), **vars(self.options), "key_dtype": self.key_dtype}
+
+    def build(self, ids_shape: Any) -> None:
+        """Makes the row of unknown keys if there is one, and has the table taken over."""
+        if self.options.unknown == TRAINED:
+            shape = (self.output_dim,)
+            self.unknown_row = self.add_weight(shape, "zeros", name="unknown_row")
+        super().build(ids_shape)
+
+    def with_unknown_row(self, rows: tf.Tensor) -> tf.Tensor:
+        """What keys have whose rows the table says are these.
+
+        Args:
+            rows: Of any keys, `[..., output_dim]`.
+        """
+        if self.unknown_row is None:
+            return rows
+        is_unknown = tf.reduce_all(tf.equal(rows, NO_ROW), -1, keepdims=True)
+        return tf.where(is_unknown, tf.cast(self.unknown_row, rows.dtype), rows)
+
+    def _rows(self, ids: tf.Tensor) -> tf.Tensor:
+        return self.with_unknown_row(super()._rows(ids))
 
     def _row_ids(self, ids: tf.Tensor) -> tf.Tensor:
         if ids.dtype == tf.string:

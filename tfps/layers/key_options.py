@@ -7,8 +7,11 @@ from tfps.errors import UserError
 
 LEAST_RECENT, LEAST_FREQUENT, NONE = "least_recent", "least_frequent", "none"
 EVICT_FIRST = (LEAST_RECENT, LEAST_FREQUENT, NONE)
-ZEROS, MEAN = "zeros", "mean"
-UNKNOWN = (ZEROS, MEAN)
+ZEROS, MEAN, TRAINED = "zeros", "mean", "trained"
+UNKNOWN = (ZEROS, MEAN, TRAINED)
+# Each value of the row that a ps gives a key without one, where the layer trains one for all of
+# them. No update leaves it in a row: from a number, none gets there without making NaN of others.
+NO_ROW = float("-inf")
 # Occurrences are counted in a byte.
 MOST_OCCURRENCES = 100
 
@@ -27,7 +30,8 @@ class KeyOptions:
             that were used `least_recent` or `least_frequent`, or `none`, so that new keys have no
             row.
         min_norm: A row whose Euclidean norm an update has left below it is lost; 0 for none.
-        unknown: What a key without a row has for one: `zeros`, or the `mean` of the initializer.
+        unknown: What a key without a row has for one: `zeros`, the `mean` of the initializer, or
+            one row for all of them that is `trained` with the dense parameters.
     """
 
     max_rows: int
@@ -91,4 +95,10 @@ class KeyOptions:
             return f"evict_first={self.evict_first!r} is not one of {', '.join(EVICT_FIRST)}"
         if self.unknown not in UNKNOWN:
             return f"unknown={self.unknown!r} is not one of {', '.join(UNKNOWN)}"
+        if self.unknown == TRAINED and self.admit_after == 1 and self.evict_first != NONE:
+            return (
+                f"unknown={TRAINED!r}: with admit_after=1 each key has a row as soon as it is "
+                "trained, so that no record would train that of unknown ones; say admit_after=2 or "
+                "more"
+            )
         return ""

@@ -8,10 +8,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.errors import UserError
+from tfps.layers.key_options import NO_ROW
+from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.store.asked_ids import AskedIds
 from tfps.store.current_rows import not_inlined
 from tfps.store.keyed.eviction import SLICE_ROWS
 from tfps.store.keyed.hashing import hashes_of_array
+from tfps.store.keyed.initial_rows import unknown_rows
 from tfps.store.keyed.key_counts import Count
 from tfps.store.keyed.key_message import AskedKeys, KeyMessage
 from tfps.store.keyed.layout import KeyedLayout
@@ -59,6 +62,7 @@ class KeyedGroup(RowGroup):
         assert isinstance(group.layout, KeyedLayout)
         self.layout = layout = group.layout
         self._steps = steps
+        self._has_no_row_marks = bool((unknown_rows(layout.tables) == NO_ROW).any())
         self._message = KeyMessage(len(layout.tables), layout.options.counts)
         self._parts: list[KeyedPart] = []
         for part, device in enumerate(devices):
@@ -114,6 +118,20 @@ class KeyedGroup(RowGroup):
         pull = self._pulls[part, with_slots, is_training]
         places, rows = pull(tf.identity(owned), self._steps(part))
         return ReadRows(places, self._wire.send(rows))
+
+    def caught_up(self, lines: tf.Tensor, missed: MissedUpdates) -> tf.Tensor:
+        """As that of `RowGroup`; those of keys without a row stay as they are."""
+        return self._but_unknown(super().caught_up(lines, missed), lines)
+
+    def stepped(self, lines: tf.Tensor, gradient: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
+        """As that of `RowGroup`; those of keys without a row stay as they are."""
+        return self._but_unknown(super().stepped(lines, gradient, step), lines)
+
+    def _but_unknown(self, after: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
+        """What was made of rows, but for those by which their layer knows that there are none."""
+        if not self._has_no_row_marks:
+            return after
+        return tf.where(tf.equal(before[:, :1], NO_ROW), before, after)
 
     def counts(self) -> dict[str, dict[str, int]]:
         """What has happened to the keys of each table since the ps began; on the chief.

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfps.experiment.task import Table
 from tfps.layers import splitmix64
-from tfps.layers.key_options import MEAN
+from tfps.layers.key_options import MEAN, NO_ROW, TRAINED
 
 _DRAWN_BITS = 23  # so that float32 holds the middle between two numbers: none is rounded to 1
 _AT_ONCE = 64  # values of the widest registers there are, four times unrolled
@@ -28,7 +28,7 @@ def mean_of(initializer: keras.initializers.Initializer) -> float:
 
 
 def unknown_rows(tables: Sequence[Table]) -> np.ndarray:
-    """What keys without a row have for one, `[tables, dim]` float32.
+    """What tables give keys without a row, `[tables, dim]` float32.
 
     Args:
         tables: All with `keys`.
@@ -37,6 +37,8 @@ def unknown_rows(tables: Sequence[Table]) -> np.ndarray:
     for row, table in zip(rows, tables, strict=True):
         if table.keys and table.keys.unknown == MEAN:
             row[:] = mean_of(table.initializer)
+        if table.keys and table.keys.unknown == TRAINED:
+            row[:] = NO_ROW
     return rows
 
 
