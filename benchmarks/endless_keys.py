@@ -1,9 +1,9 @@
 """Drives new keys through a table of few rows: `python -m benchmarks.endless_keys`.
 
 One process is worker, chief and ps. Each step pulls and pushes as many keys as `--batch` that
-nobody has asked for before, some of the last ones again, and some that come in every step; whenever
-a checkpoint would be due, rows are forgotten as the chief has it done. Printed are memory, rows and
-time as keys come, and how much longer than others the pulls took that made room. See
+nobody has asked for before, some of the last ones again, and `--constant` that come in every step;
+whenever a checkpoint would be due, rows are forgotten as the chief has it done. Printed are memory,
+rows and time as keys come, and how much longer than others the pulls took that made room. See
 benchmarks/README.md.
 """
 
@@ -29,7 +29,6 @@ from tfps.store.parameter_store import ParameterStore
 from trainer.chief.forgetting import Forgetting
 
 DIM = 16
-CONSTANT_KEYS = 1_000  # that come in every step
 AGAIN = 8  # a part in so many of a step's keys came shortly before
 REPORTS = 20
 WARM_STEPS = 8  # in which graphs are traced, left out of what is said of single calls
@@ -57,11 +56,17 @@ def clicks(max_rows: int, evict_first: str) -> tfps.Task:
 
 
 class Keys:
-    """Keys that never came before, behind them some that came shortly before, and some constant."""
+    """Keys that never came before, behind them some that came shortly before, and some constant.
 
-    def __init__(self, batch: int):
+    Attributes:
+        seen: How many there have been, but for the constant ones.
+        constant: Those that come in every step, `[n]` int64.
+    """
+
+    def __init__(self, batch: int, constant: int):
         """Has given none yet."""
         self._batch, self._draw, self.seen = batch, np.random.default_rng(0), 0
+        self.constant = keys_of(-np.arange(1, constant + 1))
 
     def next(self) -> np.ndarray:
         """The keys of a step, `[n]` int64."""
@@ -69,8 +74,8 @@ class Keys:
         self.seen += self._batch
         least = max(0, first - 4 * self._batch)
         again = self._draw.integers(least, first + 1, self._batch // AGAIN)
-        constant = -np.arange(1, CONSTANT_KEYS + 1)
-        return keys_of(np.concatenate([np.arange(first, self.seen), again, constant]))
+        fresh = keys_of(np.concatenate([np.arange(first, self.seen), again]))
+        return np.concatenate([fresh, self.constant])
 
 
 class Timed:
@@ -163,7 +168,7 @@ def main() -> int:
     flags = parse()
     tf.config.threading.set_intra_op_parallelism_threads(1)
     driver = Driver(clicks(flags.max_rows, flags.evict_first))
-    keys = Keys(flags.batch)
+    keys = Keys(flags.batch, flags.constant)
     steps = -(-flags.keys // flags.batch)
     due = max(1, flags.forget_every // flags.batch)
     last, began, cpu = 0, time.perf_counter(), time.process_time()
@@ -187,6 +192,7 @@ def parse() -> argparse.Namespace:
     add("--keys", type=int, default=10_000_000, help="that come once at least")
     add("--max_rows", type=int, default=1_000_000)
     add("--batch", type=int, default=8_192, help="new keys in a step")
+    add("--constant", type=int, default=1_000, help="keys that come in every step")
     add("--forget_every", type=int, default=2_000_000, help="keys, when a checkpoint would be due")
     add("--evict_first", choices=("least_recent", "least_frequent"), default="least_recent")
     return parser.parse_args()
@@ -249,10 +255,9 @@ def check(group: KeyedGroup, counts: dict[str, int], keys: Keys, max_rows: int) 
     left = counts["admitted"] - counts["evicted"] - counts["forgotten"]
     assert left == counts["rows"], counts
     assert counts["refused"] == counts["dropped"] == 0, counts
-    assert counts["admitted"] == keys.seen + CONSTANT_KEYS, counts
+    assert counts["admitted"] == keys.seen + len(keys.constant), counts
     known = keys_of_array(hashes, group.layout.salts[0])
-    constant = keys.next()[-CONSTANT_KEYS:]
-    assert np.isin(constant, known).all(), "a key that came in every step has lost its row"
+    assert np.isin(keys.constant, known).all(), "a key that came in every step has lost its row"
 
 
 if __name__ == "__main__":

@@ -21,10 +21,12 @@ class Likes(tfps.Task):
         tables: `vocabulary`: ids are numbers from 0 on, each has a row. Else they are any 64 bits:
             those of `keys` get rows as they come, those of `hashed` share a quarter of the rows.
         admit_after: Occurrences after which a key gets a row.
+        unknown: What a key without a row has.
     """
 
     tables: str = KEYS
     admit_after: int = 1
+    unknown: str = "zeros"
 
     def features(self) -> tuple[tfps.Feature, ...]:
         """A user and an item."""
@@ -59,9 +61,8 @@ class Likes(tfps.Task):
 
     def _table(self, ids: int, name: str) -> keras.layers.Layer:
         if self.tables == KEYS:
-            return tfps.DynamicEmbedding(
-                DIM, ids, admit_after=self.admit_after, evict_first="none", name=name
-            )
+            own = {"admit_after": self.admit_after, "unknown": self.unknown}
+            return tfps.DynamicEmbedding(DIM, ids, evict_first="none", name=name, **own)
         if self.tables == HASHED:
             return tfps.Embedding(ids // PER_ROW, DIM, out_of_range="hash", name=name)
         return tfps.Embedding(ids, DIM, name=name)

@@ -1,10 +1,10 @@
 """Holds ways to keep rows of ids that are any 64 bits side by side: `python -m benchmarks.raw_ids`.
 
 The same model, optimizer and planted records, most of whose ids are seldom: with a vocabulary that
-has all ids, with keys that get a row when they are first seen or seen for the third time, and with
-ids that are hashed into a quarter of the rows. The figure is the AUC on records that were not
-trained, beside what the planted signal allows whoever tells all ids apart, and whoever sees four of
-them as one. See benchmarks/README.md.
+has all ids; with keys that get a row when they are first seen, or seen for the third time, and have
+zeros before or a row that they train together; and with ids that are hashed into a quarter of the
+rows. The figure is the AUC on records that were not trained, beside what the planted signal allows
+whoever tells all ids apart, and whoever sees four of them as one. See benchmarks/README.md.
 """
 
 import argparse
@@ -29,10 +29,11 @@ from tfps.experiment.metrics import auc
 
 Floats = npt.NDArray[np.float64]
 WAYS = {
-    "a vocabulary": (VOCABULARY, 1),
-    "keys": (KEYS, 1),
-    "keys, admit_after=3": (KEYS, 3),
-    "hashed into a quarter": (HASHED, 1),
+    "a vocabulary": (VOCABULARY, 1, "zeros"),
+    "keys": (KEYS, 1, "zeros"),
+    "keys, admit_after=3": (KEYS, 3, "zeros"),
+    "keys, admit_after=3, unknown=trained": (KEYS, 3, "trained"),
+    "hashed into a quarter": (HASHED, 1, "zeros"),
 }
 _CONFIG = "benchmarks/raw_id_tables.py"
 _EVALUATED = 1 << 20  # the seed of the records that are not trained
@@ -76,7 +77,7 @@ def _write(path: pathlib.Path, tables: str, records: Columns) -> None:
 
 def _trained(root: pathlib.Path, seed: int, way: str, epochs: int) -> dict[str, float]:
     """The AUC that a job ends at, its rows, and what was dropped."""
-    tables, admit_after = WAYS[way]
+    tables, admit_after, unknown = WAYS[way]
     ids = VOCABULARY if tables == VOCABULARY else KEYS
     job = root / f"{way}-{seed}"
     flags = [
@@ -88,6 +89,7 @@ def _trained(root: pathlib.Path, seed: int, way: str, epochs: int) -> dict[str, 
         f"--set=train.epochs={epochs}",
         f"--set=task.tables={tables}",
         f"--set=task.admit_after={admit_after}",
+        f"--set=task.unknown={unknown}",
     ]
     command = [sys.executable, "-m", "trainer.task", "--mode=local", *flags]
     subprocess.run(command, check=True, capture_output=True)
