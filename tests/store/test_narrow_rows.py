@@ -17,6 +17,7 @@ from tfps.checkpoint.keyed_rows import SavedKeyedGroup
 from tfps.checkpoint.restore import restore
 from tfps.checkpoint.saved_values import SavedGroup
 from tfps.checkpoint.table_summary import summaries
+from tfps.checkpoint.warm_start import WarmStart
 from tfps.errors import UserError
 from tfps.export.checkpoint_parameters import CheckpointParameters
 from tfps.model.stateless_model import StatelessModel
@@ -158,6 +159,31 @@ def test_a_checkpoint_is_read_as_the_ps_have_it(form, tmp_path):
     assert [summary.norms.count for summary in found][1:] == [40]
     [ids], [keys] = SavedGroup.all_in(checkpoint), SavedKeyedGroup.all_in(checkpoint)
     assert {ids.row, keys.row} == {group.row for group in store.layout.groups}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        (("adam", "float32"), ("row-wise", "bfloat16")),
+        (("row-wise", "bfloat16"), ("adam", "bfloat16")),
+        pytest.param(("row-wise", "bfloat16"), ("sgd", "float32"), marks=pytest.mark.slow),
+    ],
+)
+def test_layers_of_a_job_whose_rows_lie_otherwise_are_taken(theirs, ours, tmp_path):
+    saved, step = make(theirs)
+    train(step, 0, 6)
+    with saver_of(CheckpointDirectory(str(tmp_path)), saved) as saver:
+        save(saver, 6, is_full=True)
+    store, step = make(ours, parts=3)
+    WarmStart(str(tmp_path), ("users", "places")).begin(store)
+    expected = rows_of(saved)
+    if ours[1] == "bfloat16":
+        expected = tf.cast(tf.cast(expected, tf.bfloat16), tf.float32).numpy()
+    np.testing.assert_array_equal(rows_of(store), expected)
+    assert np.isfinite(train(step, 6, 9)).all()
+    assert not np.array_equal(rows_of(store), expected)
+    with pytest.raises(UserError, match="does not fit this run: .* rule was "):
+        WarmStart(str(tmp_path)).begin(make(ours)[0])
 
 
 @pytest.mark.parametrize(
