@@ -1,5 +1,6 @@
 """What tfps relies on in Keras beyond its documented interface; docs/tensorflow_insides.md."""
 
+import gc
 import random
 import types
 
@@ -210,6 +211,35 @@ def test_parts_of_a_model_are_trackable():
     children = tf.train.TrackableView.children(holder, "savedmodel", cache={})
     inner = tf.train.TrackableView.children(children["tables"], "savedmodel", cache={})
     assert any(each is holder.tables[0] for each in inner.values())
+
+
+class _Counted(tf.lookup.KeyValueTensorInitializer):
+    """Fills a table with as many keys as a variable says."""
+
+    def __init__(self, variable):
+        super().__init__(tf.zeros([0], tf.int64), tf.zeros([0], tf.int64))
+        self._variable = variable
+
+    def initialize(self, table):
+        keys = tf.range(tf.reduce_sum(self._variable) + 1)
+        return tf.raw_ops.LookupTableImportV2(
+            table_handle=table.resource_handle, keys=keys, values=keys
+        )
+
+
+def test_a_loaded_model_fills_tables_of_its_own(tmp_path):
+    module = tf.Module()
+    module.keys = tf.Variable(0, dtype=tf.int64, trainable=False)
+    module.table = tf.lookup.StaticHashTable(_Counted(module.keys), -1)
+    module.size = tf.function(module.table.size, input_signature=[])
+    for keys in (2, 5):
+        module.keys.assign(keys)
+        tf.saved_model.save(module, str(tmp_path / str(keys)))
+    loaded = [tf.saved_model.load(str(tmp_path / name)) for name in ("2", "5", "2")]
+    assert [int(each.size()) for each in loaded] == [3, 6, 3]
+    del loaded[0]
+    gc.collect()
+    assert [int(each.size()) for each in loaded] == [6, 3]
 
 
 def test_variables_of_a_saved_model(tmp_path):

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfps.data import examples
 from tfps.experiment.task import Task
 from tfps.export.keyed_slices import KeyedSlices
-from tfps.export.names import EXAMPLES_INPUT, EXAMPLES_SIGNATURE, FEATURES_SIGNATURE, SLICES
+from tfps.export.names import EXAMPLES_INPUT, EXAMPLES_SIGNATURE, FEATURES_SIGNATURE
 from tfps.export.parameters import GroupInSlices, Parameters, assign_values, values_by_path
 from tfps.export.row_encoding import EXACT, RowEncoding
 from tfps.export.row_lookups import ExportedTable, lookup_of
@@ -146,7 +146,7 @@ class ServingModel:
         )
 
     def _module(self) -> tf.Module:
-        """What a SavedModel keeps: `SlicedGroup.names` counts on the names of its attributes.
+        """What a SavedModel keeps: `SlicedVariables.names` counts on the name of `slices`.
 
         The Keras model itself is not kept: a SavedModel has two variables for each of Keras's own,
         of which the signatures read one, and whoever loads no more than the graph, as TensorFlow
@@ -157,7 +157,7 @@ class ServingModel:
         # A variable that is found twice would be written twice.
         held = [*values, *resources_of(self._keras_model)]
         module.model = list({id(each): each for each in held}.values())
-        setattr(module, SLICES, [group.variables for group in self.slices.values()])
+        module.slices = [group.variables for group in self.slices.values()]
         module.resources = [each for group in self.slices.values() for each in group.resources]
         module.rows = [
             lookup_of(table, functools.partial(self.look_up, table.name)) for table in self.tables
