@@ -182,7 +182,7 @@ def test_layers_of_a_job_whose_rows_lie_otherwise_are_taken(theirs, ours, tmp_pa
     np.testing.assert_array_equal(rows_of(store), expected)
     assert np.isfinite(train(step, 6, 9)).all()
     assert not np.array_equal(rows_of(store), expected)
-    with pytest.raises(UserError, match="does not fit this run: .* rule was "):
+    with pytest.raises(UserError, match=r"does not fit this run: .* rule was "):
         WarmStart(str(tmp_path)).begin(make(ours)[0])
 
 
