@@ -44,6 +44,7 @@ class Keyed:
         initializer=None,
         optimizer=None,
         row_dtype="float32",
+        rows=(),
         **options,
     ):
         self.dim, self.tables = dim, tables
@@ -52,13 +53,15 @@ class Keyed:
         members = tuple(
             Table(
                 name,
-                self.options.max_rows,
+                most,
                 dim,
                 initializer,
                 keys=self.options,
                 row_dtype=row_dtype,
             )
-            for name in tables
+            for name, most in zip(
+                tables, rows or [self.options.max_rows] * len(tables), strict=True
+            )
         )
         self.layout = KeyedLayout(members, parts)
         self.steps = tf.Variable(0, dtype=tf.int64)

@@ -76,6 +76,26 @@ def test_new_keys_have_rows_wherever_those_lie_that_are_used_least(monkeypatch, 
         assert set(range(4_400, 5_000)) < keyed.known()
 
 
+@pytest.mark.parametrize("evict_first", ["least_recent", "least_frequent"])
+def test_a_small_table_makes_room_beside_a_large_one(monkeypatch, evict_first):
+    """Though a sample of all rows may have none of its own, others the next time will."""
+    for name in ("SLICE_ROWS", "_SAMPLE"):
+        monkeypatch.setattr(eviction, name, 64)
+    keyed = Keyed(1, ("large", "small"), rows=(4_000, 20), max_rows=4_000, evict_first=evict_first)
+    keyed.train(range(10))
+    keyed.train([], range(20))
+    keyed.train(range(10, 3_000))
+    refused = []
+    for key in range(100, 200):
+        keyed.train([], [key])
+        refused.append(keyed.counts(1)["refused"])
+    # Every 47th row is looked at, and others the next time: so twenty are hit within 28 times.
+    runs = np.diff(np.flatnonzero(np.diff([0, *refused]) == 0), prepend=-1)
+    assert runs.max() <= 28
+    assert keyed.counts(1)["admitted"] == 120 - refused[-1]
+    assert keyed.counts(0)["evicted"] == keyed.counts(0)["refused"] == 0
+
+
 def test_a_late_update_does_not_make_a_row_less_recent():
     keyed = Keyed(max_rows=10)
     old = keyed.pull([0])
