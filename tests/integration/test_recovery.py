@@ -123,6 +123,22 @@ def test_everything_killed_goes_on_from_the_last_checkpoint(
     assert read_report(job_dir)["examples"] == {**EXACT, "repeated": 0}
 
 
+@pytest.mark.slow
+def test_a_ps_that_is_back_before_it_is_missed(counted: list[str], job_dir: pathlib.Path) -> None:
+    """Nobody has asked it anything meanwhile, for its only worker stands still."""
+    with local_cluster(1, 2, counted) as program:
+        program.see(r"\[chief\] .* epoch 1/2: [1-9]")
+        tasks = program.tasks()
+        tasks["worker 0"].suspend()
+        tasks["ps 1"].kill()
+        program.see(r"\[chief\] .*ps 1 at \S+ was lost, and with it")
+        tasks["worker 0"].resume()
+        assert program.finish() == 0, program.text
+    report = read_report(job_dir)
+    assert (report["examples"]["trained"], report["examples"]["skipped"]) == (EPOCHS * 3000, 0)
+    assert "ps 1" in report["recoveries"][0]["what"]
+
+
 # The first holds the leases' progress as well. The run of test_chaos.py that is not slow kills one.
 @pytest.mark.slow
 @pytest.mark.parametrize("ps", ["ps 0", "ps 1"])

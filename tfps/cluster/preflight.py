@@ -32,6 +32,7 @@ class TaskCheck:
         liveness: What its address did.
         task_info: What runs it; None where that is unknown.
         mismatch: Why what answers there cannot take part, empty if it can.
+        incarnation: The number that its server gave itself; None where it did not say.
     """
 
     task: TaskName
@@ -39,6 +40,7 @@ class TaskCheck:
     liveness: Liveness
     task_info: TaskInfo | None = None
     mismatch: str = ""
+    incarnation: int | None = None
 
     @property
     def answers(self) -> bool:
@@ -144,7 +146,8 @@ def _of_server(task: TaskName, address: str, identity: ServerIdentity, wanted: W
     mismatch = ""
     if task_info:
         mismatch = _mismatch(task_info, wanted.tasks) or _shortage(task, task_info, wanted)
-    return TaskCheck(task, address, Liveness.ANSWERS, task_info, mismatch)
+    number = identity.incarnation
+    return TaskCheck(task, address, Liveness.ANSWERS, task_info, mismatch, number)
 
 
 def _task_info(task: TaskName, identity: ServerIdentity, job_dir: str) -> TaskInfo | None:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfps.cluster.address import port_error
 from tfps.cluster.failures import first_line
+from tfps.cluster.incarnations import Incarnations
 from tfps.cluster.peers import check_peers
 from tfps.cluster.preflight import TaskCheck, Wanted, check_tasks
 from tfps.cluster.spec import Cluster
@@ -101,7 +102,8 @@ class Connector:
         began, limit = time.monotonic(), self._limit_seconds
         if self._again:
             limit = min(limit, _AGAIN_SECONDS)
-        indices = self._workers(self._check(limit), limit)
+        checks = self._check(limit)
+        indices = self._workers(checks, limit)
         if self._indices not in ([], indices):
             raise WorkersChangedError("there are other workers than before")
         self._indices = indices
@@ -110,7 +112,7 @@ class Connector:
         coordinator = self._coordinator(seconds)
         self._again, self._looking = True, None
         _log.info("connected to %d workers and %d ps", len(indices), ps)
-        executor = ClusterExecutor(coordinator, indices, ps)
+        executor = ClusterExecutor(coordinator, indices, Incarnations.of(checks, "ps"), ps)
         if not executor.gpus:
             remote_contexts.leave_layouts_alone()
         return executor

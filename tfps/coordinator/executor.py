@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tfps.cluster.failures import lost_ps_behind
+from tfps.cluster.incarnations import Incarnations
 from tfps.coordinator.repeated_failure import ClosureFailure, FailureLog
 from tfps.job_dir.task_name import TaskName
 
@@ -46,6 +47,9 @@ class Executor(Protocol):
     def retried(self) -> Sequence[ClosureFailure]:
         """Failures of closures since the last call that no future tells: they are run again."""
 
+    def replaced_ps(self) -> Sequence[TaskName]:
+        """The ps in whose place another server answers than the one that has the parameters."""
+
 
 class LocalExecutor:
     """One process: closures run one after the other, parameters are in its memory."""
@@ -79,6 +83,10 @@ class LocalExecutor:
         """See `Executor`."""
         return ()
 
+    def replaced_ps(self) -> Sequence[TaskName]:
+        """See `Executor`."""
+        return ()
+
 
 class ClusterExecutor:
     """Workers of a cluster, through a `ClusterCoordinator`.
@@ -92,6 +100,7 @@ class ClusterExecutor:
         self,
         coordinator: tf.distribute.coordinator.ClusterCoordinator,
         workers: Sequence[int],
+        servers: Incarnations,
         ps: int,
     ):
         """Runs closures through a coordinator.
@@ -99,12 +108,14 @@ class ClusterExecutor:
         Args:
             coordinator: Of the cluster.
             workers: For each of its workers, the worker's index in the job.
+            servers: Those of the ps.
             ps: Number of ps.
         """
         self.devices: Sequence[str] = [TaskName("ps", index).device for index in range(ps)]
         self.workers = workers
         self.gpus = min(_gpus_of(place) for place in range(len(workers)))
         self._coordinator = coordinator
+        self._servers = servers
         self._failures = FailureLog()
         self._pool = concurrent.futures.ThreadPoolExecutor(4 * len(workers) + 4, "fetch")
         self._beside = concurrent.futures.ThreadPoolExecutor(len(workers), "beside")
@@ -141,6 +152,10 @@ class ClusterExecutor:
     def retried(self) -> Sequence[ClosureFailure]:
         """See `Executor`."""
         return self._failures.take()
+
+    def replaced_ps(self) -> Sequence[TaskName]:
+        """See `Executor`."""
+        return self._servers.replaced()
 
 
 def _gpus_of(place: int) -> int:

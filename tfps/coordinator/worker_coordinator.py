@@ -36,6 +36,7 @@ _APART_SECONDS = 1e-4  # between two looks at the lanes, for each: 0.2 s where t
 # more so many for each, and in all, as their results are held until their turn comes.
 _AHEAD_OF_LANE, _MOST_AHEAD = 2, 64
 _LOSS_SECONDS = 5.0  # for the monitor to see what cancelled a closure
+_QUIET_SECONDS = 10.0  # without a batch, after which, and as often, it is asked who the ps are
 _log = logging.getLogger(__name__)
 
 
@@ -86,6 +87,7 @@ class WorkerCoordinator:
         self.lanes = Lanes(progress, self._ps_calls, lanes_of(executor, bool(members)))
         self._ended_early: dict[int, int] = {}  # closures that held a lane's lease to their end
         self._down: set[int] = set()
+        self._next_question = 0.0  # on the monotonic clock
         self._orphaned = 0  # batches that `LeaseProgress.orphaned_batches` has told
 
     def train(
@@ -304,6 +306,7 @@ class WorkerCoordinator:
         while time.monotonic() < deadline:
             self._refuse_lost_ps()
             time.sleep(POLL_SECONDS)
+        self._refuse_replaced_ps()
         self._repeated_failure.note(self._executor.retried())
         self._repeated_failure.refuse_lost_ps()
 
@@ -312,11 +315,19 @@ class WorkerCoordinator:
         if lost:
             raise failures.lost_ps(", ".join(map(str, lost)))
 
+    def _refuse_replaced_ps(self) -> None:
+        """Ends a wait for closures that wait for a ps that was there again before it was missed."""
+        if replaced := self._executor.replaced_ps():
+            raise failures.lost_ps(", ".join(map(self._monitor.place, replaced)))
+
     def _refuse_repeated_failure(self, doing: str) -> None:
         self._repeated_failure.note(self._executor.retried())
         self._repeated_failure.refuse(doing)
 
     def _refuse_stall(self, seconds: float, what: str) -> None:
+        if seconds >= _QUIET_SECONDS and time.monotonic() >= self._next_question:
+            self._refuse_replaced_ps()
+            self._next_question = time.monotonic() + _QUIET_SECONDS
         if seconds >= self._stall_seconds:
             self._monitor.hear_news()
             self._refuse_lost_ps()
