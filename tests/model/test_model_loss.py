@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tests.models import (
     FEATURES,
+    LABELS,
     Subclassed,
     TaskOf,
     dense_model,
@@ -106,6 +107,40 @@ def test_the_loss_of_a_model_that_computes_it_itself():
     squares = np.square(model.initial_dense).sum()
     expected = kernel**2 + 0.01 * squares
     assert float(run(model, []).loss) == pytest.approx(expected, abs=1e-5)
+
+
+def compiled_without_a_loss(adds):
+    """A layer of it adds the loss, or nothing does: what it is compiled with is its optimizer."""
+
+    def build():
+        layer = keras.layers.ActivityRegularization(l2=0.5 if adds else 0.0, name="penalty")
+        x = keras.Input((3,), name="x")
+        start = keras.initializers.GlorotUniform(3)
+        hidden = keras.layers.Dense(2, kernel_initializer=start, use_bias=False)(x)
+        model = keras.Model(x, layer(hidden) if adds else hidden)
+        model.compile(keras.optimizers.SGD(0.1))
+        return model
+
+    return build
+
+
+def test_a_model_may_have_no_loss_but_those_that_its_layers_add():
+    build = compiled_without_a_loss(adds=True)
+    model = StatelessModel(Lossless(build, FEATURES[1:]), seed=0)
+    x, seed = np.arange(18, dtype=np.float32).reshape(6, 3) / 10, tf.zeros([2], tf.int64)
+    plain = build()
+    expected = plain.evaluate(x, np.zeros(6), batch_size=6, verbose=0)
+    forward = model.forward(
+        [plain.weights[0].value], [], [], seed, {"x": tf.constant(x)}, LABELS, training=True
+    )
+    assert expected > 0.1
+    assert float(forward.loss) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_compiled_model_without_any_loss_is_refused():
+    build = compiled_without_a_loss(adds=False)
+    with pytest.raises(UserError, match=r"compute_loss\(\) of Functional .*No loss to compute"):
+        StatelessModel(Lossless(build, FEATURES[1:]), seed=0)
 
 
 def test_two_losses_are_refused():

@@ -20,8 +20,9 @@ class LossFunction:
     """The loss of a batch, from the task or from the model.
 
     A model gives the whole loss, as in `keras.Model.fit`, if it overrides `compute_loss`, or if it
-    is compiled with a loss and the task has none. Otherwise it is the task's `compute_loss` plus
-    the model's own losses (regularizers, `add_loss`).
+    is compiled and the task has none: what it is compiled with, and its own losses (regularizers,
+    `add_loss`), which may be all that there is. Otherwise it is the task's `compute_loss` plus the
+    model's own losses.
     """
 
     def __init__(self, task: Task, model: keras.Model):
@@ -47,7 +48,7 @@ class LossFunction:
                 f"{of_task[0]}(): which is the loss? Leave one of them out"
             )
         is_compiled = model.compiled and getattr(model, "loss", None) is not None
-        self._is_the_models = self._is_own or (is_compiled and not of_task)
+        self._is_the_models = self._is_own or (model.compiled and not of_task)
         if is_compiled and of_task:
             _log.warning(
                 "build_model() compiles the model with a loss; that of the task is used: leave out "
