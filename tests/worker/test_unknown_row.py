@@ -20,7 +20,7 @@ OPTIMIZERS = {
     "adam": lambda: keras.optimizers.Adam(0.05, weight_decay=0.1),
     "ftrl": lambda: keras.optimizers.Ftrl(0.1, l1_regularization_strength=0.01),
 }
-DIM, EVERY = 4, 100
+DIM, OFTEN = 4, 100  # more often than a key occurs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Strangers(Plain):
     """
 
     has_keys: bool = True
-    admit_after: int = EVERY
+    admit_after: int = OFTEN
 
     def build_model(self):
         numbers = keras.Input((4,), name="numbers", dtype="float32")
