@@ -110,6 +110,8 @@ def started(
                         env={**os.environ, "TF_CONFIG": json.dumps(own)},
                         stdin=subprocess.DEVNULL,
                         stdout=None if job == "chief" else subprocess.DEVNULL,
+                        # Where the trainer says how far it is.
+                        stderr=subprocess.STDOUT if job == "chief" else None,
                     )
                 )
         yield processes[-1]
