@@ -7,7 +7,6 @@ cluster adds. Beside it is the floor: the step of one process, and its bytes ove
 """
 
 import argparse
-import dataclasses
 import pathlib
 import signal
 import subprocess
@@ -18,50 +17,17 @@ from benchmarks import datasets, machine, table
 from benchmarks.cases import STEP, WIRE
 from benchmarks.cases import Case as Model
 from benchmarks.failure import Failed
+from benchmarks.growth_cases import AXES, CLUSTER, Case, floor, planned
 from benchmarks.measurement import Window, measure
 from benchmarks.models import CATEGORICALS
-from benchmarks.results import CPU, Results, Spread
+from benchmarks.results import CPU, Results
 from benchmarks.suite import names, stop
 from benchmarks.systems import System
 
-CLUSTER = "tfps"
 _WINDOW = Window(warm_seconds=2.0, seconds=5.0, limit_seconds=300.0)
 _RECORDS = 100_000
 _CONFIG = "--config=benchmarks/waiting_dlrm.py"
 _NO_TASKS = ("launcher", "other")
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """A cluster and its job.
-
-    Attributes:
-        workers: How many.
-        ps: How many.
-        rows: Of all tables together.
-        batch: Records per step of a worker.
-        gbits: Rate of the ps's line each way, with 0.5 ms delay; 0 for the loopback interface.
-    """
-
-    workers: int = 2
-    ps: int = 1
-    rows: int = 1_000_000
-    batch: int = 512
-    gbits: int = 0
-
-    @property
-    def name(self) -> str:
-        """For people."""
-        return " ".join(f"{name}={value}" for name, value in dataclasses.asdict(self).items())
-
-
-AXES = {
-    "workers": [Case(workers=workers) for workers in (1, 2, 4, 8)],
-    "ps": [Case(ps=ps) for ps in (1, 2, 4)],
-    "rows": [Case(rows=10**power) for power in (4, 5, 6, 7, 8)],
-    "batch": [Case(batch=batch) for batch in (64, 512, 2048, 8192)],
-    "line": [Case(gbits=gbits, workers=n) for gbits in (0, 10, 1) for n in (1, 2, 4)],
-}
 
 
 def main() -> int:
@@ -102,21 +68,6 @@ def parse() -> argparse.Namespace:
     if unknown := set(flags.axes) - set(AXES):
         parser.error(f"--axes: there are {', '.join(AXES)}; not {', '.join(sorted(unknown))}")
     return flags
-
-
-def planned(axes: list[str]) -> list[tuple[Case, str]]:
-    """Cases with their systems, each once; the floor's on one worker and one ps."""
-    wanted = []
-    for axis in axes:
-        for case in AXES[axis]:
-            wanted.append((case, CLUSTER))
-            wanted += [(floor_of(case), system) for system in (STEP, WIRE)]
-    return list(dict.fromkeys(wanted))
-
-
-def floor_of(case: Case) -> Case:
-    """The case on which a case's floor is measured."""
-    return Case(workers=1, rows=case.rows, batch=case.batch)
 
 
 def measure_one(
@@ -188,12 +139,6 @@ def dataset(parent: pathlib.Path, rows: int) -> pathlib.Path:
         ]
         subprocess.run(command, cwd=datasets.ROOT, check=True)
     return directory
-
-
-def floor(results: Results[Case], case: Case) -> float | None:
-    """CPU-seconds per million examples of a case's floor, if it was measured."""
-    found = results.floor(floor_of(case))
-    return Spread.of(list(found.values())).median if found else None
 
 
 def report(results: Results[Case], axes: list[str]) -> str:

@@ -10,7 +10,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
-from benchmarks.growth import AXES, CLUSTER, Case, floor
+from benchmarks.growth_cases import AXES, CLUSTER, Case, floor
 from benchmarks.results import CPU, Results
 from benchmarks.table import SPEED
 
@@ -68,10 +68,11 @@ def _panel(axes: Axes, results: Results[Case], axis: str, key: str, step_seconds
         most = [case.workers * case.batch / step_seconds for case in cases]
         axes.plot(values, most, label="steps that only wait", **style)
     axes.set_xscale("log")
-    axes.set_yscale("log" if axis == "batch" or key == SPEED else "linear")
+    is_log = axis == "batch" or (swept == "workers" and key == SPEED)
+    axes.set_yscale("log" if is_log else "linear")
     axes.set_xticks(values, [f"{value:,}" if value < 1e4 else f"{value:.0e}" for value in values])
     axes.set_xticks([], minor=True)
-    if key == CPU and axis != "batch":
+    if not is_log:
         axes.set_ylim(bottom=0)
     axes.set_xlabel(_NAMES[swept])
     axes.grid(axis="y", which="both", alpha=0.3)

@@ -12,7 +12,7 @@ import psutil
 import pytest
 import tensorflow as tf
 
-from benchmarks import cases, checkpoint, growth, input, models, systems, table
+from benchmarks import cases, checkpoint, growth, growth_cases, input, models, systems, table
 from benchmarks.cases import STEP, SWEEPS, SYSTEMS, WIRE, Case
 from benchmarks.emulated_line import Line
 from benchmarks.measurement import Failed, Window, measure
@@ -272,18 +272,21 @@ def test_a_line_brings_packets_one_after_the_other_and_each_a_while_later():
 @pytest.fixture
 def grown(tmp_path):
     """A run of each case in which a batch grows, and of its floor."""
-    results = Results(tmp_path / "growth.jsonl", growth.Case)
+    results = Results(tmp_path / "growth.jsonl", growth_cases.Case)
     results.begin({"step_seconds": 0.1})
-    for case, system in growth.planned(["batch"]):
+    for case, system in growth_cases.planned(["batch"]):
         results.add(case, system, 1, figures(case.batch, cpu=6.0 if system == "tfps" else 2.0))
     return results
 
 
 def test_what_grows_is_held_against_the_floor(grown):
-    cases = growth.AXES["batch"]
-    assert [system for _, system in growth.planned(["batch"])].count(WIRE) == len(cases)
-    assert growth.planned(["batch", "line"])[-1] == (growth.Case(gbits=1, workers=4), "tfps")
-    assert growth.floor(grown, cases[0]) == 4.0
+    cases = growth_cases.AXES["batch"]
+    assert [system for _, system in growth_cases.planned(["batch"])].count(WIRE) == len(cases)
+    assert growth_cases.planned(["batch", "line"])[-1] == (
+        growth_cases.Case(gbits=1, workers=4),
+        "tfps",
+    )
+    assert growth_cases.floor(grown, cases[0]) == 4.0
     lines = growth.report(grown, ["batch"]).splitlines()
     assert lines[4].startswith("| 64 | 64 (64–64) | 6.0 (6.0–6.0) | 1.50 |")  # noqa: RUF001
 
@@ -302,9 +305,9 @@ def test_the_step_of_one_process_waits_for_nothing(tmp_path):
     def command(case, system):
         return list(growth.started_as(flags, case, system, tmp_path, "job").command)
 
-    assert "--set=task.step_seconds=0.1" in command(growth.Case(), growth.CLUSTER)
-    assert "--set=task.step_seconds=0.0" in command(growth.Case(), STEP)
-    assert command(growth.Case(gbits=1), growth.CLUSTER)[0] == "unshare"
+    assert "--set=task.step_seconds=0.1" in command(growth_cases.Case(), growth.CLUSTER)
+    assert "--set=task.step_seconds=0.0" in command(growth_cases.Case(), STEP)
+    assert command(growth_cases.Case(gbits=1), growth.CLUSTER)[0] == "unshare"
 
 
 def test_reading_is_a_share_of_a_step():
