@@ -19,6 +19,7 @@ from benchmarks.measurement import Failed, Window, measure
 from benchmarks.results import Results, Spread
 from benchmarks.systems import System
 from benchmarks.unwatched_task import WATCHING
+from tests.integration.tcp_counters import bytes_to
 from tests.loaded import client
 from tests.project import ROOT
 from tfps.experiment import loader
@@ -241,19 +242,34 @@ def test_the_floor_is_one_process_and_the_wire(path):
     assert "tfps-1ps takes 1.58 (1.33–1.82) times as much" in line  # noqa: RUF001
 
 
+class Carried:
+    """What the kernel counts for the connections to a ps while it is measured."""
+
+    def begin(self, tasks):
+        [ps] = json.loads(psutil.Process(tasks["ps-0"]).environ()["TF_CONFIG"])["cluster"]["ps"]
+        self._port = int(ps.rpartition(":")[2])
+        self._before = bytes_to([self._port])
+
+    def end(self, process, tasks):
+        return {"carried": bytes_to([self._port]) - self._before}
+
+
 def test_a_million_records_cross_bare_sockets(tmp_path):
     """The bytes of a step are those of its distinct rows: here 2 of each table, in both ways."""
     (tmp_path / "arrays").mkdir()
     ids = np.tile(np.arange(512)[:, None] % 2, (1, 26))
     np.save(tmp_path / "arrays" / "categoricals.npy", ids)
     command = [sys.executable, "-m", "benchmarks.peers.start", "wire", f"--data={tmp_path}"]
-    found = measure(System(command, "launcher"), Window(0.1, 0.5, 60.0), tmp_path / "log")
+    window, log = Window(0.1, 0.5, 60.0), tmp_path / "log"
+    found = measure(System(command, "launcher"), window, log, Carried())
     rows = 10
     dense = models.build(keras, "dlrm", rows).count_params() - 26 * rows * 16
     ids, values = 52 * 4, (52 * 16 + dense) * 4
     exchanged = (ids + 2 * values + 1) / 512
-    # Some bytes are headers, and some of other programs: the kernel counts all on loopback.
-    assert exchanged < found["loopback_bytes_per_example"] < 1.2 * exchanged
+    # What is counted is read some milliseconds before or after the examples are.
+    assert found["carried"] / found["examples"] == pytest.approx(exchanged, rel=0.05)
+    # With headers, and with what other programs send: the kernel counts all on loopback.
+    assert found["loopback_bytes_per_example"] > 0.95 * exchanged
 
 
 def test_a_line_brings_packets_one_after_the_other_and_each_a_while_later():
