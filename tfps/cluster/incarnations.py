@@ -14,8 +14,8 @@ _MOST_THREADS = 64
 class Incarnations:
     """The servers that a run is connected to.
 
-    A server that takes the place of another knows nothing of what that one was asked. Mostly it says
-    so; but who waits for a tensor of it, as TensorFlow's workers do, may wait for ever.
+    A server that takes the place of another knows nothing of what that one was asked. Mostly it
+    says so; but who waits for a tensor of it, as TensorFlow's workers do, may wait for ever.
     """
 
     def __init__(self, servers: Mapping[TaskName, tuple[str, int]]):
