@@ -34,11 +34,17 @@ class Incarnations:
             checks: What was found of the tasks before they were connected to.
             job: Which of them to know.
         """
-        mine = [each for each in checks if each.task.job == job and each.incarnation is not None]
-        return cls({each.task: (each.address, each.incarnation or 0) for each in mine})
+        servers = {}
+        for each in checks:
+            if each.task.job == job and each.incarnation is not None:
+                servers[each.task] = each.address, each.incarnation
+        return cls(servers)
 
     def replaced(self) -> list[TaskName]:
-        """The tasks in whose place another server answers now; takes two seconds at most."""
+        """The tasks in whose place another server answers now.
+
+        Asking takes two seconds at most for every 64 of them.
+        """
         if not self._servers:
             return []
         with concurrent.futures.ThreadPoolExecutor(_MOST_THREADS, "incarnation") as pool:
