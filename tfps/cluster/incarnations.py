@@ -48,8 +48,8 @@ class Incarnations:
         if not self._servers:
             return []
         with concurrent.futures.ThreadPoolExecutor(_MOST_THREADS, "incarnation") as pool:
-            found = pool.map(lambda task: (task, self._is_replaced(task)), self._servers)
-            return [task for task, is_replaced in found if is_replaced]
+            found = list(pool.map(self._is_replaced, self._servers))
+        return [task for task, is_it in zip(self._servers, found, strict=True) if is_it]
 
     def _is_replaced(self, task: TaskName) -> bool:
         """Whether another server answers in a task's place; one that does not is the monitor's."""

@@ -146,8 +146,7 @@ def _of_server(task: TaskName, address: str, identity: ServerIdentity, wanted: W
     mismatch = ""
     if task_info:
         mismatch = _mismatch(task_info, wanted.tasks) or _shortage(task, task_info, wanted)
-    number = identity.incarnation
-    return TaskCheck(task, address, Liveness.ANSWERS, task_info, mismatch, number)
+    return TaskCheck(task, address, Liveness.ANSWERS, task_info, mismatch, identity.incarnation)
 
 
 def _task_info(task: TaskName, identity: ServerIdentity, job_dir: str) -> TaskInfo | None:

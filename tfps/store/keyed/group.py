@@ -8,13 +8,12 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.errors import UserError
-from tfps.layers.key_options import NO_ROW
+from tfps.layers.key_options import NO_ROW, TRAINED
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.store.asked_ids import AskedIds
 from tfps.store.current_rows import not_inlined
 from tfps.store.keyed.eviction import SLICE_ROWS
 from tfps.store.keyed.hashing import hashes_of_array
-from tfps.store.keyed.initial_rows import unknown_rows
 from tfps.store.keyed.key_counts import Count
 from tfps.store.keyed.key_message import AskedKeys, KeyMessage
 from tfps.store.keyed.layout import KeyedLayout
@@ -62,7 +61,6 @@ class KeyedGroup(RowGroup):
         assert isinstance(group.layout, KeyedLayout)
         self.layout = layout = group.layout
         self._steps = steps
-        self._has_no_row_marks = bool((unknown_rows(layout.tables) == NO_ROW).any())
         self._message = KeyMessage(len(layout.tables), layout.options.counts)
         self._parts: list[KeyedPart] = []
         for part, device in enumerate(devices):
@@ -129,7 +127,7 @@ class KeyedGroup(RowGroup):
 
     def _but_unknown(self, after: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
         """What was made of rows, but for those by which their layer knows that there are none."""
-        if not self._has_no_row_marks:
+        if self.layout.options.unknown != TRAINED:
             return after
         return tf.where(tf.equal(before[:, :1], NO_ROW), before, after)
 

@@ -35,9 +35,10 @@ def unknown_rows(tables: Sequence[Table]) -> np.ndarray:
     """
     rows = np.zeros([len(tables), tables[0].dim], np.float32)
     for row, table in zip(rows, tables, strict=True):
-        if table.keys and table.keys.unknown == MEAN:
+        unknown = table.keys and table.keys.unknown
+        if unknown == MEAN:
             row[:] = mean_of(table.initializer)
-        if table.keys and table.keys.unknown == TRAINED:
+        elif unknown == TRAINED:
             row[:] = NO_ROW
     return rows
 
