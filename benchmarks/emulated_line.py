@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from benchmarks.datasets import ROOT
+from benchmarks.suite import stop
 from cloud.local.ports import Ports
 
 _OWN, _OTHER = "10.77.0.1", "10.77.0.2"
@@ -66,7 +67,7 @@ def main() -> int:
     parser.add_argument("flags", nargs="+", help="of trainer.task, after --")
     flags = parser.parse_args()
     # So that the tasks end, too, which nobody else would end: none reaches another without this.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, stop)
     device = opened()
     with Ports(2 + flags.workers) as ports:
         names = ["chief", "ps", *["worker"] * flags.workers]
