@@ -82,6 +82,12 @@ def hang_up(connection):
     """Closes the connection at once."""
 
 
+def free_address():
+    """An address that a server may take."""
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        return f"localhost:{held.getsockname()[1]}"
+
+
 _HELD = []  # bound until this process ends
 
 

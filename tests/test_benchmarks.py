@@ -321,9 +321,9 @@ def test_the_step_of_one_process_waits_for_nothing(tmp_path):
     def command(case, system):
         return list(growth.started_as(flags, case, system, tmp_path, "job").command)
 
-    assert "--set=task.step_seconds=0.1" in command(growth_cases.Case(), growth.CLUSTER)
+    assert "--set=task.step_seconds=0.1" in command(growth_cases.Case(), growth_cases.CLUSTER)
     assert "--set=task.step_seconds=0.0" in command(growth_cases.Case(), STEP)
-    assert command(growth_cases.Case(gbits=1), growth.CLUSTER)[0] == "unshare"
+    assert command(growth_cases.Case(gbits=1), growth_cases.CLUSTER)[0] == "unshare"
 
 
 def test_reading_is_a_share_of_a_step():

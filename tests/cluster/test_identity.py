@@ -1,5 +1,3 @@
-import socket
-
 import pytest
 import tensorflow as tf
 
@@ -11,8 +9,7 @@ from tfps.job_dir.task_name import TaskName
 
 def serve(job, index):
     """A TensorFlow server, as its task would start it; returns its address."""
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        address = f"localhost:{held.getsockname()[1]}"
+    address = peers.free_address()
     spec = tf.train.ClusterSpec({job: {index: address}})
     server = tf.distribute.Server(spec, job_name=job, task_index=index)
     return server.target.removeprefix("grpc://")

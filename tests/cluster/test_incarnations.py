@@ -1,9 +1,9 @@
 import contextlib
 import pathlib
-import socket
 import subprocess
 import sys
 
+from tests import peers
 from tfps.cluster.identity import ServerIdentity
 from tfps.cluster.incarnations import Incarnations
 from tfps.cluster.liveness import Liveness
@@ -21,11 +21,6 @@ sys.stdin.read()
 PS = TaskName("ps", 3)
 
 
-def free_address():
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        return f"localhost:{held.getsockname()[1]}"
-
-
 @contextlib.contextmanager
 def server(address):
     """A ps in a process of its own."""
@@ -40,7 +35,7 @@ def server(address):
 
 
 def test_another_server_in_a_tasks_place_is_told_and_none_is_not():
-    address = free_address()
+    address = peers.free_address()
     with server(address):
         number = ServerIdentity.ask(address, 20).incarnation
         checks = [

@@ -1,5 +1,4 @@
 import dataclasses
-import socket
 import time
 
 import pytest
@@ -20,8 +19,7 @@ TASKS = {"chief": 1, "worker": 2, "ps": 1}
 @pytest.fixture(scope="module")
 def address():
     """That of a TensorFlow server which is worker 1."""
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        place = f"localhost:{held.getsockname()[1]}"
+    place = peers.free_address()
     spec = tf.train.ClusterSpec({"worker": {1: place}})
     server = tf.distribute.Server(spec, job_name="worker", task_index=1)
     return server.target.removeprefix("grpc://")

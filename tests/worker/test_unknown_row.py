@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tests.training_fixtures import Trainer
+from tests.training_fixtures import Trainer, dataset
 from tests.worker.test_barrier_loop import BATCH, Plain
-from tests.worker.test_keyed_modes import CASES, manifest  # noqa: F401 - a fixture
+from tests.worker.test_keyed_modes import CASES, MEMBERS
 from tfps.errors import UserError
 from tfps.export.loaded_model import ExportedModel
 from tfps.model.stateless_model import StatelessModel
@@ -21,6 +21,11 @@ OPTIMIZERS = {
     "ftrl": lambda: keras.optimizers.Ftrl(0.1, l1_regularization_strength=0.01),
 }
 DIM, OFTEN = 4, 100  # more often than a key occurs
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    return dataset(tmp_path_factory.mktemp("data"), records=MEMBERS * 203, shards=MEMBERS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +78,7 @@ def dense_of(trainer):
         ),
     ],
 )
-def test_it_trains_as_a_parameter_does(manifest, case, optimizer):  # noqa: F811
+def test_it_trains_as_a_parameter_does(manifest, case, optimizer):
     train, settings = CASES[case]
     trained = []
     for has_keys in (True, False):
@@ -88,7 +93,7 @@ def test_it_trains_as_a_parameter_does(manifest, case, optimizer):  # noqa: F811
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
 
 
-def test_what_is_exported_has_it_for_keys_that_have_no_row(manifest, tmp_path):  # noqa: F811
+def test_what_is_exported_has_it_for_keys_that_have_no_row(manifest, tmp_path):
     trainer = Trainer(manifest, Strangers(admit_after=2), parts=2, batch_size=BATCH)
     train, _ = CASES["async"]
     for _ in range(2):
