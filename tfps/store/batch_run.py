@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from tfps.model.stateless_model import Lookup
 from tfps.store.asked_ids import AskedIds
-from tfps.store.lookups import ids_of_group
 from tfps.store.messages import Gradients, Note, Pulled, PulledRows, SentRows
 from tfps.store.packing import bits_of, numbers_of, size_of_bits
 from tfps.store.parameter_store import ParameterStore
@@ -35,10 +34,7 @@ class BatchRun:
         """
         self._store = store
         groups = range(len(store.groups))
-        found = [
-            [store.groups[k].find(ids_of_group(store.layout, k, some)) for k in groups]
-            for some in lookups
-        ]
+        found = [store.find(some) for some in lookups]
         joint = [
             store.groups[k].find(AskedIds(tf.concat([of_batch[k].ids for of_batch in found], 0)))
             for k in groups

@@ -105,6 +105,8 @@ class ParameterStore:
             if table.rows_from:
                 for ids, rows in given_rows(table):
                     self.begin_rows(number, ids, rows)
+        # Traced once, however many steps a closure is unrolled into.
+        self._find = tf.function(self._found, autograph=False, reduce_retracing=True)
         self.packing = Packing(packs and len(devices) <= MOST_PS)
         self.exchange = Exchange(self.dense, self.groups, devices, wire, self.packing)
         self.clipping = GradientClipping(rules.dense, self.groups)
@@ -127,12 +129,15 @@ class ParameterStore:
         """While a closure is traced: what no step changes is pulled once by each worker."""
         return self.state.kept_by_worker()
 
-    def find(self, lookups: list[Lookup]) -> list[PulledRows]:
+    def find(self, lookups: Sequence[Lookup]) -> list[PulledRows]:
         """What each ps is to be asked for, for the lookups, by group; no values are fetched.
 
         Args:
             lookups: The lookups, in the model's order.
         """
+        return self._find(list(lookups))
+
+    def _found(self, lookups: list[Lookup]) -> list[PulledRows]:
         return [
             group.find(ids_of_group(self.layout, index, lookups))
             for index, group in enumerate(self.groups)
