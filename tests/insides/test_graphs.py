@@ -10,6 +10,8 @@ import pytest
 import tensorflow as tf
 from google.protobuf import descriptor_pool, message_factory
 
+from tfps.worker.local_rows import LocalRows
+
 CPU = "/device:CPU:0"
 SECONDS = 60  # for what does not wait unless TensorFlow has changed
 
@@ -122,6 +124,40 @@ def test_fused_kernels_lose_no_update():
     assert in_threads(push, 2)
     assert set(slot.numpy().tolist()) == {400.0}
     assert set(variable.numpy().tolist()) == {400.0 * 401 / 2}
+
+
+def test_a_variable_of_one_execution():
+    """Each execution of a function makes one of its own, which is freed when it has ended."""
+
+    @tf.function(autograph=False)
+    def add_one(rows, arrive, leave):
+        local = LocalRows(rows)
+        with tf.control_dependencies([local.all()]):  # both executions are here at the same time
+            arrived = tf.raw_ops.QueueEnqueueV2(handle=arrive, components=[1])
+        with tf.control_dependencies([arrived]):
+            left = tf.raw_ops.QueueDequeueV2(handle=leave, component_types=[tf.int32])
+        with tf.control_dependencies(left):
+            local.write(tf.range(tf.shape(rows)[0]), local.all() + 1.0)
+            return local.all()[0, 0]
+
+    queues = [tf.queue.FIFOQueue(2, [tf.int32]) for _ in range(2)]
+    one, other = (queue.queue_ref for queue in queues)
+    todo, found = [], []
+
+    def run():
+        value, arrive, leave = todo.pop()
+        found.append(float(add_one(tf.fill([1 << 18, 1], value), arrive, leave)))
+
+    def run_both():
+        todo.extend([(1.0, one, other), (10.0, other, one)])
+        assert in_threads(run, 2)
+
+    run_both()
+    before = _resident_bytes()
+    for _ in range(100):  # two variables of a MiB each
+        run_both()
+    assert sorted(set(found)) == [2.0, 11.0]
+    assert _resident_bytes() - before < 100 << 20
 
 
 def test_a_failed_step_frees_its_mutex():

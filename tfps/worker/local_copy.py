@@ -12,6 +12,7 @@ from tfps.store.asked_ids import AskedIds
 from tfps.store.lookups import ids_of_group
 from tfps.store.messages import Gradients, Pulled, PulledRows
 from tfps.store.parameter_store import ParameterStore
+from tfps.worker.local_rows import LocalRows
 
 
 class _Values(NamedTuple):
@@ -19,12 +20,10 @@ class _Values(NamedTuple):
 
     Attributes:
         dense: The dense parameters and each of their slots, `[total]`.
-        rows: By group, distinct rows with their slots, `[u, size]` of `StoredRow`.
         state: The state variables.
     """
 
     dense: list[tf.Tensor]
-    rows: list[tf.Tensor]
     state: list[tf.Tensor]
 
 
@@ -107,8 +106,8 @@ class LocalCopy:
             ]
             scale = store.loss_scale.pull_whole() if store.loss_scale else None
         self._rows = [copied.batches for copied in found]
-        self._begun = _Values(dense, [pulled.rows for pulled in self._groups], state)
-        self._now = self._begun
+        self._begun = self._now = _Values(dense, state)
+        self._rows_now = [LocalRows(pulled.rows) for pulled in self._groups]
         self._state_increment: tf.Tensor | None = None
         self._begun_scale = self._scale = scale
         # How many steps have changed parameters: all, unless the loss is scaled.
@@ -121,7 +120,7 @@ class LocalCopy:
 
     def arrived(self) -> list[tf.Tensor]:
         """Tensors that exist once the pull has arrived."""
-        return [*self._begun.dense, *self._begun.rows]
+        return [*self._begun.dense, *(pulled.rows for pulled in self._groups)]
 
     def pulled(self, batch: int) -> Pulled:
         """What a batch needs, as the steps so far have left it."""
@@ -155,14 +154,13 @@ class LocalCopy:
         values = store.dense.stepped(now.dense, dense, step) if dense else []
         values = [_if(finite, new, old) for new, old in zip(values, now.dense, strict=True)]
         made = self._made + (1 if finite is None else tf.cast(finite, tf.int64))
-        changed = []
         for index, (group, lines) in enumerate(
             zip(store.groups, self._lines_of_batch, strict=True)
         ):
             numbers = self._rows[index][batch].numbers
             where = numbers[:, tf.newaxis]
             new = _if(finite, group.stepped(lines, summed[index], step), lines)
-            changed.append(tf.tensor_scatter_nd_update(now.rows[index], where, new))
+            self._rows_now[index].write(numbers, new)
             counted = tf.ones_like(numbers)
             self._row_updates[index] = tf.tensor_scatter_nd_add(
                 self._row_updates[index], where, _if(finite, counted, tf.zeros_like(numbers))
@@ -174,7 +172,7 @@ class LocalCopy:
             self._state_increment = store.state.increment(
                 now.state, gradients.state, self._state_increment
             )
-        self._now, self._made = _Values(values, changed, list(gradients.state)), made
+        self._now, self._made = _Values(values, list(gradients.state)), made
 
     def _scaled(self, gradients: Gradients) -> tf.Tensor | None:
         """Adapts the loss scale: whether the gradients are finite; None where none is asked for."""
@@ -222,19 +220,21 @@ class LocalCopy:
 
     def _ended(self) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """By group, the rows after all steps, and how many of these changed each."""
-        rows, updates = list(self._now.rows), list(self._row_updates)
+        rows, updates = [], list(self._row_updates)
         for index, group in enumerate(self._store.groups):
             if group.catches_up:
                 every = tf.range(tf.size(updates[index]))
-                rows[index] = self._lines(index, every)
+                rows.append(self._lines(index, every))
                 updates[index] = tf.fill(tf.shape(every), tf.cast(self._made, tf.int32))
+            else:
+                rows.append(self._rows_now[index].all())
         return rows, updates
 
     def _lines(self, index: int, rows: tf.Tensor) -> tf.Tensor:
         """Some rows of a group with their slots as they are now, `[u, size]`."""
         count = tf.cast(self._made, tf.int32) - tf.gather(self._last_steps[index], rows)
         missed = MissedUpdates.of(count, self._step)
-        return self._store.groups[index].caught_up(tf.gather(self._now.rows[index], rows), missed)
+        return self._store.groups[index].caught_up(self._rows_now[index].read(rows), missed)
 
     @property
     def _step(self) -> tf.Tensor:
