@@ -16,6 +16,7 @@ from benchmarks.results import Results
 from benchmarks.table import CPU, SPEED
 
 _TITLES = {SPEED: "examples/s", CPU: "CPU-seconds per million examples"}
+_COLUMNS = 9  # of the legend
 _SHADES = [*plt.get_cmap("tab20").colors, *plt.get_cmap("tab20b").colors]
 _COLORS = dict(zip(SYSTEMS, _SHADES[: len(SYSTEMS)], strict=True))
 
@@ -44,9 +45,9 @@ def draw(results: Results, directory: pathlib.Path) -> list[pathlib.Path]:
             axes.set_title(_TITLES[key])
             axes.grid(axis="y", which="both", alpha=0.3)
         handles, labels = panels[1].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="lower center", ncols=9, fontsize="x-small")
+        figure.legend(handles, labels, loc="lower center", ncols=_COLUMNS, fontsize="x-small")
         figure.suptitle(f"{sweep.title} (medians; bars from the least to the greatest run)")
-        figure.tight_layout(rect=(0, 0.06, 1, 1))
+        figure.tight_layout(rect=(0, 0.02 + 0.045 * -(-len(labels) // _COLUMNS), 1, 1))
         files.append(directory / f"benchmark_{name}.png")
         figure.savefig(files[-1], dpi=110)
         plt.close(figure)
@@ -82,14 +83,13 @@ def _lines(axes: Axes, results: Results, cases: list[Case], sweep: Sweep, key: s
 
 
 def _bars(axes: Axes, results: Results, cases: list[Case], key: str) -> None:
-    width = 0.8 / len(SYSTEMS)
-    for place, system in enumerate(SYSTEMS):
-        measured = [case for case in cases if (case, system) in results.runs]
-        if not measured:
-            continue
-        centers = [
-            cases.index(case) + (place - (len(SYSTEMS) - 1) / 2) * width for case in measured
-        ]
+    measured_on = {
+        system: [case for case in cases if (case, system) in results.runs] for system in SYSTEMS
+    }
+    shown = {system: measured for system, measured in measured_on.items() if measured}
+    width = 0.8 / len(shown)
+    for place, (system, measured) in enumerate(shown.items()):
+        centers = [cases.index(case) + (place - (len(shown) - 1) / 2) * width for case in measured]
         heights, errors = _spreads(results, measured, system, key)
         axes.bar(
             centers, heights, width, yerr=errors, label=system, color=_COLORS[system], capsize=2
