@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 
 import keras
 import numpy as np
@@ -106,6 +107,25 @@ def test_the_number_of_ps_changes_nothing(optimizer):
         np.testing.assert_allclose(
             one.read_table(table), three.read_table(table), rtol=0, atol=1e-5
         )
+
+
+@pytest.mark.parametrize("find", ["find", "distinct"])
+def test_what_is_asked_is_traced_once_for_all_steps(find):
+    """A closure has many steps, and the chief traces it again whenever a ps was lost."""
+    _, store, step = make(TwoTowers(), 2)
+    features, labels = batch(np.random.default_rng(3))
+
+    @tf.function(autograph=False)
+    def steps(features, labels):
+        lookups = step.lookups(features, labels)
+        return [getattr(store.finder, find)(lookups) for _ in range(3)]
+
+    operations = steps.get_concrete_function(features, labels).graph.get_operations()
+    assert "Unique" not in {operation.type for operation in operations}
+    called = [each.get_attr("f").name for each in operations if each.type == "PartitionedCall"]
+    assert sorted(called.count(name) for name in set(called)) == [1, 3]  # the model's own once
+    for once, again in itertools.pairwise(steps(features, labels)):
+        tf.nest.map_structure(np.testing.assert_array_equal, once, again)
 
 
 @pytest.mark.parametrize("optimizer", [pytest.param("Adagrad", marks=pytest.mark.slow), "Adam"])

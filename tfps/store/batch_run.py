@@ -34,7 +34,7 @@ class BatchRun:
         """
         self._store = store
         groups = range(len(store.groups))
-        found = [store.find(some) for some in lookups]
+        found = [store.finder.find(some) for some in lookups]
         joint = [
             store.groups[k].find(AskedIds(tf.concat([of_batch[k].ids for of_batch in found], 0)))
             for k in groups

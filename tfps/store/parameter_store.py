@@ -17,12 +17,13 @@ from tfps.store.keyed.group import KeyedGroup
 from tfps.store.keyed.layout import KeyedLayout
 from tfps.store.layout import StoreLayout
 from tfps.store.learning_rates import LearningRates
-from tfps.store.lookups import ids_of_group, rows_by_group, rows_by_lookup
+from tfps.store.lookups import rows_by_group, rows_by_lookup
 from tfps.store.loss_scale import LossScale
 from tfps.store.messages import Gradients, Note, Pulled, PulledRows, SentRows
 from tfps.store.model_state import ModelState
 from tfps.store.packing import MOST_PS, Packing
 from tfps.store.partitioned_variable import TensorSlice
+from tfps.store.row_finder import RowFinder
 from tfps.store.table_group import TableGroup
 from tfps.store.update_counts import UpdateCounts
 from tfps.store.wire import Wire
@@ -36,6 +37,7 @@ class ParameterStore:
         devices: One per ps.
         dense: The dense parameters.
         groups: The tables.
+        finder: Finds out what batches ask of them.
         state: The state, on the last ps.
         wire: How values travel.
         clipping: Clips gradients, before they are pushed.
@@ -105,8 +107,7 @@ class ParameterStore:
             if table.rows_from:
                 for ids, rows in given_rows(table):
                     self.begin_rows(number, ids, rows)
-        # Traced once, however many steps a closure is unrolled into.
-        self._find = tf.function(self._found, autograph=False, reduce_retracing=True)
+        self.finder = RowFinder(layout, self.groups)
         self.packing = Packing(packs and len(devices) <= MOST_PS)
         self.exchange = Exchange(self.dense, self.groups, devices, wire, self.packing)
         self.clipping = GradientClipping(rules.dense, self.groups)
@@ -129,20 +130,6 @@ class ParameterStore:
         """While a closure is traced: what no step changes is pulled once by each worker."""
         return self.state.kept_by_worker()
 
-    def find(self, lookups: Sequence[Lookup]) -> list[PulledRows]:
-        """What each ps is to be asked for, for the lookups, by group; no values are fetched.
-
-        Args:
-            lookups: The lookups, in the model's order.
-        """
-        return self._find(list(lookups))
-
-    def _found(self, lookups: list[Lookup]) -> list[PulledRows]:
-        return [
-            group.find(ids_of_group(self.layout, index, lookups))
-            for index, group in enumerate(self.groups)
-        ]
-
     def pull(
         self,
         lookups: list[Lookup],
@@ -155,10 +142,10 @@ class ParameterStore:
         Args:
             lookups: The lookups, in the model's order.
             after: What each ps waits for before it reads.
-            found: What `find` returned for them; None if it was not asked before.
+            found: What `finder.find` returned for them; None if it was not asked before.
             is_training: Whether what is asked for is to be trained.
         """
-        found = self.find(lookups) if found is None else found
+        found = self.finder.find(lookups) if found is None else found
         dense, pulled = self.exchange.pull(found, after, is_training)
         state = self.state.pull(after)
         versions = self.update_counts.pull(after)

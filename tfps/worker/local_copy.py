@@ -9,7 +9,6 @@ from tfps.model.stateless_model import Lookup
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.profiling import scopes
 from tfps.store.asked_ids import AskedIds
-from tfps.store.lookups import ids_of_group
 from tfps.store.messages import Gradients, Pulled, PulledRows
 from tfps.store.parameter_store import ParameterStore
 from tfps.worker.local_rows import LocalRows
@@ -58,10 +57,9 @@ def find_rows(store: ParameterStore, batches: Sequence[list[Lookup]]) -> list[Co
         store: Where they are.
         batches: The lookups of each batch.
     """
-    copied = []
+    copied, asked = [], [store.finder.distinct(lookups) for lookups in batches]
     for index, group in enumerate(store.groups):
-        asked = [ids_of_group(store.layout, index, lookups) for lookups in batches]
-        distinct, inverse = zip(*(some.distinct() for some in asked), strict=True)
+        distinct, inverse = zip(*(of_batch[index] for of_batch in asked), strict=True)
         # Of ids that are distinct in their batches already: of two steps the cheaper.
         found = group.find(AskedIds.of_batches(distinct))
         sizes = tf.stack([tf.size(some.ids) for some in distinct])

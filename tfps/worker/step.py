@@ -115,7 +115,7 @@ class Step:
         """
         with tf.name_scope(scopes.PULL):
             lookups = self.lookups(features, labels)
-            return FoundBatch(features, labels, lookups, self.store.find(lookups))
+            return FoundBatch(features, labels, lookups, self.store.finder.find(lookups))
 
     def pull_found(self, found: FoundBatch, after: Sequence[tf.Tensor] = ()) -> Batch:
         """Fetches what a batch needs to be trained, where it is known what that is.
