@@ -1,3 +1,5 @@
+import logging
+import re
 import threading
 import time
 
@@ -47,6 +49,25 @@ def test_a_call_has_a_limit(hanging):
     with pytest.raises(RunError, match="saving a checkpoint has taken 1 s and is not done"):
         PsCalls(TaskMonitor({}), 1.0)("saving a checkpoint", hanging)
     assert time.monotonic() - began < 30
+
+
+def test_a_call_that_takes_long_is_told_of(caplog):
+    is_told = threading.Event()
+
+    class Handler(logging.Handler):
+        def emit(self, record):
+            is_told.set()
+
+    log, handler = logging.getLogger("tfps.cluster.ps_calls"), Handler()
+    log.addHandler(handler)
+    try:
+        assert PsCalls(TaskMonitor({}), 20.0)("reading progress", lambda: is_told.wait(20))
+    finally:
+        log.removeHandler(handler)
+    [told] = caplog.messages
+    assert re.fullmatch(
+        r"reading progress has taken \d+ s so far; the ps are waited for, up to 20 s", told
+    )
 
 
 def test_a_call_that_moves_bytes_may_take_longer(hanging):

@@ -1,6 +1,7 @@
 """The chief's own calls of the ps, which a stopped ps would hold for ever."""
 
 import concurrent.futures
+import logging
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -11,7 +12,9 @@ from tfps.errors import RunError
 
 _POLL_SECONDS = 0.25
 _LEAST_SPEED = 10_000_000  # bytes that a ps reads or writes in a second, at least
+_TOLD_AFTER = 0.1  # of a call's limit: nothing else is told while it lasts
 _T = TypeVar("_T")
+_log = logging.getLogger(__name__)
 
 
 class PsCalls:
@@ -35,6 +38,8 @@ class PsCalls:
     def __call__(self, doing: str, function: Callable[[], _T], moved_bytes: int = 0) -> _T:
         """Calls the function; returns what it returns, raises what it raises.
 
+        A call that takes long is told of once.
+
         Args:
             doing: What it does, such as "saving a checkpoint".
             function: What is called.
@@ -46,9 +51,18 @@ class PsCalls:
             RunError: If the time is up.
         """
         began, limit = time.monotonic(), self._limit_seconds + moved_bytes / _LEAST_SPEED
-        future = self._thread.submit(function)
+        future, is_told = self._thread.submit(function), False
         while True:
-            is_late = time.monotonic() - began > limit
+            taken = time.monotonic() - began
+            if not is_told and taken > _TOLD_AFTER * limit:
+                is_told = True
+                _log.warning(
+                    "%s has taken %.0f s so far; the ps are waited for, up to %.0f s",
+                    doing,
+                    taken,
+                    limit,
+                )
+            is_late = taken > limit
             if is_late:
                 self._monitor.hear_news()
             done, _ = concurrent.futures.wait([future], _POLL_SECONDS)
