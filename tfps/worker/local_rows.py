@@ -27,7 +27,7 @@ class LocalRows:
             dtype=rows.dtype, shape=rows.shape, shared_name=_OF_NOBODY_ELSE
         )
         tf.raw_ops.AssignVariableOp(resource=self._handle, value=rows)
-        self._dtype, self._size = rows.dtype, rows.shape[1]
+        self._dtype = rows.dtype
 
     def read(self, numbers: tf.Tensor) -> tf.Tensor:
         """Some rows as they are now, `[u, size]`.
@@ -35,8 +35,7 @@ class LocalRows:
         Args:
             numbers: Which, `[u]`.
         """
-        rows = tf.raw_ops.ResourceGather(resource=self._handle, indices=numbers, dtype=self._dtype)
-        return tf.ensure_shape(rows, [None, self._size])
+        return tf.raw_ops.ResourceGather(resource=self._handle, indices=numbers, dtype=self._dtype)
 
     def write(self, numbers: tf.Tensor, rows: tf.Tensor) -> None:
         """Changes some rows.
@@ -49,5 +48,4 @@ class LocalRows:
 
     def all(self) -> tf.Tensor:
         """All rows as they are now, `[n, size]`."""
-        rows = tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=self._dtype)
-        return tf.ensure_shape(rows, [None, self._size])
+        return tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=self._dtype)
