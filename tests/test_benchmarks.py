@@ -1,7 +1,10 @@
 """The benchmarks refuse what they cannot use, keep and render results; a real run is slow."""
 
 import argparse
+import contextlib
 import json
+import os
+import socket
 import subprocess
 import sys
 import threading
@@ -16,10 +19,11 @@ from benchmarks import cases, checkpoint, growth, growth_cases, input, models, s
 from benchmarks.cases import STEP, SWEEPS, SYSTEMS, WIRE, Case
 from benchmarks.emulated_line import Line
 from benchmarks.measurement import Failed, Window, measure
+from benchmarks.peers.start import free_ports
+from benchmarks.peers.wire import connected
 from benchmarks.results import Results, Spread
 from benchmarks.systems import System
 from benchmarks.unwatched_task import WATCHING
-from tests.integration.tcp_counters import bytes_to
 from tests.loaded import client
 from tests.project import ROOT
 from tfps.experiment import loader
@@ -242,34 +246,81 @@ def test_the_floor_is_one_process_and_the_wire(path):
     assert "tfps-1ps takes 1.58 (1.33–1.82) times as much" in line  # noqa: RUF001
 
 
-class Carried:
-    """What the kernel counts for the connections to a ps while it is measured."""
-
-    def begin(self, tasks):
-        [ps] = json.loads(psutil.Process(tasks["ps-0"]).environ()["TF_CONFIG"])["cluster"]["ps"]
-        self._port = int(ps.rpartition(":")[2])
-        self._before = bytes_to([self._port])
-
-    def end(self, process, tasks):
-        return {"carried": bytes_to([self._port]) - self._before}
+WIRE_PEER = [sys.executable, "-m", "benchmarks.peers.start", "wire"]
+IDS = 52 * 4
+VALUES = (52 * 16 + models.build(keras, "dlrm", 10).count_params() - 26 * 10 * 16) * 4
 
 
-def test_a_million_records_cross_bare_sockets(tmp_path):
-    """The bytes of a step are those of its distinct rows: here 2 of each table, in both ways."""
+@pytest.fixture
+def two_rows(tmp_path):
+    """A dataset whose batches have two distinct rows of each table."""
     (tmp_path / "arrays").mkdir()
     ids = np.tile(np.arange(512)[:, None] % 2, (1, 26))
     np.save(tmp_path / "arrays" / "categoricals.npy", ids)
-    command = [sys.executable, "-m", "benchmarks.peers.start", "wire", f"--data={tmp_path}"]
-    window, log = Window(0.1, 0.5, 60.0), tmp_path / "log"
-    found = measure(System(command, "launcher"), window, log, Carried())
-    rows = 10
-    dense = models.build(keras, "dlrm", rows).count_params() - 26 * rows * 16
-    ids, values = 52 * 4, (52 * 16 + dense) * 4
-    exchanged = (ids + 2 * values + 1) / 512
-    # What is counted is read some milliseconds before or after the examples are.
-    assert found["carried"] / found["examples"] == pytest.approx(exchanged, rel=0.05)
-    # With headers, and with what other programs send: the kernel counts all on loopback.
-    assert found["loopback_bytes_per_example"] > 0.95 * exchanged
+    return f"--data={tmp_path}"
+
+
+@contextlib.contextmanager
+def wire_task(data, job, port):
+    """One task of the floor whose other side is a socket of the test."""
+    cluster = {"ps": [f"127.0.0.1:{port}"], "worker": [f"127.0.0.1:{port}"]}
+    config = json.dumps({"cluster": cluster, "task": {"type": job, "index": 0}})
+    process = subprocess.Popen(
+        [*WIRE_PEER, data, "--workers=1"],
+        cwd=ROOT,
+        env=os.environ | {"TF_CONFIG": config},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        yield
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def received(connection, size):
+    """The number of bytes that came in; nothing may follow them for a moment without an answer."""
+    connection.settimeout(60.0)
+    found = 0
+    while found < size and (part := connection.recv(size - found)):
+        found += len(part)
+    connection.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        connection.recv(1)
+    connection.settimeout(60.0)
+    return found
+
+
+def test_a_worker_of_the_floor_sends_a_batch_s_ids_and_gradients(two_rows):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(60.0)
+        with wire_task(two_rows, "worker", listening.getsockname()[1]):
+            connection, _ = listening.accept()
+            with connection:
+                for _ in range(2):
+                    assert received(connection, IDS) == IDS
+                    connection.sendall(bytes(VALUES))
+                    assert received(connection, VALUES) == VALUES
+                    connection.sendall(b"k")
+
+
+def test_the_ps_of_the_floor_sends_a_batch_s_rows_and_dense_parameters(two_rows):
+    [port] = free_ports(1)
+    with wire_task(two_rows, "ps", port), connected("127.0.0.1", port) as connection:
+        for _ in range(2):
+            connection.sendall(bytes(IDS))
+            assert received(connection, VALUES) == VALUES
+            connection.sendall(bytes(VALUES))
+            assert received(connection, 1) == 1
+
+
+def test_a_million_records_cross_bare_sockets(two_rows, tmp_path):
+    """What crosses loopback is counted; the window's ends are not those of a step."""
+    window = Window(0.1, 0.5, 60.0)
+    found = measure(System([*WIRE_PEER, two_rows], "launcher"), window, tmp_path / "log")
+    assert found["examples_per_second"] > 0
+    assert found["loopback_bytes_per_example"] > 0.5 * (IDS + 2 * VALUES + 1) / 512
 
 
 def test_a_line_brings_packets_one_after_the_other_and_each_a_while_later():

@@ -28,7 +28,7 @@ def run(flags: argparse.Namespace, cluster: dict[str, list[str]], job: str, inde
     dense = sum((wide + 1) * narrow for wide, narrow in itertools.pairwise(units))
     ids, values = rows * _ID_BYTES, (rows * flags.dim + dense) * _VALUE_BYTES
     if job == "worker":
-        _exchange(_connected(host, int(port)), bytes(ids), bytes(values))
+        _exchange(connected(host, int(port)), bytes(ids), bytes(values))
     listening = socket.create_server((host, int(port)))
     lines, counted = ProgressLines(), _Counted(flags.batch)
     for _ in range(flags.workers):
@@ -61,7 +61,8 @@ def _distinct_rows(flags: argparse.Namespace) -> int:
     return round(sum(np.unique(part).size for part in parts) / len(parts))
 
 
-def _connected(host: str, port: int) -> socket.socket:
+def connected(host: str, port: int) -> socket.socket:
+    """A connection to the ps, once it listens."""
     while True:
         try:
             connection = socket.create_connection((host, port))
