@@ -70,9 +70,10 @@ def main() -> int:
     return 128 + number
 
 
-def _signals() -> "queue.SimpleQueue[int]":
+def _signals() -> "queue.SimpleQueue[int]":  # noqa: TID251
     """What SIGINT and SIGTERM arrive in."""
-    arrived: queue.SimpleQueue[int] = queue.SimpleQueue()
+    # A signal may come while it is being waited at, with no limit.
+    arrived: queue.SimpleQueue[int] = queue.SimpleQueue()  # noqa: TID251
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: arrived.put(number))
     return arrived

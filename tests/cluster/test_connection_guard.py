@@ -80,7 +80,7 @@ def test_the_process_ends_with_the_guard_and_without_tasks_there_is_none():
 
 
 def test_the_process_tells_what_it_sees_and_is_started_again_when_it_is_lost():
-    seen = queue.SimpleQueue()
+    seen = queue.Queue()
     with Peer(peers.answer) as peer:
         guard = ConnectionGuard(
             {TaskName("ps", 0): peer.address, TaskName("ps", 1): peers.refusing_address()}

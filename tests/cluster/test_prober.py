@@ -22,7 +22,7 @@ REAL = socket.getaddrinfo
 @contextlib.contextmanager
 def probing(addresses, interval_seconds=0.01, answer_seconds=5.0):
     """What a prober sees, as a queue."""
-    seen = queue.SimpleQueue()
+    seen = queue.Queue()
     prober = Prober(addresses, interval_seconds, answer_seconds)
     prober.start(seen.put)
     try:

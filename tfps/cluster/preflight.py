@@ -93,7 +93,7 @@ def check_tasks(
     deadline = time.monotonic() + limit_seconds
     task_at = {address: task for task, address in addresses.items()}
     asking: set[str] = set()
-    found: queue.SimpleQueue[concurrent.futures.Future[TaskCheck]] = queue.SimpleQueue()
+    found: queue.Queue[concurrent.futures.Future[TaskCheck]] = queue.Queue()
 
     def note(sighting: Sighting) -> None:
         address = sighting.address

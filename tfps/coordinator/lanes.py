@@ -34,7 +34,7 @@ class Lanes:
         self._progress = progress
         self._ps_calls = ps_calls
         self._in_flight: dict[concurrent.futures.Future, tuple[int, Lease]] = {}
-        self._done: queue.SimpleQueue[concurrent.futures.Future] = queue.SimpleQueue()
+        self._done: queue.Queue[concurrent.futures.Future] = queue.Queue()
         self._free = list(range(lanes))
         self._numbers = itertools.count(1)  # of leases
         self._places = [0] * lanes  # of the lease in each lane

@@ -61,7 +61,7 @@ class RunRecorder:
         self._watchers = watchers
         self._sources = sources
         self._flush_seconds = flush_seconds
-        self._events: queue.SimpleQueue[RunEvent | None] = queue.SimpleQueue()
+        self._events: queue.Queue[RunEvent | None] = queue.Queue()
         self._failing: set[Watcher] = set()
         self._thread = threading.Thread(target=self._listen, name="run-recorder", daemon=True)
         self._thread.start()
