@@ -10,6 +10,7 @@ import time
 
 import psutil
 import pytest
+from cluster_process import Program
 from held_on_ps import EXPIRE_SECONDS
 from tensorflow.python.eager import context
 
@@ -33,6 +34,25 @@ def test_tensorflow_still_has_what_is_set() -> None:
     for name in ("set_server_def", "update_server_def"):
         method = getattr(context.Context, name)
         assert inspect.signature(method).parameters["keep_alive_secs"].default == 600
+
+
+def test_a_chief_finds_nothing_in_its_queues_that_another_has_left() -> None:
+    """As it does in those that TensorFlow names itself."""
+    with Ports(3) as ports:
+        addresses = [[f"127.0.0.1:{port}"] for port in ports.numbers]
+    cluster = dict(zip(("chief", "worker", "ps"), addresses, strict=True))
+
+    def start(job: str) -> Program:
+        config = json.dumps({"cluster": cluster, "task": {"type": job, "index": 0}})
+        return Program(module="tests.integration.queues_on_ps", environ={"TF_CONFIG": config})
+
+    with start("ps") as ps, start("worker") as worker:
+        ps.see("serves")
+        worker.see("serves")
+        for left in (0, 1):
+            with start("chief") as chief:
+                chief.see(f"found {left} 0")
+                assert chief.finish() == 0, chief.text
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfps.barrier.messages import ATTEMPT, MEMBER, ROUND, TOKEN_FIELDS
+from tfps.barrier.new_queue import new_queue
 from tfps.store.exchange import Push
 from tfps.store.lookups import sum_rows
 from tfps.store.messages import Gradients, Note, PartGradients, SentRows
@@ -108,7 +109,7 @@ class Contributions:
         for part, device in enumerate(store.devices):
             dtypes = [spec.dtype for spec in tf.nest.flatten(self._specs(part))]
             with tf.device(device):
-                self._queues.append(tf.queue.FIFOQueue(capacity, dtypes))
+                self._queues.append(new_queue(capacity, dtypes))
 
     def send(
         self, token: tf.Tensor, gradients: Gradients, trained: tf.Tensor

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfps.barrier.new_queue import new_queue
+
 # The fields of a token. A round below 0 is an `Answer`.
 MEMBER, ATTEMPT, ROUND, TAKEN = range(4)
 TOKEN_FIELDS = 4
@@ -90,7 +92,7 @@ class MessageQueue:
     def __init__(self, device: str):
         self._device = device
         with tf.device(device):
-            self._queue = tf.queue.FIFOQueue(_CAPACITY, [tf.float64], shapes=[[_WIDTH]])
+            self._queue = new_queue(_CAPACITY, [tf.float64], [[_WIDTH]])
 
     def put(self, message: tf.Tensor) -> tf.Operation:
         """Puts a message, as `message` makes it."""
@@ -132,7 +134,7 @@ class TokenQueues:
         self._device = device
         with tf.device(device):
             self.queues = [
-                tf.queue.FIFOQueue(_CAPACITY, [tf.int64], shapes=[[TOKEN_FIELDS]])
+                new_queue(_CAPACITY, [tf.int64], [[TOKEN_FIELDS]])
                 for _ in range(members * _QUEUES + 1)
             ]
             # Stacked once: a function takes all of them as one argument.
