@@ -74,3 +74,10 @@ def test_a_call_that_moves_bytes_may_take_longer(hanging):
     calls = PsCalls(TaskMonitor({}), 0.5)
     with pytest.raises(RunError, match="saving a checkpoint has taken 2 s and is not done"):
         calls("saving a checkpoint", hanging, 15_000_000)
+
+
+def test_the_chief_works_while_a_call_lasts():
+    """Not after it: the call ends when what is done meanwhile has begun."""
+    has_begun = threading.Event()
+    calls = PsCalls(TaskMonitor({}), 60.0)
+    assert calls("restoring", lambda: has_begun.wait(60.0), meanwhile=has_begun.set)

@@ -287,6 +287,6 @@ def test_a_ps_may_hold_no_row():
     np.testing.assert_array_equal(
         tf.gather(many.pull(AskedIds(ids)).rows, many.pull(AskedIds(ids)).inverse), before
     )
-    push(many, many.send(many.find(ids), tf.ones([7, 4])), devices[1030], [0] * 1030)
+    push(many, many.send(many.find(AskedIds(ids)), tf.ones([7, 4])), devices[1030], [0] * 1030)
     np.testing.assert_allclose(many.read_table(0), before - 1.0)
     assert sum(slice_.count == 0 for slice_ in many.slices()) == 6

@@ -35,7 +35,13 @@ class PsCalls:
         self._limit_seconds = limit_seconds
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "ps-calls")
 
-    def __call__(self, doing: str, function: Callable[[], _T], moved_bytes: int = 0) -> _T:
+    def __call__(
+        self,
+        doing: str,
+        function: Callable[[], _T],
+        moved_bytes: int = 0,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> _T:
         """Calls the function; returns what it returns, raises what it raises.
 
         A call that takes long is told of once.
@@ -45,6 +51,7 @@ class PsCalls:
             function: What is called.
             moved_bytes: What a ps reads or writes meanwhile; for each 10 MB the call may take a
                 second more.
+            meanwhile: Called in this thread while the ps are at work.
 
         Raises:
             LostPsError: If a ps is lost before it returns.
@@ -52,6 +59,7 @@ class PsCalls:
         """
         began, limit = time.monotonic(), self._limit_seconds + moved_bytes / _LEAST_SPEED
         future, is_told = self._thread.submit(function), False
+        meanwhile()
         while True:
             taken = time.monotonic() - began
             if not is_told and taken > _TOLD_AFTER * limit:

@@ -35,6 +35,9 @@ class Executor(Protocol):
     def worker_index(self) -> tf.Tensor:
         """In a closure, the index of the worker that runs it, scalar int64."""
 
+    def trace(self, closure: tf.types.experimental.PolymorphicFunction) -> None:
+        """Traces a closure as it is traced when it is scheduled; it must have a signature."""
+
     def schedule(self, closure: Callable, args: Sequence[Any]) -> Future:
         """Queues a closure; its result, as NumPy values, or its error arrives in the future."""
 
@@ -66,6 +69,10 @@ class LocalExecutor:
     def worker_index(self) -> tf.Tensor:
         """See `Executor`."""
         return tf.constant(0, tf.int64)
+
+    def trace(self, closure: tf.types.experimental.PolymorphicFunction) -> None:
+        """See `Executor`."""
+        closure.get_concrete_function()
 
     def schedule(self, closure: Callable, args: Sequence[Any]) -> Future:
         """See `Executor`."""
@@ -124,6 +131,11 @@ class ClusterExecutor:
         """See `Executor`."""
         place = tf.distribute.coordinator.experimental_get_current_worker_index()
         return tf.gather(tf.constant(self.workers, tf.int64), place)
+
+    def trace(self, closure: tf.types.experimental.PolymorphicFunction) -> None:
+        """See `Executor`."""
+        with self._coordinator.strategy.scope():  # else it is another function to TensorFlow
+            closure.get_concrete_function()
 
     def schedule(self, closure: Callable, args: Sequence[Any]) -> Future:
         """See `Executor`."""

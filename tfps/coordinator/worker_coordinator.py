@@ -90,6 +90,10 @@ class WorkerCoordinator:
         self._next_question = 0.0  # on the monotonic clock
         self._orphaned = 0  # batches that `LeaseProgress.orphaned_batches` has told
 
+    def trace(self) -> None:
+        """Traces what trains leases, which the first one would wait for."""
+        self._executor.trace(self._closures.train)
+
     def train(
         self,
         queue: LeaseQueue,

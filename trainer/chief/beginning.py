@@ -48,6 +48,7 @@ def prepare_training(inputs: RunInputs, executor: Executor, state: ChiefState) -
         "restoring a checkpoint",
         lambda: _restore(engine, directory, saver, state.report),
         inputs.layout.ps_bytes,
+        meanwhile=engine.trace,
     )
     return Training(engine, state, ps_calls, saver, checkpoint)
 

@@ -139,6 +139,11 @@ class Engine:
             )
         return cls(inputs, store, coordinator, members)
 
+    def trace(self) -> None:
+        """Traces what trains leases ahead of the first; replicas do that at the same time."""
+        if isinstance(self.coordinator, WorkerCoordinator):
+            self.coordinator.trace()
+
     def stop(self) -> None:
         """Ends what goes on beside the closures."""
         if self.members:
