@@ -72,7 +72,7 @@ def main() -> int:
 
 def _signals() -> "queue.SimpleQueue[int]":  # noqa: TID251
     """What SIGINT and SIGTERM arrive in."""
-    # A signal may come while it is being waited at, with no limit.
+    # Its handler may interrupt the wait for it, of which a `queue.Queue` would hold the lock.
     arrived: queue.SimpleQueue[int] = queue.SimpleQueue()  # noqa: TID251
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: arrived.put(number))
