@@ -11,6 +11,7 @@ from tests.models import Unloadable
 from tests.training_fixtures import Trainer
 from tfps.errors import UserError
 from tfps.evaluation.metrics import metric_names
+from tfps.export.trained_model import trained_model
 from tfps.model.stateless_model import StatelessModel
 
 RECORDS, BATCH, IDS = 512, 64, 30
@@ -92,6 +93,47 @@ def test_weights_of_records_and_classes_are_those_of_fit(tmp_path, names):
         classes = None
     theirs = fitted(model, sample_weight=weights, class_weight=classes)
     assert ours == pytest.approx(theirs, abs=1e-5)
+
+
+class Weighted(keras.Model):
+    """Its loss is a mean that weights divide, as that of sequences without their padding."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.dense = keras.layers.Embedding(IDS, 4), keras.layers.Dense(1)
+
+    def call(self, inputs):
+        return self.dense(keras.ops.concatenate([self.table(inputs["id"]), inputs["x"]], 1))
+
+    def compute_loss(self, x, y, y_pred, sample_weight):
+        weights = keras.ops.reshape(sample_weight, (-1,))
+        return keras.ops.sum((y_pred[:, 0] - y) ** 2 * weights) / keras.ops.sum(weights)
+
+
+def weighted():
+    model = Weighted()
+    model.compile(keras.optimizers.SGD(0.1))
+    return model
+
+
+def test_a_loss_of_the_model_s_own_is_given_the_records_weights_in_evaluations_too(tmp_path):
+    weights = np.linspace(0, 2, RECORDS).astype("f4")
+    weight = tfps.Feature("sample_weight", "float32")
+    task = tfps.task_of(weighted, LABEL, FEATURES, weight, class_weight={1: 3.0})
+    trainer = trained(task, tmp_path, weights)
+    plain = trained_model(task, trainer.model, trainer.store)
+    plain.compile(keras.optimizers.SGD(0.1))
+    theirs = plain.evaluate(X, Y, BATCH, sample_weight=weights, verbose=0)
+    assert trainer.evaluate().loss == pytest.approx(theirs, rel=1e-5)
+
+
+def test_a_loss_that_needs_weights_that_no_record_has_is_refused_with_what_it_was_given():
+    with pytest.raises(
+        UserError,
+        match=r"compute_loss\(\) of Weighted fails in training on labels \{label: float32 "
+        r"\(None,\)\} and outputs float32 \(None, 1\), sample_weight None: ",
+    ):
+        StatelessModel(tfps.task_of(weighted, LABEL, FEATURES), seed=0)
 
 
 def test_several_outputs_have_weighted_losses_and_metrics_of_their_own():

@@ -42,7 +42,7 @@ def test_a_loss_that_does_not_fit_is_refused_with_the_shapes():
         loss = Task.loss
 
     build = functional()
-    with pytest.raises(UserError, match=r"loss\(\) of Wide fails on labels .*float32 \(None,\)"):
+    with pytest.raises(UserError, match=r"loss\(\) of Wide fails in training .*float32 \(None,\)"):
         StatelessModel(Wide(build), seed=0)
     with pytest.raises(UserError, match=r"loss\(\) of Vector gives a tensor of shape \(None,\)"):
         StatelessModel(Vector(build), seed=0)

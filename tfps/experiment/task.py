@@ -71,8 +71,8 @@ class Task(abc.ABC):
     def weight(self) -> Feature | None:
         """A number in every record, by which its part in the loss is multiplied in training.
 
-        It is `sample_weight` in Keras's `fit`: evaluations are not weighted. None for no such
-        number.
+        It is `sample_weight` in Keras's `fit`: evaluations are not weighted, except by a model that
+        overrides `compute_loss`. None for no such number.
         """
         return None
 
@@ -87,7 +87,8 @@ class Task(abc.ABC):
     def sample_weight(self, labels: Mapping[str, Any]) -> Any:
         """What each record's part in the loss is multiplied by in training; None for nothing.
 
-        By default the number that `weight()` names.
+        By default the number that `weight()` names. A model that overrides `compute_loss` is given
+        it in evaluations, too.
 
         Args:
             labels: What a batch holds of `labels()`, tensors `[batch, *shape]` by name.
@@ -104,7 +105,8 @@ class Task(abc.ABC):
 
         A model that overrides `compute_loss(x, y, y_pred, sample_weight, training)` gives the loss
         itself, that of regularizers and `add_loss` included; the task then has none. `y` are the
-        labels, `sample_weight` is None. Metrics that a model updates are not kept.
+        labels, `sample_weight` is what the task's `sample_weight()` gives, in evaluations too.
+        Metrics that a model updates are not kept.
         """
 
     def loss(self) -> keras.losses.Loss | Mapping[str, keras.losses.Loss]:
@@ -246,6 +248,10 @@ class Task(abc.ABC):
         if self.targets():
             return labels
         return dict(features) if len(features) > 1 else next(iter(features.values()))
+
+    def _class_weight(self, labels: Mapping[str, Any]) -> Any:
+        """What each record's part is multiplied by for its class, in training alone."""
+        return None
 
     def _known_loss(self) -> keras.losses.Loss | Mapping[str, keras.losses.Loss] | None:
         """What `loss()` gives; None where the loss is computed otherwise."""

@@ -100,14 +100,12 @@ class CompiledTask(Task):
         """See `Task`."""
         return self.record_weight
 
-    def sample_weight(self, labels: Mapping[str, Any]) -> Any:
-        """See `Task`: that of the record times that of its class."""
-        weight = super().sample_weight(labels)
+    def _class_weight(self, labels: Mapping[str, Any]) -> Any:
+        """See `Task`."""
         if not self.class_weights:
-            return weight
+            return None
         [target] = self.targets()
-        of_class = _weights_of_classes(labels[target.name], self.class_weights)
-        return of_class if weight is None else of_class * tf.reshape(weight, [-1])
+        return _weights_of_classes(labels[target.name], self.class_weights)
 
     def metrics(self) -> Mapping[str, Metric | Mapping[str, Metric]]:
         """See `Task`: those of `compile`, without any those that fit the label."""

@@ -86,9 +86,11 @@ class LossFunction:
         except UserError:
             raise
         except Exception as error:  # whatever the user's code raises
+            weights = f", sample_weight {_shapes(self._weight(labels, training))}"
             raise UserError(
-                f"{self._name} fails on labels {_shapes(labels)} and outputs {_shapes(outputs)}: "
-                f"{reason_of(error)}"
+                f"{self._name} fails in {'training' if training else 'evaluation'} on labels "
+                f"{_shapes(labels)} and outputs {_shapes(outputs)}"
+                f"{weights if self._is_own else ''}: {reason_of(error)}"
             ) from error
         if loss.shape.rank != 0:
             raise UserError(
@@ -107,7 +109,7 @@ class LossFunction:
         training: bool,
     ) -> tf.Tensor:
         y = self._task.label_values(labels)
-        weight = self._task.sample_weight(labels) if training else None
+        weight = self._weight(labels, training)
         if not self._is_the_models:
             weights = {} if weight is None else {"sample_weight": weight}
             loss = self._task.compute_loss(features, y, outputs, **weights)
@@ -119,6 +121,20 @@ class LossFunction:
             extra = {"training": training} if _takes(self._model.compute_loss, "training") else {}
             loss = self._model.compute_loss(inputs, y, outputs, weight, **extra)
         return tf.cast(loss, tf.float32)
+
+    def _weight(self, labels: Mapping[str, tf.Tensor], training: bool) -> Any:
+        """What the records' parts are multiplied by; None for nothing.
+
+        Evaluations are not weighted, except by a model that computes its loss itself: that may
+        need the weights, and is given them by Keras's `evaluate`, which leaves out class weights.
+        """
+        if not (training or self._is_own):
+            return None
+        weight = self._task.sample_weight(labels)
+        of_class = self._task._class_weight(labels) if training else None
+        if weight is None or of_class is None:
+            return of_class if weight is None else weight
+        return of_class * tf.reshape(weight, [-1])
 
     def _refuse_unused_weights(self) -> None:
         task = self._task
@@ -147,7 +163,9 @@ def _overrides(task: Task, name: str) -> bool:
 
 
 def _shapes(values: Any) -> str:
-    shapes = tf.nest.map_structure(lambda value: f"{value.dtype.name} {value.shape}", values)
+    shapes = tf.nest.map_structure(
+        lambda value: None if value is None else f"{value.dtype.name} {value.shape}", values
+    )
     return str(shapes).replace("'", "")
 
 
