@@ -118,9 +118,9 @@ def test_what_differs_is_named_with_both_shapes_and_the_way_out(job):
     with pytest.raises(
         UserError,
         match=rf"--init_from: .* does not fit this run: tables {TABLE} was \[20, 4\], is "
-        r"\[30, 4\]; --init_layers=NAME,NAME takes",
+        r"\[30, 5\]; .*--init_layers=NAME,NAME takes",
     ):
-        WarmStart(str(job_dir)).check({**saved.signature(), "tables": {TABLE: [30, 4]}})
+        WarmStart(str(job_dir)).check({**saved.signature(), "tables": {TABLE: [30, 5]}})
 
 
 def test_matching_layers_are_taken_with_slots_and_steps_of_a_new_job(job, caplog):
@@ -195,8 +195,8 @@ def test_of_a_checkpoint_that_does_not_name_its_optimizer_rows_are_taken_as_they
         (("logits",), {}, "both have: they share normalized, hidden, token_table"),
         (
             ("*_table",),
-            {"tables": {TABLE: [30, 4]}},
-            rf"table {TABLE} is \[20, 4\] in .* and \[30, 4\] here; name only layers of equal",
+            {"tables": {TABLE: [30, 5]}},
+            rf"table {TABLE} is \[20, 4\] in .* and \[30, 5\] here; name only layers of equal",
         ),
         (
             ("hidden",),

@@ -5,6 +5,7 @@ import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from tfps.checkpoint.table_growth import has_grown
 from tfps.errors import UserError
 
 _NAMED_LAYERS = 10
@@ -111,12 +112,12 @@ def _refuse_other(path: str, there: _Parameter, here: _Parameter, checkpoint: st
             f"{kinds[here.shape[0] is None]} here, so that its rows belong to other ids; name "
             "other layers, or give it another name"
         )
-    if there.shape != here.shape:
+    if there.shape != here.shape and not (here.is_table and has_grown(there.shape, here.shape)):
         kind = "table" if here.is_table else "variable"
         theirs, ours = (_shape(each.shape) for each in (there, here))
         raise UserError(
             f"--init_layers: {kind} {path} is {theirs} in {checkpoint} and {ours} here; name only "
-            "layers of equal shapes, or give it another name"
+            "layers of equal shapes (a table may have more rows), or give it another name"
         )
 
 

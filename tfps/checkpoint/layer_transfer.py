@@ -10,6 +10,7 @@ from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.keyed_rows import SavedKeyedGroup
 from tfps.checkpoint.layer_selection import LayerSelection
 from tfps.checkpoint.saved_values import SavedGroup, read_variables
+from tfps.checkpoint.table_growth import grown_tables, log_new_rows
 from tfps.errors import UserError
 from tfps.optimizers.rules import rule_of
 from tfps.optimizers.update_rule import UpdateRule
@@ -57,6 +58,8 @@ def take_layers(checkpoint: Checkpoint, selection: LayerSelection, store: Parame
         if wanted := [name for name in saved_keys.tables if name in selection.tables]:
             _take_keys(checkpoint, saved_keys, {name: numbers[name] for name in wanted}, store)
     taken = [*selection.variables, *selection.tables]
+    grown = grown_tables(checkpoint.signature, store.signature())
+    log_new_rows({name: grown[name] for name in selection.tables if name in grown})
     _log.info("taken from %s, with new slots: %s", checkpoint.path, ", ".join(taken))
     _log.info("not taken of it: %s", ", ".join(selection.left) or "nothing")
     _log.info("new, with initial values: %s", ", ".join(selection.new) or "nothing")

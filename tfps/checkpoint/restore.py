@@ -3,13 +3,14 @@
 import itertools
 import logging
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from tfps.checkpoint import commit_marker, keyed_rows, reader
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.failures import DamagedCheckpointError, explain_failures
+from tfps.checkpoint.table_growth import read_grown
 from tfps.errors import UserError
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.stored_row import UNSAID
@@ -93,19 +94,24 @@ def _data_of(
     return {f"train data of epoch {k}": data for k, data in enumerate(of_epochs, 1)}
 
 
-def read_parameters(checkpoint: Checkpoint, store: ParameterStore) -> None:
+def read_parameters(
+    checkpoint: Checkpoint, store: ParameterStore, grown: Collection[str] = ()
+) -> None:
     """Overwrites all that a store holds, and the number of its updates.
 
     Args:
         checkpoint: One that fits, checked before.
         store: What it is read into.
+        grown: Names of tables that have more rows than in the checkpoint; the others stay as they
+            are.
 
     Raises:
         DamagedCheckpointError: If a file is damaged; the store holds parts of it.
         UserError: If a ps does not see the files.
         tf.errors.OpError: If the storage does not answer, or a ps is lost.
     """
-    reader.read(checkpoint, store.slices())
+    done = read_grown(checkpoint, store, grown)
+    reader.read(checkpoint, [slice_ for slice_ in store.slices() if slice_.name not in done])
     for group in store.keyed_groups:
         keyed_rows.read(checkpoint, group, store.devices)
     store.set_steps(checkpoint.steps)

@@ -12,6 +12,7 @@ from tfps.checkpoint.failures import DamagedCheckpointError, explain_failures
 from tfps.checkpoint.layer_selection import LayerSelection
 from tfps.checkpoint.layer_transfer import take_layers
 from tfps.checkpoint.restore import differences, read_parameters
+from tfps.checkpoint.table_growth import grown_tables, log_new_rows
 from tfps.errors import UserError
 from tfps.experiment.experiment import Train
 from tfps.store.parameter_store import ParameterStore
@@ -93,11 +94,15 @@ class WarmStart:
         """Which layers are taken; None for everything."""
         if self.layers:
             return LayerSelection.of(self.layers, checkpoint.signature, ours, checkpoint.path)
-        if found := differences(checkpoint.signature, ours):
+        theirs = checkpoint.signature
+        grown = {name: ours["tables"][name] for name in grown_tables(theirs, ours)}
+        tables = {**theirs.get("tables", {}), **grown}
+        if found := differences({**theirs, "tables": tables}, ours):
             raise UserError(
                 f"--init_from: checkpoint {checkpoint.path} does not fit this run: "
-                f"{'; '.join(found)}; --init_layers=NAME,NAME takes layers that both have, '*' all "
-                "of them, with new slots"
+                f"{'; '.join(found)}; a table may have more rows than there, nothing else may "
+                "differ. --init_layers=NAME,NAME takes layers that both have, '*' all of them, "
+                "with new slots"
             )
         return None
 
@@ -126,7 +131,9 @@ class WarmStart:
 def _take_everything(checkpoint: Checkpoint, store: ParameterStore) -> None:
     """Reads all parameters and slots; the learning rate stays this job's own."""
     rate = store.learning_rates.now if store.learning_rates else None
-    read_parameters(checkpoint, store)
+    grown = grown_tables(checkpoint.signature, store.signature())
+    read_parameters(checkpoint, store, grown)
+    log_new_rows(grown)
     if store.learning_rates and rate is not None:
         store.learning_rates.set(rate, checkpoint.steps)
 

@@ -88,6 +88,30 @@ class TableGroup(RowGroup):
             with tf.device(self._devices[part]):
                 self._rows.begin(part, tf.constant(numbers), tf.constant(rows[mine]))
 
+    def set_rows(
+        self, table: int, ids: np.ndarray, lines: np.ndarray, last_updates: np.ndarray | None
+    ) -> None:
+        """Overwrites rows of a table with all their slots.
+
+        Args:
+            table: Index of the table.
+            ids: Of its rows, `[n]` int64.
+            lines: The rows, each with its slots behind it, `[n, size]` of `StoredRow`, float32.
+            last_updates: How many updates there had been after each row's last one, `[n]` int32;
+                None where rows do not make up for updates.
+        """
+        updates = np.zeros(len(ids), np.int32) if last_updates is None else last_updates
+        for part, mine, numbers in self._by_part(table, ids):
+            with tf.device(self._devices[part]):
+                stored = tf.stack(self.row.encode(self.row.split(tf.constant(lines[mine]))), 1)
+                self._rows.set(part, tf.constant(numbers), stored, tf.constant(updates[mine]))
+
+    def set_last_updates(self, updates: tf.Tensor) -> None:
+        """Lets no row have missed any of so many updates, scalar int64."""
+        for slice_ in self._rows.slices()[1]:
+            with tf.device(slice_.device):
+                slice_.variable.assign(tf.fill([slice_.count], tf.cast(updates, tf.int32)))
+
     def read_table(self, table: int) -> np.ndarray:
         """A whole table in the order of its ids, `[rows, dim]` float32, on the chief."""
         layout = self.layout
