@@ -63,6 +63,13 @@ def test_a_metric_that_fails_is_named() -> None:
         task_metrics(task, LABELS, PREDICTIONS)
 
 
+def test_defaults_that_may_be_of_any_of_several_predictions_are_refused_by_name() -> None:
+    shapes = {"query": [4], "score": [1]}
+    with pytest.raises(UserError, match="Smoke .* predictions query, score belongs to the label"):
+        try_metrics(Smoke(), LABELS, shapes)
+    try_metrics(Measured(measures={"mine": lambda y, p: p["score"].mean()}), LABELS, shapes)
+
+
 def test_metrics_without_a_label_or_a_prediction_are_refused() -> None:
     check_metrics(Measured(), ["predictions"])
     check_metrics(Measured(several=True), ["label", "other"])

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tfps.data.feature import Feature
 from tfps.errors import UserError, reason_of
 from tfps.evaluation.accumulators import Measured, accumulators_of
 from tfps.experiment.ranking_metrics import GroupedMetric
@@ -90,6 +91,7 @@ def try_metrics(
     Raises:
         UserError: If a metric fails.
     """
+    _refuse_unknown_prediction(task, list(prediction_shapes))
     drawn = np.random.default_rng(0)
     records = len(next(iter(labels.values())))
     predictions = {
@@ -105,6 +107,18 @@ def try_metrics(
             f"{error} (tried with the labels of {records} evaluation records, and predictions that "
             f"are drawn); override metrics() of {type(task).__name__}"
         ) from error.__cause__
+
+
+def _refuse_unknown_prediction(task: Task, prediction_names: Sequence[str]) -> None:
+    """Refuses metrics by default of several predictions, none of which they are known to be of."""
+    is_default = type(task).metrics is Task.metrics and isinstance(task.label(), Feature)
+    if is_default and len(prediction_names) > 1 and task.metrics():
+        raise UserError(
+            f"{type(task).__name__} has no metrics() of its own, and which of its predictions "
+            f"{', '.join(prediction_names)} belongs to the label {task.targets()[0].name!r} is not "
+            "known; let predictions() give that one alone, or override metrics(): {} measures the "
+            "loss alone"
+        )
 
 
 def check_metrics(task: Task, prediction_names: Sequence[str]) -> None:

@@ -108,9 +108,11 @@ class CompiledTask(Task):
         return _weights_of_classes(labels[target.name], self.class_weights)
 
     def metrics(self) -> Mapping[str, Metric | Mapping[str, Metric]]:
-        """See `Task`: those of `compile`, without any those that fit the label."""
+        """See `Task`: those of `compile`, without any those that fit the loss and the label."""
         names = [target.name for target in self.targets()]
         found = compiled_metrics(self.source.compiled, names, self.source.output_names)
+        if found is None and self.source.compiled["loss"] is None:
+            return {}  # what a loss of the model's own holds its outputs against is not known
         return super().metrics() if found is None else found
 
     def rows(self) -> RowFormat:
