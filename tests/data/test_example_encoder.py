@@ -27,7 +27,7 @@ def columns() -> dict[str, list[list]]:
     sizes = draw.integers(0, 40, COUNT).tolist()
     word = [bytes(draw.integers(0, 256, size, np.uint8)) for size in draw.integers(0, 200, COUNT)]
     return {
-        "one": [[float("inf"), 1e300, 1, 0.1, *draw.normal(size=COUNT - 4).tolist()]],
+        "one": [[float("inf"), 3e38, 1, 0.1, *draw.normal(size=COUNT - 4).tolist()]],
         "several": draw.normal(size=(3, COUNT)).tolist(),
         "id": [(edges * COUNT)[:COUNT]],
         "numbers": [(signed * COUNT)[:COUNT], (edges * COUNT)[:COUNT]],
@@ -80,6 +80,8 @@ def test_records_mean_what_those_of_tensorflow_mean() -> None:
         (Feature("f", "int64", (None,), 3), [[[0], [1, 3]]]),
         (Feature("f", "float32"), [["1.5"]]),
         (Feature("f", "float32"), [[None]]),
+        (Feature("f", "float32"), [[1e300]]),
+        (Feature("f", "float32"), [[10**400]]),
         (Feature("f", "string"), [["text"]]),
         (Feature("f", "float32", (2,)), [[1.0]]),
     ],

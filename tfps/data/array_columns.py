@@ -1,47 +1,16 @@
 """What Keras's `fit` takes, as columns of records: arrays, data frames, and streams of batches."""
 
+import collections
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
+from tfps.data.column import Column
 from tfps.data.feature import Feature
 from tfps.data.schema import Schema
 from tfps.errors import UserError
-
-# By the kind of a NumPy dtype.
-_DTYPES = {"b": "int64", "i": "int64", "u": "int64", "f": "float32", "O": "string"}
-
-
-class Column(NamedTuple):
-    """Values of some records.
-
-    Attributes:
-        values: `[records, *shape]`; of records that differ in length a list with one `[n]` each.
-            Texts are bytes objects.
-        is_ragged: Whether they do.
-    """
-
-    values: Any
-    is_ragged: bool = False
-
-    def feature(self, name: str) -> Feature:
-        """The feature that holds them."""
-        arrays = self.values if self.is_ragged else [self.values]
-        kinds = {array.dtype.kind for array in arrays if array.size} or {"i"}
-        shape = (None,) if self.is_ragged else self.values.shape[1:]
-        return Feature(name, "float32" if "f" in kinds else _DTYPES[kinds.pop()], shape)
-
-    def of_records(self, feature: Feature, some: slice) -> Any:
-        """The values of some records as `RecordEncoder` takes them."""
-        values = self.values[some]
-        if feature.is_ragged:
-            return [[row.tolist() for row in values]]
-        rows = values if isinstance(values, np.ndarray) else np.stack(values)
-        return rows.reshape(len(rows), -1).T
-
 
 Columns = tuple[dict[str, Column], dict[str, Column]]  # of features and of labels, by name
 
@@ -58,6 +27,11 @@ def batches_of(x: Any, y: Any, sample_weight: Any) -> tuple[bool, Iterator[tuple
         return False, iter([(x, y, sample_weight)])
     if y is not None or sample_weight is not None:
         raise UserError("write_dataset(): y= and sample_weight= go with arrays; batches bring both")
+    is_endless = isinstance(x, tf.data.Dataset) and x.cardinality() == tf.data.INFINITE_CARDINALITY
+    if is_endless or (is_indexed and x.num_batches is None):
+        raise UserError(
+            "write_dataset(): the batches never end; leave repeat() out, or take some with take(n)"
+        )
     return True, _parts(x[k] for k in range(x.num_batches)) if is_indexed else _parts(x)
 
 
@@ -75,68 +49,79 @@ def _parts(batches: Iterable[Any]) -> Iterator[tuple[Any, Any, Any]]:
 
 
 def columns_of(
-    batch: tuple[Any, Any, Any], features: Sequence[Feature] | None, label: Sequence[Feature] | None
+    batch: tuple[Any, Any, Any],
+    features: Sequence[Feature] | None,
+    label: Sequence[Feature] | None,
+    before: int = 0,
 ) -> Columns:
-    """The columns of features and of labels, by name."""
+    """The columns of features and of labels, by name.
+
+    Args:
+        batch: Features, labels and weights.
+        features: What is known of the features.
+        label: What is known of the labels.
+        before: Number of records before them, for messages.
+    """
     x, y, weight = batch
-    of_labels = _named(y, label or (), "label") if y is not None else {}
-    if weight is not None:
-        of_labels["sample_weight"] = _column(weight, "sample_weight")
-    found = _named(x, features or (), "x"), of_labels
-    lengths = {name: len(column.values) for some in found for name, column in some.items()}
+    of_x = list(_named(x, features or (), "x"))
+    of_y = list(_named(y, label or (), "label")) if y is not None else []
+    of_weight = [("sample_weight", weight)] if weight is not None else []
+    _check_names([name for name, _ in of_x], [name for name, _ in (*of_y, *of_weight)])
+    found = tuple(
+        {name: Column.of(values, name, before) for name, values in some}
+        for some in (of_x, [*of_y, *of_weight])
+    )
+    lengths = {name: column.records for some in found for name, column in some.items()}
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{name!r} {length}" for name, length in lengths.items())
-        raise UserError(f"write_dataset(): columns differ in their number of records: {told}")
-    return found
+        counted = ", ".join(f"{name!r} {length}" for name, length in lengths.items())
+        raise UserError(f"write_dataset(): columns differ in their number of records: {counted}")
+    return found[0], found[1]
 
 
-def _named(values: Any, known: Sequence[Feature], alone: str) -> dict[str, Column]:
-    """Columns by name; a single array has the name of the only feature that is known."""
-    if isinstance(values, Mapping) or hasattr(values, "columns"):  # as a data frame has
-        return {str(name): _column(each, str(name)) for name, each in values.items()}
-    name = known[0].name if len(known) == 1 else alone
-    return {name: _column(values, name)}
-
-
-def _column(values: Any, name: str) -> Column:
-    if isinstance(values, tf.RaggedTensor):
-        return Column([_array(row, name) for row in values.to_list()], is_ragged=True)
-    try:
-        array = _as_array(values)
-    except ValueError:  # lists that differ in length
-        return Column([_array(row, name) for row in values], is_ragged=True)
-    if array.dtype.kind == "O" and array.size and isinstance(array.flat[0], (list, np.ndarray)):
-        return Column([_array(row, name) for row in array], is_ragged=True)
-    return Column(_array(array, name))
-
-
-def _array(values: Any, name: str) -> np.ndarray:
-    """An array of numbers, or of bytes objects."""
-    array = _as_array(values)
-    if not array.size or array.dtype.kind in "biuf":
-        return array.astype(np.uint8) if array.dtype.kind == "b" else array
-    if array.dtype.kind not in "SUO":
+def _named(values: Any, known: Sequence[Feature], alone: str) -> Iterator[tuple[str, Any]]:
+    """Columns with their names; a single array has the name of the only feature that is known."""
+    if hasattr(values, "column_names"):  # as an Arrow table has
+        yield from zip(values.column_names, values.columns, strict=True)
+    elif isinstance(values, Mapping) or hasattr(values, "columns"):  # as a data frame has
+        items = values.items() if hasattr(values, "items") else values.to_dict().items()
+        yield from ((_name(name), each) for name, each in items)
+    elif isinstance(values, tuple) and any(getattr(each, "ndim", 0) for each in values):
         raise UserError(
-            f"write_dataset(): column {name!r} has dtype {array.dtype}, which no record holds; "
-            "make numbers, text or bytes of it"
+            f"write_dataset(): a tuple of {len(values)} arrays has no names for them; give a dict "
+            "of arrays by name"
         )
-    encoded = np.empty(array.shape, object)
-    for place, value in np.ndenumerate(array):
-        if not isinstance(value, (str, bytes)):
-            raise UserError(
-                f"write_dataset(): column {name!r} has {value!r} at {list(place)}, which is "
-                "neither a number nor text nor bytes"
+    else:
+        yield (known[0].name if len(known) == 1 else alone), values
+
+
+def _name(name: Any) -> str:
+    """A column's name: text, or the number that a data frame gives to one without a name."""
+    if isinstance(name, (str, int)) and name != "" and not isinstance(name, bool):
+        return str(name)
+    raise UserError(
+        f"write_dataset(): a column has the name {name!r}, which is no text; rename it, the levels "
+        'of a MultiIndex for example with frame.columns = ["_".join(each) for each in '
+        "frame.columns]"
+    )
+
+
+def _check_names(features: Sequence[str], labels: Sequence[str]) -> None:
+    """Refuses no column, and two of one name, of which a record would hold one."""
+    if not features:
+        raise UserError("write_dataset(): x holds no column")
+    for name, count in collections.Counter([*features, *labels]).items():
+        if count == 1:
+            continue
+        if name not in labels:
+            text = f"x has two columns of the name {name!r}; rename one"
+        elif name not in features:
+            text = f"two labels, or a label and the weight, have the name {name!r}; rename one"
+        else:
+            text = (
+                f"x has a column {name!r}, and the label or weight has that name too; rename the "
+                "column, leave it out, or name a single label with label=tfps.Feature(...)"
             )
-        encoded[place] = value.encode() if isinstance(value, str) else bytes(value)
-    return encoded
-
-
-def _as_array(values: Any) -> np.ndarray:
-    """An array; bytes stay objects, since NumPy's own type for them drops zeros at their end."""
-    first = values
-    while isinstance(first, (list, tuple)) and first:
-        first = first[0]
-    return np.asarray(values, object if isinstance(first, bytes) else None)
+        raise UserError(f"write_dataset(): {text}: a record holds one value of a name")
 
 
 def schema_of(
@@ -146,12 +131,14 @@ def schema_of(
     found = []
     for some, known in zip(columns, (features, label), strict=True):
         by_name = {feature.name: feature for feature in known or ()}
+        if len(by_name) != len(known or ()):
+            raise UserError("write_dataset(): features= or label= describes a column twice")
         if missing := by_name.keys() - some.keys():
             raise UserError(
                 f"write_dataset(): there is no column {min(missing)!r}; the columns are "
                 f"{', '.join(some)}"
             )
-        found.append(tuple(by_name.get(n) or column.feature(n) for n, column in some.items()))
+        found.append(tuple(by_name.get(n) or column.feature() for n, column in some.items()))
     return Schema(*found)
 
 
@@ -159,24 +146,23 @@ def split(columns: Columns, share: float) -> tuple[Columns, Columns | None]:
     """The first records, and the last share of them, as Keras's `fit` parts them."""
     if not share:
         return columns, None
-    total = _length(columns)
+    total = length(columns)
     kept = math.floor(total * (1 - share))
     if kept in (0, total):
         raise UserError(
             f"write_dataset(): validation_split={share} of {total} records leaves none for "
             f"{'training' if kept == 0 else 'evaluation'}"
         )
-    return _part(columns, slice(kept)), _part(columns, slice(kept, total))
+    return _part(columns, 0, kept), _part(columns, kept, total)
 
 
-def _part(columns: Columns, some: slice) -> Columns:
+def _part(columns: Columns, first: int, end: int) -> Columns:
     features, labels = (
-        {name: column._replace(values=column.values[some]) for name, column in each.items()}
-        for each in columns
+        {name: column.part(first, end) for name, column in each.items()} for each in columns
     )
     return features, labels
 
 
-def _length(columns: Columns) -> int:
+def length(columns: Columns) -> int:
     """Number of records."""
-    return len(next(iter(columns[0].values())).values)
+    return next(iter(columns[0].values())).records

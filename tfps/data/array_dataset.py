@@ -4,13 +4,11 @@ import contextlib
 import functools
 import itertools
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
-import numpy as np
-
-from tfps.data import array_columns, examples
-from tfps.data.array_columns import Column, Columns
+from tfps.data import array_columns
+from tfps.data.array_columns import Columns
 from tfps.data.dataset_writer import DatasetWriter
 from tfps.data.example_encoder import RecordEncoder
 from tfps.data.feature import Feature
@@ -84,10 +82,10 @@ def write_dataset(
     is_stream, batches = array_columns.batches_of(x, y, sample_weight)
     if is_stream and validation_split:
         raise UserError(_SPLIT_OF_STREAM)
-    columns = (array_columns.columns_of(batch, features, given) for batch in batches)
+    columns = _columns(batches, features, given)
     first = next(columns, None)
     if first is None:
-        raise UserError("write_dataset(): there is no batch, and so no record")
+        raise UserError("write_dataset(): there is no record")
     schema = array_columns.schema_of(first, features, given)
     first, last = array_columns.split(first, validation_split)
     open_writer = functools.partial(
@@ -101,10 +99,8 @@ def write_dataset(
         if last and validation_directory:
             evaluation = writers.enter_context(open_writer(validation_directory))
         writer.write_all_in_turn(records)
-        if not writer.records:
-            raise UserError("write_dataset(): the columns hold no record")
         if last:
-            evaluation.write_all_in_turn(_framed([last], schema, writer.records))
+            evaluation.write_all_in_turn(_framed([last], schema))
             evaluation.finish()
         written = writer.finish()
     if text := describe(find_sorted(written), 'shuffle="whole"'):
@@ -135,53 +131,39 @@ def _check_choices(
         )
 
 
-def _framed(several: Iterable[Columns], schema: Schema, before: int = 0) -> Iterator[bytes]:
-    """The records of all columns as they stand in a file.
+def _columns(
+    batches: Iterable[tuple[Any, Any, Any]],
+    features: Sequence[Feature] | None,
+    label: Sequence[Feature] | None,
+) -> Iterator[Columns]:
+    """The columns of each batch that holds records."""
+    before = 0
+    for batch in batches:
+        found = array_columns.columns_of(batch, features, label, before)
+        if records := array_columns.length(found):
+            yield found
+        before += records
 
-    Args:
-        several: Columns of records that follow each other.
-        schema: What a record holds.
-        before: Number of records before them, for messages.
-    """
+
+def _framed(several: Iterable[Columns], schema: Schema) -> Iterator[bytes]:
+    """The records of all columns as they stand in a file."""
     encoder = RecordEncoder(schema.all)
     for columns in several:
-        for record in _records(columns, schema, encoder, before):
-            yield frame(record)
-            before += 1
+        yield from map(frame, _records(columns, schema, encoder))
 
 
-def _records(
-    columns: Columns, schema: Schema, encoder: RecordEncoder, before: int
-) -> Iterator[bytes]:
-    """The serialized records of some columns.
-
-    Args:
-        columns: The columns.
-        schema: What a record holds.
-        encoder: Of the schema.
-        before: Number of records before them, for messages.
-    """
+def _records(columns: Columns, schema: Schema, encoder: RecordEncoder) -> Iterator[bytes]:
+    """The serialized records of some columns."""
     every = {**columns[0], **columns[1]}
+    records = array_columns.length(columns)
     if every.keys() != {feature.name for feature in schema.all}:
+        before = next(iter(every.values())).before
         raise UserError(
             f"write_dataset(): from record {before} on the columns are {', '.join(every)}, before "
             f"they were {', '.join(feature.name for feature in schema.all)}"
         )
-    total = len(next(iter(every.values())).values)
-    for first in range(0, total, _BLOCK):
-        some = slice(first, min(first + _BLOCK, total))
-        try:
-            values = {f.name: every[f.name].of_records(f, some) for f in schema.all}
-            encoded = encoder.encode(values)
-        except ValueError:
-            encoded = [_one(every, schema, k, before) for k in range(some.start, some.stop)]
-        yield from encoded
-
-
-def _one(columns: Mapping[str, Column], schema: Schema, number: int, before: int) -> bytes:
-    """One record by itself, which tells what is wrong with it."""
-    values = {name: np.asarray(column.values[number]) for name, column in columns.items()}
-    try:
-        return examples.encode(values, *schema)
-    except UserError as error:
-        raise UserError(f"write_dataset(): record {before + number}: {error}") from None
+    for first in range(0, records, _BLOCK):
+        end = min(first + _BLOCK, records)
+        yield from encoder.encode(
+            {f.name: every[f.name].part(first, end).encodable(f) for f in schema.all}
+        )

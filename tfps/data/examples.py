@@ -1,5 +1,6 @@
 """A record as a serialized `tf.train.Example`: written from values, parsed into tensors."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,8 +27,8 @@ def encode(
         A serialized `tf.train.Example`.
 
     Raises:
-        UserError: If a value is missing, of another size or dtype, or an id lies outside its
-            vocabulary.
+        UserError: If a value is missing, of another size or dtype or does not fit it, or an id lies
+            outside its vocabulary.
     """
     example = tf.train.Example()
     slots = example.features.feature
@@ -42,9 +43,10 @@ def encode(
                 slot.int64_list.value.extend(flat)
             elif feature.dtype == "float32":
                 slot.float_list.value.extend(flat)
+                _check_finite(feature, flat, slot.float_list.value)
             else:
                 slot.bytes_list.value.extend(flat)
-        except (TypeError, ValueError) as error:
+        except (OverflowError, TypeError, ValueError) as error:
             raise UserError(f"feature {feature.name!r} ({feature.dtype}): {error}") from None
     # In a fixed order: equal rows make equal files, whichever process writes them.
     return bytes(example.SerializeToString(deterministic=True))
@@ -103,3 +105,10 @@ def _check(feature: Feature, flat: Sequence[Any]) -> None:
             f"feature {feature.name!r}: an id in {list(flat)} lies outside "
             f"[0, {feature.vocabulary_size})"
         )
+
+
+def _check_finite(feature: Feature, flat: Sequence[Any], written: Sequence[float]) -> None:
+    """Refuses numbers that only become infinite as float32."""
+    for number, held in zip(flat, written, strict=True):
+        if math.isinf(held) and not math.isinf(number):
+            raise UserError(f"feature {feature.name!r}: {number} does not fit float32")

@@ -53,7 +53,8 @@ def numbers(feature: Feature, values: Any) -> npt.NDArray[Any]:
         An array of one dimension, of the feature's dtype.
 
     Raises:
-        ValueError: If the values are of another dtype, or an id lies outside its vocabulary.
+        ValueError: If the values are of another dtype or do not fit it, or an id lies outside its
+            vocabulary.
     """
     array = np.asarray(values)
     if array.size == 0:
@@ -63,7 +64,10 @@ def numbers(feature: Feature, values: Any) -> npt.NDArray[Any]:
     flat = array.T.reshape(-1)
     if feature.dtype == "float32":
         with np.errstate(over="ignore"):
-            return flat.astype("<f4")
+            narrow = flat.astype("<f4")
+        if np.isfinite(flat[np.isinf(narrow)]).any():
+            raise ValueError("a value does not fit float32")
+        return narrow
     if flat.dtype.kind == "u" and flat.max() > np.iinfo(np.int64).max:
         raise ValueError("a value does not fit int64")
     ids = flat.astype(np.int64)

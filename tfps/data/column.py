@@ -1,0 +1,194 @@
+"""The values of one feature in many records, as users give them and as records hold them."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, NoReturn, Self
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from tfps.data import column_cells, exact_values
+from tfps.data.exact_values import Array, Refusal
+from tfps.data.feature import Feature
+from tfps.errors import UserError
+
+_DTYPES = {"b": "int64", "i": "int64", "u": "int64", "f": "float32", "O": "string"}
+_NO_VALUES = "V"  # the dtype's kind where nothing shows it
+_FLATTEN = "flatten the lists, pad them to one shape, or write several columns"
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """Values of some records.
+
+    Attributes:
+        name: Of the feature.
+        before: Number of records before them, for messages.
+        values: `[records, *shape]`, or the values of all lists, one after the other. Texts are
+            bytes objects.
+        bounds: Where each list begins in `values` and the last one ends, `[records + 1]`; None for
+            values of one shape.
+    """
+
+    name: str
+    before: int
+    values: Array
+    bounds: npt.NDArray[np.int64] | None = None
+
+    @classmethod
+    def of(cls, values: Any, name: str, before: int = 0) -> Self:
+        """The column of an array, a list, a tensor or a data frame's column.
+
+        Raises:
+            UserError: If it holds what no record can; names the column and the record.
+        """
+        try:
+            if isinstance(values, tf.RaggedTensor):
+                return cls(name, before, *_of_ragged_tensor(values))
+            plain = column_cells.plain(values)
+            if isinstance(plain, np.ndarray):
+                return cls(name, before, plain)
+            # Equally long lists in a list are an array; in a data frame's column they are lists.
+            is_array = isinstance(values, Sequence) or getattr(values, "ndim", 1) > 1
+            return cls(name, before, *_of_cells(plain, is_array))
+        except Refusal as refusal:
+            raise _error(name, before, refusal) from None
+
+    @property
+    def records(self) -> int:
+        """Number of records."""
+        return len(self.values) if self.bounds is None else len(self.bounds) - 1
+
+    def part(self, first: int, end: int) -> Self:
+        """Some neighbouring records."""
+        before = self.before + first
+        if self.bounds is None:
+            return dataclasses.replace(self, before=before, values=self.values[first:end])
+        bounds = self.bounds[first : end + 1]
+        values = self.values[bounds[0] : bounds[-1]]
+        return dataclasses.replace(self, before=before, values=values, bounds=bounds - bounds[0])
+
+    def feature(self) -> Feature:
+        """The feature that holds them.
+
+        Raises:
+            UserError: If they do not show which.
+        """
+        if self.bounds is None:
+            if not self.values.size:
+                self._refuse(f"no value: the shape of a record is {self.values.shape[1:]}", 0)
+            return Feature(self.name, _DTYPES[self.values.dtype.kind], self.values.shape[1:])
+        if self.values.dtype.kind == _NO_VALUES:
+            self._refuse(
+                "the first records hold empty lists, which show no dtype; give features= (or "
+                f"label=) with tfps.Feature({self.name!r}, dtype, (None,))",
+                0,
+            )
+        return Feature(self.name, _DTYPES[self.values.dtype.kind], (None,))
+
+    def encodable(self, feature: Feature) -> Any:
+        """The values as `RecordEncoder` takes them.
+
+        Raises:
+            UserError: If they are not what the feature says, or would be changed.
+        """
+        self._check_sizes(feature)
+        try:
+            values = _of_dtype(self.values.reshape(-1), feature)
+        except Refusal as refusal:
+            self._refuse(refusal.text, *self._place(*refusal.place))
+        if not feature.is_ragged:
+            return values.reshape(self.records, -1).T
+        flat = values.tolist()
+        bounds = np.arange(self.records + 1) * self._width if self.bounds is None else self.bounds
+        return [[flat[first:end] for first, end in itertools.pairwise(bounds.tolist())]]
+
+    @property
+    def _width(self) -> int:
+        """Values of one record, where all have one shape."""
+        return math.prod(self.values.shape[1:])
+
+    def _check_sizes(self, feature: Feature) -> None:
+        shape = self.values.shape[1:]
+        if feature.is_ragged:
+            if self.bounds is None and len(shape) != 1:
+                self._refuse(f"its shape is {shape}, but that of the feature is (None,), a list", 0)
+            return
+        is_ragged = self.bounds is not None
+        sizes = np.diff(self.bounds) if is_ragged else np.full(self.records, self._width)
+        if len(odd := np.flatnonzero(sizes != feature.size)):
+            self._refuse(
+                f"{sizes[odd[0]]} values, but the feature's shape {feature.shape} holds "
+                f"{feature.size}",
+                int(odd[0]),
+            )
+
+    def _place(self, index: int) -> tuple[int, ...]:
+        """The record of a value, and the place in it, by its index among all."""
+        if self.bounds is None:
+            return tuple(map(int, np.unravel_index(index, self.values.shape)))
+        record = int(np.searchsorted(self.bounds, index, side="right")) - 1
+        return record, index - int(self.bounds[record])
+
+    def _refuse(self, text: str, *place: int) -> NoReturn:
+        raise _error(self.name, self.before, Refusal(place, text))
+
+
+def _error(name: str, before: int, refusal: Refusal) -> UserError:
+    where = f"column {name!r}"
+    if refusal.place:
+        record, *rest = refusal.place
+        where += f", record {before + record}" + (f" at {rest}" if rest else "")
+    return UserError(f"write_dataset(): {where}: {refusal.text}")
+
+
+def _of_ragged_tensor(values: tf.RaggedTensor) -> tuple[Array, npt.NDArray[np.int64]]:
+    """Values and bounds of lists."""
+    if values.ragged_rank > 1 or values.flat_values.shape.rank > 1:
+        raise Refusal((0,), f"a list of lists; {_FLATTEN}")
+    flat = column_cells.plain(values.flat_values)
+    if isinstance(flat, list):
+        flat = exact_values.array_of(flat) if flat else np.empty(0, object)
+    return flat, values.row_splits.numpy().astype(np.int64)
+
+
+def _of_cells(cells: Sequence[Any], is_array: bool) -> tuple[Array, npt.NDArray[np.int64] | None]:
+    """Values of one shape; or of lists, with their bounds.
+
+    Args:
+        cells: A scalar, a list or an array per record.
+        is_array: Whether equally long lists are an array.
+    """
+    values, lengths = column_cells.flatten(cells)
+    if not lengths:
+        return values, None
+    sizes, *deeper = lengths
+    for depth, below in enumerate(deeper, 1):
+        if len(odd := np.flatnonzero(below != below[0])):
+            place = column_cells.place_of(lengths[:depth], int(odd[0]))
+            raise Refusal(place, f"its lists of lists differ in length; {_FLATTEN}")
+    is_deep = bool(deeper) or values.ndim > 1
+    is_uniform = len(sizes) > 0 and sizes[0] > 0 and bool((sizes == sizes[0]).all())
+    if is_uniform and (is_array or is_deep):
+        inner = [int(below[0]) for below in deeper]
+        return values.reshape(len(sizes), sizes[0], *inner, *values.shape[1:]), None
+    if is_deep:
+        odd_one = int(np.argmax(sizes != sizes[0]))
+        raise Refusal((odd_one,), f"a list of lists, not as long as that of record 0; {_FLATTEN}")
+    return values, np.concatenate([[0], np.cumsum(sizes)])
+
+
+def _of_dtype(values: Array, feature: Feature) -> Array:
+    """Values as a record holds them, `[n]`."""
+    if values.dtype.kind == _NO_VALUES:
+        return np.empty(0, object if feature.dtype == "string" else np.int64)
+    is_text = values.dtype.kind == "O"
+    if len(values) and is_text != (feature.dtype == "string"):
+        kind = "text" if is_text else "a number"
+        raise Refusal((0,), f"{values[0]} is {kind}, but the feature's dtype is {feature.dtype}")
+    if feature.dtype == "int64":
+        return exact_values.int64_of(values, feature.vocabulary_size)
+    return exact_values.float32_of(values) if feature.dtype == "float32" else values
