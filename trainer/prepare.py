@@ -4,8 +4,9 @@
 
 Rows are dealt to the shards in turn, so shards hold equally many records, but for one. More shards
 than rows leaves some of them empty. Blocks of rows are read by several processes; the shards do not
-depend on their number. Parquet files are recognised by their content; their columns are used by the
-names that the task's `rows()` gives, in whatever order they stand.
+depend on their number. Parquet files are recognised by their content; their columns, and those of a
+text file whose first line names them, are used by the names that the task's `rows()` gives, in
+whatever order they stand. In other text files they stand in the order of `rows()`.
 
 `--shuffle=whole` writes the records in an order that is drawn over all of them.
 """
@@ -26,6 +27,7 @@ from tfps.data.manifest import Manifest
 from tfps.data.parquet import is_parquet, parquet_blocks
 from tfps.data.row_blocks import row_blocks
 from tfps.data.row_format import RowFormat
+from tfps.data.row_header import Header, find_header
 from tfps.data.whole_shuffle import describe_room, scratch_for, whole_shuffle
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
@@ -95,6 +97,8 @@ def prepare(
     """
     experiment = get_experiment()
     task = experiment.task
+    row_format = row_encoding.format_of(experiment)
+    sources = [(path, _header(path, row_format)) for path in inputs]
     dealt_to = shards if shuffle_seed is None else 1  # shuffled ones are dealt out afterwards
     encode = functools.partial(row_encoding.encode, experiment=get_experiment, shards=dealt_to)
     bad_rows = _BadRows(max_bad_rows)
@@ -105,7 +109,7 @@ def prepare(
         Processes(processes, row_encoding.__name__, "keras") as pool,
         file_progress.shown(_size(inputs)) as progress,
     ):
-        encoded = pool.map(encode, _blocks(inputs, row_encoding.format_of(experiment)))
+        encoded = pool.map(encode, _blocks(sources, row_format))
         dealt = _good_rows(encoded, bad_rows, progress)
         if shuffle_seed is None:
             for some in dealt:
@@ -132,12 +136,20 @@ def _good_rows(
         progress.add(encoded.size, f"{count:,} rows")
 
 
-def _blocks(inputs: Sequence[str], row_format: RowFormat) -> Iterator[Block]:
-    for path in inputs:
+def _header(path: str, row_format: RowFormat) -> Header | None:
+    """The header of a file of text, if it has one that names the columns of the fields."""
+    header = None if is_parquet(path) else find_header(path, row_format)
+    if header:
+        header.layout(row_format)
+    return header
+
+
+def _blocks(sources: Iterable[tuple[str, Header | None]], row_format: RowFormat) -> Iterator[Block]:
+    for path, header in sources:
         if is_parquet(path):
             yield from parquet_blocks(path, row_format)
         else:
-            yield from row_blocks(path, row_format.delimiter)
+            yield from row_blocks(path, row_format.delimiter, header=header)
 
 
 def _size(inputs: Sequence[str]) -> int:

@@ -24,7 +24,7 @@ from tests.prediction_model import (
 from tfps.data import dataset_writer, examples
 from tfps.errors import UserError
 from tfps.evaluation.running_auc import BoundedAuc
-from tfps.experiment import metrics
+from tfps.experiment import loader, metrics
 from trainer.predict import Predictions
 
 
@@ -125,6 +125,37 @@ def test_rows_of_a_config_through_the_command_line(model, tmp_path, labelled):
     labels = [record["clicked"] for record in records]
     known = f"{metrics.auc(labels, expected(records)):.7f}"
     assert auc == f"AUC: {known if labelled else 'not known without labels'}"
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_header_names_the_columns_of_a_config(model, tmp_path, labelled):
+    records = drawn(50)
+    with open(tmp_path / "rows.csv", "w", newline="", encoding="utf-8-sig") as file:
+        writer = csv.writer(file, delimiter="|")
+        writer.writerow(["town", *["clicked"] * labelled, "more", "second", "first", "age"])
+        for record in records:
+            label, [first, second] = [record["clicked"]] * labelled, record["ids"]
+            town = record["town"].decode()
+            writer.writerow([town, *label, "m", second, first, record["age"]])
+    rows = loader.load(write_config(tmp_path)).task.rows()
+    run(model, tmp_path / "rows.csv", tmp_path / "out.csv", row_format=rows, keep=["more"])
+    kept = (tmp_path / "out.csv").read_text().replace("\nm,", "\n").replace("more,", "", 1)
+    (tmp_path / "out.csv").write_text(kept)
+    check(tmp_path / "out.csv", records, labelled)
+
+
+def write_config(tmp_path):
+    path = tmp_path / "towns.py"
+    path.write_text(CONFIG)
+    return str(path)
+
+
+def test_a_header_that_lacks_a_column_of_a_config_is_refused(model, tmp_path):
+    rows = loader.load(write_config(tmp_path)).task.rows()
+    (tmp_path / "rows.csv").write_text("town|first|second|years\nUlm|1|2|3\n")
+    with pytest.raises(UserError, match=r"line 1 is a header without the column 'age' \(it has "):
+        run(model, tmp_path / "rows.csv", tmp_path / "out.csv", row_format=rows)
+    assert not (tmp_path / "out.csv").exists()
 
 
 def test_a_mistake_is_one_message_and_exit_code_2(tmp_path):

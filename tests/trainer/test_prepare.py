@@ -73,6 +73,45 @@ def test_two_runs_write_the_same_bytes(tmp_path: Path) -> None:
     assert first.shards == second.shards
 
 
+HEADER = "token,label,number_4,spare,number_3,number_2,number_1\n"
+
+
+def test_columns_are_found_by_the_names_of_a_header(tmp_path: Path) -> None:
+    turned = "".join(f"{i % 20},{i % 2},2e0,x,-1,0.5,{i}\n" for i in range(4, 7))
+    inputs = [
+        write(tmp_path, rows(4)),
+        write(tmp_path, "\ufeff" + HEADER + turned, "turned.csv"),
+        write(tmp_path, "\ufeff" + rows(2, start=7).replace("\n", "\r\n"), "marked.csv"),
+    ]
+    with_header = prepare(smoke.get_config, inputs, str(tmp_path / "a"), 1, processes=2)
+    by_place = prepare(smoke.get_config, [write(tmp_path, rows(9))], str(tmp_path / "b"), 1)
+    assert with_header.shards == by_place.shards
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (
+            HEADER.replace("number_2", "Number_2"),
+            r"line 1 is a header without the column 'number_2' \(it has 'token', .*'Number_2'",
+        ),
+        (HEADER.replace("spare", "token"), "line 1: the header names the column 'token' twice"),
+        (
+            "Kennung,Klick,a,b,c,d\n",
+            r"line 1 column number_1: 'Kennung' is not a number \(a header would have the names "
+            r"of rows\(\): number_1, .*label\); mend the row",
+        ),
+    ],
+)
+def test_a_header_that_does_not_fit_is_refused_before_anything_is_written(
+    tmp_path: Path, header: str, message: str
+) -> None:
+    inputs = [write(tmp_path, rows(4)), write(tmp_path, header + rows(4), "more.csv")]
+    with pytest.raises(UserError, match=rf"more\.csv {message}"):
+        prepare(smoke.get_config, inputs, str(tmp_path / "out"), shards=1)
+    assert not list(tmp_path.glob("out/*"))
+
+
 def test_processes_write_what_one_does(tmp_path: Path) -> None:
     text = rows(20_000) + "1,1,1,x,1,0\n" + '1,"1",1,1,1,"0"\n' + rows(20_000) + "1,1,1,1,20,0\n"
     path = write(tmp_path, text)
@@ -206,7 +245,11 @@ def test_the_command_prints_a_summary(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("few: 2 records in 3 shards, 1 of them empty")
     assert "1 bad rows left out" in done.stdout
-    assert done.stderr == f"left out: {path} line 1: 1 columns, but the format has 6\n"
+    names = "number_1, number_2, number_3, number_4, token, label"
+    assert done.stderr == (
+        f"left out: {path} line 1: 1 columns, but the format has 6 (a header would have the names "
+        f"of rows(): {names})\n"
+    )
     assert manifest.read(out).features[1]["vocabulary_size"] == 50
 
 

@@ -46,8 +46,9 @@ def write_dataset(
     """Writes a dataset of what Keras's `fit` takes, for `--train_data` and `--eval_data`.
 
     Record number k goes to shard k modulo the number of shards, so that records which lie side by
-    side, say of one user, are spread. Integers of any size and bool become int64, floats of any
-    size float32, text and bytes strings; a column of lists is a feature of shape `(None,)`.
+    side, say of one user, are spread. Integers and bool become int64, floats float32, text and
+    bytes strings; a column of lists is a feature of shape `(None,)`. Fractions are rounded to
+    float32; what else would be changed is refused.
 
     Args:
         directory: Of the dataset, local or `gs://`.
@@ -74,8 +75,8 @@ def write_dataset(
         The dataset's manifest; that of the training data, where some are left for evaluation.
 
     Raises:
-        UserError: If columns differ in length, hold what no record can, or not what `features` and
-            `label` say; names the column and the record.
+        UserError: If columns differ in length, have one name, hold what no record can without a
+            change, or not what `features` and `label` say; names the column and the record.
     """
     _check_choices(shuffle, validation_split, directory, validation_directory)
     given = (label,) if isinstance(label, Feature) else label

@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 from tfps.data.row_format import BadRow, Columns, RowFormat, Values
+from tfps.data.row_header import Header
 from tfps.data.text_file import text_file
 
 # What a block's rows become fits a core's cache: larger ones take longer per row.
@@ -20,12 +21,14 @@ class RowBlock:
         before: Number of lines before the block.
         content: Whole lines, of whole rows.
         size: Bytes that it takes of the file as it is stored.
+        header: What names the file's columns; None where they stand as a format says.
     """
 
     path: str
     before: int
     content: bytes
     size: int
+    header: Header | None = None
 
     def lines(self) -> list[str]:
         """Its lines; bytes that are not UTF-8 come as lone surrogates."""
@@ -37,13 +40,17 @@ class RowBlock:
         Raises:
             ValueError: If a row is bad; `rows` knows which.
         """
-        return row_format.read_columns(self.content.decode("utf-8"))
+        return self._layout(row_format).read_columns(self.content.decode("utf-8"))
 
     def rows(
         self, row_format: RowFormat, on_bad_row: Callable[[BadRow], None]
     ) -> Iterator[tuple[int, Values]]:
         """The rows one by one: the last line of each, and its values by field name."""
-        return row_format.read_lines(self.path, self.lines(), on_bad_row, self.before)
+        layout = self._layout(row_format)
+        return layout.read_lines(self.path, self.lines(), on_bad_row, self.before)
+
+    def _layout(self, row_format: RowFormat) -> RowFormat:
+        return self.header.layout(row_format) if self.header else row_format
 
     def where(self, line: int) -> str:
         """A row by its line, for messages."""
@@ -51,7 +58,7 @@ class RowBlock:
 
 
 def row_blocks(
-    path: str, delimiter: str, block_bytes: int = BLOCK_BYTES, header_lines: int = 0
+    path: str, delimiter: str, block_bytes: int = BLOCK_BYTES, header: Header | None = None
 ) -> Iterator[RowBlock]:
     """All rows of a file, in order.
 
@@ -59,7 +66,7 @@ def row_blocks(
         path: A text file, local or `gs://`; gzip when it ends in `.gz`.
         delimiter: One character between cells.
         block_bytes: About as large is a block.
-        header_lines: How many lines stand before the first row.
+        header: What stands before the first row and names the columns.
 
     Yields:
         Blocks, the same ones whenever the file is read.
@@ -67,9 +74,9 @@ def row_blocks(
     Raises:
         UserError: The file cannot be read.
     """
-    before, counted, rest = header_lines, 0, b""
+    before, counted, rest = header.lines if header else 0, 0, b""
     with text_file(path) as (content, stored):
-        for _ in range(header_lines):
+        for _ in range(before):
             content.readline()
         while True:
             read = content.read(block_bytes)
@@ -78,7 +85,7 @@ def row_blocks(
             block, rest = held[:end], held[end:]
             if block:
                 position = stored.tell()
-                yield RowBlock(path, before, block, position - counted)
+                yield RowBlock(path, before, block, position - counted, header)
                 before += block.count(b"\n")
                 counted = position
             if not read:

@@ -58,10 +58,11 @@ class Field:
 
 @dataclasses.dataclass(frozen=True)
 class RowFormat:
-    """The layout of a CSV or TSV file without a header.
+    """The layout of a CSV or TSV file.
 
     Attributes:
-        columns: Names of all columns, in the order of the file.
+        columns: Names of all columns, in the order of a file without a header; under a header, and
+            in a Parquet file, columns are found by their names.
         delimiter: One character between cells.
         fields: From the name of a feature or label to where its values stand.
     """
@@ -241,9 +242,15 @@ class RowFormat:
         where = f"{path} line {line}"
         if isinstance(row, csv.Error):
             raise BadRow(f"{where}: {row}")
-        if len(row) != len(self.columns):
-            raise BadRow(f"{where}: {len(row)} columns, but the format has {len(self.columns)}")
-        return self.convert_row(where, dict(zip(self.columns, row, strict=True)))
+        try:
+            if len(row) != len(self.columns):
+                raise BadRow(f"{where}: {len(row)} columns, but the format has {len(self.columns)}")
+            return self.convert_row(where, dict(zip(self.columns, row, strict=True)))
+        except BadRow as bad:
+            if line > 1:
+                raise
+            names = ", ".join(self.columns[:10]) + ", …" * (len(self.columns) > 10)
+            raise BadRow(f"{bad} (a header would have the names of rows(): {names})") from None
 
 
 def _value(where: str, column: str, text: str, convert: Callable[[str], Value]) -> Value:

@@ -1,5 +1,6 @@
 """Opens a file of rows, gzip or not, and says what is wrong with it."""
 
+import codecs
 import contextlib
 import gzip
 import zlib
@@ -14,7 +15,7 @@ from tfps.storage import files
 
 @contextlib.contextmanager
 def text_file(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """Opens a file; also for what goes wrong while it is read.
+    """Opens a file behind its byte order mark; also for what goes wrong while it is read.
 
     Args:
         path: A file, local or `gs://`; gzip when it ends in `.gz`.
@@ -31,8 +32,10 @@ def text_file(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
             raw = cast(IO[bytes], file)
-            content = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw
-            yield cast(IO[bytes], content), raw
+            content = cast(IO[bytes], gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw)
+            if content.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
+                content.seek(0)
+            yield content, raw
     except tf.errors.NotFoundError:
         raise UserError(f"{path}: no such file") from None
     except tf.errors.OpError as error:

@@ -1,17 +1,16 @@
 """How the rows of a file to predict are laid out: by a task, a header, or Parquet's columns."""
 
-import csv
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
-from tfps.data import parquet
+from tfps.data import parquet, row_header
 from tfps.data.converters import integer, number
 from tfps.data.feature import Feature
 from tfps.data.parquet import ParquetBlock
 from tfps.data.row_blocks import RowBlock, row_blocks
 from tfps.data.row_format import BadRow, Field, RowFormat, Value
-from tfps.data.text_file import text_file
+from tfps.data.row_header import Header, listed
 from tfps.errors import UserError
 
 _CONVERTERS: dict[str, Callable[[str], Value]] = {
@@ -32,7 +31,7 @@ class RowLayout:
             the kept columns, as fields of the names that `kept_field` gives.
         is_labelled: Whether there are labels.
         keep: Names of columns to copy.
-        header_lines: How many lines of a text file stand before the first row.
+        header: What names the columns of a text file; None where they stand as the format says.
         is_parquet: Whether it is no text file.
     """
 
@@ -40,7 +39,7 @@ class RowLayout:
     row_format: RowFormat
     is_labelled: bool
     keep: Sequence[str]
-    header_lines: int = 0
+    header: Header | None = None
     is_parquet: bool = False
 
     def blocks(self, most: int) -> Iterator[RowBlock | ParquetBlock]:
@@ -52,7 +51,7 @@ class RowLayout:
         if self.is_parquet:
             return parquet.parquet_blocks(self.path, self.row_format, self.keep, most)
         delimiter = self.row_format.delimiter
-        return row_blocks(self.path, delimiter, header_lines=self.header_lines)
+        return row_blocks(self.path, delimiter, header=self.header)
 
 
 def kept_field(column: str) -> str:
@@ -82,9 +81,9 @@ class RowLayouts:
         Args:
             features: What a record must hold.
             labels: What it may hold too.
-            row_format: The layout of files without a header, the labels' columns optional; None
-                for comma-separated (`.tsv`: tab-separated) files whose header names the features,
-                and for Parquet files whose columns do.
+            row_format: The layout of files, the labels' columns optional; None for comma-separated
+                (`.tsv`: tab-separated) files whose header names the features, and for Parquet files
+                whose columns do.
             keep: Names of columns to copy.
             max_bad_rows: How many rows of a file may be bad before it is said not to fit.
         """
@@ -126,17 +125,18 @@ class RowLayouts:
         if missing and self._row_format is None:
             raise UserError(
                 f"{path}: the columns do not name the model's features: it lacks "
-                f"{_listed(missing)} (it has {_listed(columns)}). Rename them, or give --config"
+                f"{listed(missing)} (it has {listed(columns)}). Rename them, or give --config"
             )
         row_format = RowFormat(tuple(wanted), ",", fields)
         return RowLayout(path, row_format, is_labelled, self._keep, is_parquet=True)
 
     def _of_header(self, path: str) -> RowLayout:
         """The layout that a file's header describes."""
-        line, text = _first_line(path)
-        where = f"{path} line {line}"
         delimiter = "\t" if path.removesuffix(".gz").endswith(".tsv") else ","
-        header = [cell.strip() for cell in next(csv.reader([text], delimiter=delimiter))]
+        found = row_header.first_line(path, delimiter)
+        if found is None:
+            raise UserError(f"{path} is empty; its first line must name the features")
+        where, header = f"{path} line {found.lines}", found.columns
         fields = {feature.name: _field(feature) for feature in self.features}
         labels = {label.name: _field(label) for label in self.labels}
         is_labelled = _has_any(labels.values(), header)
@@ -144,15 +144,22 @@ class RowLayouts:
         self._check_kept(where, header)
         wanted = [column for field in fields.values() for column in field.columns]
         _check_header(where, header, wanted, self._keep)
-        row_format = RowFormat(tuple(header), delimiter, {**fields, **self._kept_fields()})
-        return RowLayout(path, row_format, is_labelled, self._keep, header_lines=line)
+        found.check_once()
+        row_format = RowFormat(header, delimiter, {**fields, **self._kept_fields()})
+        return RowLayout(path, row_format, is_labelled, self._keep, found)
 
     def _of_first_row(self, path: str, full: RowFormat) -> RowLayout:
         """The layout with the labels' columns or without them, whichever the first row has."""
         names = [feature.name for feature in self.features]
         features_only = full.only(names)
         label_names = [label.name for label in self.labels]
-        if not all(name in full.fields for name in label_names):
+        has_labels = all(name in full.fields for name in label_names)
+        if header := row_header.find_header(path, full):
+            labels = [full.fields[name] for name in label_names] if has_labels else []
+            is_labelled = _has_any(labels, header.columns)
+            needed = full.only([*names, *label_names]) if is_labelled else features_only
+            return self._of_format(path, header.layout(needed), is_labelled, header)
+        if not has_labels:
             return self._of_format(path, features_only, False)
         full = full.only([*names, *label_names])
         unlabelled = full.without(label_names)
@@ -160,11 +167,13 @@ class RowLayouts:
             return self._of_format(path, full, True)
         return self._of_format(path, unlabelled, False)
 
-    def _of_format(self, path: str, row_format: RowFormat, is_labelled: bool) -> RowLayout:
+    def _of_format(
+        self, path: str, row_format: RowFormat, is_labelled: bool, header: Header | None = None
+    ) -> RowLayout:
         self._check_kept(path, row_format.columns)
         fields = {**row_format.fields, **self._kept_fields()}
         with_kept = dataclasses.replace(row_format, fields=fields)
-        return RowLayout(path, with_kept, is_labelled, self._keep)
+        return RowLayout(path, with_kept, is_labelled, self._keep, header)
 
     def _kept_fields(self) -> dict[str, Field]:
         as_it_stands = cast(Any, str)  # which no record holds, other than what converters give
@@ -174,8 +183,8 @@ class RowLayouts:
         missing = [column for column in self._keep if column not in columns]
         if missing:
             raise UserError(
-                f"{where}: there is no column {_listed(missing)}, which --keep names; the columns "
-                f"are {_listed(columns, 20)}"
+                f"{where}: there is no column {listed(missing)}, which --keep names; the columns "
+                f"are {listed(columns, 20)}"
             )
 
     def _fits(self, path: str, row_format: RowFormat) -> bool:
@@ -224,7 +233,7 @@ def _check_header(
     unknown = [name for name in header if name not in wanted and name not in keep]
     if missing or unknown:
         parts = [
-            f"{text} {_listed(names)}"
+            f"{text} {listed(names)}"
             for text, names in (("it lacks", missing), ("it has the unknown", unknown))
             if names
         ]
@@ -233,23 +242,3 @@ def _check_header(
             "Mend it, copy other columns with --keep, or, for a file without a header, give "
             "--config"
         )
-    if len(set(header)) != len(header):
-        twice = next(name for name in header if header.count(name) > 1)
-        raise UserError(f"{where}: the header names the column {twice!r} twice")
-
-
-def _listed(names: Sequence[str], shown: int = 5) -> str:
-    more = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return ", ".join(map(repr, names[:shown])) + more
-
-
-def _first_line(path: str) -> tuple[int, str]:
-    """Number and text of a file's first line that is not blank."""
-    with text_file(path) as (content, _):
-        for line, text in enumerate(content, start=1):
-            if text.strip():
-                try:
-                    return line, text.decode("utf-8-sig")
-                except UnicodeDecodeError:
-                    raise UserError(f"{path} line {line}: the header is not UTF-8 text") from None
-    raise UserError(f"{path} is empty; its first line must name the features")
