@@ -117,8 +117,8 @@ class Column:
             if self.bounds is None and len(shape) != 1:
                 self._refuse(f"its shape is {shape}, but that of the feature is (None,), a list", 0)
             return
-        is_ragged = self.bounds is not None
-        sizes = np.diff(self.bounds) if is_ragged else np.full(self.records, self._width)
+        fixed = np.full(self.records, self._width)
+        sizes = fixed if self.bounds is None else np.diff(self.bounds)
         if len(odd := np.flatnonzero(sizes != feature.size)):
             self._refuse(
                 f"{sizes[odd[0]]} values, but the feature's shape {feature.shape} holds "
