@@ -1,9 +1,14 @@
 """What ends a run, told to a person: exceptions that are printed without a traceback."""
 
+import re
+from collections.abc import Iterable
+
 EXIT_OK = 0
 EXIT_BUG = 1
 EXIT_USER = 2
 EXIT_RUN = 3
+_PLAIN = re.compile(r"[\w.:/-]+(?: [\w.:/-]+)*")
+_MOST_CHARACTERS = 60
 
 
 def reason_of(error: BaseException) -> str:
@@ -14,6 +19,42 @@ def reason_of(error: BaseException) -> str:
     text = " ".join(str(error).split())
     is_bare = isinstance(error, LookupError) or not text
     return f"{type(error).__name__}: {text}".removesuffix(": ") if is_bare else text
+
+
+def printable(text: str) -> str:
+    """A text without what a terminal would act on; line breaks stay.
+
+    Args:
+        text: May hold anything, such as escape sequences or bytes that are no text.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
+def quoted(value: str | bytes) -> str:
+    """A value of a record or a file in quotes, on one line, and not too long."""
+    text = value.decode(errors="backslashreplace") if isinstance(value, bytes) else value
+    cut = len(text) > _MOST_CHARACTERS
+    return f"{text[:_MOST_CHARACTERS]!r}{'…' if cut else ''}"
+
+
+def listed(names: Iterable[str], most: int = 20) -> str:
+    """Names that stand in a record or a file, with commas between them.
+
+    Only those are quoted that are no plain words.
+
+    Args:
+        names: The names.
+        most: How many are shown.
+    """
+    found = list(names)
+    shown = [
+        name if len(name) <= _MOST_CHARACTERS and _PLAIN.fullmatch(name) else quoted(name)
+        for name in found[:most]
+    ]
+    more = f" and {len(found) - most} more" if len(found) > most else ""
+    return ", ".join(shown) + more or "nothing"
 
 
 class UserError(Exception):

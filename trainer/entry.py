@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from absl import app, flags
 
-from tfps.errors import EXIT_BUG, EXIT_OK, EXIT_USER, RunError, UserError
+from tfps.errors import EXIT_BUG, EXIT_OK, EXIT_USER, RunError, UserError, printable
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -101,5 +101,5 @@ def _parsed(arguments: list[str], rewritten: Callable[[Sequence[str]], list[str]
 
 def _fail(message: str, code: int) -> NoReturn:
     sys.stdout.flush()
-    sys.stderr.write(f"error: {message}\n")
+    sys.stderr.write(f"error: {printable(message)}\n")
     sys.exit(code)

@@ -13,7 +13,7 @@ from tfps.data import bad_records, examples, parquet
 from tfps.data.feature import Feature
 from tfps.data.row_format import RowFormat
 from tfps.data.tfrecord import StoredRecord, compression_of, scan
-from tfps.errors import UserError
+from tfps.errors import UserError, listed
 from tfps.storage import files
 from tfps.storage.failures import explain
 
@@ -107,9 +107,7 @@ class KeyRowFiles:
     def _of_parquet(self, path: str) -> Iterator[KeyRows]:
         names = parquet.column_names(path)
         if missing := [name for name in (KEY, VECTOR) if name not in names]:
-            raise UserError(
-                f"{path} has no column {', '.join(missing)} (it has {', '.join(names)})"
-            )
+            raise UserError(f"{path} has no column {listed(missing)} (it has {listed(names)})")
         no_fields = RowFormat((), ",", {})
         for block in parquet.parquet_blocks(path, no_fields, (KEY, VECTOR), _PIECE_RECORDS):
 

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from tfps.data import converters
 from tfps.data.row_format import BadRow, Cell, Columns, Field, RowFormat, Values
-from tfps.errors import UserError
+from tfps.errors import UserError, listed
 from tfps.storage import files
 
 _MAGIC = b"PAR1"
@@ -178,7 +178,7 @@ def _check_columns(path: str, row_format: RowFormat, columns: Sequence[str], sch
     missing = [name for name in columns if name not in schema.names]
     if missing:
         raise UserError(
-            f"{path} has no column {', '.join(missing)} (it has {', '.join(schema.names)}); the "
+            f"{path} has no column {listed(missing)} (it has {listed(schema.names)}); the "
             "config's rows() names the columns"
         )
     for name in columns:
@@ -189,8 +189,8 @@ def _check_columns(path: str, row_format: RowFormat, columns: Sequence[str], sch
             kind = schema.field(column).type
             if is_list(kind) and field.separator is None:
                 raise UserError(
-                    f"{path} column {column} is of type {kind}, but field {name!r} of rows() has "
-                    "no separator, as fields of many values have; give it one"
+                    f"{path} column {listed([column])} is of type {kind}, but field {name!r} of "
+                    "rows() has no separator, as fields of many values have; give it one"
                 )
 
 
@@ -270,8 +270,8 @@ def cell_texts(path: str, name: str, column: Any) -> Sequence[Cell]:
         texts = column.cast(arrow.string()).fill_null("").to_pylist()
     except (arrow.ArrowNotImplementedError, arrow.ArrowInvalid):
         raise UserError(
-            f"{path} column {name} is of type {kind}; a column must be of numbers, text or lists "
-            "of them"
+            f"{path} column {listed([name])} is of type {kind}; a column must be of numbers, text "
+            "or lists of them"
         ) from None
     return cast(Sequence[Cell], texts)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
 from tfps.data.text_file import text_file
-from tfps.errors import UserError
+from tfps.errors import UserError, quoted
 
 Value = int | float | bytes
 Values = dict[str, Value | list[Value]]
@@ -259,11 +259,11 @@ def _value(where: str, column: str, text: str, convert: Callable[[str], Value]) 
         try:
             text.encode("utf-8")
         except UnicodeEncodeError:
-            raise BadRow(f"{where}: {text!r} is not UTF-8 text") from None
+            raise BadRow(f"{where}: {quoted(text)} is not UTF-8 text") from None
     try:
         return convert(text)
     except ValueError as error:
-        raise BadRow(f"{where}: {text!r} {error}") from None
+        raise BadRow(f"{where}: {quoted(text)} {error}") from None
 
 
 def _split_unquoted(text: str, delimiter: str, width: int) -> list[Sequence[str]] | None:

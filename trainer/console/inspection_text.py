@@ -5,6 +5,7 @@ from typing import Any
 
 from tfps.data.manifest import Manifest
 from tfps.data.shards import Shard
+from tfps.errors import listed
 from trainer.console.text_table import named_texts, text_table
 from trainer.datasets.shard_scan import ShardScan
 
@@ -38,7 +39,9 @@ def schema(dataset: Manifest) -> list[str]:
             size = held["vocabulary_size"]
             ids = f"ids from 0 to {size - 1:,}" if size else ""
             shape = ", ".join("any" if n is None else str(n) for n in held["shape"])
-            rows.append((role, held["name"], held["dtype"], f"[{shape}]" if shape else "", ids))
+            rows.append(
+                (role, listed([held["name"]]), held["dtype"], f"[{shape}]" if shape else "", ids)
+            )
     return ["", *text_table(("", "name", "dtype", "shape", "vocabulary"), rows)]
 
 
@@ -61,7 +64,7 @@ def schema_of(sample: Sequence[Any]) -> list[str]:
         dtypes = sorted({dtype for dtype, _ in found if dtype != "empty"}) or ["empty"]
         values = f"{least}" if least == most else f"{least} to {most}"
         share = "" if len(found) == len(sample) else f"{len(found) / len(sample):.1%} of records"
-        rows.append((name, " or ".join(dtypes), values, share))
+        rows.append((listed([name]), " or ".join(dtypes), values, share))
     title = f"what the first {_count(len(sample), 'record')} hold"
     return ["", title, *text_table(("name", "dtype", "values", ""), rows)] if sample else []
 
@@ -93,15 +96,16 @@ def shard_table(scans: Sequence[ShardScan]) -> list[str]:
 def record(example: Any) -> list[str]:
     """The values of one record."""
     features = example.features.feature
-    width = max(map(len, features), default=0)
+    shown_names = {name: listed([name]) for name in sorted(features)}
+    width = max(map(len, shown_names.values()), default=0)
     lines = []
-    for name in sorted(features):
+    for name, shown_name in shown_names.items():
         kind = features[name].WhichOneof("kind")
         values = list(getattr(features[name], kind).value) if kind else []
         shown = ", ".join(map(_value, values[:_SHOWN_VALUES]))
         more = len(values) - _SHOWN_VALUES
         rest = f", … {more} more" if more > 0 else ""
-        lines.append(f"  {name:<{width}}  {shown or '(none)'}{rest}")
+        lines.append(f"  {shown_name:<{width}}  {shown or '(none)'}{rest}")
     return lines
 
 

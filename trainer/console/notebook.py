@@ -8,7 +8,7 @@ import threading
 from types import TracebackType
 from typing import Any
 
-from tfps.errors import RunError, UserError
+from tfps.errors import RunError, UserError, printable
 
 # After an interrupt: the launcher gives the chief 30 s to save, and every task 5 s to end.
 _END_SECONDS = 60.0
@@ -32,7 +32,7 @@ def prepare() -> None:
         traceback: TracebackType,
         tb_offset: int | None = None,
     ) -> None:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {printable(str(error))}\n")
 
     if shell := get_ipython():
         shell.set_custom_exc((UserError, RunError), tell)

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.data.feature import Feature
-from tfps.errors import UserError
+from tfps.errors import UserError, listed
 from trainer.datasets.record_batch import RecordBatch
 from trainer.datasets.record_columns import ListedColumn, array_of
 
@@ -50,7 +50,7 @@ class KeptFeatures:
             if kind is None:
                 raise UserError(
                     f"{batch.where(0)} has no {name!r}, which --keep names (it has "
-                    f"{', '.join(sorted(held)) or 'nothing'})"
+                    f"{listed(sorted(held))})"
                 )
             if name not in self._known:
                 others.append(Feature(name, _DTYPES[kind], (None,)))
