@@ -1,8 +1,12 @@
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.data.example_records import UNSET, example, value
 from tfps.data import examples
+from tfps.data.bad_records import find_problem
 from tfps.data.feature import Feature
 from tfps.errors import UserError
 
@@ -113,3 +117,47 @@ def test_only_a_single_dimension_may_vary() -> None:
 def test_a_record_of_another_schema_does_not_parse() -> None:
     with pytest.raises(tf.errors.InvalidArgumentError):
         examples.parse(batch(), [Feature("x", "float32", (4,))])
+
+
+DEFAULTS = (
+    Feature("age", "float32", default=-1),
+    Feature("pair", "int64", (1, 2), 8, default=7),
+    Feature("town", "string", (), default="Köln"),
+)
+
+
+def test_a_record_without_a_value_counts_as_the_default() -> None:
+    held = {"age": value(0.5), "pair": value(1, 2), "town": value(b"Ulm")}
+    lists = {"age": value(dtype="float"), "pair": value(dtype="int"), "town": value(dtype="bytes")}
+    records = [example(some) for some in (held, {}, dict.fromkeys(held, UNSET), lists)]
+    assert not any(find_problem(record, DEFAULTS) for record in records)
+    town = "Köln".encode()
+
+    def check(parsed, of_records):
+        expected = {"age": [0.5, -1, -1, -1], "town": [b"Ulm", town, town, town]}
+        expected["pair"] = [[[1, 2]], [[7, 7]], [[7, 7]], [[7, 7]]]
+        for name, values in expected.items():
+            assert parsed[name].numpy().tolist() == values[of_records]
+
+    # A batch in which no record has a value is the one that TensorFlow gives no value's place.
+    for of_records in (slice(0, 4), slice(1, 4), slice(0, 0)):
+        some = tf.constant(records[of_records], tf.string)
+        check(examples.parse(some, DEFAULTS)[0], of_records)
+        dataset = tf.data.Dataset.from_tensors(some)
+        dataset = dataset.map(lambda some: examples.parse(some, DEFAULTS)[0])
+        assert dataset.element_spec["pair"].shape.as_list() == [
+            of_records.stop - of_records.start,
+            1,
+            2,
+        ]
+        check(next(iter(dataset)), of_records)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"age": value(0.5, 1.0)}, {"pair": value(1)}, {"pair": value(1, 2, 3, 4)}]
+)
+def test_a_default_hides_no_values_of_another_number(changes: dict) -> None:
+    record = example({"age": value(0.5), "pair": value(1, 2), **changes})
+    assert re.fullmatch(r"holds \d values in '\w+', not \d", find_problem(record, DEFAULTS))
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        examples.parse(tf.constant([record, example({})]), DEFAULTS)

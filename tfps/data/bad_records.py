@@ -11,9 +11,12 @@ from typing import Any
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
+from tfps.data.examples import LISTS
 from tfps.data.feature import Feature
+from tfps.data.foreign_records import foreign_kind
 from tfps.data.record_source import RecordSource
 from tfps.data.tfrecord import scan
+from tfps.errors import listed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,16 +115,16 @@ def _known_behind(source: RecordSource, record: int) -> tuple[int, int]:
     return source.end, 0
 
 
-_KINDS = {"int64": "int64_list", "float32": "float_list", "string": "bytes_list"}
 _CONTENTS = {"int64_list": "integers", "float_list": "floats", "bytes_list": "strings"}
 
 
-def find_problem(record: bytes, features: Sequence[Feature]) -> str:
+def find_problem(record: bytes, features: Sequence[Feature], may_lack: bool = False) -> str:
     """Why a record is not what the features say.
 
     Args:
         record: A serialized `tf.train.Example`.
         features: Features and labels that it must hold.
+        may_lack: Whether it may lack any of them, or have empty lists.
 
     Returns:
         What to say after the record's name, such as "has no 'age'"; empty for a good record.
@@ -129,21 +132,30 @@ def find_problem(record: bytes, features: Sequence[Feature]) -> str:
     try:
         held = tf.train.Example.FromString(record).features.feature
     except DecodeError:
-        return "is no tf.train.Example"
+        return foreign_kind(record) or "is no tf.train.Example"
+    may_be_foreign = not features or any(_kind(each, held) is None for each in features)
+    if may_be_foreign and (found := foreign_kind(record)):
+        return found
     for feature in features:
-        if found := _problem(feature, held):
+        if found := _problem(feature, held, may_lack):
             return found
     return ""
 
 
-def _problem(feature: Feature, held: Any) -> str:
-    kind = held[feature.name].WhichOneof("kind") if feature.name in held else None
+def _kind(feature: Feature, held: Any) -> str | None:
+    """Which list a record holds for a feature; None where it lacks it."""
+    return held[feature.name].WhichOneof("kind") if feature.name in held else None
+
+
+def _problem(feature: Feature, held: Any, may_lack: bool) -> str:
+    kind, is_fine = _kind(feature, held), may_lack or feature.may_be_absent
     if kind is None:
-        names = ", ".join(sorted(held)) or "nothing"
-        return "" if feature.is_ragged else f"has no {feature.name!r} (it has {names})"
-    if kind != _KINDS[feature.dtype]:
+        return "" if is_fine else f"has no {feature.name!r} (it has {listed(sorted(held))})"
+    if kind != LISTS[feature.dtype]:
         return f"holds {_CONTENTS[kind]} in {feature.name!r}, not {feature.dtype}"
     values = getattr(held[feature.name], kind).value
+    if not values and is_fine:
+        return ""
     if not feature.is_ragged and len(values) != feature.size:
         return f"holds {len(values)} values in {feature.name!r}, not {feature.size}"
     if feature.vocabulary_size and values:

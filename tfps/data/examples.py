@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfps.data.feature import Feature
 from tfps.errors import UserError
 
+LISTS = {"int64": "int64_list", "float32": "float_list", "string": "bytes_list"}  # by dtype
 _DTYPES = {"int64": tf.int64, "float32": tf.float32, "string": tf.string}
 
 
@@ -57,6 +58,8 @@ def parse(
 ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
     """A batch of records; works inside `tf.data` and `tf.function`.
 
+    A record without a feature that has a default has that value.
+
     Args:
         serialized: Strings `[n]`, each a serialized `tf.train.Example`.
         features: What the records hold.
@@ -72,16 +75,38 @@ def parse(
     wanted = {feature.name: _parsed_as(feature) for feature in (*features, *labels)}
     parsed = tf.io.parse_example(serialized, wanted)
     inputs, truth = (
-        {feature.name: parsed[feature.name] for feature in some} for some in (features, labels)
+        {feature.name: _value(feature, parsed[feature.name]) for feature in some}
+        for some in (features, labels)
     )
     return inputs, truth
 
 
-def _parsed_as(feature: Feature) -> tf.io.FixedLenFeature | tf.io.RaggedFeature:
+def _parsed_as(
+    feature: Feature,
+) -> tf.io.FixedLenFeature | tf.io.FixedLenSequenceFeature | tf.io.RaggedFeature:
     dtype = _DTYPES[feature.dtype]
     if feature.is_ragged:
         return tf.io.RaggedFeature(dtype, row_splits_dtype=tf.int64)
+    if feature.default is not None:
+        # Not FixedLenFeature's default_value, which an empty list does not get: Spark and others
+        # write one for a value that is missing.
+        return tf.io.FixedLenSequenceFeature(feature.shape, dtype, True, feature.default)
     return tf.io.FixedLenFeature(feature.shape, dtype)
+
+
+def _value(feature: Feature, parsed: tf.Tensor | tf.RaggedTensor) -> tf.Tensor | tf.RaggedTensor:
+    return parsed if feature.default is None else _with_default(feature, parsed)
+
+
+def _with_default(feature: Feature, several: tf.Tensor) -> tf.Tensor:
+    """One value per record, of as many as any of a batch has: `[n, most values, *shape]`."""
+    is_single = tf.shape(several)[1] <= 1
+    # Not tf.debugging.Assert, whose branches are functions that every closure has to set up.
+    wrong = f"a record holds too many values in {feature.name!r}"
+    with tf.control_dependencies([tf.raw_ops.Assert(condition=is_single, data=[wrong])]):
+        default = tf.constant(feature.default, several.dtype)
+        absent = tf.fill([tf.shape(several)[0], 1, *feature.shape], default)
+    return tf.concat([several, absent], 1)[:, 0]
 
 
 def _flat(value: Any) -> Sequence[Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tfps.errors import UserError
 
+_LARGEST_FLOAT32 = 3.4028234663852886e38
 DTYPES = ("int64", "float32", "string")
 
 
@@ -21,12 +22,16 @@ class Feature:
             none, which make the batch a `tf.RaggedTensor`.
         vocabulary: For ids (`int64`): their number, so that every id lies in `[0, vocabulary)`; or
             the tokens themselves, whose ids are 1, 2, … in this order, with 0 for any other token.
+        default: What a record without the feature counts as, or with an empty list: a number, or a
+            text for `string`; the same for each of several values. None where every record must
+            have it. Not for shape `(None,)`, where such a record has no values, nor for a label.
     """
 
     name: str
     dtype: str
     shape: tuple[int | None, ...] = ()
     vocabulary: int | tuple[str, ...] | None = None
+    default: float | str | None = None
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
@@ -44,6 +49,28 @@ class Feature:
             )
         if self.vocabulary is not None and self.vocabulary_size < 1:
             raise UserError(f"feature {self.name!r}: the vocabulary is empty")
+        if self.default is not None:
+            self._check_default(self.default)
+
+    def _check_default(self, default: float | str) -> None:
+        where = f"feature {self.name!r}: default={default!r}"
+        if self.is_ragged:
+            raise UserError(
+                f"{where} goes with a fixed shape; of shape (None,), a record without the feature "
+                "has an empty list"
+            )
+        kinds = {"int64": int, "float32": (int, float), "string": str}
+        if not isinstance(default, kinds[self.dtype]) or isinstance(default, bool):
+            raise UserError(f"{where} is no value of dtype {self.dtype}")
+        if not isinstance(default, str) and not abs(default) <= _LARGEST_FLOAT32:
+            raise UserError(
+                f"{where} is no finite float32, and would make the loss of such records NaN; take "
+                "a number that the data have not, such as -1.0, or their mean"
+            )
+        if self.dtype == "int64" and int(default).bit_length() > 63:
+            raise UserError(f"{where} does not fit int64")
+        if self.vocabulary is not None and not 0 <= int(default) < self.vocabulary_size:
+            raise UserError(f"{where} is an id outside [0, {self.vocabulary_size})")
 
     @property
     def vocabulary_size(self) -> int:
@@ -58,13 +85,18 @@ class Feature:
         return None in self.shape
 
     @property
+    def may_be_absent(self) -> bool:
+        """Whether a record may lack it."""
+        return self.is_ragged or self.default is not None
+
+    @property
     def size(self) -> int | None:
         """Number of values in one record; None where it differs."""
         fixed = [size for size in self.shape if size is not None]
         return math.prod(fixed) if len(fixed) == len(self.shape) else None
 
     def schema(self) -> dict[str, Any]:
-        """The feature as JSON-ready data, equal for equal records."""
+        """The feature as JSON-ready data, equal for equal records: the default is none of them."""
         return {
             "name": self.name,
             "dtype": self.dtype,

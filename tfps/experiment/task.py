@@ -228,8 +228,20 @@ class Task(abc.ABC):
         return labels if group is None or group in labels else (*labels, group)
 
     def schema(self) -> Schema:
-        """What a record holds."""
-        return Schema(self.features(), self.labels())
+        """What a record holds.
+
+        Raises:
+            UserError: If a label has a default.
+        """
+        labels = self.labels()
+        for label in labels:
+            if label.default is not None:
+                raise UserError(
+                    f"label {label.name!r} has a default: every record without it would be trained "
+                    "and measured as if that were known; leave such records out of the data, or "
+                    "write a weight of 0 for them"
+                )
+        return Schema(self.features(), labels)
 
     def label_values(self, values: Mapping[str, Any]) -> Any:
         """Values of the labels by name, as this task has them: a single label's is the value."""

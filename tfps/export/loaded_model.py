@@ -26,7 +26,7 @@ from tfps.export.names import (
     variables_prefix,
 )
 from tfps.export.row_lookups import ExportedTable, RowLookups
-from tfps.export.schema_file import MEND, ExportSchema
+from tfps.export.schema_file import DEFAULT, MEND, ExportSchema
 from tfps.export.versions import newest_version
 from tfps.model.inputs import pack_signature_inputs, signature_specs
 from tfps.storage import files
@@ -287,5 +287,5 @@ def _differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> list[st
     return [
         f"{wanted['name']!r} has {key} {found.get(key)}, not {value}"
         for key, value in wanted.items()
-        if found.get(key) != value
+        if found.get(key) != value and key != DEFAULT
     ]

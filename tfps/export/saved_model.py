@@ -13,6 +13,7 @@ import tensorflow as tf
 from tfps.cluster.failures import lost_ps_behind
 from tfps.errors import RunError, UserError
 from tfps.experiment.task import Task
+from tfps.export import schema_file
 from tfps.export.loaded_model import ExportedModel
 from tfps.export.names import GRAPH_FILE, SCHEMA_FILE, variables_prefix
 from tfps.export.parameters import Parameters
@@ -257,7 +258,7 @@ def _schema(task: Task, tables: Sequence[ExportedTable]) -> dict[str, Any]:
     """What `ExportSchema` and `RowLookups` read of the model."""
     return {
         "format": FORMAT,
-        "features": [feature.schema() for feature in task.features()],
+        "features": [schema_file.encode(feature) for feature in task.features()],
         "labels": [label.schema() for label in task.labels()],
         "signatures": SIGNATURES,
         "tables": [table._asdict() for table in tables],

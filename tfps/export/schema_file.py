@@ -15,6 +15,7 @@ FORMAT = 2
 TAKES_FEATURES, TAKES_EXAMPLES = "features", "examples"
 # What each signature takes; so it is, too, of a model whose file does not say.
 SIGNATURES = {FEATURES_SIGNATURE: TAKES_FEATURES, EXAMPLES_SIGNATURE: TAKES_EXAMPLES}
+DEFAULT = "default"
 MEND = "export the model again by training"
 
 
@@ -59,6 +60,12 @@ class ExportSchema(NamedTuple):
         )
 
 
+def encode(feature: Feature) -> dict[str, Any]:
+    """A feature as the file has it: its `Feature.schema()`, and its default where it has one."""
+    default = {} if feature.default is None else {DEFAULT: feature.default}
+    return feature.schema() | default
+
+
 def decode(text: bytes, where: str) -> dict[str, Any]:
     """Decodes the file.
 
@@ -80,7 +87,7 @@ def decode(text: bytes, where: str) -> dict[str, Any]:
 
 
 def _feature(content: Any, where: str) -> Feature:
-    """A feature from its `Feature.schema()`."""
+    """A feature as `encode` gave it."""
     if not isinstance(content, dict):
         raise UserError(f"{where}: {content!r} is not a feature; {MEND}")
     name, dtype, shape = (content.get(key) for key in ("name", "dtype", "shape"))
@@ -93,7 +100,7 @@ def _feature(content: Any, where: str) -> Feature:
         raise UserError(
             f"{where}: {content!r} lacks a good name, dtype, shape or vocabulary_size; {MEND}"
         )
-    return Feature(name, dtype, tuple(shape), vocabulary or None)
+    return Feature(name, dtype, tuple(shape), vocabulary or None, content.get(DEFAULT))
 
 
 def _signatures(content: Any, where: str) -> Mapping[str, str]:

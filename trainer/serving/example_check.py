@@ -5,10 +5,9 @@ from collections.abc import Sequence
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
+from tfps.data.examples import LISTS
 from tfps.data.feature import Feature
 from trainer.serving.refusal import unfit
-
-_LISTS = {"int64": "int64_list", "float32": "float_list", "string": "bytes_list"}
 
 
 def check_examples(
@@ -41,10 +40,12 @@ def _wrong(example: tf.train.Example, feature: Feature) -> str:
     held = example.features.feature.get(feature.name)
     kind = held.WhichOneof("kind") if held is not None else None
     if kind is None:
-        return "" if feature.is_ragged else "is missing"
-    if kind != _LISTS[feature.dtype]:
-        return f"holds an {kind}, not a {_LISTS[feature.dtype]}"
+        return "" if feature.may_be_absent else "is missing"
+    if kind != LISTS[feature.dtype]:
+        return f"holds an {kind}, not a {LISTS[feature.dtype]}"
     values = getattr(held, kind).value
+    if not values and feature.may_be_absent:
+        return ""
     if feature.size is not None and len(values) != feature.size:
         return f"has {len(values)} values where {feature.size} are needed"
     ids = feature.vocabulary_size
