@@ -22,9 +22,11 @@ from collections.abc import Sequence
 import tensorflow as tf
 from absl import flags
 
-from tfps.data import manifest, replacement
+from tfps.data import manifest, replacement, value_checks
 from tfps.data.manifest import Manifest
 from tfps.data.record_index import STRIDE, RecordIndex
+from tfps.data.schema import Schema
+from tfps.data.value_counts import CountsSum
 from tfps.data.whole_shuffle import describe_room
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
@@ -32,6 +34,7 @@ from tfps.storage import files, preflight
 from tfps.storage.failures import StorageError
 from tfps.storage.preflight import Use
 from trainer import entry
+from trainer.console.dataset_notes import say_counts
 from trainer.console.order_warning import warn_of_sorted
 from trainer.datasets import data_files, shard_scan
 from trainer.datasets.row_encoding import ConfiguredExperiment
@@ -59,7 +62,7 @@ def index(
         UserError: If there are no such files, they hold no records or others than the task's, are
             truncated or no TFRecord files, or the directory cannot be written.
     """
-    features = experiment.task.schema().all
+    schema = experiment.task.schema()
     manifest.check_name(name := name or experiment.name)
     try:
         # What a dataset left behind whose writing was interrupted is none of the files meant.
@@ -71,11 +74,12 @@ def index(
                 f"--data={data} is a dataset already; say --overwrite to write its index and "
                 "manifest again"
             )
-        scans = []
-        found = shard_scan.scan_shards(paths, processes, features, CHECKED_RECORDS)
+        scans, counts = [], CountsSum()
+        found = shard_scan.scan_shards(paths, processes, schema.all, CHECKED_RECORDS)
         for path, scan in zip(paths, found, strict=True):
-            _refuse(path, scan)
+            _refuse(path, scan, schema)
             scans.append(scan)
+            counts.add(scan.counts)
         made = Manifest(
             name=replacement.free_prefix(directory, name, lambda x: [manifest.index_file(x)]),
             features=[feature.schema() for feature in experiment.task.features()],
@@ -83,10 +87,12 @@ def index(
             shards=tuple(scan.shard for scan in scans),
             index=RecordIndex(STRIDE, tuple(scan.offsets for scan in scans)),
             origin=manifest.FOUND,
+            counts=counts.total,
             directory=directory,
         )
         if not made.records:
             raise UserError(f"--data={data} holds no records")
+        shard_scan.refuse_absent(counts.total, made.records, schema.all, paths, f"--data={data}")
         _write(made)
     except StorageError as error:
         raise UserError(f"--data={data}: {error}") from None
@@ -119,7 +125,8 @@ def _directory(paths: Sequence[str], data: str) -> str:
     return directories[0] or "."
 
 
-def _refuse(path: str, scan: ShardScan) -> None:
+def _refuse(path: str, scan: ShardScan, schema: Schema) -> None:
+    """Refuses a file that is no TFRecord file, or of other records than the features say."""
     if not scan.is_whole:
         end = scan.damaged[-1]
         if end.offset == 0 and scan.shard.compression == "":
@@ -132,9 +139,25 @@ def _refuse(path: str, scan: ShardScan) -> None:
             "file again"
         )
     if scan.unfit:
-        raise UserError(
-            f"{path}: {scan.unfit}; the config's features() must be what the records hold"
+        raise UserError(f"{path}: {scan.unfit}; {_remedy(scan, schema)}")
+
+
+def _remedy(scan: ShardScan, schema: Schema) -> str:
+    """What to do about the first record of a file that is other than the config says."""
+    if "not a tf.train.Example" in scan.unfit:
+        return (
+            "write each record as one: a list is a feature of shape (None,), the features of a "
+            "context stand in every record"
         )
+    for feature in schema.all:
+        texts = f"has no {feature.name!r} (", f"holds 0 values in {feature.name!r},"
+        missing = value_checks.lacking(feature, scan.counts)
+        if any(text in scan.unfit for text in texts) and missing < scan.shard.records:
+            return (
+                f"{value_checks.share(missing, scan.shard.records)} records of the file lack it: "
+                f"{value_checks.ways_out(feature, schema)}"
+            )
+    return "the config's features() must be what the records hold"
 
 
 def main() -> None:
@@ -155,6 +178,7 @@ def main() -> None:
     )
     for damage in damages:
         sys.stdout.write(f"{damage}\n")
+    say_counts(made, experiment.task.schema())
     sys.stdout.write(f"dataset: {made.directory}\n")
     warn_of_sorted(made, "--shuffle=whole --output=ANOTHER_DIRECTORY")
 

@@ -30,10 +30,14 @@ from tfps.checkpoint.failures import DamagedCheckpointError, explain_failures
 from tfps.checkpoint.offline import named_checkpoint
 from tfps.checkpoint.table_summary import summaries
 from tfps.data import bad_records, manifest
+from tfps.data.examples import LISTS
+from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
 from tfps.data.record_index import STRIDE
 from tfps.data.schema import Schema
-from tfps.data.tfrecord import scan
+from tfps.data.tfrecord import compression_of, scan
+from tfps.data.value_checks import is_wrong, notes
+from tfps.data.value_counts import Counts, CountsSum
 from tfps.errors import EXIT_OK, EXIT_USER, UserError
 from tfps.storage import files, preflight
 from tfps.storage.preflight import Use
@@ -56,12 +60,21 @@ class Inspection:
         scans: What each of them holds.
         dataset: The manifest, None for files without one.
         problems: What is damaged or differs from the manifest.
+        schema: What the manifest says of the records; of files without one, what some of them have.
+        counts: Of these features, over all records.
     """
 
     paths: Sequence[str]
     scans: Sequence[ShardScan]
     dataset: Manifest | None
     problems: list[str]
+    schema: Schema
+    counts: Counts
+
+    @property
+    def records(self) -> int:
+        """Number of all records."""
+        return sum(each.shard.records for each in self.scans)
 
 
 def inspect(data: str, processes: int) -> Inspection:
@@ -86,16 +99,52 @@ def inspect(data: str, processes: int) -> Inspection:
             paths = data_files.find_records(data, "--data")
         else:
             paths = [dataset.path_of(shard) for shard in dataset.shards]
-        features = Schema.of(dataset).all if dataset else ()
+        schema = Schema.of(dataset) if dataset else _schema_of_records(paths)
         checked = _SAMPLED_RECORDS if dataset else 0
-        scans = list(shard_scan.scan_shards(paths, processes, features, checked))
+        scans = list(shard_scan.scan_shards(paths, processes, schema.all, checked, may_lack=True))
     except tf.errors.OpError as error:
         raise UserError(f"--data={data} cannot be read: {error.message}") from None
     for index, (path, found) in enumerate(zip(paths, scans, strict=True)):
         problems.extend(_problems(path, found))
         if dataset is not None and found.is_whole:
             problems.extend(_differences(dataset, index, found))
-    return Inspection(paths, scans, dataset, problems)
+        if dataset is None:
+            problems.extend(_foreign(path))
+    counts = CountsSum()
+    for found in scans:
+        counts.add(found.counts)
+    inspection = Inspection(paths, scans, dataset, problems, schema, counts.total)
+    problems.extend(_odd_values(inspection))
+    return inspection
+
+
+def _schema_of_records(paths: Sequence[str]) -> Schema:
+    """What the first records of some files have, as lists; of two types of a feature the first."""
+    found: dict[str, Feature] = {}
+    for record in shard_scan.first_records(paths, _SAMPLED_RECORDS):
+        for name, held in tf.train.Example.FromString(record).features.feature.items():
+            for dtype, kind in LISTS.items():
+                if kind == held.WhichOneof("kind"):
+                    found.setdefault(name, Feature(name, dtype, (None,)))
+    return Schema(tuple(found[name] for name in sorted(found)), ())
+
+
+def _foreign(path: str) -> list[str]:
+    """What is wrong with the first record of a file, where it is no Example."""
+    first = next(scan(path, compression_of(path)), None)
+    if first is None or first.problem or first.data is None:
+        return []
+    found = bad_records.find_problem(first.data, ())
+    return [f"{path}: record 0 {found}"] if found else []
+
+
+def _odd_values(inspection: Inspection) -> list[str]:
+    """What the counts over all records show that cannot be, where no file's first records did."""
+    if inspection.dataset is None or any(found.unfit for found in inspection.scans):
+        return []
+    counts, records, features = inspection.counts, inspection.records, inspection.schema.all
+    wrong = [each for each in features if counts and is_wrong(counts[each.name], records)]
+    return notes(counts, records, wrong)
 
 
 def _problems(path: str, found: ShardScan) -> list[str]:
@@ -139,15 +188,16 @@ def main() -> int:
     if CheckpointDirectory.committed_at(values.data.rstrip("/")):
         return _show_checkpoint(values.data, values.keys)
     found = inspect(values.data, values.processes)
-    records = sum(each.shard.records for each in found.scans)
     told_from = 0 if found.dataset else _SAMPLED_RECORDS  # the schema, from so many records
-    sample = _sample(found, max(values.records, told_from))
+    first = shard_scan.first_records(found.paths, max(values.records, told_from))
+    sample = list(map(tf.train.Example.FromString, first))
     shards = [each.shard for each in found.scans]
     lines = inspection_text.overview(values.data, found.dataset, shards)
     if found.dataset:
         lines += inspection_text.schema(found.dataset)
     else:
         lines += inspection_text.schema_of(sample)
+    lines += ["", *said] if (said := notes(found.counts, found.records, found.schema.all)) else []
     lines += ["", *inspection_text.shard_table(found.scans)]
     for number, record in enumerate(sample[: values.records]):
         lines += ["", f"record {number}", *inspection_text.record(record)]
@@ -158,7 +208,7 @@ def main() -> int:
                 found.dataset, "trainer.index with --shuffle=whole --output=ANOTHER_DIRECTORY"
             )
         seconds = time.monotonic() - started
-        sys.stdout.write(f"all {records:,} records fit their checksums ({seconds:.1f} s)\n")
+        sys.stdout.write(f"all {found.records:,} records fit their checksums ({seconds:.1f} s)\n")
         return EXIT_OK
     sys.stdout.flush()
     for problem in found.problems[:_SHOWN_DAMAGES]:
@@ -182,18 +232,6 @@ def _show_checkpoint(path: str, most_used: int) -> int:
     rows, seconds = sum(table.norms.count for table in tables), time.monotonic() - started
     sys.stdout.write("\n".join([*lines, f"all {rows:,} rows were read ({seconds:.1f} s)", ""]))
     return EXIT_OK
-
-
-def _sample(found: Inspection, count: int) -> list[tf.train.Example]:
-    """The first records that can be read."""
-    sample: list[tf.train.Example] = []
-    for path, held in zip(found.paths, found.scans, strict=True):
-        for record in scan(path, held.shard.compression):
-            if len(sample) == count:
-                return sample
-            if not record.problem and not bad_records.find_problem(record.data or b"", ()):
-                sample.append(tf.train.Example.FromString(record.data))
-    return sample
 
 
 def _define_flags() -> None:

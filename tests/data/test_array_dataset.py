@@ -217,3 +217,16 @@ def test_a_share_that_cannot_be_left_is_refused(tmp_path, x, message):
     with pytest.raises(UserError, match="is to hold the training data"):
         tfps.write_dataset(split["validation_directory"], x, **split)
     assert not list(tmp_path.rglob("*.tfrecord"))
+
+
+def test_columns_are_counted_and_odd_ones_said(tmp_path, caplog):
+    columns = {"x": [1.0, np.nan, np.inf], "tags": [[1], [], [2]], "none": [[], [], []]}
+    columns["none"] = tf.ragged.constant(columns["none"], tf.int64)
+    written = tfps.write_dataset(str(tmp_path), columns, [0, 1, 0])
+    assert written == manifests.read(str(tmp_path))
+    assert written.counts["x"].not_finite == 2
+    assert [written.counts[name].empty for name in ("x", "tags", "none")] == [0, 1, 3]
+    assert [record.message for record in caplog.records] == [
+        f"write_dataset(): {tmp_path}: 'x': 2 of 3 (66.67%) records hold a NaN or an infinity",
+        f"write_dataset(): {tmp_path}: 'none': 3 of 3 (100.00%) records have an empty list",
+    ]

@@ -6,9 +6,12 @@ import pytest
 import tensorflow as tf
 
 from configs import smoke
+from tests.data.example_records import example, list_with_context, value
 from tests.loaded import client
 from tfps.data import examples
 from tfps.data.dataset_writer import DatasetWriter
+from tfps.data.feature import Feature
+from tfps.data.schema import Schema
 from tfps.errors import UserError
 from trainer.console import inspection_text
 from trainer.inspect import inspect
@@ -122,3 +125,46 @@ def test_a_schema_told_by_records() -> None:
         "token    int64    1",
     ]
     assert inspection_text.schema_of([]) == []
+
+
+def write(path: Path, *records: bytes) -> Path:
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for each in records:
+            writer.write(each)
+    return path
+
+
+def test_names_and_values_are_shown_without_what_a_terminal_acts_on(tmp_path: Path) -> None:
+    held = {"\x1b[31m\n": value(b"\x1b[2J\r\n"), "用户": value(1)}
+    done = run(str(write(tmp_path / "a.tfrecord", example(held))))
+    assert done.returncode == 0, done.stderr
+    assert "\n  '\\x1b[31m\\n'  '\\x1b[2J\\r\\n'\n  用户" in done.stdout
+    assert done.stdout.replace("\n", "").isprintable()
+
+
+def test_lists_of_examples_are_named(tmp_path: Path) -> None:
+    done = run(str(write(tmp_path / "a.tfrecord", list_with_context())))
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {tmp_path}/a.tfrecord: record 0 is an ExampleListWith")
+
+
+def test_what_records_lack_is_said_of_all_of_them(tmp_path: Path) -> None:
+    records = [example({"x": value(1)})] * 3000 + [example({"x": value(2.0)}), example({})]
+    done = run(str(write(tmp_path / "a.tfrecord", *records)))
+    assert done.returncode == 0, done.stderr
+    assert (
+        "'x': 1 of 3,002 (0.03%) records lack it, which is an empty list, 1 of 3,002 (0.03%) "
+        "records hold values of another type or number\n"
+    ) in done.stdout
+
+
+def test_values_behind_the_first_records_are_held_against_the_manifest(tmp_path: Path) -> None:
+    schema = Schema((Feature("x", "int64", (), 5), Feature("never", "int64", (None,))), ())
+    with DatasetWriter.open(str(tmp_path), "few", 1, schema) as writer:
+        for number in range(2000):
+            writer.write(0, example({"x": value(0 if number < 1500 else 5)}))
+        writer.finish()
+    assert inspect(str(tmp_path), 1).problems == [
+        "'x': 500 of 2,000 (25.00%) records hold an id outside [0, 5)",
+        "'never': 2,000 of 2,000 (100.00%) records lack it, which is an empty list",
+    ]

@@ -16,6 +16,8 @@ from tfps.data.manifest import Manifest
 from tfps.data.record_order import describe, find_sorted
 from tfps.data.schema import Schema
 from tfps.data.tfrecord import frame
+from tfps.data.value_checks import notes
+from tfps.data.value_counts import CountsSum, count_records
 from tfps.data.whole_shuffle import scratch_for, whole_shuffle
 from tfps.errors import UserError
 
@@ -92,7 +94,8 @@ def write_dataset(
     open_writer = functools.partial(
         DatasetWriter.open, name=name, shards=shards, schema=schema, overwrite=overwrite
     )
-    records = _framed(itertools.chain([first], columns), schema)
+    counts, counts_of_last = CountsSum(), CountsSum()
+    records = _framed(itertools.chain([first], columns), schema, counts)
     if shuffle == "whole":
         records = whole_shuffle(records, seed, scratch_for(directory))
     with contextlib.ExitStack() as writers:
@@ -101,12 +104,25 @@ def write_dataset(
             evaluation = writers.enter_context(open_writer(validation_directory))
         writer.write_all_in_turn(records)
         if last:
-            evaluation.write_all_in_turn(_framed([last], schema))
-            evaluation.finish()
-        written = writer.finish()
+            evaluation.write_all_in_turn(_framed([last], schema, counts_of_last))
+            _say(evaluation.finish(counts=counts_of_last.total), schema)
+        written = writer.finish(counts=counts.total)
+    _say(written, schema)
     if text := describe(find_sorted(written), 'shuffle="whole"'):
         _log.warning("write_dataset(): %s: %s", directory, text)
     return written
+
+
+def _say(written: Manifest, schema: Schema) -> None:
+    """Warns of numbers that are none, and of columns without a value; some empty lists are fine."""
+    held = written.counts
+    odd = [
+        each
+        for each in schema.all
+        if held[each.name].not_finite or held[each.name].empty == written.records
+    ]
+    for note in notes(held, written.records, odd):
+        _log.warning("write_dataset(): %s: %s", written.directory, note)
 
 
 def _check_choices(
@@ -146,14 +162,16 @@ def _columns(
         before += records
 
 
-def _framed(several: Iterable[Columns], schema: Schema) -> Iterator[bytes]:
-    """The records of all columns as they stand in a file."""
+def _framed(several: Iterable[Columns], schema: Schema, counts: CountsSum) -> Iterator[bytes]:
+    """The records of all columns as they stand in a file; adds what they lack to `counts`."""
     encoder = RecordEncoder(schema.all)
     for columns in several:
-        yield from map(frame, _records(columns, schema, encoder))
+        yield from map(frame, _records(columns, schema, encoder, counts))
 
 
-def _records(columns: Columns, schema: Schema, encoder: RecordEncoder) -> Iterator[bytes]:
+def _records(
+    columns: Columns, schema: Schema, encoder: RecordEncoder, counts: CountsSum
+) -> Iterator[bytes]:
     """The serialized records of some columns."""
     every = {**columns[0], **columns[1]}
     records = array_columns.length(columns)
@@ -165,6 +183,8 @@ def _records(columns: Columns, schema: Schema, encoder: RecordEncoder) -> Iterat
         )
     for first in range(0, records, _BLOCK):
         end = min(first + _BLOCK, records)
-        yield from encoder.encode(
+        encoded = encoder.encode(
             {f.name: every[f.name].part(first, end).encodable(f) for f in schema.all}
         )
+        counts.add(encoder.counts)
+        yield from encoded

@@ -16,6 +16,7 @@ from tfps.data.record_index import STRIDE, RecordIndex
 from tfps.data.schema import Schema
 from tfps.data.shards import Shard
 from tfps.data.tfrecord import frame
+from tfps.data.value_counts import Counts
 from tfps.errors import UserError
 from tfps.storage import checksum, files
 from tfps.storage.failures import StorageError
@@ -180,12 +181,18 @@ class DatasetWriter:
         while some := list(itertools.islice(stream, _DEALT_AT_ONCE)):
             self.write_in_turn(deal(some, len(self._files)))
 
-    def finish(self, rejected_rows: int = 0, best_auc: float | None = None) -> Manifest:
+    def finish(
+        self,
+        rejected_rows: int = 0,
+        best_auc: float | None = None,
+        counts: Counts | None = None,
+    ) -> Manifest:
         """Closes the shards and writes the manifest.
 
         Args:
             rejected_rows: Bad rows that were left out.
             best_auc: The AUC that a planted signal allows.
+            counts: Over the records that were added; None where nobody counted.
 
         Returns:
             The manifest, with sizes and checksums as the storage gives them back.
@@ -203,6 +210,7 @@ class DatasetWriter:
                 ),
                 rejected_rows=rejected_rows,
                 best_auc=best_auc,
+                counts=dict(counts or {}),
                 directory=self._directory,
             )
             files.sync([*map(self._path, self.files), self._directory])

@@ -13,13 +13,18 @@ import numpy.typing as npt
 
 from tfps.data import feature_arrays
 from tfps.data.feature import Feature
+from tfps.data.value_counts import ValueCounts, count_values
 
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = b"\x0a", b"\x12", b"\x1a"  # fields 1, 2, 3 of a Feature
 _FIRST, _SECOND = b"\x0a", b"\x12"  # field 1 and field 2, each a length and so many bytes
 
 
 class RecordEncoder:
-    """Turns columns of values into `tf.train.Example`s."""
+    """Turns columns of values into `tf.train.Example`s.
+
+    Attributes:
+        counts: Over the records that it encoded last.
+    """
 
     def __init__(self, features: Sequence[Feature]):
         """Prepares what records share.
@@ -29,6 +34,7 @@ class RecordEncoder:
         """
         self._features = sorted(features, key=lambda feature: feature.name)  # as examples.encode
         self._example_prefix = _Prefix(_FIRST)
+        self.counts: dict[str, ValueCounts] = {}
 
     def encode(self, columns: Mapping[str, Sequence[Sequence[Any]]]) -> list[bytes]:
         """The records.
@@ -44,13 +50,14 @@ class RecordEncoder:
             ValueError: If values are not of the feature's dtype or size, or an id lies outside its
                 vocabulary; `examples.encode` knows which.
         """
+        self.counts = {}
         parts = [self._entries(feature, columns[feature.name]) for feature in self._features]
         joined = map(b"".join, zip(*parts, strict=True))
         prefix = self._example_prefix.of
         return [prefix(len(record)) + record for record in joined]
 
     def _entries(self, feature: Feature, columns: Sequence[Sequence[Any]]) -> list[bytes]:
-        """One entry of the map of features for each record."""
+        """One entry of the map of features for each record; counts them."""
         if feature.is_ragged:
             [rows] = columns
             sizes = np.fromiter(map(len, rows), np.int64, len(rows))
@@ -63,11 +70,13 @@ class RecordEncoder:
         if feature.dtype == "string":
             payloads = _strings(values, sizes, feature.is_ragged)
             kind = _BYTES_LIST
+            self.counts[feature.name] = count_values(feature, None, sizes)
         else:
             flat = feature_arrays.numbers(feature, values)
             encode = _int64s if feature.dtype == "int64" else _floats
             payloads = encode(flat, np.cumsum(sizes))
             kind = _INT64_LIST if feature.dtype == "int64" else _FLOAT_LIST
+            self.counts[feature.name] = count_values(feature, flat, sizes)
         prefix = _entry_prefix(feature.name.encode(), kind)
         return [prefix(len(payload)) + payload for payload in payloads]
 

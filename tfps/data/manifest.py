@@ -24,7 +24,10 @@
       },
       "rejected_rows": 0,               bad rows left out by --max_bad_rows
       "best_auc": 0.83,                 of the planted signal; null for data that was not generated
-      "origin": "written"               the shards with it; "found" where it was written beside them
+      "origin": "written",              the shards with it; "found" where it was written beside them
+      "counts": {                       records of all shards with what may be wrong in a feature;
+        "integers": {"missing": 0, "empty": 0, "misfit": 0, "not_finite": 2, "outside": 0}, ...
+      }                                 absent of datasets from before they were counted
     }
 """
 
@@ -43,6 +46,7 @@ from tfps.data import record_index
 from tfps.data.json_fields import MEND, JsonFields
 from tfps.data.record_index import RecordIndex
 from tfps.data.shards import Shard, check_files, with_generations
+from tfps.data.value_counts import Counts, ValueCounts
 from tfps.errors import UserError
 from tfps.storage import atomic_file, checksum, files
 from tfps.storage.failures import StorageError
@@ -66,6 +70,7 @@ class Manifest:
         rejected_rows: Bad rows that were left out.
         best_auc: The AUC that a planted signal allows, or None.
         origin: Of the shards: `WRITTEN` with the manifest, or `FOUND` where it was written.
+        counts: Of features and labels by name; none where nobody counted.
         directory: Where the dataset is; not part of the file.
     """
 
@@ -77,6 +82,7 @@ class Manifest:
     rejected_rows: int = 0
     best_auc: float | None = None
     origin: str = WRITTEN
+    counts: Counts = dataclasses.field(default_factory=dict)
     directory: str = ""
 
     @functools.cached_property  # asked for with each lease
@@ -149,6 +155,7 @@ def write(manifest: Manifest) -> None:
         "rejected_rows": manifest.rejected_rows,
         "best_auc": manifest.best_auc,
         "origin": manifest.origin,
+        "counts": {name: dataclasses.asdict(held) for name, held in manifest.counts.items()},
     }
     atomic_file.write(posixpath.join(manifest.directory, file), index, "partial")
     text = json.dumps(content, indent=2) + "\n"
@@ -279,8 +286,19 @@ def _decode(text: str, where: str, directory: str) -> Manifest:
         rejected_rows=fields.get("rejected_rows", int),
         best_auc=fields.get("best_auc", float | None),
         origin=fields.get("origin", str),
+        counts=_counts(fields),
         directory=directory,
     )
+
+
+def _counts(fields: JsonFields) -> dict[str, ValueCounts]:
+    """Those of a manifest, which is older than they are where it has none."""
+    held = fields.get("counts", dict | None) or {}
+    keys = [each.name for each in dataclasses.fields(ValueCounts)]
+    by_name = {name: fields.object("counts").object(name) for name in held}
+    return {
+        name: ValueCounts(*(each.get(key, int) for key in keys)) for name, each in by_name.items()
+    }
 
 
 def _schema(fields: JsonFields) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfps.cluster.spec import Cluster
 from tfps.data import manifest as manifests
 from tfps.data import schema as schemas
+from tfps.data import value_checks
 from tfps.data.batches import Batching, read_batches
 from tfps.data.manifest import Manifest
 from tfps.data.record_source import RecordSource
@@ -43,7 +44,8 @@ def read_data(task: Task, directory: str, use: DataUse, may_be_cut: bool = False
         task: Whose features and labels the records must have.
         directory: Of the dataset.
         use: What it is for.
-        may_be_cut: Whether a shard may have fewer bytes than the manifest says.
+        may_be_cut: Whether a shard may have fewer bytes than the manifest says, and records may
+            lack what they must have: where bad records are passed over.
 
     Raises:
         UserError: If there is no such dataset, it has no records, or others than the task wants.
@@ -58,6 +60,10 @@ def read_data(task: Task, directory: str, use: DataUse, may_be_cut: bool = False
     schemas.check(manifest, wanted, flag)
     if not manifest.records:
         raise UserError(f"{flag}={directory} holds no records")
+    if not may_be_cut:
+        value_checks.refuse_missing(
+            manifest.counts, manifest.records, wanted, f"{flag}={directory}"
+        )
     return manifest
 
 

@@ -12,6 +12,7 @@ from tfps.data.parquet import ParquetBlock
 from tfps.data.row_blocks import RowBlock
 from tfps.data.row_format import BadRow, RowFormat
 from tfps.data.tfrecord import frame
+from tfps.data.value_counts import Counts, count_records
 from tfps.errors import UserError
 from tfps.experiment import loader, overrides
 from tfps.experiment.experiment import Experiment
@@ -50,12 +51,14 @@ class EncodedRows:
         frames: For the shard whose turn it is, the next one, ….
         count: Number of records.
         bad_rows: What is wrong with the rows that are left out.
+        counts: Over the records.
         size: The block's.
     """
 
     frames: list[Frames]
     count: int
     bad_rows: list[str]
+    counts: Counts
     size: int
 
 
@@ -67,9 +70,9 @@ def encode(block: Block, experiment: Callable[[], Experiment], shards: int) -> E
         experiment: Gives the experiment; it is called once in a process.
         shards: Number of shards.
     """
-    records, bad_rows = _encoder(experiment).records(block)
+    records, bad_rows, counts = _encoder(experiment).records(block)
     framed = list(map(frame, records))
-    return EncodedRows(deal(framed, shards), len(framed), bad_rows, block.size)
+    return EncodedRows(deal(framed, shards), len(framed), bad_rows, counts, block.size)
 
 
 def format_of(experiment: Experiment) -> RowFormat:
@@ -98,14 +101,17 @@ class _Encoder:
         self._format = format_of(experiment)
         self._encoder = RecordEncoder((*self._features, *self._labels))
 
-    def records(self, block: Block) -> tuple[list[bytes], list[str]]:
-        """The records of good rows, and what is wrong with the others."""
+    def records(self, block: Block) -> tuple[list[bytes], list[str], Counts]:
+        """The records of good rows, what is wrong with the others, and the records' counts."""
         try:
             count, columns = block.columns(self._format)
-            return self._encoder.encode(columns) if count else [], []
+            if not count:
+                return [], [], {}
+            return self._encoder.encode(columns), [], self._encoder.counts
         except (TypeError, ValueError):  # the rows one by one tell what it is, and in which
             bad_rows: list[str] = []
-            return list(self._one_by_one(block, bad_rows)), bad_rows
+            records = list(self._one_by_one(block, bad_rows))
+            return records, bad_rows, count_records(records, (*self._features, *self._labels))
 
     def _one_by_one(self, block: Block, bad_rows: list[str]) -> Iterator[bytes]:
         def leave_out(bad: BadRow) -> None:

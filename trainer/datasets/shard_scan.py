@@ -2,17 +2,19 @@
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tfps.data import bad_records
+from tfps.data import bad_records, value_checks
 from tfps.data.feature import Feature
 from tfps.data.record_index import STRIDE
 from tfps.data.shards import Shard
 from tfps.data.tfrecord import StoredRecord, compression_of, scan
+from tfps.data.value_counts import Counts, RecordCounter
 from tfps.storage import checksum
 from trainer.console import file_progress
 from trainer.datasets.processes import Processes, worthwhile
@@ -31,6 +33,7 @@ class ShardScan:
         is_whole: Whether the file could be read to its end; else the last damaged record ends it.
         unfit: What is wrong with the first of the records that were held against the features,
             with its number; empty when they fit.
+        counts: Of the features, over all records that can be read.
     """
 
     shard: Shard
@@ -38,15 +41,19 @@ class ShardScan:
     damaged: tuple[StoredRecord, ...]
     is_whole: bool
     unfit: str
+    counts: Counts
 
 
-def scan_shard(path: str, features: Sequence[Feature], checked: int) -> ShardScan:
+def scan_shard(
+    path: str, features: Sequence[Feature], checked: int, may_lack: bool = False
+) -> ShardScan:
     """Reads a file from its beginning to its end.
 
     Args:
         path: A TFRecord file, compressed or not, local or `gs://`.
         features: What its records must hold.
         checked: How many of its first records to hold against the features.
+        may_lack: Whether records may lack some of them.
 
     Raises:
         tf.errors.OpError: If the file cannot be read.
@@ -55,6 +62,7 @@ def scan_shard(path: str, features: Sequence[Feature], checked: int) -> ShardSca
     offsets: list[int] = []
     damaged: list[StoredRecord] = []
     unfit, records, is_whole = "", 0, True
+    counter = RecordCounter(features)
     for record in scan(path, compression):
         if record.problem:
             damaged.append(StoredRecord(record.number, record.offset, None, record.problem))
@@ -64,8 +72,9 @@ def scan_shard(path: str, features: Sequence[Feature], checked: int) -> ShardSca
         if record.number % STRIDE == 0 and not compression:
             offsets.append(record.offset)
         if record.number < checked and not unfit and not record.problem:
-            found = bad_records.find_problem(record.data, features)
+            found = bad_records.find_problem(record.data, features, may_lack)
             unfit = f"record {record.number} (byte {record.offset}) {found}" if found else ""
+        counter.add(record.data)
         records += 1
     shard = Shard(
         path.rpartition("/")[2],
@@ -74,11 +83,58 @@ def scan_shard(path: str, features: Sequence[Feature], checked: int) -> ShardSca
         checksum.of_file(path),
         compression,
     )
-    return ShardScan(shard, np.array(offsets, np.int64), tuple(damaged), is_whole, unfit)
+    places = np.array(offsets, np.int64)
+    return ShardScan(shard, places, tuple(damaged), is_whole, unfit, counter.finish())
+
+
+def refuse_absent(
+    counts: Counts, records: int, features: Sequence[Feature], paths: Sequence[str], where: str
+) -> None:
+    """Refuses features that no record of some files has.
+
+    Args:
+        counts: Over all records.
+        records: Number of all.
+        features: What they were counted for.
+        paths: The files, of which some records are read to say what they have.
+        where: What names the files, for the message.
+
+    Raises:
+        UserError: If there is one.
+    """
+    if any(counts[each.name].missing == records for each in features) and records:
+        some = map(tf.train.Example.FromString, first_records(paths, CHECKED_RECORDS))
+        names = sorted({name for each in some for name in each.features.feature})
+        value_checks.refuse_absent(counts, records, features, names, where)
+
+
+def first_records(
+    paths: Sequence[str], most: int, features: Sequence[Feature] = ()
+) -> Iterator[bytes]:
+    """The first records of some files that can be read and fit some features.
+
+    Args:
+        paths: TFRecord files.
+        most: How many.
+        features: What they must hold; they may lack them.
+    """
+    records = (record for path in paths for record in scan(path, compression_of(path)))
+    good = (
+        record.data
+        for record in records
+        if record.data is not None
+        and not record.problem
+        and not bad_records.find_problem(record.data, features, may_lack=True)
+    )
+    return itertools.islice(good, most)
 
 
 def scan_shards(
-    paths: Sequence[str], processes: int, features: Sequence[Feature], checked: int
+    paths: Sequence[str],
+    processes: int,
+    features: Sequence[Feature],
+    checked: int,
+    may_lack: bool = False,
 ) -> Iterator[ShardScan]:
     """Reads files at the same time, and shows how far that is.
 
@@ -87,6 +143,7 @@ def scan_shards(
         processes: How many read.
         features: See `scan_shard`.
         checked: See `scan_shard`.
+        may_lack: See `scan_shard`.
 
     Yields:
         What each file holds, in the order of the files.
@@ -94,7 +151,9 @@ def scan_shards(
     Raises:
         tf.errors.OpError: If a file cannot be read.
     """
-    work = functools.partial(scan_shard, features=tuple(features), checked=checked)
+    work = functools.partial(
+        scan_shard, features=tuple(features), checked=checked, may_lack=may_lack
+    )
     sizes = [tf.io.gfile.stat(path).length for path in paths]
     records = 0
     with (

@@ -10,6 +10,7 @@ from tfps.data.dataset_writer import DatasetWriter
 from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
 from tfps.data.tfrecord import compression_of, frame, scan
+from tfps.data.value_counts import RecordCounter
 from tfps.data.whole_shuffle import scratch_for, whole_shuffle
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
@@ -17,7 +18,7 @@ from tfps.storage import files
 from trainer.console import file_progress
 from trainer.console.file_progress import FileProgress
 from trainer.datasets import data_files
-from trainer.datasets.shard_scan import CHECKED_RECORDS
+from trainer.datasets.shard_scan import CHECKED_RECORDS, refuse_absent
 
 
 def files_to_copy(data: str) -> list[str]:
@@ -76,17 +77,23 @@ def copy_shuffled(
             ) as writer,
             file_progress.shown(size) as progress,
         ):
-            records = _good_records(paths, schema.all, progress)
+            counter = RecordCounter(schema.all)
+            records = _good_records(paths, schema.all, progress, counter)
             writer.write_all_in_turn(whole_shuffle(records, seed, scratch_for(output)))
             if not writer.records:
                 raise UserError(f"--data: {paths[0]} and the other files hold no records")
-            return writer.finish()
+            counts = counter.finish()
+            refuse_absent(counts, writer.records, schema.all, paths, f"{paths[0]} and the others")
+            return writer.finish(counts=counts)
     except tf.errors.OpError as error:
         raise UserError(f"--data cannot be read: {error.message}") from None
 
 
 def _good_records(
-    paths: Sequence[str], features: Sequence[Feature], progress: FileProgress
+    paths: Sequence[str],
+    features: Sequence[Feature],
+    progress: FileProgress,
+    counter: RecordCounter,
 ) -> Iterator[bytes]:
     """All records of the files as they stand there; refuses one that a copy would hide."""
     for path in paths:
@@ -100,5 +107,6 @@ def _good_records(
                     "damaged, or other than the config's features(), is not copied: make the file "
                     "again"
                 )
+            counter.add(record.data)
             yield frame(record.data)
         progress.add(tf.io.gfile.stat(path).length)

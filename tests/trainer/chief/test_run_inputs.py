@@ -2,13 +2,16 @@
 
 import dataclasses
 import logging
+import shutil
 
 import pytest
 
 import tfps
-from configs.smoke import get_config
+from configs.smoke import Smoke, get_config
 from tests.training_fixtures import dataset
 from tfps.cluster.spec import Cluster
+from tfps.data import manifest as manifests
+from tfps.data.value_counts import ValueCounts
 from tfps.errors import UserError
 from tfps.leases.epoch_order import EpochOrder
 from trainer.chief.run_inputs import RunInputs
@@ -88,3 +91,39 @@ def test_what_a_job_begins_with_is_looked_at_until_it_has_a_checkpoint(directory
     path.mkdir(parents=True)
     (path / "commit.json").touch()
     assert check().experiment is experiment
+
+
+def test_records_that_cannot_be_trained_are_refused_before_the_run_begins(directory, tmp_path):
+    made = manifests.read(directory)
+    lacking = {"numbers": ValueCounts(missing=3)}
+    lacking = dataclasses.replace(made, counts=lacking, directory=str(tmp_path / "data"))
+    shutil.copytree(directory, lacking.directory)
+    manifests.write(lacking)
+    message = rf"--train_data={lacking.directory}: 3 of 100 \(3.00%\) records have no value of 'num"
+    with pytest.raises(UserError, match=message):
+        inputs(lacking.directory, tmp_path / "job", 1)
+
+    class WithDefault(Smoke):
+        def features(self):
+            numbers, token = super().features()
+            return dataclasses.replace(numbers, default=0.0), token
+
+    def check(task, max_bad_records):
+        data = tfps.Data(train=lacking.directory, max_bad_records=max_bad_records)
+        experiment = dataclasses.replace(get_config(), task=task, data=data)
+        return RunInputs.check(experiment, Cluster(), str(tmp_path / "job"), None)
+
+    assert check(WithDefault(), 0).data.of_epoch(0).records == 100
+    assert check(Smoke(), 3).data.of_epoch(0).records == 100
+
+
+def test_a_label_has_no_default(directory, tmp_path):
+    class WithDefault(Smoke):
+        def label(self):
+            return dataclasses.replace(super().label(), default=0)
+
+    experiment = dataclasses.replace(
+        get_config(), task=WithDefault(), data=tfps.Data(train=directory)
+    )
+    with pytest.raises(UserError, match="label 'label' has a default: every record without it"):
+        RunInputs.check(experiment, Cluster(), str(tmp_path / "job"), None)
