@@ -28,6 +28,8 @@ from tfps.data.parquet import is_parquet, parquet_blocks
 from tfps.data.row_blocks import row_blocks
 from tfps.data.row_format import RowFormat
 from tfps.data.row_header import Header, find_header
+from tfps.data.schema import Schema
+from tfps.data.value_counts import CountsSum
 from tfps.data.whole_shuffle import describe_room, scratch_for, whole_shuffle
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
@@ -35,9 +37,10 @@ from tfps.storage import files, preflight
 from tfps.storage.preflight import Use
 from trainer import entry
 from trainer.console import file_progress
+from trainer.console.dataset_notes import say_counts
 from trainer.console.file_progress import FileProgress
 from trainer.console.order_warning import warn_of_sorted
-from trainer.datasets import row_encoding
+from trainer.datasets import data_files, row_encoding
 from trainer.datasets.processes import Processes, worthwhile
 from trainer.datasets.row_encoding import Block, ConfiguredExperiment, EncodedRows
 from trainer.flags import shuffle_flags
@@ -110,7 +113,8 @@ def prepare(
         file_progress.shown(_size(inputs)) as progress,
     ):
         encoded = pool.map(encode, _blocks(sources, row_format))
-        dealt = _good_rows(encoded, bad_rows, progress)
+        counts = CountsSum()
+        dealt = _good_rows(encoded, bad_rows, progress, counts)
         if shuffle_seed is None:
             for some in dealt:
                 writer.write_in_turn(some)
@@ -119,13 +123,13 @@ def prepare(
             writer.write_all_in_turn(whole_shuffle(records, shuffle_seed, scratch_for(output)))
         if not writer.records:
             raise UserError(f"--input={','.join(inputs)} holds no row that could be used")
-        return writer.finish(rejected_rows=bad_rows.count)
+        return writer.finish(rejected_rows=bad_rows.count, counts=counts.total)
 
 
 def _good_rows(
-    blocks: Iterable[EncodedRows], bad_rows: _BadRows, progress: FileProgress
+    blocks: Iterable[EncodedRows], bad_rows: _BadRows, progress: FileProgress, counts: CountsSum
 ) -> Iterator[list[Frames]]:
-    """The records of blocks as they are dealt to the shards; counts bad rows, and shows how far."""
+    """The records of blocks as they are dealt to the shards; counts them, and shows how far."""
     count = 0
     for encoded in blocks:
         for bad in encoded.bad_rows:
@@ -133,6 +137,7 @@ def _good_rows(
         if encoded.count:
             yield encoded.frames
         count += encoded.count
+        counts.add(encoded.counts)
         progress.add(encoded.size, f"{count:,} rows")
 
 
@@ -161,20 +166,21 @@ def main() -> None:
     """Prepares what the flags name and prints a summary."""
     values = flags.FLAGS
     started = time.monotonic()
-    inputs = [Use("--input", path) for path in values.input]
-    preflight.check([*inputs, Use("--output", values.output, writes=True)])
+    uses = [Use("--input", path) for path in values.input]
+    preflight.check([*uses, Use("--output", values.output, writes=True)])
+    inputs = [path for each in values.input for path in data_files.find(each, "--input")]
     seed = shuffle_flags.seed()
-    if seed is not None and (room := describe_room(values.output, _size(values.input))):
+    if seed is not None and (room := describe_room(values.output, _size(inputs))):
         sys.stderr.write(f"{room}\n")
     dataset = prepare(
         ConfiguredExperiment(values.config, tuple(values.set), values.without_labels),
-        inputs=values.input,
+        inputs=inputs,
         output=values.output,
         shards=values.shards,
         max_bad_rows=values.max_bad_rows,
         name=values.name,
         overwrite=values.overwrite,
-        processes=worthwhile(values.processes, _size(values.input)),
+        processes=worthwhile(values.processes, _size(inputs)),
         shuffle_seed=seed,
     )
     empty = sum(shard.records == 0 for shard in dataset.shards)
@@ -184,6 +190,7 @@ def main() -> None:
         f"{dataset.rejected_rows} bad rows left out, {time.monotonic() - started:.1f} s\n"
         f"dataset: {dataset.directory}\n"
     )
+    say_counts(dataset, Schema.of(dataset))
     warn_of_sorted(dataset, "--shuffle=whole")
 
 
@@ -193,7 +200,7 @@ def _define_flags() -> None:
     flags.DEFINE_list(
         "input",
         None,
-        "Files of rows: CSV or TSV, also .gz, or Parquet.",
+        "Files of rows: CSV or TSV, also .gz, or Parquet; globs, or directories of them.",
         required=True,
     )
     flags.DEFINE_string("output", None, "Directory of the dataset.", required=True)

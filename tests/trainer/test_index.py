@@ -6,11 +6,15 @@ import pytest
 import tensorflow as tf
 
 from configs import smoke
+from tests.data.example_records import example, list_with_context, value
 from tests.loaded import client
+from tests.models import TaskOf
 from tfps.data import examples, manifest, schema
 from tfps.data.feature import Feature
 from tfps.data.record_index import STRIDE
+from tfps.data.value_counts import ValueCounts
 from tfps.errors import UserError
+from tfps.experiment.experiment import Experiment
 from trainer.datasets.shuffled_copy import copy_shuffled, files_to_copy
 from trainer.generate import generate
 from trainer.index import index
@@ -131,7 +135,9 @@ def test_flags_of_a_shuffled_copy_go_together(tmp_path: Path) -> None:
 def test_files_that_are_no_records(tmp_path: Path) -> None:
     refused(tmp_path / "absent.tfrecord", "absent.tfrecord: no such file")
     refused(tmp_path / "*.tfrecord", r"--data=.*\*\.tfrecord: no such file")
-    refused(tmp_path, r"holds no file with \.tfrecord in its name; name the files with a glob")
+    refused(tmp_path, "holds no files")
+    (tmp_path / "notes.txt").write_text("age,income\n39,<=50K\n")
+    refused(tmp_path, r"notes\.txt is no TFRecord file; name the files that are with a glob")
     (tmp_path / "rows.tfrecord").write_text("age,income\n39,<=50K\n")
     refused(
         tmp_path, r"rows\.tfrecord is no TFRecord file: record 0 has a length .*trainer\.prepare"
@@ -163,3 +169,105 @@ def test_records_of_another_schema(tmp_path: Path) -> None:
     write(path, [b"no example"])
     refused(path, r"record 0 \(byte 0\) is no tf\.train\.Example; the config's features\(\) must")
     assert not (tmp_path / manifest.FILE).exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "compression"),
+    [("part-r-0000{}", ""), ("part-r-0000{}.gz", "GZIP"), ("part-0000{}-c000.tfrecord", "")],
+)
+def test_a_directory_is_taken_as_spark_writes_it(
+    tmp_path: Path, name: str, compression: str
+) -> None:
+    for part, count in enumerate((3, 0, 2)):
+        path = write(tmp_path / name.format(part), map(record, range(count)), compression)
+        (tmp_path / f".{path.name}.crc").write_bytes(b"crc\0")
+    for other in ("_SUCCESS", "._SUCCESS.crc", "_metadata"):
+        (tmp_path / other).write_bytes(b"crc\0")
+    (tmp_path / "_temporary").mkdir()
+    for data in (str(tmp_path), f"{tmp_path}/*", str(tmp_path)):  # the last beside its manifest
+        if data.endswith("*"):
+            (tmp_path / manifest.FILE).unlink()
+            (tmp_path / "smoke.index").unlink()
+        made, _ = index(SMOKE, data, 1, overwrite=True)
+        assert [shard.records for shard in made.shards] == [3, 0, 2]
+    refused(
+        tmp_path / ".*", r"\.crc is no TFRecord file", overwrite=True
+    )  # who names them has them
+
+
+def of(*features: Feature) -> Experiment:
+    return Experiment("counted", TaskOf(None, features))
+
+
+def test_a_feature_that_no_record_has_is_refused(tmp_path: Path) -> None:
+    held = {"items": value(1, 2), "label": value(1.0)}
+    path = write(tmp_path / "a.tfrecord", [example(held)] * 3)
+    message = (
+        r"none of the 3 records has 'itmes' \(they have items, label\); did you mean items\? The "
+    )
+    for feature in (Feature("itmes", "int64", (None,)), Feature("itmes", "int64", default=1)):
+        with pytest.raises(UserError, match=message):
+            index(of(feature), str(path), 1)
+        with pytest.raises(UserError, match=message):
+            copy_shuffled(of(feature), [str(path)], str(tmp_path / "copy"), seed=1)
+    with pytest.raises(
+        UserError, match=r"record 0 .* has no 'itmes' \(it has items, label\); the co"
+    ):
+        index(of(Feature("itmes", "int64")), str(path), 1)
+    assert not (tmp_path / manifest.FILE).exists()
+
+
+def test_what_records_lack_is_counted_and_refused_where_it_must_be_there(tmp_path: Path) -> None:
+    held = [{"label": value(1.0), "age": value(float(k))} for k in range(200)]
+    held[100]["age"] = value(float("nan"))
+    del held[7]["age"], held[150]["age"]
+    path = write(tmp_path / "a.tfrecord", map(example, held))
+    message = (
+        r"record 7 .* has no 'age' \(it has label\); 2 of 200 \(1\.00%\) records of the file lack "
+        r"it: say what they count as, such as tfps\.Feature\('age', 'float32', default=0\.0\), or "
+        "leave these records out"
+    )
+    with pytest.raises(UserError, match=message):
+        index(of(Feature("age", "float32")), str(path), 1)
+    made, _ = index(of(Feature("age", "float32", default=40.0)), str(path), 1)
+    assert made == manifest.read(str(tmp_path))
+    assert made.counts == {
+        "age": ValueCounts(missing=2, not_finite=1),
+        "label": ValueCounts(),
+    }
+    text = (tmp_path / manifest.FILE).read_text()
+    assert '"counts": {' in text
+    older = text[: text.index(',\n  "counts"')] + "\n}\n"
+    (tmp_path / manifest.FILE).write_text(older)
+    assert manifest.read(str(tmp_path)).counts == {}
+    del held[7]["label"]
+    write(path, map(example, held))
+    with pytest.raises(UserError, match=r"has no 'label' .* lack it: leave these records out of t"):
+        index(of(), str(path), 1, overwrite=True)
+
+
+def test_lists_of_examples_are_recognized(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tfrecord", [list_with_context()])
+    with pytest.raises(
+        UserError, match=r"record 0 .* is an ExampleListWithContext of 2 .* write e"
+    ):
+        index(of(Feature("query", "int64")), str(path), 1)
+
+
+def test_the_command_says_what_was_counted(tmp_path: Path) -> None:
+    config = tmp_path / "config.py"
+    config.write_text(
+        "import tfps\n"
+        "from tests.models import TaskOf\n"
+        "def get_config():\n"
+        "    features = [tfps.Feature(f'f{k}', 'int64', (None,)) for k in range(25)]\n"
+        "    return tfps.Experiment('counted', TaskOf(None, tuple(features)))\n"
+    )
+    whole = {f"f{k}": value(1) for k in range(25)} | {"label": value(1.0)}
+    path = write(tmp_path / "a.tfrecord", map(example, [whole, {"label": value(1.0)}]))
+    run = client.run("trainer.index", f"--config={config}", f"--data={path}")
+    assert run.returncode == 0, run.stderr
+    assert (
+        "\n'f19': 1 of 2 (50.00%) records lack it, which is an empty list\n… and 5 more"
+        in run.stdout
+    )

@@ -300,3 +300,22 @@ def test_a_kept_label_that_a_later_file_lacks(model, tmp_path):
     write_records(tmp_path / "b.tfrecord", drawn(2), labels=())
     with pytest.raises(UserError, match=r"b\.tfrecord record 1 has no label, but"):
         run(model, tmp_path / "*.tfrecord", tmp_path / "out.parquet", keep=["clicked"])
+
+
+@pytest.mark.parametrize("kind", ["records", "text", "parquet"])
+def test_a_directory_is_predicted_as_another_program_wrote_it(model, tmp_path, kind):
+    write_file = {
+        "records": write_records,
+        "text": write_text,
+        "parquet": lambda path, some: parquet.write_table(table(some), path),
+    }[kind]
+    records, data = drawn(5), tmp_path / "data"
+    data.mkdir()
+    if kind == "records":
+        (data / "part-00000").touch()
+    write_file(data / "part-00001", records[:2])
+    write_file(data / "part-00002", records[2:])
+    for other in ("_SUCCESS", ".part-00001.crc"):
+        (data / other).write_bytes(b"crc\0")
+    run(model, data, tmp_path / "out.csv")
+    check(tmp_path / "out.csv", records)

@@ -116,9 +116,10 @@ def test_files_of_different_kinds(model, tmp_path):
     refused(model, tmp_path / "a.*", tmp_path, "only some of these files")
 
 
-def test_a_directory_without_manifest(model, tmp_path):
+def test_a_directory_without_files(model, tmp_path):
     (tmp_path / "data").mkdir()
-    refused(model, tmp_path / "data", tmp_path, r"has no manifest\.json")
+    (tmp_path / "data" / "_SUCCESS").touch()
+    refused(model, tmp_path / "data", tmp_path, "holds no files")
 
 
 def test_a_file_without_records(model, tmp_path):

@@ -12,6 +12,7 @@ from tfps.data import examples, manifest, schema
 from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
 from tfps.data.row_blocks import BLOCK_BYTES
+from tfps.data.value_counts import ValueCounts
 from tfps.errors import UserError
 from trainer.datasets.row_encoding import ConfiguredExperiment
 from trainer.index import index
@@ -277,3 +278,64 @@ def test_bad_flags_end_with_one_message(
     assert done.stderr.startswith("error: ")
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_directories_and_globs_are_taken_without_hidden_files(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for part in range(3):
+        write(data, rows(2, start=2 * part), f"part-{part}")
+    for other in ("_SUCCESS", ".part-0.crc"):
+        (data / other).write_bytes(b"crc\0")
+    for given in (f"{data}", f"{data}/*", f"{data}/part-[01],{data}/part-2"):
+        flags = [f"--input={given}", f"--output={tmp_path / 'out'}", "--shards=1", "--overwrite"]
+        done = run("--config=configs/smoke.py", *flags)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert records(manifest.read(str(tmp_path / "out")), 0) == [0, 1, 2, 3, 4, 5]
+    done = run(
+        "--config=configs/smoke.py",
+        f"--input={tmp_path}",
+        f"--output={tmp_path}/out2",
+        "--shards=1",
+    )
+    assert done.returncode == 2
+    assert (
+        f"--input={tmp_path} holds directories, such as data, but no files; name the" in done.stderr
+    )
+
+
+def test_what_rows_hold_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "config.py").write_text(
+        "import tfps\n"
+        "from tests.models import TaskOf\n"
+        "def odd(text):\n"
+        "    return float('nan') if text == '?' else float(text)\n"
+        "class T(TaskOf):\n"
+        "    def rows(self):\n"
+        "        fields = {name: tfps.Field((name,), odd) for name in ('x', 'label')}\n"
+        "        fields['tags'] = tfps.Field(('tags',), int, '|')\n"
+        "        return tfps.RowFormat(('x', 'tags', 'label'), ',', fields)\n"
+        "def get_config():\n"
+        "    tags = tfps.Feature('tags', 'int64', (None,), 5)\n"
+        "    return tfps.Experiment('t', T(None, (tfps.Feature('x', 'float32'), tags)))\n"
+    )
+    # The rows of the second file are read one by one.
+    good = write(tmp_path, "1,0|4,0\n?,,1\n2,1,0\n")
+    bad = write(tmp_path, "1,9,0\n?,,1\n", "bad.csv")
+    flags = [f"--input={good},{bad}", f"--output={tmp_path / 'out'}", "--shards=1"]
+    done = run(f"--config={tmp_path / 'config.py'}", "--max_bad_rows=1", *flags)
+    assert done.returncode == 0, done.stderr
+    assert "\n'x': 2 of 4 (50.00%) records hold a NaN or an infinity\n" in done.stdout
+    assert "\n'tags': 2 of 4 (50.00%) records have an empty list\n" in done.stdout
+    counts = manifest.read(str(tmp_path / "out")).counts
+    assert counts["x"] == ValueCounts(not_finite=2)
+    assert counts["tags"] == ValueCounts(empty=2)
+
+
+def test_a_cell_is_shown_without_what_a_terminal_acts_on(tmp_path: Path) -> None:
+    path = write(tmp_path, f"\x1b[2J{'x' * 90},0.5,-1,2e0,1,1\n")
+    done = run(
+        "--config=configs/smoke.py", f"--input={path}", f"--output={tmp_path}/out", "--shards=1"
+    )
+    assert done.returncode == 2
+    assert f": '\\x1b[2J{'x' * 56}'… is not a number; " in done.stderr

@@ -17,7 +17,7 @@ from tfps.data.record_order import describe, find_sorted
 from tfps.data.schema import Schema
 from tfps.data.tfrecord import frame
 from tfps.data.value_checks import notes
-from tfps.data.value_counts import CountsSum, count_records
+from tfps.data.value_counts import CountsSum
 from tfps.data.whole_shuffle import scratch_for, whole_shuffle
 from tfps.errors import UserError
 

@@ -4,26 +4,37 @@ import posixpath
 
 import tensorflow as tf
 
-from tfps.data import parquet
+from tfps.data import manifest, parquet, replacement, tfrecord
 from tfps.errors import UserError
 from tfps.storage import files
 
+KINDS = TFRECORD, ROWS, PARQUET = ("tfrecord", "csv", "parquet")
+_TFRECORD = ".tfrecord"
+_OWN = (manifest.FILE, replacement.FILE)
+_HEAD_BYTES = 64 << 10
+
 
 def find(data: str, flag: str) -> list[str]:
-    """The file, or the files of a glob in the order of their names.
+    """The files that a file's path, a glob or a directory names, in the order of their names.
+
+    Hidden files, whose names begin with `.` or `_`, are left out of a glob, unless that names them
+    so, and of a directory, as are directories in it: Spark, Beam and Hadoop write such files beside
+    the data.
 
     Args:
-        data: Path of a file or a glob, local or `gs://`.
+        data: Path of a file, a glob or a directory, local or `gs://`.
         flag: What named it, for messages; for example `--data`.
 
     Raises:
-        UserError: If there is no such file, or one of them is a directory.
+        UserError: If there is no such file, or a glob names a directory.
     """
     if files.is_directory(data):
-        raise UserError(f"{flag}={data} is a directory; name files")
+        return _in_directory(data, flag)
     if files.exists(data):
         return [data]
     found = sorted(tf.io.gfile.glob(data)) if any(sign in data for sign in "*?[") else []
+    if not _is_hidden(data):
+        found = [path for path in found if not _is_hidden(path)]
     if not found:
         raise UserError(f"{flag}={data}: no such file")
     directories = [path for path in found if files.is_directory(path)]
@@ -36,21 +47,23 @@ def find_records(data: str, flag: str) -> list[str]:
     """The TFRecord files that a file's path, a glob or a directory names.
 
     Args:
-        data: In a directory, the files with `.tfrecord` in their names are meant.
+        data: In a directory, the files with `.tfrecord` in their names are meant, or all where none
+            is called so.
         flag: What named it, for messages.
 
     Raises:
-        UserError: If there are none.
+        UserError: If there are none, or one in a directory is of another kind.
     """
+    found = find(data, flag)
     if not files.is_directory(data):
-        return find(data, flag)
-    names = [name for name in files.names(data) if ".tfrecord" in name]
-    paths = [posixpath.join(data, name) for name in names]
-    found = [path for path in paths if not files.is_directory(path)]
-    if not found:
+        return found
+    if named := [path for path in found if _is_called(path, _TFRECORD)]:
+        return named
+    if others := [path for path in found if _holds_records(path) is False]:
         raise UserError(
-            f"{flag}={data} holds no file with .tfrecord in its name; name the files with a glob, "
-            f"such as {flag}='{posixpath.join(data, 'part-*')}'"
+            f"{flag}={data}: {others[0]} is no TFRecord file; name the files that are with a glob, "
+            f"such as {flag}='{posixpath.join(data, 'part-*')}', or make records of rows with "
+            "trainer.prepare"
         )
     return found
 
@@ -59,23 +72,81 @@ def find_parquet(data: str, flag: str) -> list[str]:
     """The Parquet files that a file's path, a glob or a directory names.
 
     Args:
-        data: In a directory, the files are meant whose names end in `.parquet`.
+        data: In a directory, the files are meant whose names end in `.parquet`, or all where none
+            is called so.
         flag: What named it, for messages.
 
     Raises:
         UserError: If there are none, or one is no Parquet file.
     """
-    found = parquet_in(data) if files.is_directory(data) else find(data, flag)
-    if not found:
-        raise UserError(f"{flag}={data} holds no file whose name ends in .parquet; name the files")
+    found = find(data, flag)
+    if files.is_directory(data):
+        found = [path for path in found if path.endswith(".parquet")] or found
     for path in found:
         if not parquet.is_parquet(path):
             raise UserError(f"{path} is no Parquet file: it does not begin with PAR1")
     return found
 
 
-def parquet_in(directory: str) -> list[str]:
-    """The files in a directory whose names end in `.parquet`, hidden ones left out."""
-    names = [name for name in files.names(directory) if name.endswith(".parquet")]
-    paths = [posixpath.join(directory, name) for name in names if name[0] not in "_."]
-    return [path for path in paths if not files.is_directory(path)]
+def kind_of(data: str, flag: str) -> str:
+    """What some files hold, told by their names and the content of the first: one of `KINDS`.
+
+    Args:
+        data: As for `find`.
+        flag: What named it, for messages.
+
+    Raises:
+        UserError: If there are no such files, or only some are called TFRecords.
+    """
+    found = find(data, flag)
+    if files.is_directory(data) and any(path.endswith(".parquet") for path in found):
+        return PARQUET
+    called = [path for path in found if _is_called(path, _TFRECORD)]
+    if called and (len(called) == len(found) or files.is_directory(data)):
+        return TFRECORD
+    if called:
+        raise UserError(
+            f"{flag}={data}: only some of these files have .tfrecord in their name; name fewer, or "
+            f"say which they are with --format={'|'.join(KINDS)}"
+        )
+    for path in found:
+        if parquet.is_parquet(path):
+            return PARQUET
+        if (holds_records := _holds_records(path)) is not None:
+            return TFRECORD if holds_records else ROWS
+    return ROWS
+
+
+def _in_directory(directory: str, flag: str) -> list[str]:
+    """The files right in a directory that are its data."""
+    names = [name for name in files.names(directory) if not _is_hidden(name)]
+    paths = [posixpath.join(directory, name) for name in names if name not in _OWN]
+    found = [path for path in paths if not files.is_directory(path) and not _is_index(path)]
+    if found:
+        return found
+    if paths:
+        first = posixpath.basename(paths[0])
+        raise UserError(
+            f"{flag}={directory} holds directories, such as {first}, but no files; name the files "
+            f"with a glob, such as {flag}='{posixpath.join(directory, '*', '*')}'"
+        )
+    raise UserError(f"{flag}={directory} holds no files")
+
+
+def _is_hidden(path: str) -> bool:
+    return posixpath.basename(path).startswith((".", "_"))
+
+
+def _is_called(path: str, part: str) -> bool:
+    return part in posixpath.basename(path)
+
+
+def _is_index(path: str) -> bool:
+    """Whether tfps wrote a file beside TFRecord files that are a dataset."""
+    return path.endswith(manifest.index_file(""))
+
+
+def _holds_records(path: str) -> bool | None:
+    """Whether a file begins with a record, compressed or not; None where it holds nothing."""
+    first = next(tfrecord.scan(path, tfrecord.compression_of(path), read_bytes=_HEAD_BYTES), None)
+    return None if first is None else first.data is not None

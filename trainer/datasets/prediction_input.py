@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from tfps.data import manifest, tfrecord
 from tfps.data.row_format import RowFormat
+from tfps.data.schema import Schema
+from tfps.data.value_checks import refuse_missing
 from tfps.errors import UserError
 from tfps.export.loaded_model import ExportedModel
 from tfps.storage import files
@@ -18,7 +20,7 @@ from trainer.datasets.record_batch import RecordBatch
 from trainer.datasets.record_columns import RecordColumns, array_of
 from trainer.datasets.row_layout import RowLayouts
 
-FORMATS = ("auto", "dataset", "tfrecord", "csv", "parquet")
+FORMATS = ("auto", "dataset", *data_files.KINDS)
 _READ_BYTES = 8 << 20
 
 
@@ -63,10 +65,9 @@ class PredictionInput:
         """Finds the files and what they are.
 
         Args:
-            data: A dataset's directory, one of Parquet files, or a file or glob of TFRecords or
-                rows; local or `gs://`.
-            data_format: One of `FORMATS`; "auto" tells TFRecords by the name, Parquet files by
-                their content.
+            data: A dataset's directory, or a file, a glob or a directory of TFRecords, text or
+                Parquet files; local or `gs://`.
+            data_format: One of `FORMATS`; "auto" tells by names and content.
             model: Whose features every record must hold, and whose labels it may hold too.
             row_format: How rows become records; None where their columns name the features.
             keep: Columns of rows, or features of records, to copy.
@@ -85,10 +86,15 @@ class PredictionInput:
             if found == "dataset":
                 dataset = manifest.read(data, "--data")
                 model.check_schema(dataset.features, dataset.labels, f"--data={data}")
+                refuse_missing(
+                    dataset.counts, dataset.records, Schema(model.features, ()), f"--data={data}"
+                )
                 total = dataset.records
                 paths = [dataset.path_of(shard) for shard in dataset.shards if shard.records]
             elif found == "parquet":
                 paths = data_files.find_parquet(data, "--data")
+            elif found == "tfrecord":
+                paths = data_files.find_records(data, "--data")
             else:
                 paths = data_files.find(data, "--data")
         except tf.errors.OpError as error:
@@ -172,16 +178,8 @@ def format_of(data: str) -> str:
     Raises:
         UserError: If there are no such files, or files of several formats.
     """
-    if files.is_directory(data):
-        has_manifest = files.exists(posixpath.join(data, manifest.FILE))
-        return "parquet" if data_files.parquet_in(data) and not has_manifest else "dataset"
-    found = {".tfrecord" in posixpath.basename(path) for path in data_files.find(data, "--data")}
-    if len(found) > 1:
-        raise UserError(
-            f"--data={data}: only some of these files have .tfrecord in their name; name fewer, "
-            f"or say which they are with --format={'|'.join(FORMATS[2:])}"
-        )
-    return "tfrecord" if found.pop() else "csv"
+    is_dataset = files.exists(posixpath.join(data, manifest.FILE))
+    return "dataset" if is_dataset else data_files.kind_of(data, "--data")
 
 
 def _record_batches(path: str, batch_size: int) -> Iterator[RecordBatch]:
