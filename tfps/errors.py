@@ -14,11 +14,19 @@ _MOST_CHARACTERS = 60
 def reason_of(error: BaseException) -> str:
     """What an error of somebody else's code says, in one line.
 
-    Its type stands before it where the text alone says little: `KeyError: 'user'`.
+    Its type stands before it where the text alone says little: `KeyError: 'user'`. The account of
+    frames with which TensorFlow and Keras surround the reason is left out.
     """
-    text = " ".join(str(error).split())
+    text = " ".join(_without_account(str(error)).split())
     is_bare = isinstance(error, LookupError) or not text
     return f"{type(error).__name__}: {text}".removesuffix(": ") if is_bare else text
+
+
+def _without_account(text: str) -> str:
+    """An error's text without the frames before the reason and the call's arguments after it."""
+    text = text.partition("Arguments received by ")[0]
+    _, frame, last = text.rpartition('File "')  # a frame is this line and a line of code
+    return last.split("\n", 2)[-1] if frame and last.count("\n") > 1 else text
 
 
 def printable(text: str) -> str:

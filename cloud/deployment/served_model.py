@@ -89,15 +89,15 @@ class ServedModel:
         whole_model.check_there(directory, files)
         where = posixpath.join(directory, SCHEMA_FILE)
         content = schema_file.decode(model_files.read(where), where)
-        features, labels, signatures, sizes = schema_file.ExportSchema.of(content, where)
-        whole_model.check_sizes(directory, files, sizes)
+        schema = schema_file.ExportSchema.of(content, where)
+        whole_model.check_sizes(directory, files, schema.sizes)
         return cls(
             base,
             number,
             versions,
-            features,
-            labels,
-            signatures,
+            schema.features,
+            schema.labels,
+            schema.signatures,
             variables_bytes=sum(
                 each.bytes for name, each in files.items() if re.fullmatch(whole_model.DATA, name)
             ),

@@ -75,6 +75,7 @@ class ExportedModel:
         where = f"--model={directory}: {SCHEMA_FILE}"
         read = ExportSchema.of(schema, where)
         self.features, self.labels = read.features, read.labels
+        self._arguments = read.arguments
         self._schemas = {item["name"]: item for item in schema["features"]}
         self._label_schemas = {item["name"]: item for item in schema["labels"]}
         self._signature = self._checked_signature()
@@ -121,7 +122,9 @@ class ExportedModel:
             RefusedRecordsError: If an operation refuses them, such as one that decodes images.
             RunError: If the model fails on them for another reason.
         """
-        return self._answer(self._signature, pack_signature_inputs(inputs, self.features))
+        packed = pack_signature_inputs(inputs, self.features)
+        given = {self._arguments.get(name, name): value for name, value in packed.items()}
+        return self._answer(self._signature, given)
 
     def predict_examples(self, serialized: Sequence[bytes]) -> dict[str, npt.NDArray[np.float32]]:
         """Predicts one batch of records as they stand in a TFRecord.
@@ -230,7 +233,7 @@ class ExportedModel:
             )
         signature = self._loaded.signatures[FEATURES_SIGNATURE]
         inputs = set(signature.structured_input_signature[1])
-        wanted = set(signature_specs(self.features))
+        wanted = {self._arguments.get(name, name) for name in signature_specs(self.features)}
         if inputs != wanted:
             raise UserError(
                 f"{where}: {FEATURES_SIGNATURE} has the inputs {', '.join(sorted(inputs))}, but "

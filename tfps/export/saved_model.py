@@ -21,17 +21,23 @@ from tfps.export.row_encoding import EXACT, RowEncoding
 from tfps.export.row_lookups import ExportedTable
 from tfps.export.sample import Predict, Sample
 from tfps.export.schema_file import FORMAT, SIGNATURES
-from tfps.export.serving_model import ServingModel
+from tfps.export.serving_model import ServingModel, TrialModel
 from tfps.export.sliced_variables import WrittenRun
 from tfps.export.slices import write_slices
 from tfps.export.warm_up import write_warm_up
+from tfps.model.inputs import python_arguments, signature_specs
 from tfps.model.stateless_model import Lookup, StatelessModel
+from tfps.model.user_code import account
 from tfps.storage import failures, files
 from tfps.storage.paths import is_cloud
 from tfps.store.layout import StoreLayout
 from tfps.store.whole_tables import WHOLE_BYTES, groups_in_slices
 
 EXPORT_BEST = "export_best"  # in the job_dir: the best model that an evaluator has seen
+_WAY_OUT = (
+    "make a file of Keras's of the checkpoint with python -m trainer.export --format=keras "
+    "--checkpoint=JOB_DIR --config=CONFIG --output=MODEL.keras (or --format=weights)"
+)
 _TRIAL = "ram://tfps/trial_export"  # TensorFlow's file system in the memory of this process
 
 
@@ -86,7 +92,7 @@ def export(
     Raises:
         StorageError: If it cannot be written.
         UserError: If a ps does not see the directory.
-        RunError: If it predicts something else than the parameters do.
+        RunError: If it cannot be saved, or predicts something else than the parameters do.
         tf.errors.OpError: If a ps is lost.
     """
     in_place = is_cloud(path)
@@ -109,6 +115,12 @@ def export(
     except (RunError, UserError):
         files.remove_tree(staged)
         raise
+    except Exception as error:  # whatever TensorFlow says of whatever a model may hold
+        files.remove_tree(staged)
+        raise RunError(
+            f"the model cannot be exported as a SavedModel: {account(error)}. What was trained is "
+            f"in the checkpoint: {_WAY_OUT}"
+        ) from error
     if not in_place:
         files.sync_tree(staged)
         _replace(path, staged)
@@ -182,9 +194,7 @@ def _copy(directory: str, target: str, names: Sequence[str]) -> None:
 def try_export(task: Task, model: StatelessModel, layout: StoreLayout) -> None:
     """Finds out before the training whether a model can be exported after it.
 
-    A model without lookup tables and the like captures nothing but its variables, and there is
-    nothing that a SavedModel could lack. Any other is saved as a trial, in memory, without its
-    embedding tables.
+    The model is saved as a trial, in memory, without its embedding tables.
 
     Args:
         task: The task.
@@ -194,16 +204,14 @@ def try_export(task: Task, model: StatelessModel, layout: StoreLayout) -> None:
     Raises:
         UserError: If it cannot be exported.
     """
-    if not model.has_resources:
-        return
-    trial = ServingModel(task, model, layout, range(len(layout.groups)))
+    trial = TrialModel(task, model, layout)
     try:
         trial.save(_TRIAL)
+        ExportedModel(_TRIAL, tf.saved_model.load(_TRIAL), _schema(task, ()))
     except Exception as error:  # whatever TensorFlow says of whatever a model may hold
-        reason, *_ = str(error).splitlines() or [type(error).__name__]
         raise UserError(
-            f"build_model(): the model can be trained, but not exported: {reason} Keep lookup "
-            "tables and variables in attributes of the model's layers"
+            "build_model(): the model can be trained, but not exported as a SavedModel: "
+            f"{trial.account(error)}. Change that, or train with --export=none and {_WAY_OUT}"
         ) from error
     finally:
         if tf.io.gfile.exists(_TRIAL):
@@ -261,5 +269,6 @@ def _schema(task: Task, tables: Sequence[ExportedTable]) -> dict[str, Any]:
         "features": [schema_file.encode(feature) for feature in task.features()],
         "labels": [label.schema() for label in task.labels()],
         "signatures": SIGNATURES,
+        "arguments": python_arguments(signature_specs(task.features())),
         "tables": [table._asdict() for table in tables],
     }

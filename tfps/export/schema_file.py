@@ -28,12 +28,14 @@ class ExportSchema(NamedTuple):
         signatures: What each signature takes, `features` by name or serialized `examples`.
         sizes: Bytes of each other file, by path from the model's directory; empty of a model from
             before they were recorded.
+        arguments: What Python calls inputs whose names no argument can have, by their names.
     """
 
     features: tuple[Feature, ...]
     labels: tuple[Feature, ...]
     signatures: Mapping[str, str]
     sizes: Mapping[str, int]
+    arguments: Mapping[str, str]
 
     @classmethod
     def of(cls, schema: Mapping[str, Any], where: str) -> Self:
@@ -57,6 +59,7 @@ class ExportSchema(NamedTuple):
             tuple(_feature(item, f"{where}: labels") for item in labels),
             _signatures(schema.get("signatures", SIGNATURES), where),
             _sizes(schema.get("sizes", {}), where),
+            _arguments(schema.get("arguments", {}), where),
         )
 
 
@@ -122,4 +125,11 @@ def _sizes(content: Any, where: str) -> Mapping[str, int]:
     )
     if not is_good:
         raise UserError(f"{where}: 'sizes' does not say how many bytes each file has; {MEND}")
+    return dict(content)
+
+
+def _arguments(content: Any, where: str) -> Mapping[str, str]:
+    is_good = isinstance(content, dict) and all(isinstance(x, str) for x in content.values())
+    if not is_good:
+        raise UserError(f"{where}: 'arguments' does not name Python's arguments; {MEND}")
     return dict(content)

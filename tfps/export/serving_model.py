@@ -14,14 +14,17 @@ from tfps.export.names import EXAMPLES_INPUT, EXAMPLES_SIGNATURE, FEATURES_SIGNA
 from tfps.export.parameters import GroupInSlices, Parameters, assign_values, values_by_path
 from tfps.export.row_encoding import EXACT, RowEncoding
 from tfps.export.row_lookups import ExportedTable, lookup_of
+from tfps.export.signature_defs import rename_inputs
 from tfps.export.sliced_group import SlicedGroup
 from tfps.layers.dynamic_embedding import DynamicEmbedding
 from tfps.layers.embedding_table import check_ids
 from tfps.model import inputs, keras_patches
+from tfps.model.answers import zero_rows
 from tfps.model.inputs import model_inputs
 from tfps.model.predictions import predict_by_name
-from tfps.model.resources import resources_of
+from tfps.model.resources import resources_of, users_of_others
 from tfps.model.stateless_model import Features, StatelessModel
+from tfps.model.user_code import account
 from tfps.store.group_layout import GroupLayout
 from tfps.store.keyed.layout import KeyedLayout
 from tfps.store.layout import StoreLayout
@@ -88,14 +91,48 @@ class ServingModel:
         """
 
         def answer(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
-            name = self._layers.tables[table].name
-            index = self._group_of[name]
-            return self.slices[index].look_up(name, ids, gathers[index] if gathers else None)
+            return self._rows_of(layer, table, ids, gathers)
 
         given = model_inputs(self._keras_model, self._task.features(), features)
-        with self._layers.answered_by(answer):
-            outputs = self._keras_model(given, training=False)
+        model = self._keras_model
+        # What a layer measures is no part of an answer, and a server writes nothing down.
+        metrics = [(v, tf.zeros(v.shape, v.dtype)) for v in model.metrics_variables]
+        with keras.StatelessScope(metrics) as scope, self._layers.answered_by(answer):
+            outputs = model(given, training=False)
+        for variable in model.variables:  # such as what a layer draws with
+            if (value := scope.get_current_value(variable)) is not None:
+                variable.assign(value)
         return predict_by_name(self._task, outputs)
+
+    def _rows_of(
+        self,
+        layer: keras.layers.Embedding,
+        table: int,
+        ids: tf.Tensor,
+        gathers: Mapping[int, Any] | None,
+    ) -> tf.Tensor:
+        """What a layer without a table answers."""
+        name = self._layers.tables[table].name
+        index = self._group_of[name]
+        return self.slices[index].look_up(name, ids, gathers[index] if gathers else None)
+
+    def account(self, error: Exception) -> str:
+        """What an error says with which the model could not be saved, and of which layer.
+
+        Args:
+            error: What `save` has raised.
+        """
+        reason = account(error, self._keras_model)
+        if not isinstance(error, AssertionError) or "'untracked' resource" not in reason:
+            return reason
+        # TensorFlow's own words are of Python objects that the user has not made.
+        groups = self.slices.values()
+        slices = [each for group in groups for each in (*group.variables, *group.resources)]
+        users = users_of_others(self._keras_model, self._traced, [*self._held(), *slices])
+        by = f" by layer {', '.join(map(repr, users))}" if users else ""
+        return (
+            f"a variable or lookup table is used{by} that is no attribute of a layer: make it one"
+        )
 
     def look_up(self, table: str, ids: tf.Tensor) -> tf.Tensor:
         """The rows of ids as the model has them, `[n, dim]`.
@@ -124,10 +161,13 @@ class ServingModel:
             Exception: Whatever TensorFlow says of whatever the model may hold.
         """
         features = self._task.features()
+        specs = inputs.signature_specs(features)
+        arguments = inputs.python_arguments(specs)
 
         @tf.function(autograph=False)
         def serve_features(**values: tf.Tensor) -> dict[str, tf.Tensor]:
-            return self.predict(inputs.unpack_signature_inputs(values, features))
+            named = {name: values[arguments.get(name, name)] for name in specs}
+            return self.predict(inputs.unpack_signature_inputs(named, features))
 
         @tf.function(
             input_signature=[tf.TensorSpec([None], tf.string, EXAMPLES_INPUT)], autograph=False
@@ -135,15 +175,21 @@ class ServingModel:
         def serve_examples(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
             return self.predict(examples.parse(serialized, features)[0])
 
-        specs = inputs.signature_specs(features)
+        given = {arguments.get(name, name): spec for name, spec in specs.items()}
+        self._traced = serve_features.get_concrete_function(
+            **{name: tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in given.items()}
+        )
         tf.saved_model.save(
             self._module(),
             path,
             signatures={
-                FEATURES_SIGNATURE: serve_features.get_concrete_function(**specs),
+                FEATURES_SIGNATURE: self._traced,
                 EXAMPLES_SIGNATURE: serve_examples,
             },
         )
+        if arguments:
+            names = {argument: name for name, argument in arguments.items()}
+            rename_inputs(path, FEATURES_SIGNATURE, names)
 
     def _module(self) -> tf.Module:
         """What a SavedModel keeps: `SlicedVariables.names` counts on the name of `slices`.
@@ -153,15 +199,36 @@ class ServingModel:
         Serving does, restores the other.
         """
         module = tf.Module()
-        values = [each.value for each in self._keras_model.variables]
-        # A variable that is found twice would be written twice.
-        held = [*values, *resources_of(self._keras_model)]
-        module.model = list({id(each): each for each in held}.values())
+        module.model = self._held()
         module.slices = [group.variables for group in self.slices.values()]
         module.resources = [each for group in self.slices.values() for each in group.resources]
         module.rows = [
             lookup_of(table, functools.partial(self.look_up, table.name)) for table in self.tables
         ]
+        return module
+
+    def _held(self) -> list[Any]:
+        """What the model itself holds, each once: a variable in two places is written twice."""
+        values = [each.value for each in self._keras_model.variables]
+        held = [*values, *resources_of(self._keras_model)]
+        return list({id(each): each for each in held}.values())
+
+
+class TrialModel(ServingModel):
+    """The same without any table, to find out whether the user's own model can be saved."""
+
+    def __init__(self, task: Task, model: StatelessModel, layout: StoreLayout):
+        """Builds the model again; as for `ServingModel`."""
+        super().__init__(task, model, layout, range(len(layout.groups)))
+
+    def _rows_of(
+        self, layer: keras.layers.Embedding, table: int, ids: tf.Tensor, gathers: Any
+    ) -> tf.Tensor:
+        return zero_rows(layer, table, ids)
+
+    def _module(self) -> tf.Module:
+        module = tf.Module()
+        module.model = self._held()
         return module
 
 

@@ -1,7 +1,9 @@
 """What a SavedModel's graph file says of its signatures, as servers of TensorFlow's tell it."""
 
 import posixpath
+from collections.abc import Mapping
 
+import tensorflow as tf
 from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 from tensorflow_serving.apis.get_model_metadata_pb2 import SignatureDefMap
@@ -37,3 +39,25 @@ def read_signature_defs(directory: str) -> SignatureDefMap:
     for name, signature in graphs[0].signature_def.items():
         found.signature_def[name].CopyFrom(signature)
     return found
+
+
+def rename_inputs(directory: str, signature: str, names: Mapping[str, str]) -> None:
+    """Gives inputs of a signature other names, for servers of TensorFlow's.
+
+    `tf.saved_model.load` finds functions by the object graph, where they keep theirs.
+
+    Args:
+        directory: Of a SavedModel that was just written.
+        signature: Name of the signature.
+        names: The new names by the present ones, which no other input has.
+    """
+    path = posixpath.join(directory, GRAPH_FILE)
+    with tf.io.gfile.GFile(path, "rb") as file:
+        saved = _SavedModel.FromString(file.read())
+    for graph in saved.meta_graphs:
+        inputs = graph.signature_def[signature].inputs
+        for present, name in names.items():
+            inputs[name].CopyFrom(inputs[present])
+            del inputs[present]
+    with tf.io.gfile.GFile(path, "wb") as file:
+        file.write(saved.SerializeToString(deterministic=True))

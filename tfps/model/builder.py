@@ -1,16 +1,16 @@
 """Builds a task's model, the same one every time."""
 
-import traceback
 from collections.abc import Sequence
 
 import keras
 
 from tfps.data.feature import Feature
-from tfps.errors import UserError, reason_of
+from tfps.errors import RunError, UserError
 from tfps.experiment.task import Task
-from tfps.model import inputs
+from tfps.model import inputs, keras_patches
 from tfps.model.inputs import call_with_symbols
 from tfps.model.keras_patches import initializers_seeded
+from tfps.model.user_code import account
 
 _STEPS = ("train_step", "test_step", "predict_step")
 
@@ -34,12 +34,24 @@ def build_model(task: Task, seed: int) -> keras.Model:
     policy = keras.config.dtype_policy()
     try:
         with initializers_seeded(seed):
-            model = task.build_model()
+            model = _built(task)
             _refuse_own_steps(model)
             _call(model, task.features())
+            _refuse_stateful(model)
     finally:
         keras.config.set_dtype_policy(policy)
     return model
+
+
+def _built(task: Task) -> keras.Model:
+    try:
+        return task.build_model()
+    except (UserError, RunError):
+        raise
+    except Exception as error:  # whatever the user's code raises
+        raise UserError(
+            f"build_model() of {type(task).__name__} fails: {account(error)}"
+        ) from error
 
 
 def _refuse_own_steps(model: keras.Model) -> None:
@@ -53,6 +65,16 @@ def _refuse_own_steps(model: keras.Model) -> None:
             )
 
 
+def _refuse_stateful(model: keras.Model) -> None:
+    for layer in keras_patches.layers_of(model):
+        if isinstance(layer, keras.layers.RNN) and layer.stateful:
+            raise UserError(
+                f"build_model(): layer {layer.path!r} has stateful=True: it begins a batch where "
+                "the one before has ended, but records are shuffled and several workers train at "
+                "the same time; leave it out, and put a whole sequence into each record"
+            )
+
+
 def _call(model: keras.Model, features: Sequence[Feature]) -> None:
     """Calls a model with symbolic inputs, so that every layer is built and misfits show."""
     inputs.signature_specs(features)  # or an export would fail on their names
@@ -62,16 +84,7 @@ def _call(model: keras.Model, features: Sequence[Feature]) -> None:
         raise
     except Exception as error:  # whatever the user's code raises
         names = ", ".join(f"{f.name} {f.dtype} {list(f.shape)}" for f in features)
-        layer = _failing_layer(model, error)
-        where = f"in layer {layer.path!r}: " if layer else ""
         raise UserError(
             f"build_model(): the model cannot be called with the task's features ({names}): "
-            f"{where}{reason_of(error)}"
+            f"{account(error, model)}"
         ) from error
-
-
-def _failing_layer(model: keras.Model, error: Exception) -> keras.layers.Layer | None:
-    """The innermost layer of a model in whose code an error was raised."""
-    owners = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__)]
-    layers = [each for each in owners if isinstance(each, keras.layers.Layer) and each is not model]
-    return layers[-1] if layers else None

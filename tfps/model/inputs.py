@@ -1,6 +1,8 @@
 """How a batch of features is handed to a model, and to the signature of an exported one."""
 
-from collections.abc import Mapping, Sequence
+import keyword
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -143,3 +145,40 @@ def unpack_signature_inputs(
 def row_lengths_of(feature: Feature) -> str:
     """Name of the input that says how many values of a feature `(None,)` each record has."""
     return f"{feature.name}_row_lengths"
+
+
+def python_arguments(names: Iterable[str]) -> dict[str, str]:
+    """What Python calls the inputs of a signature whose names no argument can have.
+
+    TensorFlow makes each input an argument of a Python function. Its name must be an identifier in
+    ASCII and no keyword; `self` is TensorFlow's own. Names that differ in case alone are one to it.
+
+    Args:
+        names: Those of all inputs.
+
+    Returns:
+        The argument by the input's name, for inputs that cannot have their own name.
+    """
+    taken, others = set(), []
+    for name in names:
+        if _is_argument(name) and name.lower() not in taken:
+            taken.add(name.lower())
+        else:
+            others.append(name)
+    found = {}
+    for name in others:
+        plain = re.sub(r"\W", "_", name, flags=re.ASCII).strip("_")
+        plain = plain if _is_argument(plain) else f"feature_{plain}".rstrip("_")
+        argument, number = plain, 1
+        while argument.lower() in taken:
+            number += 1
+            argument = f"{plain}_{number}"
+        taken.add(argument.lower())
+        found[name] = argument
+    return found
+
+
+def _is_argument(name: str) -> bool:
+    """Whether TensorFlow takes a name as it is for a function's argument."""
+    is_plain = re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) is not None
+    return is_plain and not keyword.iskeyword(name) and name != "self"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from tfps.errors import UserError
+from tfps.errors import RunError, UserError
 from tfps.experiment.task import Task
 from tfps.model import keras_patches
 from tfps.model.answers import Answer, noted_zero_rows, refuse_late
@@ -20,6 +20,7 @@ from tfps.model.loss import LossFunction, LossScaling, loss_scaling
 from tfps.model.predictions import predict_by_name
 from tfps.model.resources import holders_of
 from tfps.model.state_recurrence import kept_by_step
+from tfps.model.user_code import account, place_of
 from tfps.model.variables import ModelVariables, refuse_equal_paths
 
 _LOOPS = ("While", "StatelessWhile")
@@ -108,10 +109,20 @@ class StatelessModel:
         except Exception as error:
             used = WholeTableUsedError.behind(error)
             if used is None:
+                self._refuse_failing(error)
                 raise
             self._layers = self._layers.begin_again(used)
             return False
         return True
+
+    def _refuse_failing(self, error: Exception) -> None:
+        """Refuses a model whose own code has failed while it was traced."""
+        is_known = isinstance(error, (UserError, RunError)) or not hasattr(self, "_model")
+        if not is_known and place_of(error, self._model):
+            raise UserError(
+                "build_model(): the model cannot be trained, since its code fails when TensorFlow "
+                f"makes a graph of it: {account(error, self._model)}"
+            ) from error
 
     def _take_apart(self) -> None:
         """Builds the model, sorts what it holds, and tries it."""

@@ -19,7 +19,7 @@ from tfps.data.training_data import TrainingData, directories
 from tfps.errors import UserError
 from tfps.evaluation.best import BestMetric
 from tfps.evaluation.metrics import check_metrics, metric_names, try_metrics
-from tfps.experiment.experiment import BEST, WIRE_DTYPES, Experiment, Train
+from tfps.experiment.experiment import BEST, NO_EXPORT, WIRE_DTYPES, Experiment, Train
 from tfps.experiment.mode import Mode
 from tfps.export.names import EXPORT_DIRECTORY
 from tfps.export.saved_model import try_export
@@ -40,6 +40,7 @@ from trainer.chief.inputs import (
     first_labels,
     read_data,
 )
+from trainer.chief.restart import has_restarted
 
 _log = logging.getLogger(__name__)
 
@@ -120,7 +121,9 @@ class RunInputs:
         rules = Rules.of(experiment.task, model, experiment.train.row_updates)
         refuse_unsuitable(mode, experiment, model, rules)
         layout = StoreLayout.of(model, rules, max(1, len(cluster.ps)))
-        try_export(experiment.task, model, layout)
+        # A process that has begun again has tried it before.
+        if cluster.job == "chief" and train.export != NO_EXPORT and not has_restarted():
+            try_export(experiment.task, model, layout)
         if ps_memory is not None:
             workers = max(1, len(cluster.workers))
             check_memory(layout, workers, ps_memory, train.checkpoint_in_background)
