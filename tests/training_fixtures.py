@@ -264,7 +264,7 @@ class Trainer:
             sum(float(result.loss_sum) for result in results) / self.manifest.records,
             *(
                 {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-                for parts in zip(*(each[1:] for each in results), strict=True)
+                for parts in zip(*(each[1:3] for each in results), strict=True)
             ),
         )
 

@@ -239,7 +239,7 @@ def test_every_record_is_evaluated_once_in_order(manifest):
     trainer = reused(manifest)
     source, count = trainer.shards()[0]
     arguments = source.pack(), tf.constant([0, count], tf.int64)
-    loss_sum, all_labels, all_predictions = trainer.closures.evaluate(*arguments)
+    loss_sum, all_labels, all_predictions, _ = trainer.closures.evaluate(*arguments)
     labels, predictions = all_labels["label"], all_predictions["predictions"]
     assert labels.shape == predictions.shape == (200,)
     stored = [

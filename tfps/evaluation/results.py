@@ -15,11 +15,13 @@ class EvaluatedPiece(NamedTuple):
         loss_sum: Sum over the records of the loss of their batch.
         labels: What `Task.measured` names, and what is kept, `[records, ...]` by name.
         predictions: `[records, ...]` float32 by name.
+        measured: What the model's own metrics have seen, by name, `[n]` float64.
     """
 
     loss_sum: float
     labels: dict[str, np.ndarray]
     predictions: dict[str, np.ndarray]
+    measured: dict[str, np.ndarray]
 
     @classmethod
     def pack(cls, results: Sequence["EvaluatedPiece"]) -> bytes:
@@ -28,7 +30,7 @@ class EvaluatedPiece(NamedTuple):
         for result in results:
             tensors = [
                 {name: tf.constant(value) for name, value in some.items()}
-                for some in (result.labels, result.predictions)
+                for some in (result.labels, result.predictions, result.measured)
             ]
             kinds = [{name: x.dtype.name for name, x in some.items()} for some in tensors]
             names.append([float(result.loss_sum), *kinds])

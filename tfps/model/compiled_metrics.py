@@ -54,23 +54,24 @@ class CompiledMetric:
         if isinstance(found, str):
             found = keras.metrics.get(found)
         if isinstance(found, keras.metrics.Metric):
-            return self._made_again(found)
+            return made_again(found)
         return keras.metrics.MeanMetricWrapper(found)
 
-    def _made_again(self, metric: keras.metrics.Metric) -> keras.metrics.Metric:
-        """A metric like one that was made before this process was a chief: it lost its variables.
 
-        Raises:
-            UserError: If Keras cannot make it again.
-        """
-        try:
-            return type(metric).from_config(metric.get_config())
-        except Exception as error:  # whatever a metric of the user's own raises
-            raise UserError(
-                f"Keras cannot make the metric {self.name!r} again "
-                f"({reason_of(error)}); hand compile() its name or a function of "
-                "labels and predictions, or give its class a get_config()"
-            ) from error
+def made_again(metric: keras.metrics.Metric) -> keras.metrics.Metric:
+    """A metric like one that was made before this process was a chief: it lost its variables.
+
+    Raises:
+        UserError: If Keras cannot make it again.
+    """
+    try:
+        return type(metric).from_config(metric.get_config())
+    except Exception as error:  # whatever a metric of the user's own raises
+        raise UserError(
+            f"Keras cannot make the metric {metric.name!r} again "
+            f"({reason_of(error)}); hand compile() its name or a function of "
+            "labels and predictions, or give its class a get_config()"
+        ) from error
 
 
 def compiled_metrics(

@@ -26,6 +26,12 @@ _SUMMED = (
 )
 
 
+def is_sum(metric: keras.metrics.Metric) -> bool:
+    """Whether a metric's state of several chunks is the sum of the states of each."""
+    update = type(metric).update_state.__module__  # not of a class of the user's own
+    return isinstance(metric, _SUMMED) and update.partition(".")[0] == "keras"
+
+
 class RunningKerasMetric:
     """Shows records to a metric chunk by chunk, as Keras's `evaluate` does batch by batch.
 
@@ -41,8 +47,7 @@ class RunningKerasMetric:
             metric: The metric; what it has seen before is forgotten.
         """
         self._metric = metric
-        update = type(metric).update_state.__module__  # not of a class of the user's own
-        self._is_summed = isinstance(metric, _SUMMED) and update.partition(".")[0] == "keras"
+        self._is_summed = is_sum(metric)
         self._sums: list[np.ndarray] = []
         metric.reset_state()
 

@@ -15,6 +15,7 @@ from tfps.model.answers import Answer, noted_zero_rows, refuse_late
 from tfps.model.builder import build_model
 from tfps.model.embedding_layers import EmbeddingLayers, WholeTableUsedError
 from tfps.model.inputs import batch_spec, model_inputs
+from tfps.model.layer_metrics import LayerMetrics
 from tfps.model.lookup_tables import LookupTables
 from tfps.model.loss import LossFunction, LossScaling, loss_scaling
 from tfps.model.predictions import predict_by_name
@@ -49,11 +50,13 @@ class Forward:
         outputs: The model's outputs.
         state: New values of the model's state, in the order of `StatelessModel.state`.
         loss: What a step minimizes, the model's own losses included; scalar float32.
+        measured: What the model's own metrics have seen, by name, as of `LayerMetrics.states`.
     """
 
     outputs: Any
     state: list[tf.Tensor]
     loss: tf.Tensor
+    measured: dict[str, tf.Tensor]
 
 
 class StatelessModel:
@@ -78,6 +81,7 @@ class StatelessModel:
         initial_state: Initial values of `state`, laid end to end, float32.
         seed: Of the initial values.
         loss_scaling: How the loss is scaled, None for not at all.
+        layer_metrics: The metrics that its own code updates.
         prediction_shapes: Shape of one record's predictions by their names; None where it varies.
         has_loops: Whether its graph has loops, as that of a recurrent layer.
         unreachable: What the model uses that lies in this process, such as a `tf.Variable` or a
@@ -130,6 +134,8 @@ class StatelessModel:
         self._lookup_tables = LookupTables()
         with self._layers.taken_over(), self._lookup_tables.taken_over():
             self._model = build_model(self._task, self.seed)
+        self._own_metrics = list(self._model.metrics)  # before the loss has any
+        self.layer_metrics = LayerMetrics(type(self._model))
         self._layers.refuse_made_before(self._model)
         self._layers.leave_out_strangers(self._model)
         self._loss = LossFunction(self._task, self._model)
@@ -263,7 +269,20 @@ class StatelessModel:
                 outputs = self._model(inputs, training=training)
             with self._layers.answered_by(refuse_late):
                 loss = self._loss(features, labels, inputs, outputs, training)
-        return Forward(outputs, self._variables.state_after(scope, values), loss)
+        state = self._variables.state_after(scope, values)
+        self._noted_metrics = self._updated_metrics(scope, values)
+        return Forward(outputs, state, loss, self.layer_metrics.states(scope))
+
+    def _updated_metrics(
+        self, scope: keras.StatelessScope, values: Sequence[tuple[keras.Variable, tf.Tensor]]
+    ) -> list[keras.metrics.Metric]:
+        """The metrics that a forward pass has updated."""
+        before = {id(variable): value for variable, value in values}
+        return [
+            metric
+            for metric in self._own_metrics
+            if any(scope.get_current_value(v) is not before.get(id(v)) for v in metric.variables)
+        ]
 
     def _zeros(self) -> list[tuple[keras.Variable, tf.Tensor]]:
         """Values where only their shapes matter."""
@@ -280,6 +299,7 @@ class StatelessModel:
             UserError: If one cannot be traced.
         """
         shapes: dict[str, tuple[int | None, ...]] = {}
+        updated: list[list[keras.metrics.Metric]] = []  # in training, in an evaluation
 
         # Arguments, not numbers: a layer that decides by a value must be traced with both ends.
         @tf.function(autograph=False)
@@ -289,6 +309,7 @@ class StatelessModel:
             values = self._variables.values(dense, state, tf.zeros([2], tf.int64))
             rows: list[tf.Tensor] = []
             forward = self._forward(noted_zero_rows(rows), values, features, labels, True)
+            updated.append(self._noted_metrics)
             self.state_kept = kept_by_step(state, forward.state)
             self.state_changes = tuple(
                 new is not old for new, old in zip(forward.state, state, strict=True)
@@ -300,6 +321,7 @@ class StatelessModel:
         @tf.function(autograph=False)
         def evaluation_step(features: Features, labels: Labels) -> None:
             forward = self._forward(noted_zero_rows([]), self._zeros(), features, labels, False)
+            updated.append(self._noted_metrics)
             for name, value in predict_by_name(self._task, forward.outputs).items():
                 shapes[name] = tuple(value.shape[1:])
 
@@ -312,6 +334,7 @@ class StatelessModel:
             training_step.get_concrete_function(*parameters, *specs),
             evaluation_step.get_concrete_function(*specs),
         ]
+        self.layer_metrics.choose(updated[1], updated[0])
         self.has_loops = any(op.type in _LOOPS for op in traced[0].graph.get_operations())
         captured = [x for each in traced for x in each.captured_inputs if x.dtype == tf.resource]
         return shapes, holders_of(self._model, captured)

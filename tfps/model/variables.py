@@ -93,7 +93,9 @@ class ModelVariables:
             if changed and variable.dtype != "float32" and not _is_seed(variable):
                 raise UserError(
                     f"variable {variable.path!r} ({variable.dtype}) changes while the model runs; "
-                    "parameter servers keep float32 variables only"
+                    "parameter servers keep float32 variables only, which workers change at the "
+                    "same time: make it with add_weight(dtype='float32'), in which a counter is "
+                    "exact up to 16,777,216, or count with a keras.metrics.Sum of the layer"
                 )
         return [scope.get_current_value(variable) for variable in self.state]
 

@@ -87,10 +87,11 @@ class Closures:
         open: (source, first int64) -> records read, int64. Fetches the beginning of a lease, from
             its first record on, so that the worker's client of storage holds it already when the
             lease is trained. What goes wrong is left to the lease itself.
-        evaluate: (source, [first, count] int64) -> (loss_sum, labels, predictions). So many records
-            of a shard from record `first` on, a multiple of the batch size, each once, in order;
-            `loss_sum` is the sum over records of the loss of their batch; labels (what
-            `Task.measured` names, and what is kept) and predictions are dicts by name.
+        evaluate: (source, [first, count] int64) -> (loss_sum, labels, predictions, measured). So
+            many records of a shard from record `first` on, a multiple of the batch size, each once,
+            in order; `loss_sum` is the sum over records of the loss of their batch; labels (what
+            `Task.measured` names, and what is kept) and predictions are dicts by name, and so is
+            what the model's own metrics have seen, as of `LayerMetrics.states`.
         gradients: (source, lease as of `train`) -> (gradients, norms). What the first batch of a
             lease gives, of which nothing is pushed: the gradients of the dense parameters in the
             model's order, and by table the norms of those of the rows that it asks for, `[n]`.
@@ -207,24 +208,34 @@ class Closures:
         batches = read_batches(self._located(source), batching, bounds=(begin, end))
         iterator = iter(batches)
 
-        def one(step: tf.Tensor, loss_sum: tf.Tensor, *arrays: dict[str, tf.TensorArray]) -> State:
+        def one(
+            step: tf.Tensor,
+            loss_sum: tf.Tensor,
+            measured: dict[str, tf.Tensor],
+            *arrays: dict[str, tf.TensorArray],
+        ) -> State:
             features, labels = next(iterator)
             labels = {**labels, **self._zeros(batch_records(features, labels))}
-            loss, predictions = self._step.predict(features, labels)
+            loss, predictions, seen = self._step.predict(features, labels)
             records = batch_records(features, labels)
             loss_sum += tf.cast(loss, tf.float64) * tf.cast(records, tf.float64)
             written = [
                 {name: array.write(step, values[name]) for name, array in some.items()}
                 for some, values in zip(arrays, ({**features, **labels}, predictions), strict=True)
             ]
-            return step + 1, loss_sum, *written
+            added = {name: total + seen[name] for name, total in measured.items()}
+            return step + 1, loss_sum, added, *written
 
         def array(dtype: Any) -> tf.TensorArray:
             return tf.TensorArray(dtype, total, infer_shape=False)
 
         labels = {each.name: array(each.dtype) for each in self._measured}
         predictions = {name: array(tf.float32) for name in self._step.prediction_names}
-        state = (0, tf.zeros([], tf.float64), labels, predictions)
+        zeros = self._step.layer_metrics.zeros()
+        state = (0, tf.zeros([], tf.float64), zeros, labels, predictions)
         with self._step.store.in_closure():
-            _, loss_sum, *arrays = tf.while_loop(lambda step, *_: step < total, one, state)
-        return loss_sum, *({name: x.concat() for name, x in some.items()} for some in arrays)
+            _, loss_sum, measured, *arrays = tf.while_loop(
+                lambda step, *_: step < total, one, state
+            )
+        joined = [{name: x.concat() for name, x in some.items()} for some in arrays]
+        return loss_sum, *joined, measured

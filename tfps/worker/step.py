@@ -64,6 +64,7 @@ class Step:
     Attributes:
         store: The parameters.
         prediction_names: Names of the task's predictions.
+        layer_metrics: The metrics that the model's own code updates.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Step:
         self._model = model
         self.store = store
         self.prediction_names = model.prediction_names
+        self.layer_metrics = model.layer_metrics
         self._devices = devices
         # Traced once, however many steps a closure is unrolled into.
         self._compute = tf.function(
@@ -193,12 +195,14 @@ class Step:
         loss, dense, rows, state = _mean(results, [batch_records(*piece) for piece in pieces])
         return loss, self.store.gradients(pulled, dense, rows, state)
 
-    def predict(self, features: Features, labels: Labels) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+    def predict(
+        self, features: Features, labels: Labels
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor], dict[str, tf.Tensor]]:
         """Evaluates one batch without changing anything.
 
         Returns:
-            The loss (scalar float32, the model's own losses included) and the task's predictions by
-            name.
+            The loss (scalar float32, the model's own losses included), the task's predictions by
+            name, and what the model's own metrics have seen.
         """
         lookups = self._model.lookups(features, training=False)
         pulled = self.store.pull(lookups, is_training=False)
@@ -211,7 +215,7 @@ class Step:
             labels,
             training=False,
         )
-        return forward.loss, predict_by_name(self._task, forward.outputs)
+        return forward.loss, predict_by_name(self._task, forward.outputs), forward.measured
 
     def _pieces(self, features: Features, labels: Labels) -> list[tuple[Features, Labels]]:
         """A batch cut into as many pieces as there are devices."""

@@ -162,7 +162,6 @@ class DataPass:
         """
         self._plan, self._engine, self._state = plan, engine, state
         self._data: Manifest = engine.inputs.data.of_epoch(0)
-        self._task = engine.inputs.experiment.task
         self._parts = plan.parts(engine.inputs)
 
     def run(self, display: ProgressDisplay) -> None:
@@ -199,7 +198,7 @@ class DataPass:
 
     def _measure(self) -> None:
         results = (result for _, result in self._results(None, 0))
-        metrics = measure(self._task, results, self._data.records)
+        metrics = measure(self._engine.inputs, results, self._data.records)
         said = ", ".join(f"{name} {value:.6f}" for name, value in metrics.items())
         path, records = self._plan.checkpoint.path, f"{self._data.records:,}"
         _log.info("evaluated %s on %s records: %s", path, records, said)

@@ -10,7 +10,6 @@ from typing import NamedTuple, Self
 
 from cloud import deploy
 from tfps.errors import EXIT_OK, UserError
-from tfps.evaluation.metrics import metric_names
 from tfps.experiment.experiment import NO_EXPORT
 from tfps.job_dir import report
 from trainer.chief.exports import metrics_of
@@ -110,7 +109,7 @@ class DeployPlan(NamedTuple):
                 f"--deploy_if={self.conditions[0]} without --eval_data: nothing is measured; name "
                 "evaluation data, or leave it out"
             )
-        known = metric_names(inputs.experiment.task)
+        known = inputs.metric_names
         for condition in self.conditions:
             if condition.metric not in known:
                 raise UserError(

@@ -34,7 +34,6 @@ from tfps.evaluation.metrics import RunningMetrics
 from tfps.evaluation.results import EvaluatedPiece
 from tfps.experiment.experiment import Experiment
 from tfps.experiment.mode import LOCAL_SGD, SYNC
-from tfps.experiment.task import Task
 from tfps.leases.progress import LeaseProgress
 from tfps.store.parameter_store import ParameterStore
 from tfps.worker.async_loop import AsyncLoop
@@ -162,7 +161,7 @@ class Engine:
         data, began = self.inputs.eval_data, time.monotonic()
         assert data is not None
         results = self.coordinator.evaluate(evaluation_pieces(self.inputs))
-        metrics = measure(self.inputs.experiment.task, results, data.records)
+        metrics = measure(self.inputs, results, data.records)
         return Evaluation(
             checkpoint=checkpoint.name,
             steps=checkpoint.steps,
@@ -211,27 +210,30 @@ def _loop(
     return AsyncLoop(step, progress, experiment.train.pipeline_depth, unroll)
 
 
-def measure(task: Task, results: Iterable[EvaluatedPiece], records: int) -> dict[str, float]:
-    """The loss and the task's metrics by name; what people should know of them is logged.
+def measure(inputs: RunInputs, results: Iterable[EvaluatedPiece], records: int) -> dict[str, float]:
+    """The loss, the task's metrics and the model's own by name; notes on them are logged.
 
     Args:
-        task: The task.
+        inputs: The run's.
         results: What all records gave.
         records: How many there are.
 
     Raises:
         UserError: If a metric fails.
     """
-    measured, loss_sum = RunningMetrics(task), 0.0
+    measured, loss_sum = RunningMetrics(inputs.experiment.task), 0.0
+    of_layers = []
     for result in results:
         measured.add(result.labels, result.predictions)
         loss_sum += float(result.loss_sum)
+        of_layers.append(result.measured)
     metrics = {"loss": loss_sum / records}
     for name, found in measured.result().items():
         metrics[name] = found.value
         if found.note:
             _log.info("%s %s", name, found.note)
-    return metrics
+    own = inputs.model.layer_metrics.result(of_layers)
+    return metrics | {name: value for name, value in own.items() if name not in metrics}
 
 
 def evaluation_pieces(inputs: RunInputs) -> Iterator[Piece]:

@@ -21,6 +21,7 @@ from tfps.evaluation.best import BestMetric
 from tfps.evaluation.metrics import check_metrics, metric_names, try_metrics
 from tfps.experiment.experiment import BEST, NO_EXPORT, WIRE_DTYPES, Experiment, Train
 from tfps.experiment.mode import Mode
+from tfps.experiment.task import Task
 from tfps.export.names import EXPORT_DIRECTORY
 from tfps.export.saved_model import try_export
 from tfps.model.stateless_model import StatelessModel
@@ -154,13 +155,18 @@ class RunInputs:
         """Who evaluates in place of the workers, for messages; empty where they do."""
         return evaluator_of(self.experiment, self.cluster)
 
+    @property
+    def metric_names(self) -> list[str]:
+        """Names of an evaluation's metrics: `loss`, the task's, the model's own."""
+        return _metric_names(self.experiment.task, self.model)
+
     def make_callbacks(self) -> list[keras.callbacks.Callback]:
         """The experiment's callbacks, fresh ones.
 
         Raises:
             UserError: If there is one that the chief cannot call.
         """
-        metrics = metric_names(self.experiment.task) if self.eval_data else []
+        metrics = self.metric_names if self.eval_data else []
         return make_callbacks(self.experiment, metrics, self.rules.dense.has_schedule)
 
 
@@ -171,7 +177,11 @@ def _best_metric(
     task = experiment.task
     if eval_data and task.measured():
         try_metrics(task, first_labels(task, eval_data), model.prediction_shapes)
-    return BestMetric.of(experiment.train.best_metric, metric_names(task))
+    return BestMetric.of(experiment.train.best_metric, _metric_names(task, model))
+
+
+def _metric_names(task: Task, model: StatelessModel) -> list[str]:
+    return list(dict.fromkeys([*metric_names(task), *model.layer_metrics.names]))
 
 
 def _read_datasets(
@@ -239,6 +249,9 @@ def _build_model(experiment: Experiment, cluster: Cluster) -> StatelessModel:
     model = StatelessModel(task, train.seed, train.dense_table_bytes)
     _refuse_unreachable(model, cluster)
     check_metrics(task, model.prediction_names)
+    if cluster.job == "chief" and not has_restarted():
+        for sentence in model.layer_metrics.unmeasured:
+            _log.warning("%s", sentence)
     return model
 
 

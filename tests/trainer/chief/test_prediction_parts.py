@@ -49,7 +49,7 @@ def write(parts, inputs, shards):
     for piece in pieces_of(data, 1000, iter(shards)):
         known = {name: values[name].numpy()[: piece.records] for name in ("token", "label")}
         found = {"predictions": draw.random([piece.records, 1], np.float32)}
-        parts.write(piece.shard, EvaluatedPiece(0.0, known, found), piece.is_last)
+        parts.write(piece.shard, EvaluatedPiece(0.0, known, found, {}), piece.is_last)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -1,0 +1,109 @@
+"""Metrics that a model's own code updates, such as a `keras.metrics.Mean` in a layer's `call`."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from tfps.model.compiled_metrics import made_again
+from tfps.model.keras_metric import is_sum
+
+States = Mapping[str, npt.NDArray[np.float64]]
+
+
+class LayerMetrics:
+    """The metrics of a model and its layers that evaluations measure, but for those of `compile`.
+
+    In each batch they begin without having seen anything; what they have seen is added up.
+
+    Attributes:
+        unmeasured: Why another one is not measured, a sentence for each.
+    """
+
+    def __init__(self, model: type[keras.Model]) -> None:
+        """Begins without metrics.
+
+        Args:
+            model: The model's class.
+        """
+        self.unmeasured: list[str] = []
+        if model.compute_metrics is not keras.Model.compute_metrics:
+            self.unmeasured.append(
+                f"compute_metrics() of {model.__name__} is never called, and what it measures is "
+                "not reported: update a keras.metrics.Mean in call() or compute_loss(), or name a "
+                "metric in compile() or metrics()"
+            )
+        self._metrics: dict[str, keras.metrics.Metric] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Their names, as in Keras's logs."""
+        return tuple(self._metrics)
+
+    def choose(
+        self,
+        evaluated: Sequence[keras.metrics.Metric],
+        trained: Sequence[keras.metrics.Metric],
+    ) -> None:
+        """Chooses those that can be measured.
+
+        Args:
+            evaluated: Those that an evaluation step updates.
+            trained: Those that a training step updates.
+
+        Raises:
+            UserError: If Keras cannot make one of them again.
+        """
+        known = {id(metric) for metric in evaluated}
+        for metric in trained:
+            if id(metric) not in known:
+                self._leave_out(metric, "it is updated in training alone, and evaluations measure")
+        for metric in evaluated:
+            if metric.name == "loss" or metric.name in self._metrics:
+                self._leave_out(metric, "another one has its name")
+            elif not is_sum(metric) or not metric.variables:
+                kind = type(metric).__name__
+                self._leave_out(metric, f"a {kind} of several workers is not a sum, as a Mean is")
+            else:
+                made_again(metric)
+                self._metrics[metric.name] = metric
+
+    def states(self, scope: keras.StatelessScope) -> dict[str, tf.Tensor]:
+        """What they have seen at the end of a scope, by name, laid end to end `[n]` float64."""
+        return {
+            name: tf.concat(
+                [
+                    tf.reshape(tf.cast(scope.get_current_value(v), tf.float64), [-1])
+                    for v in metric.variables
+                ],
+                0,
+            )
+            for name, metric in self._metrics.items()
+        }
+
+    def zeros(self) -> dict[str, tf.Tensor]:
+        """The states of metrics that have seen nothing."""
+        return {
+            name: tf.zeros([sum(int(np.prod(v.shape)) for v in metric.variables)], tf.float64)
+            for name, metric in self._metrics.items()
+        }
+
+    def result(self, states: Iterable[States]) -> dict[str, float]:
+        """The metrics by name of what was seen in several places together."""
+        found: dict[str, float] = {}
+        every = list(states)
+        for name, metric in self._metrics.items():
+            total = sum(each[name] for each in every)
+            # Made now: a process that becomes a chief loses the variables it made before.
+            again = made_again(metric)
+            for variable in again.variables:
+                size = int(np.prod(variable.shape))
+                variable.assign(np.reshape(total[:size], variable.shape))
+                total = total[size:]
+            found[name] = float(again.result())
+        return found
+
+    def _leave_out(self, metric: keras.metrics.Metric, reason: str) -> None:
+        self.unmeasured.append(f"metric {metric.name!r} of the model is not measured: {reason}")
