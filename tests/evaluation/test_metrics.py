@@ -65,7 +65,7 @@ def test_a_metric_that_fails_is_named() -> None:
 
 def test_defaults_that_may_be_of_any_of_several_predictions_are_refused_by_name() -> None:
     shapes = {"query": [4], "score": [1]}
-    with pytest.raises(UserError, match="Smoke .* predictions query, score belongs to the label"):
+    with pytest.raises(UserError, match=r"Smoke .* predictions query, score belongs to the label"):
         try_metrics(Smoke(), LABELS, shapes)
     try_metrics(Measured(measures={"mine": lambda y, p: p["score"].mean()}), LABELS, shapes)
 
