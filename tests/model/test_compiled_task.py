@@ -136,6 +136,70 @@ def test_a_loss_that_needs_weights_that_no_record_has_is_refused_with_what_it_wa
         StatelessModel(tfps.task_of(weighted, LABEL, FEATURES), seed=0)
 
 
+def two_heads(are_named=True):
+    inputs, hidden = layers()
+    heads = {name: keras.layers.Dense(1, "sigmoid", name=name)(hidden) for name in ("click", "buy")}
+    losses, shares = dict.fromkeys(heads, "binary_crossentropy"), {"click": 0.5, "buy": 2.0}
+    if not are_named:
+        heads, losses, shares = (list(each.values()) for each in (heads, losses, shares))
+    model = keras.Model(inputs, heads)
+    model.compile(keras.optimizers.SGD(0.3), losses, loss_weights=shares)
+    return model
+
+
+@pytest.mark.parametrize("are_named", [True, False])
+def test_weights_of_each_output_are_those_of_fit(tmp_path, are_named):
+    labels = {"click": Y, "buy": (X["x"][:, 0] > 0).astype("f4")}
+    weights = {"click": DRAW.integers(0, 2, RECORDS), "buy": np.linspace(0, 3, RECORDS)}
+    weights = {name: each.astype("f4") for name, each in weights.items()}
+    features = {name: tfps.Feature(f"of_{name}", "float32") for name in weights}
+    model = two_heads(are_named)
+    task = tfps.task_of(
+        model,
+        [tfps.Feature(name, "float32") for name in labels],
+        FEATURES,
+        sample_weight=features if are_named else list(features.values()),
+    )
+    columns = labels | {f"of_{name}": each for name, each in weights.items()}
+    manifest = tfps.write_dataset(str(tmp_path), X, columns, None, task.features(), task.labels())
+    trainer = Trainer(manifest, task, batch_size=BATCH, shuffle_buffer=0)
+    queue = trainer.queue(2)
+    for _ in range(2):
+        trainer.coordinator.train(queue, lambda: False, lambda progress: None)
+        queue.next_epoch()
+    ours = trainer.evaluate().loss
+    if not are_named:
+        labels, weights = list(labels.values()), list(weights.values())
+    model.fit(X, labels, BATCH, 2, sample_weight=weights, shuffle=False, verbose=0)
+    theirs = model.evaluate(X, labels, BATCH, verbose=0, return_dict=True)["loss"]
+    assert ours == pytest.approx(theirs, abs=1e-5)
+
+
+def test_a_class_weight_counts_for_its_number_alone():
+    """As in Keras: a class of -1, of labels that are missing, is not the last; nor is a huge one."""
+    weights = {-1: 0.0, 1: 3.0, 1 << 40: 7.0}
+    task = tfps.task_of(compiled, LABEL, FEATURES, class_weight=weights)
+    labels = np.array([-1, 0, 1, 2, 1 << 40], "i8")
+    given = task.sample_weight({"label": tf.constant(labels)})
+    assert given.numpy().tolist() == [0.0, 1.0, 3.0, 1.0, 7.0]
+    as_floats = task.sample_weight({"label": tf.constant(labels[:4], tf.float32)[:, tf.newaxis]})
+    assert as_floats.numpy().tolist() == [0.0, 1.0, 3.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({"click": LABEL}, "there are weights for click, but the labels are click, buy; give one "),
+        ((LABEL,), "there are weights 1, but the labels are click, buy; give one for each"),
+        (tfps.Feature("w", "float32", (2,)), r"weight 'w' has shape \(2,\), but the labels are"),
+    ],
+)
+def test_weights_that_are_not_for_each_label_are_refused(weights, message):
+    labels = [tfps.Feature(name, "float32") for name in ("click", "buy")]
+    with pytest.raises(UserError, match=message):
+        tfps.task_of(two_heads, labels, FEATURES, sample_weight=weights)
+
+
 def test_several_outputs_have_weighted_losses_and_metrics_of_their_own():
     def build():
         inputs, hidden = layers()
@@ -216,7 +280,8 @@ def of_model(model, **more):
     [
         (lambda: of_model(keras.Model(*layers())), "'functional.*' is not a compiled model; comp"),
         (lambda: of_model(lambda: keras.Model(*layers())), "is not a compiled model; compile it"),
-        (lambda: of_model(7), "makes a task of a compiled keras.Model, .*, not of 7"),
+        (lambda: of_model(7), r"task_of\(\): model=7 must be a keras.Model or a function"),
+        (lambda: of_model(len), "the function that makes the model fails: TypeError: len"),
         (lambda: of_model(uncopied()), r"cannot be copied, .*; hand over the function that makes"),
         (lambda: of_model(made_before()), "'table' was built before, .*; make the model in build_"),
         (lambda: lambda: tfps.task_of(compiled, LABEL), "features= is missing: only the inputs"),

@@ -3,12 +3,14 @@
 import dataclasses
 import math
 import zlib
-from typing import Any
+from typing import Any, ClassVar
 
+from tfps import arguments
 from tfps.errors import UserError
 
 _LARGEST_FLOAT32 = 3.4028234663852886e38
 DTYPES = ("int64", "float32", "string")
+_BY_NAME = {"int": "int64", "float": "float32", "str": "string"}  # of Python's types
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,7 +19,7 @@ class Feature:
 
     Attributes:
         name: Its key in the `tf.train.Example` and the model's input name.
-        dtype: `int64`, `float32` or `string`.
+        dtype: `int64`, `float32` or `string`, also as a dtype of TensorFlow or NumPy.
         shape: Shape of one record's value; `()` is a scalar, `(None,)` any number of values, also
             none, which make the batch a `tf.RaggedTensor`.
         vocabulary: For ids (`int64`): their number, so that every id lies in `[0, vocabulary)`; or
@@ -27,6 +29,8 @@ class Feature:
             have it. Not for shape `(None,)`, where such a record has no values, nor for a label.
     """
 
+    EXAMPLE: ClassVar[str] = "tfps.Feature('age', 'float32')"
+
     name: str
     dtype: str
     shape: tuple[int | None, ...] = ()
@@ -34,9 +38,18 @@ class Feature:
     default: float | str | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", _dtype_name(self.dtype))
+        arguments.check_fields(self, f"feature {arguments.shown(self.name)}: ")
+        if not self.name:
+            raise UserError("feature '': it needs a name, that of its key in a record")
         if self.dtype not in DTYPES:
             raise UserError(
                 f"feature {self.name!r}: dtype {self.dtype!r} is not one of {', '.join(DTYPES)}"
+            )
+        if any(size is not None and size < 1 for size in self.shape):
+            raise UserError(
+                f"feature {self.name!r}: shape {self.shape} holds no value; every size is 1 or "
+                "more, and () is a scalar"
             )
         if None in self.shape and self.shape != (None,):
             raise UserError(
@@ -110,3 +123,9 @@ class Feature:
         """Tells vocabularies of one size apart: other tokens, or another order, are other ids."""
         tokens = self.vocabulary if isinstance(self.vocabulary, tuple) else ()
         return zlib.crc32("\n".join(tokens).encode())
+
+
+def _dtype_name(dtype: Any) -> Any:
+    """The name of a dtype object of TensorFlow or NumPy, or of a type of Python's."""
+    name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or dtype
+    return _BY_NAME.get(name, name) if isinstance(name, str) else dtype

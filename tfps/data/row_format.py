@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
+from tfps import arguments
 from tfps.data.text_file import text_file
 from tfps.errors import UserError, quoted
 
@@ -35,6 +36,9 @@ class Field:
     columns: tuple[str, ...]
     convert: Callable[[str], Value]
     separator: str | None = None
+
+    def __post_init__(self) -> None:
+        arguments.check_fields(self, "Field(): ")
 
     @property
     def has_list(self) -> bool:
@@ -72,8 +76,14 @@ class RowFormat:
     fields: Mapping[str, Field]
 
     def __post_init__(self) -> None:
+        arguments.check_fields(self, "RowFormat(): ")
         if len(set(self.columns)) != len(self.columns):
             raise UserError("rows(): a column is named twice")
+        if len(self.delimiter) != 1 or self.delimiter in '\r\n"\0':
+            raise UserError(
+                f"rows(): delimiter={self.delimiter!r} must be one character that no row holds "
+                "otherwise, such as ',' or '\\t'"
+            )
         for name, field in self.fields.items():
             unknown = [column for column in field.columns if column not in self.columns]
             if unknown or not field.columns:

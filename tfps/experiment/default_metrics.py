@@ -51,7 +51,9 @@ def default_metrics(label: Feature, loss: Any) -> dict[str, Any]:
     """
     if isinstance(loss, str) and loss.lower() not in _AMBIGUOUS:
         loss = keras.losses.get(loss)
-    by_loss = _BY_FUNCTION.get(loss) if inspect.isfunction(loss) else _BY_LOSS.get(type(loss))
+    function = getattr(loss, "fn", loss)
+    by_function = _BY_FUNCTION.get(function) if inspect.isfunction(function) else None
+    by_loss = _BY_LOSS.get(type(loss)) or by_function
     if by_loss is not None:
         return dict(by_loss)
     if label.vocabulary_size == 2:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import keras
 
+from tfps import arguments
 from tfps.data.negatives import DISTRIBUTIONS, UNIFORM, Negatives
 from tfps.errors import UserError
 from tfps.experiment.mode import Mode
@@ -49,14 +50,10 @@ class Data:
     negatives_by: str = UNIFORM
 
     def __post_init__(self) -> None:
+        arguments.check_fields(self, "data.")
         _refuse_less(self, "data", shuffle_buffer=0, parse_threads=1, max_bad_records=0)
         _refuse_less(self, "data", negatives=0)
         _refuse_others(self, "data", "negatives_by", DISTRIBUTIONS)
-        if isinstance(self.negatives_of, str):
-            raise UserError(
-                f"data.negatives_of={self.negatives_of!r} must be a tuple of names, as in "
-                f"({self.negatives_of!r},)"
-            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,6 +132,7 @@ class Train:
     max_metric_drop: float = math.inf
 
     def __post_init__(self) -> None:
+        arguments.check_fields(self, "train.")
         _refuse_less(self, "train", batch_size=1, epochs=1, keep_checkpoints=1)
         _refuse_less(self, "train", dense_table_bytes=0, pipeline_depth=0)
         _refuse_less(self, "train", early_stopping=0, keep_exports=1)
@@ -181,6 +179,7 @@ class Experiment:
                 "callbacks; give a function of the task that makes them: callbacks=lambda task: "
                 "[...]"
             )
+        arguments.check_fields(self, "Experiment(): ")
 
     def negatives(self) -> Negatives | None:
         """How negatives are sampled beside the training records; None for none.

@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 
+from tfps import arguments
 from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
 
@@ -44,6 +45,7 @@ class Mode:
     round_seconds: float = 10.0
 
     def __post_init__(self) -> None:
+        arguments.check_fields(self, "mode.")
         if self.name and self.name not in MODES:
             raise UserError(f"mode.name={self.name} must be one of {', '.join(MODES)}")
         if self.backup_workers < 0:

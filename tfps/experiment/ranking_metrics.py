@@ -15,6 +15,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tfps import arguments
 from tfps.errors import UserError
 from tfps.experiment.ranking import LogFactorials, Ranking
 
@@ -170,6 +171,7 @@ class _AtK(GroupedMetric):
     k: int
 
     def __post_init__(self) -> None:
+        arguments.check_fields(self, f"{type(self).__name__}(): ")
         if self.k < 1:
             raise UserError(f"{self}: k must be at least 1")
 

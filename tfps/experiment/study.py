@@ -5,6 +5,7 @@ import math
 import re
 from typing import Self
 
+from tfps import arguments
 from tfps.errors import UserError
 
 SCALES = ("linear", "log", "reverse_log")
@@ -25,6 +26,7 @@ class Parameter:
     scale: str = ""
 
     @classmethod
+    @arguments.checked
     def between(
         cls, field: str, least: float | int, greatest: float | int, scale: str = "linear"
     ) -> Self:
@@ -48,6 +50,7 @@ class Parameter:
         return cls(field, (least, greatest), scale)
 
     @classmethod
+    @arguments.checked
     def among(cls, field: str, *values: float | int | str) -> Self:
         """A list of numbers, or of texts.
 
@@ -67,6 +70,7 @@ class Parameter:
         return cls(field, values if True in kinds else tuple(sorted(values)))
 
     def __post_init__(self) -> None:
+        arguments.check_fields(self, f"study: {arguments.shown(self.field)}: ")
         if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", self.field):
             raise UserError(
                 f"study: {self.field!r} is no field; write it as in --set, such as task.dim"
@@ -105,6 +109,7 @@ class Study:
     algorithm: str = ALGORITHMS[0]
 
     def __post_init__(self) -> None:
+        arguments.check_fields(self, "study: ")
         if not re.fullmatch(r"[A-Za-z]\w*", self.metric):
             raise UserError(f"study: metric={self.metric!r}; write a metric's name, such as auc")
         for name, known in (("goal", GOALS), ("algorithm", ALGORITHMS)):

@@ -2,16 +2,20 @@
 
 import abc
 import dataclasses
+import functools
+import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 
+from tfps import arguments
 from tfps.data.feature import Feature
 from tfps.data.key_rows import KeyRowFiles
 from tfps.data.row_format import RowFormat
 from tfps.data.schema import Schema
 from tfps.errors import UserError
+from tfps.experiment import keras_names
 from tfps.experiment.default_metrics import default_metrics
 from tfps.layers.key_options import KeyOptions
 
@@ -55,7 +59,21 @@ class Task(abc.ABC):
 
     A task of one label has that label's tensor wherever labels are handed over; a task of several
     has a dict of them by name.
+
+    What the methods of a class of the user's return may have any form of one meaning: a list for a
+    tuple, one feature for a tuple of one, a dict of features by their names, the name of a loss or
+    of an optimizer of Keras's.
     """
+
+    EXAMPLE: ClassVar[str] = "tfps.task_of(model, label)"
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Holds what the methods return to what they promise."""
+        super().__init_subclass__(**kwargs)
+        for name, kind in _RETURNED.items():
+            method = vars(cls).get(name)
+            if inspect.isfunction(method):
+                setattr(cls, name, _returning(method, kind))
 
     @abc.abstractmethod
     def features(self) -> tuple[Feature, ...]:
@@ -68,11 +86,12 @@ class Task(abc.ABC):
         An empty tuple is one, too: of a model that learns its features, as an autoencoder does.
         """
 
-    def weight(self) -> Feature | None:
+    def weight(self) -> Feature | Mapping[str, Feature] | tuple[Feature, ...] | None:
         """A number in every record, by which its part in the loss is multiplied in training.
 
-        It is `sample_weight` in Keras's `fit`: evaluations are not weighted, except by a model that
-        overrides `compute_loss`. None for no such number.
+        Of several labels a dict with a number for each, or a tuple in their order, weighs the
+        losses of the outputs one by one. It is `sample_weight` in Keras's `fit`: evaluations are
+        not weighted, except by a model that overrides `compute_loss`. None for no such number.
         """
         return None
 
@@ -94,10 +113,11 @@ class Task(abc.ABC):
             labels: What a batch holds of `labels()`, tensors `[batch, *shape]` by name.
 
         Returns:
-            `[batch]` or `[batch, 1]` float32, or None.
+            `[batch]` or `[batch, 1]` float32, or a dict of them by the labels' names; or None.
         """
-        weight = self.weight()
-        return None if weight is None else labels[weight.name]
+        weights = {name: labels[weight.name] for name, weight in self.weights().items()}
+        is_one = len(weights) == 1 or isinstance(self.weight(), Feature)
+        return next(iter(weights.values())) if weights and is_one else weights or None
 
     @abc.abstractmethod
     def build_model(self) -> keras.Model:
@@ -111,6 +131,8 @@ class Task(abc.ABC):
 
     def loss(self) -> keras.losses.Loss | Mapping[str, keras.losses.Loss]:
         """Loss of labels `[batch, *label.shape]` and the model's outputs, a mean over the batch.
+
+        Also the name of one, or a function of labels and outputs, as `compile` takes them.
 
         For several labels, a dict with a loss for each, whose sum is taken; the model's outputs are
         then a dict of the same keys, or a sequence in the order of the labels.
@@ -145,10 +167,9 @@ class Task(abc.ABC):
                 no such argument where that gives None.
         """
         loss = self.loss()
-        weights = [] if sample_weight is None else [sample_weight]
         labels = self.truth(features, labels)
         if not isinstance(loss, Mapping):
-            return loss(labels, outputs, *weights)
+            return loss(labels, outputs, *([] if sample_weight is None else [sample_weight]))
         names = {label.name for label in self.targets()}
         if set(loss) != names:
             raise UserError(
@@ -157,7 +178,9 @@ class Task(abc.ABC):
             )
         truth = labels if isinstance(labels, Mapping) else dict.fromkeys(names, labels)
         given = self.outputs_by_label(outputs)
-        return sum(each(truth[name], given[name], *weights) for name, each in loss.items())
+        of_each = isinstance(sample_weight, Mapping)
+        weights = sample_weight if of_each else dict.fromkeys(names, sample_weight)
+        return sum(each(truth[name], given[name], weights[name]) for name, each in loss.items())
 
     @abc.abstractmethod
     def optimizer(self) -> keras.optimizers.Optimizer:
@@ -178,7 +201,9 @@ class Task(abc.ABC):
             A tensor `[batch, ...]`, or a dict of them by name. By default the outputs, a sequence
             of them by the labels' names.
         """
-        return self.outputs_by_label(outputs) if isinstance(outputs, (list, tuple)) else outputs
+        label = self.label()
+        has_one = isinstance(label, tuple) and len(label) == 1 and not isinstance(outputs, Mapping)
+        return self.outputs_by_label(outputs) if _is_sequence(outputs) or has_one else outputs
 
     def metrics(self) -> Mapping[str, Metric | Mapping[str, Metric]]:
         """Metrics by name: callables of all labels and all predictions of an evaluation.
@@ -216,11 +241,38 @@ class Task(abc.ABC):
 
         The group is not among them where it is a feature.
         """
-        weight, group = self.weight(), self.group()
-        found = self.targets() if weight is None else (*self.targets(), weight)
+        group = self.group()
+        found = tuple(dict.fromkeys((*self.targets(), *self.weights().values())))
         if group is None or group in (*self.features(), *found):
             return found
         return (*found, group)
+
+    def weights(self) -> dict[str, Feature]:
+        """What `weight()` names, by the labels' names; empty where there is none.
+
+        Raises:
+            UserError: If it is not one for each label.
+        """
+        names, weight = [target.name for target in self.targets()], self.weight()
+        if weight is None:
+            return {}
+        if isinstance(weight, Feature):
+            if len(names) > 1 and weight.size != 1:
+                raise UserError(
+                    f"weight {weight.name!r} has shape {weight.shape}, but the labels are "
+                    f"{', '.join(names)}; as in Keras's fit it must be one number for all of them, "
+                    "or a dict with a weight for each"
+                )
+            return dict.fromkeys(names or [""], weight)
+        named = isinstance(weight, Mapping)
+        found = dict(weight) if named else dict(zip(names, weight, strict=False))
+        if found.keys() != set(names) or len(found) != len(weight):
+            given = f"for {', '.join(weight)}" if named else f"{len(weight)}"
+            raise UserError(
+                f"there are weights {given}, but the labels are {', '.join(names) or 'none'}; give "
+                "one for each, as Keras's fit wants it"
+            )
+        return found
 
     def measured(self) -> tuple[Feature, ...]:
         """What an evaluation keeps of each record for the metrics: its labels and its group."""
@@ -286,10 +338,48 @@ class Task(abc.ABC):
                 f"{missing[0]!r}; name them as the labels, or override the task's compute_loss() "
                 "and predictions()"
             )
-        several = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+        several = list(outputs) if _is_sequence(outputs) else [outputs]
         if len(several) != len(names):
             raise UserError(
                 f"the model has {len(several)} outputs, but there are {len(names)} labels "
                 f"({', '.join(names)}); override the task's compute_loss() and predictions()"
             )
         return dict(zip(names, several, strict=True))
+
+
+def _is_sequence(outputs: Any) -> bool:
+    return isinstance(outputs, (list, tuple))
+
+
+def _returning(method: Callable[..., Any], kind: Any) -> Callable[..., Any]:
+    """A method of a task whose result is held to an annotation."""
+    code, is_own = method.__code__, method.__module__.startswith("tfps.")
+    at = "" if is_own else f"{code.co_filename} line {code.co_firstlineno}: "
+
+    @functools.wraps(method)
+    def call(self: Task, *args: Any, **kwargs: Any) -> Any:
+        where = f"{at}{method.__qualname__}() returns "
+        found = method(self, *args, **kwargs)
+        if kind is keras.losses.Loss:
+            label = self.label()
+            several = () if isinstance(label, Feature) else label
+            return keras_names.loss(found, where, [each.name for each in several])
+        if kind is keras.optimizers.Optimizer:
+            return keras_names.optimizer(found, where)
+        return arguments.converted(found, kind, where)
+
+    return call
+
+
+_RETURNED: dict[str, Any] = {
+    "features": tuple[Feature, ...],
+    "label": Feature | tuple[Feature, ...],
+    "weight": Feature | Mapping[str, Feature] | tuple[Feature, ...] | None,
+    "group": Feature | None,
+    "build_model": keras.Model,
+    "loss": keras.losses.Loss,
+    "optimizer": keras.optimizers.Optimizer,
+    "table_optimizer": keras.optimizers.Optimizer,
+    "metrics": Mapping[str, Metric | Mapping[str, Metric]],
+    "rows": RowFormat,
+}

@@ -1,16 +1,18 @@
 """Makes a task of a compiled Keras model, which says most of what a task says itself."""
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
+from tfps import arguments
 from tfps.data.feature import Feature
 from tfps.data.row_format import RowFormat
 from tfps.errors import UserError
+from tfps.experiment import keras_names
 from tfps.experiment.task import Metric, Table, Task
 from tfps.model.compiled_metrics import compiled_metrics
 from tfps.model.model_source import ModelSource
@@ -18,13 +20,17 @@ from tfps.model.model_source import ModelSource
 _DTYPES = {"string": "string", "float32": "float32", "int32": "int64", "int64": "int64"}
 
 
+@arguments.checked
 def task_of(
     model: keras.Model | Callable[[], keras.Model],
     label: Feature | Sequence[Feature],
     features: Sequence[Feature] | None = None,
-    sample_weight: Feature | None = None,
+    sample_weight: Feature | Mapping[str, Feature] | Sequence[Feature] | None = None,
     class_weight: Mapping[int, float] | None = None,
-    table_optimizer: Callable[[Table], keras.optimizers.Optimizer] | None = None,
+    table_optimizer: Callable[[Table], keras.optimizers.Optimizer]
+    | keras.optimizers.Optimizer
+    | str
+    | None = None,
     rows: RowFormat | None = None,
 ) -> Task:
     """A task of a compiled Keras model: its loss, optimizer and metrics are those of `compile`.
@@ -37,10 +43,12 @@ def task_of(
         features: The inputs. Of a functional model they may be left out: ids have no vocabulary
             then, and are checked against the tables alone.
         sample_weight: A number in every record that its part in the loss is multiplied by in
-            training, as `sample_weight` of `fit`.
+            training, as `sample_weight` of `fit`; of several labels also one for each: a dict by
+            the labels' names, or a sequence in their order.
         class_weight: By class of the only label what its records' parts are multiplied by, as
             `class_weight` of `fit`; 1 for a class that is not there.
-        table_optimizer: Given a table, its optimizer; that of `compile` by default.
+        table_optimizer: That of all tables, by name or as an object; or a function that, given a
+            table, returns its optimizer. By default that of `compile`.
         rows: How a row of raw text becomes a record.
 
     Raises:
@@ -48,20 +56,26 @@ def task_of(
     """
     source = ModelSource(model)
     labels = (label,) if isinstance(label, Feature) else tuple(label)
+    if table_optimizer is not None and (
+        inspect.isclass(table_optimizer) or not callable(table_optimizer)
+    ):
+        table_optimizer = _again(table_optimizer)
     if class_weight and len(labels) != 1:
         raise UserError(
             f"task_of(): class_weight= is for a model with one label, not {len(labels)}; give "
             "every record a sample_weight"
         )
-    return CompiledTask(
+    task = CompiledTask(
         source=source,
-        inputs=tuple(features) if features is not None else _features_of(source),
+        inputs=_features_of(source) if features is None else tuple(features),
         learnt=label if isinstance(label, Feature) else labels,
-        record_weight=sample_weight,
+        record_weight=sample_weight,  # type: ignore[arg-type]  # `checked` made tuples of sequences
         class_weights=tuple(sorted((class_weight or {}).items())),
         optimizer_of_table=table_optimizer,
         row_format=rows,
     )
+    task.weights()  # for what is wrong with them
+    return task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +85,7 @@ class CompiledTask(Task):
     source: ModelSource
     inputs: tuple[Feature, ...]
     learnt: Feature | tuple[Feature, ...]
-    record_weight: Feature | None = None
+    record_weight: Feature | Mapping[str, Feature] | tuple[Feature, ...] | None = None
     class_weights: tuple[tuple[int, float], ...] = ()
     optimizer_of_table: Callable[[Table], keras.optimizers.Optimizer] | None = None
     row_format: RowFormat | None = None
@@ -96,7 +110,7 @@ class CompiledTask(Task):
         """See `Task`."""
         return self.optimizer_of_table(table) if self.optimizer_of_table else self.optimizer()
 
-    def weight(self) -> Feature | None:
+    def weight(self) -> Feature | Mapping[str, Feature] | tuple[Feature, ...] | None:
         """See `Task`."""
         return self.record_weight
 
@@ -146,20 +160,28 @@ def _features_of(source: ModelSource) -> tuple[Feature, ...]:
     return tuple(features)
 
 
+def _again(
+    given: keras.optimizers.Optimizer | str,
+) -> Callable[[Table], keras.optimizers.Optimizer]:
+    """Gives every table a fresh optimizer like one that is given."""
+    made = keras_names.optimizer(given, "task_of(): table_optimizer=")
+    # Its config now: a process that becomes a chief loses the variables it made before.
+    kind, config = type(made), made.get_config()
+    return lambda table: kind.from_config(config)
+
+
 def _weights_of_classes(labels: tf.Tensor, class_weights: Sequence[tuple[int, float]]) -> tf.Tensor:
     """The weight of each record's class, `[batch]`; as Keras does, 1 for a class without one.
 
     Args:
         labels: Numbers of classes `[batch]` or `[batch, 1]`, or a value per class, of which the
             largest counts, `[batch, classes]`.
-        class_weights: Pairs of a class and its weight.
+        class_weights: Pairs of a class and its weight, in the classes' order.
     """
     if labels.shape.rank > 1:
         labels = labels[..., 0] if labels.shape[-1] == 1 else tf.argmax(labels, -1)
-    numbers = tf.cast(tf.round(tf.cast(labels, tf.float32)), tf.int32)
-    most = max(number for number, _ in class_weights)
-    weights = np.ones(most + 2, np.float32)  # the last is that of all other classes
-    for number, weight in class_weights:
-        weights[number] = weight
-    is_known = (numbers >= 0) & (numbers <= most)
-    return tf.gather(tf.constant(weights), tf.where(is_known, numbers, most + 1))
+    numbers = tf.cast(tf.round(labels) if labels.dtype.is_floating else labels, tf.int64)
+    known = tf.constant([number for number, _ in class_weights], tf.int64)
+    weights = tf.constant([weight for _, weight in class_weights], tf.float32)
+    places = tf.minimum(tf.searchsorted(known, numbers), len(class_weights) - 1)
+    return tf.where(tf.gather(known, places) == numbers, tf.gather(weights, places), 1.0)

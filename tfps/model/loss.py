@@ -114,6 +114,7 @@ class LossFunction:
             weights = {} if weight is None else {"sample_weight": weight}
             loss = self._task.compute_loss(features, y, outputs, **weights)
         else:
+            weight = _ordered(weight, outputs)
             if not self._is_own:
                 y = _ordered(self._task.truth(features, y), outputs)
             elif not self._task.targets():
@@ -134,7 +135,7 @@ class LossFunction:
         of_class = self._task._class_weight(labels) if training else None
         if weight is None or of_class is None:
             return of_class if weight is None else weight
-        return of_class * tf.reshape(weight, [-1])
+        return of_class * tf.reshape(tf.cast(weight, tf.float32), [-1])
 
     def _refuse_unused_weights(self) -> None:
         task = self._task
@@ -149,9 +150,10 @@ class LossFunction:
 
 def _ordered(labels: Any, outputs: Any) -> Any:
     """Labels by name in the order of outputs that have none: Keras wants the outputs' structure."""
-    if isinstance(labels, Mapping) and isinstance(outputs, (list, tuple)):
-        return list(labels.values())
-    return labels
+    if not isinstance(labels, Mapping) or isinstance(outputs, Mapping):
+        return labels
+    several = list(labels.values())
+    return several if isinstance(outputs, (list, tuple)) else several[0]
 
 
 def _takes(function: Callable, argument: str) -> bool:

@@ -35,11 +35,6 @@ class ModelSource:
             UserError: If it is neither, or not compiled.
         """
         self._is_there = isinstance(model, keras.Model)
-        if not self._is_there and not callable(model):
-            raise UserError(
-                f"task_of() makes a task of a compiled keras.Model, or of a function that returns "
-                f"one, not of {model!r}"
-            )
         self._model = model
         self._compiled: dict[str, Any] = {}
         self._output_names: list[str] = []
@@ -67,7 +62,15 @@ class ModelSource:
             UserError: If it cannot be copied, or is not compiled.
         """
         if not self._is_there:
-            model = self._model()
+            try:
+                model = self._model()
+            except UserError:
+                raise
+            except Exception as error:  # whatever the user's code raises
+                raise UserError(
+                    f"task_of(): the function that makes the model fails: {type(error).__name__}: "
+                    f"{reason_of(error)}"
+                ) from error
             self._note(model)
             return model
         copy, given = self._copy(), self._compiled
