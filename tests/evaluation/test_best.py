@@ -5,7 +5,7 @@ import pytest
 from tfps.errors import UserError
 from tfps.evaluation.best import BestMetric
 
-NAMES = ("loss", "auc", "clicked_auc", "accuracy", "rmse")
+NAMES = ("loss", "auc", "clicked_auc", "accuracy", "rmse", "normalized_entropy", "of_log_loss")
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,8 @@ NAMES = ("loss", "auc", "clicked_auc", "accuracy", "rmse")
         ("auc", "auc", True),
         ("accuracy", "accuracy", True),
         ("clicked_auc", "clicked_auc", True),
+        ("normalized_entropy", "normalized_entropy", False),
+        ("of_log_loss", "of_log_loss", False),
         ("min:rmse", "rmse", False),
         ("max:rmse", "rmse", True),
         ("max:loss", "loss", True),  # who says so knows

@@ -81,7 +81,8 @@ def known_direction(name: str) -> str:
 
     Empty for any other metric.
     """
-    return _DIRECTIONS.get(name.rpartition("_")[2], "")
+    known = [each for each in _DIRECTIONS if name == each or name.endswith(f"_{each}")]
+    return _DIRECTIONS[max(known, key=len)] if known else ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,6 +3,9 @@
 It loads no TensorFlow.
 """
 
+import os
+import posixpath
+
 CLOUD_SCHEME = "gs://"
 
 
@@ -14,6 +17,14 @@ def is_local(path: str) -> bool:
 def is_cloud(path: str) -> bool:
     """Whether a path names something in Google Cloud Storage: `gs://BUCKET/NAME`."""
     return path.startswith(CLOUD_SCHEME)
+
+
+def canonical(path: str) -> str:
+    """The one spelling of a path: absolute, without links, `.`, `..` and slashes too many."""
+    if is_local(path):
+        return os.path.realpath(path)
+    scheme, _, rest = path.partition("://")
+    return f"{scheme}://{posixpath.normpath(rest)}"
 
 
 def bucket_and_name(path: str) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from tfps.data.manifest import Manifest
 from tfps.errors import UserError
 from tfps.evaluation.results import EvaluatedPiece
 from tfps.storage import files
+from tfps.storage.paths import canonical
 from trainer.datasets.predictions_file import PredictionsFile
 
 MANIFEST = "manifest.json"
@@ -138,11 +139,20 @@ class PredictionParts:
             return
         except json.JSONDecodeError:
             found = None
-        if found != wanted:
+        if _of_one_spelling(found) != _of_one_spelling(wanted):
             raise UserError(
                 f"{self._directory} has predictions of another checkpoint, of other data or in "
                 "another form; delete them, or name another --job_dir"
             )
+
+
+def _of_one_spelling(content: Any) -> Any:
+    """What `to_json` gave, whose checkpoint may have been named by another path to it."""
+    try:
+        path, saved_at = content["checkpoint"]
+        return {**content, "checkpoint": [canonical(path), saved_at]}
+    except (KeyError, TypeError, ValueError):  # something else stands there
+        return content
 
 
 def _json(content: dict[str, Any]) -> bytes:

@@ -7,6 +7,7 @@ from absl import flags
 
 from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
+from tfps.storage.paths import canonical
 
 if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
     from tfps.experiment.experiment import Experiment
@@ -108,7 +109,7 @@ def is_pass(cluster: Cluster, job_dir: str) -> bool:
             f"--job={_FLAGS.job} needs a cluster with ps and no evaluator, or no cluster at all"
         )
     job_dir = job_dir.rstrip("/")
-    if f"{_FLAGS.checkpoint.rstrip('/')}/".startswith(f"{job_dir}/"):
+    if f"{canonical(_FLAGS.checkpoint)}/".startswith(f"{canonical(job_dir)}/"):
         raise UserError(
             f"--job_dir={job_dir} is that of --checkpoint={_FLAGS.checkpoint}: a pass is a job of "
             "its own, name another --job_dir"

@@ -6,6 +6,7 @@ import logging
 import posixpath
 import threading
 import time
+from collections.abc import Mapping
 from typing import Self
 
 from tfps.cluster import freed_memory
@@ -46,7 +47,8 @@ class ModelVersions:
         self._base = base
         self._loaded = loaded
         self._follows = follows
-        self._failures: dict[int, _Failure] = {}
+        # Never changed, only replaced: other threads read it.
+        self._failures: Mapping[int, _Failure] = {}
         self._said = ""
 
     @classmethod
@@ -140,13 +142,14 @@ class ModelVersions:
             loaded = _load(self._base, number, self._loaded.model.variable_bytes)
         except (UserError, RunError) as error:
             took = time.monotonic() - began
-            self._failures[number] = _Failure(str(error), time.monotonic() + _REST * took)
+            failure = _Failure(str(error), time.monotonic() + _REST * took)
+            self._failures = {**self._failures, number: failure}
             self._say(
                 f"version {number} cannot be served: {error}; version {self._loaded.number} goes on"
             )
             return False
         before, self._loaded = self._loaded, loaded
-        self._failures.pop(number, None)
+        self._failures = {n: failure for n, failure in self._failures.items() if n != number}
         self._say(f"version {number} is served in place of version {before.number}")
         del before
         gc.collect()  # a model holds itself

@@ -35,9 +35,9 @@ def inputs_fixture(tmp_path_factory):
     return RunInputs.check(experiment, Cluster(), str(directory / "job"), None)
 
 
-def parts_in(directory, inputs, form, keep=("token",)):
+def parts_in(directory, inputs, form, keep=("token",), checkpoint="checkpoint"):
     data = inputs.data.of_epoch(0)
-    of = PartsOf(("checkpoint", 1.0), data.identity, keep, form)
+    of = PartsOf((checkpoint, 1.0), data.identity, keep, form)
     return PredictionParts(str(directory), of, data, ["label"])
 
 
@@ -87,3 +87,24 @@ def test_parts_of_something_else_are_refused_before_any_is_written(inputs, tmp_p
     parts_in(tmp_path, inputs, "csv")
     with pytest.raises(UserError, match="has predictions of another checkpoint"):
         parts_in(tmp_path, inputs, "csv", keep=())
+
+
+def test_parts_are_those_of_their_checkpoint_however_it_is_named(inputs, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(os.getcwd())
+    parts = tmp_path / "parts"
+    write(parts_in(parts, inputs, "csv"), inputs, [0])
+    for name in (
+        "./checkpoint",
+        os.path.abspath("checkpoint"),
+        "x/..//checkpoint",
+        link / "checkpoint",
+    ):
+        assert parts_in(parts, inputs, "csv", checkpoint=str(name)).missing() == [1, 2, 3]
+    with pytest.raises(UserError, match="has predictions of another checkpoint"):
+        parts_in(parts, inputs, "csv", checkpoint="other")
+    with pytest.raises(UserError, match="has predictions of another checkpoint"):
+        parts_in(tmp_path / "cloud", inputs, "csv", checkpoint="gs://b/a") and parts_in(
+            tmp_path / "cloud", inputs, "csv", checkpoint="gs://c/a"
+        )
+    parts_in(tmp_path / "cloud", inputs, "csv", checkpoint="gs://b//./a")

@@ -100,6 +100,18 @@ def test_a_version_that_is_not_whole_is_said_and_the_loaded_one_goes_on(
     assert (answers(versions), versions.failures()) == ([2.0], {})
 
 
+def test_who_reads_why_versions_fail_is_not_disturbed_by_another_failure(kept, tmp_path):
+    put(kept, tmp_path, 1)
+    versions = ModelVersions.open(str(tmp_path))
+    put(kept, tmp_path, 2, truncate)
+    versions.look()
+    reading = iter(versions._failures)  # as a thread that answers a question does
+    put(kept, tmp_path, 3, truncate)
+    versions.look()
+    assert list(reading) == [2]
+    assert list(versions.failures()) == [2, 3]
+
+
 def test_a_newer_one_is_served_over_one_that_is_not_whole(kept, tmp_path):
     put(kept, tmp_path, 1)
     versions = ModelVersions.open(str(tmp_path))
