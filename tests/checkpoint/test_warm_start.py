@@ -283,7 +283,7 @@ def test_the_next_newest_is_taken_where_the_other_job_deletes_one_meanwhile(two,
     class Vanishing:
         """A store whose slices are asked for when the checkpoint was seen."""
 
-        signature, set_steps = store.signature, store.set_steps
+        signature, set_steps, layout = store.signature, store.set_steps, store.layout
         learning_rates, keyed_groups = store.learning_rates, store.keyed_groups
 
         @staticmethod

@@ -3,6 +3,7 @@
 import dataclasses
 import posixpath
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from tfps.checkpoint.failures import DamagedCheckpointError
@@ -193,6 +194,8 @@ class Checkpoint:
         losses: Those of the training up to it.
         learning_rates: Those that the chief has set, as `LearningRates.changes` gives them; none
             where it may not.
+        numberings: The `summary` of each `Numbering` of the model, by its layer's path; empty in
+            checkpoints that were saved before it was kept.
     """
 
     path: str
@@ -206,6 +209,7 @@ class Checkpoint:
     files: tuple[CheckpointFile, ...]
     losses: TrainingLosses = NO_LOSSES
     learning_rates: Changes = ()
+    numberings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -241,6 +245,7 @@ class Draft:
         increment: What to write of the tables; None for all of everything.
         losses: Those of the training up to it.
         learning_rates: As in a checkpoint.
+        numberings: As in a checkpoint.
         keyed: What to write of tables without vocabularies; None where there are none.
     """
 
@@ -252,6 +257,7 @@ class Draft:
     increment: Increment | None = None
     losses: TrainingLosses = NO_LOSSES
     learning_rates: Changes = ()
+    numberings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     keyed: KeyedSnapshot | None = None
 
     @classmethod
@@ -275,6 +281,7 @@ class Draft:
             increment=increment,
             losses=losses,
             learning_rates=rates,
+            numberings={path: each.summary for path, each in store.layout.numberings.items()},
             keyed=KeyedSnapshot.of(store, since),
         )
 

@@ -58,6 +58,7 @@ def prepare(checkpoint: Checkpoint) -> str:
         "files": [dataclasses.asdict(file) for file in checkpoint.files],
         "losses": dataclasses.asdict(checkpoint.losses),
         "learning_rates": list(map(list, checkpoint.learning_rates)),
+        "numberings": dict(checkpoint.numberings),
     }
     prepared = posixpath.join(checkpoint.path, f"{_PREPARED}{uuid.uuid4()}")
     content = json.dumps({**fields, _CHECKSUM: _checksum(fields)}, indent=1)
@@ -141,9 +142,10 @@ def read(directory: str) -> Checkpoint:
         Increment.from_json(fields["increment"]) if fields["increment"] else None,
         fields["saved_at"],
         tuple(CheckpointFile(**file) for file in fields["files"]),
-        # Earlier versions kept neither.
+        # Earlier versions kept none of these.
         TrainingLosses.from_json(fields["losses"]) if "losses" in fields else NO_LOSSES,
         tuple((number, rate) for number, rate in fields.get("learning_rates", ())),
+        fields.get("numberings", {}),
     )
 
 

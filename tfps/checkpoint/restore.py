@@ -12,10 +12,14 @@ from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.failures import DamagedCheckpointError, explain_failures
 from tfps.checkpoint.table_growth import read_grown
 from tfps.errors import UserError
+from tfps.model.numberings import Numbering, renumbered
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.stored_row import UNSAID
 
 _NAMED_DIFFERENCES = 5
+KEEP_NUMBERS = (
+    "A row of a table belongs to a number: leave all words where they were, and append new ones"
+)
 _log = logging.getLogger(__name__)
 
 
@@ -42,6 +46,7 @@ def restore(
     refuse_misfit(
         checkpoint,
         {**store.signature(), **_data_of(datasets, begun, several)},
+        store.layout.numberings,
         _data_of(checkpoint.datasets, begun, several),
     )
     read_whole(checkpoint, store)
@@ -65,13 +70,17 @@ def read_whole(checkpoint: Checkpoint, store: ParameterStore) -> None:
 
 
 def refuse_misfit(
-    checkpoint: Checkpoint, ours: Mapping[str, Any], data: Mapping[str, Any] | None = None
+    checkpoint: Checkpoint,
+    ours: Mapping[str, Any],
+    numberings: Mapping[str, Numbering],
+    data: Mapping[str, Any] | None = None,
 ) -> None:
     """Holds a checkpoint against the parameters that it is to be read for.
 
     Args:
         checkpoint: The checkpoint.
         ours: The signature of the parameters, and what else must be equal.
+        numberings: How the model's layers number what rows belong to.
         data: What else must be equal, of the checkpoint.
 
     Raises:
@@ -81,6 +90,11 @@ def refuse_misfit(
         raise UserError(
             f"checkpoint {checkpoint.path} does not fit this run: {'; '.join(found)}; "
             "use another --job_dir, or the config that made it"
+        )
+    if others := renumbered(checkpoint.numberings, numberings):
+        said = "; ".join(others)
+        raise UserError(
+            f"checkpoint {checkpoint.path} does not fit this run: {said}. {KEEP_NUMBERS}"
         )
 
 

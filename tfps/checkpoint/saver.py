@@ -107,6 +107,7 @@ def _write_files(
         written,
         draft.losses,
         draft.learning_rates,
+        draft.numberings,
     )
 
 

@@ -11,10 +11,11 @@ from tfps.checkpoint.directory import CheckpointDirectory, no_checkpoint
 from tfps.checkpoint.failures import DamagedCheckpointError, explain_failures
 from tfps.checkpoint.layer_selection import LayerSelection
 from tfps.checkpoint.layer_transfer import take_layers
-from tfps.checkpoint.restore import differences, read_parameters
+from tfps.checkpoint.restore import KEEP_NUMBERS, differences, read_parameters
 from tfps.checkpoint.table_growth import grown_tables, log_new_rows
 from tfps.errors import UserError
 from tfps.experiment.experiment import Train
+from tfps.model.numberings import Numbering, renumbered
 from tfps.store.parameter_store import ParameterStore
 
 _log = logging.getLogger(__name__)
@@ -51,17 +52,20 @@ class WarmStart:
         path = train.init_from.rstrip("/")
         return cls(path, train.init_layers) if path else None
 
-    def check(self, signature: Mapping[str, Any]) -> None:
+    def check(
+        self, signature: Mapping[str, Any], numberings: Mapping[str, Numbering] | None = None
+    ) -> None:
         """Holds the checkpoint against the parameters of a run, without reading values.
 
         Args:
             signature: Of the parameters.
+            numberings: How the model's layers number what rows belong to.
 
         Raises:
             UserError: If there is no checkpoint, it does not fit, or all are damaged.
             RunError: If the storage does not answer.
         """
-        self._use_newest(lambda checkpoint: self._fit(checkpoint, signature))
+        self._use_newest(lambda checkpoint: self._fit(checkpoint, signature, numberings or {}))
 
     def begin(self, store: ParameterStore) -> Checkpoint:
         """Reads what is taken into a store that was not trained yet.
@@ -78,7 +82,7 @@ class WarmStart:
         """
 
         def take(checkpoint: Checkpoint) -> None:
-            selection = self._fit(checkpoint, store.signature())
+            selection = self._fit(checkpoint, store.signature(), store.layout.numberings)
             if selection:
                 take_layers(checkpoint, selection, store)
             else:
@@ -90,8 +94,21 @@ class WarmStart:
 
         return self._use_newest(take)
 
-    def _fit(self, checkpoint: Checkpoint, ours: Mapping[str, Any]) -> LayerSelection | None:
+    def _fit(
+        self,
+        checkpoint: Checkpoint,
+        ours: Mapping[str, Any],
+        numberings: Mapping[str, Numbering],
+    ) -> LayerSelection | None:
         """Which layers are taken; None for everything."""
+        others = "; ".join(renumbered(checkpoint.numberings, numberings))
+        if others and self.layers:
+            _log.warning(
+                "--init_layers: rows that are looked up by these numbers belong to other words in "
+                "%s: %s",
+                checkpoint.path,
+                others,
+            )
         if self.layers:
             return LayerSelection.of(self.layers, checkpoint.signature, ours, checkpoint.path)
         theirs = checkpoint.signature
@@ -103,6 +120,11 @@ class WarmStart:
                 f"{'; '.join(found)}; a table may have more rows than there, nothing else may "
                 "differ. --init_layers=NAME,NAME takes layers that both have, '*' all of them, "
                 "with new slots"
+            )
+        if others:
+            raise UserError(
+                f"--init_from: checkpoint {checkpoint.path} does not fit this run: {others}. "
+                f"{KEEP_NUMBERS}; --init_layers takes layers that these do not matter to"
             )
         return None
 

@@ -52,7 +52,8 @@ class CheckpointParameters:
             RunError: If the storage does not answer.
         """
         self.model, self.layout = model, StoreLayout.of(model, rules, 1)
-        refuse_misfit(checkpoint, self.layout.signature(bool(model.loss_scaling)))
+        signature = self.layout.signature(bool(model.loss_scaling))
+        refuse_misfit(checkpoint, signature, model.numberings)
         self._checkpoint = checkpoint
         with self._explained():
             reader.check(checkpoint)

@@ -18,6 +18,7 @@ from tfps.model.inputs import batch_spec, model_inputs
 from tfps.model.layer_metrics import LayerMetrics
 from tfps.model.lookup_tables import LookupTables
 from tfps.model.loss import LossFunction, LossScaling, loss_scaling
+from tfps.model.numberings import numberings_of
 from tfps.model.predictions import predict_by_name
 from tfps.model.resources import holders_of
 from tfps.model.state_recurrence import kept_by_step
@@ -84,6 +85,7 @@ class StatelessModel:
         layer_metrics: The metrics that its own code updates.
         prediction_shapes: Shape of one record's predictions by their names; None where it varies.
         has_loops: Whether its graph has loops, as that of a recurrent layer.
+        numberings: How its preprocessing layers number what they are given, by their paths.
         unreachable: What the model uses that lies in this process, such as a `tf.Variable` or a
             `MutableHashTable`: closures on workers cannot reach it.
     """
@@ -138,6 +140,7 @@ class StatelessModel:
         self.layer_metrics = LayerMetrics(type(self._model))
         self._layers.refuse_made_before(self._model)
         self._layers.leave_out_strangers(self._model)
+        self.numberings = numberings_of(self._model)
         self._loss = LossFunction(self._task, self._model)
         self.loss_scaling: LossScaling | None = loss_scaling(self._task, self._model, self.tables)
         self._variables = ModelVariables(self._model)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfps.experiment.experiment import KERAS, LAZY
 from tfps.experiment.task import Table
 from tfps.layers.key_options import KeyOptions
+from tfps.model.numberings import Numbering
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.rules import Rules
@@ -112,6 +113,7 @@ class StoreLayout:
         state: The state, whole, on the last ps.
         groups: The tables by dimension, optimizer and constraint.
         group_of: For every table, the index of its group and its index in the group.
+        numberings: How the model's layers number what the rows belong to, by the layers' paths.
     """
 
     dense: DenseLayout
@@ -119,6 +121,7 @@ class StoreLayout:
     state: StateLayout
     groups: tuple[Group, ...]
     group_of: tuple[tuple[int, int], ...]
+    numberings: Mapping[str, Numbering] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, model: StatelessModel, rules: Rules, parts: int) -> "StoreLayout":
@@ -132,7 +135,7 @@ class StoreLayout:
         groups, group_of = _groups(model.tables, rules, parts)
         dense = lay_flat(model.dense, parts)
         state = StateLayout(lay_flat(model.state, 1), model.state_changes)
-        return cls(dense, rules.dense, state, groups, group_of)
+        return cls(dense, rules.dense, state, groups, group_of, model.numberings)
 
     @property
     def parts(self) -> int:

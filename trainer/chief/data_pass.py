@@ -279,7 +279,7 @@ def make_parameters(
 
 
 def _read(checkpoint: Checkpoint, store: ParameterStore) -> None:
-    refuse_misfit(checkpoint, store.signature())
+    refuse_misfit(checkpoint, store.signature(), store.layout.numberings)
     try:
         read_whole(checkpoint, store)
     except DamagedCheckpointError as damage:

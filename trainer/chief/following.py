@@ -144,5 +144,5 @@ class Following:
 
 
 def _read(checkpoint: Checkpoint, store: ParameterStore) -> None:
-    refuse_misfit(checkpoint, store.signature())
+    refuse_misfit(checkpoint, store.signature(), store.layout.numberings)
     read_whole(checkpoint, store)

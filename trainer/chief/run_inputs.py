@@ -4,9 +4,7 @@ import dataclasses
 import logging
 import math
 import posixpath
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import keras
 
@@ -129,7 +127,7 @@ class RunInputs:
             workers = max(1, len(cluster.workers))
             check_memory(layout, workers, ps_memory, train.checkpoint_in_background)
         if cluster.job == "chief":
-            _check_warm_start(train, job_dir, layout.signature(bool(model.loss_scaling)))
+            _check_warm_start(train, job_dir, model, layout)
         inputs = cls(
             experiment=experiment,
             cluster=cluster,
@@ -235,12 +233,14 @@ def _in_whole_batches(data: Manifest, experiment: Experiment) -> Manifest:
     return whole
 
 
-def _check_warm_start(train: Train, job_dir: str, signature: Mapping[str, Any]) -> None:
+def _check_warm_start(
+    train: Train, job_dir: str, model: StatelessModel, layout: StoreLayout
+) -> None:
     """Looks at what a job begins with that has no checkpoint yet."""
     warm_start = WarmStart.of(train)
     if warm_start and not CheckpointDirectory(job_dir).names():
         preflight.check([Use("--init_from", warm_start.path)])
-        warm_start.check(signature)
+        warm_start.check(layout.signature(bool(model.loss_scaling)), model.numberings)
 
 
 def _build_model(experiment: Experiment, cluster: Cluster) -> StatelessModel:

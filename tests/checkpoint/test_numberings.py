@@ -1,0 +1,95 @@
+"""Jobs whose words are numbered otherwise than in the checkpoint that they begin with."""
+
+import dataclasses
+
+import keras
+import pytest
+
+import tfps
+from tests.checkpoint.saved_state import DATA
+from tests.training_fixtures import save
+from tfps.checkpoint.directory import CheckpointDirectory
+from tfps.checkpoint.restore import restore
+from tfps.checkpoint.warm_start import WarmStart
+from tfps.errors import UserError
+from tfps.leases.queue_state import QueueState
+from tfps.model.stateless_model import StatelessModel
+from tfps.optimizers.rules import Rules
+from tfps.store.parameter_store import ParameterStore
+
+
+@dataclasses.dataclass(frozen=True)
+class Towns(tfps.Task):
+    """A town by its place in a list and by a hash, with rows for more."""
+
+    towns: tuple[str, ...] = ("Ulm", "Bonn")
+    bins: int = 8
+
+    def features(self):
+        return (tfps.Feature("town", "string"),)
+
+    def label(self):
+        return tfps.Feature("label", "float32")
+
+    def build_model(self):
+        town = keras.Input((), name="town", dtype="string")
+        number = keras.layers.StringLookup(vocabulary=list(self.towns), name="places")(town)
+        rows = keras.layers.Embedding(5, 4, name="towns")(number)
+        hashed = keras.layers.Hashing(self.bins, name="hashed")(town)
+        more = keras.layers.Embedding(8, 4, name="more")(hashed)
+        both = keras.layers.Concatenate()([rows, more])
+        return keras.Model(town, keras.layers.Dense(1, name="head")(both))
+
+    def loss(self):
+        return keras.losses.MeanSquaredError()
+
+    def optimizer(self):
+        return keras.optimizers.SGD(0.1)
+
+
+def store_of(task):
+    model = StatelessModel(task, seed=5)
+    return ParameterStore(model, Rules.of(task, model), ["/device:CPU:0"], seed=5)
+
+
+@pytest.fixture(name="directory", scope="module")
+def directory_fixture(tmp_path_factory):
+    """A job's directory with a checkpoint."""
+    directory = CheckpointDirectory(str(tmp_path_factory.mktemp("job")))
+    save(directory, store_of(Towns()), QueueState(1), DATA)
+    return directory
+
+
+def begin(directory, store):
+    WarmStart(directory.path.removesuffix("/checkpoints")).begin(store)
+
+
+def go_on(directory, store):
+    restore(directory.latest(), store, DATA)
+
+
+@pytest.mark.parametrize("use", [begin, go_on])
+def test_words_that_were_appended_are_taken_and_words_in_another_order_refused(directory, use):
+    use(directory, store_of(Towns(("Ulm", "Bonn", "Rom"))))
+    with pytest.raises(
+        UserError,
+        match="does not fit this run: layer 'places' does not begin with the 3 words that it had, "
+        r"in their order\. A row of a table belongs to a number: leave all words where they were",
+    ):
+        use(directory, store_of(Towns(("Bonn", "Ulm"))))
+    with pytest.raises(UserError, match=r"layer 'hashed' was made with .*8, .* is with .*7, "):
+        use(directory, store_of(Towns(bins=7)))
+
+
+def test_single_layers_are_taken_with_a_warning(directory, caplog):
+    start = WarmStart(directory.latest().path, ("head",))
+    start.begin(store_of(Towns(("Bonn", "Ulm"))))
+    assert "layer 'places' does not begin with the 3 words" in caplog.text
+    caplog.clear()
+    start.begin(store_of(Towns()))
+    assert "places" not in caplog.text
+
+
+def test_a_checkpoint_that_does_not_say_how_words_were_numbered_is_taken(directory):
+    older = dataclasses.replace(directory.latest(), numberings={})
+    restore(older, store_of(Towns(("Bonn", "Ulm"))), DATA)
