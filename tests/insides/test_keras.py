@@ -10,7 +10,12 @@ import pytest
 import tensorflow as tf
 
 from tfps.model.embedding_layers import EmbeddingLayers, WholeTableUsedError
-from tfps.model.keras_patches import compile_arguments, initializers_seeded, layers_of
+from tfps.model.keras_patches import (
+    compile_arguments,
+    initializers_seeded,
+    layers_of,
+    schedule_class,
+)
 from tfps.model.lookup_tables import LookupTables
 from tfps.optimizers.rules import _RULES
 
@@ -66,6 +71,14 @@ def test_arguments_of_compile():
     assert arguments["loss"] is loss
     assert arguments["metrics"] == ["mse"]
     assert isinstance(arguments["optimizer"], keras.optimizers.Adam)
+
+
+def test_the_schedule_of_an_optimizer():
+    kind = keras.optimizers.schedules.CosineDecay
+    scheduled = keras.optimizers.Adam(kind(0.1, 10))
+    assert schedule_class(scheduled) == {"CosineDecay": kind}
+    assert schedule_class(keras.optimizers.LossScaleOptimizer(scheduled)) == {"CosineDecay": kind}
+    assert schedule_class(keras.optimizers.Adam(0.1)) == {}
 
 
 @pytest.mark.parametrize(

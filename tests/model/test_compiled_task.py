@@ -95,6 +95,32 @@ def test_weights_of_records_and_classes_are_those_of_fit(tmp_path, names):
     assert ours == pytest.approx(theirs, abs=1e-5)
 
 
+class Warming(keras.optimizers.schedules.LearningRateSchedule):
+    """A schedule as Keras's guides write it, whose class nobody has registered."""
+
+    def __init__(self, peak):
+        self.peak = peak
+
+    def __call__(self, step):
+        return self.peak * keras.ops.minimum((keras.ops.cast(step, "float32") + 1) / 10, 1.0)
+
+    def get_config(self):
+        return {"peak": self.peak}
+
+
+class Nameless(Warming):
+    def get_config(self):
+        return keras.optimizers.schedules.LearningRateSchedule.get_config(self)
+
+
+def test_a_schedule_of_one_s_own_trains_as_in_fit(tmp_path):
+    model = compiled(optimizer=keras.optimizers.SGD(Warming(0.2)))
+    task = tfps.task_of(model, LABEL, FEATURES)
+    assert evaluated(trained(task, tmp_path)) == pytest.approx(fitted(model), abs=1e-5)
+    with pytest.raises(UserError, match=r"learning rate of SGD has no get_config\(\)"):
+        tfps.task_of(compiled(optimizer=keras.optimizers.SGD(Nameless(0.2))), LABEL, FEATURES)
+
+
 class Weighted(keras.Model):
     """Its loss is a mean that weights divide, as that of sequences without their padding."""
 

@@ -213,7 +213,13 @@ def constant_rate():
     return 0.1
 
 
-@pytest.mark.parametrize("rate", [Unregistered(), WithoutConfig(), constant_rate])
-def test_a_learning_rate_that_cannot_be_rebuilt_says_how_to_register_it(rate):
-    with pytest.raises(UserError, match="register_keras_serializable"):
+def test_a_schedule_whose_class_is_not_registered_is_made_again():
+    rule = rule_for(keras.optimizers.SGD(Unregistered(0.3)))
+    assert rule.has_schedule
+    assert float(rule.config["learning_rate"](0)) == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("rate", [WithoutConfig(), constant_rate])
+def test_a_learning_rate_that_cannot_be_made_again_is_refused_with_what_it_lacks(rate):
+    with pytest.raises(UserError, match=r"LearningRateSchedule with get_config\(\)"):
         rule_for(keras.optimizers.SGD(rate))

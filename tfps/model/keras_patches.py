@@ -141,6 +141,21 @@ def compile_arguments(model: keras.Model) -> dict[str, Any]:
     return dict(model._compile_config.config)
 
 
+def schedule_class(optimizer: keras.optimizers.Optimizer) -> dict[str, type]:
+    """The class of an optimizer's schedule by its name; empty where it has none.
+
+    Keras makes an optimizer again by its config if it knows this class, which no user of `fit` has
+    to register.
+
+    Args:
+        optimizer: It may be a `LossScaleOptimizer` of another one.
+    """
+    # The public learning_rate is what the schedule gives.
+    schedule = getattr(optimizer, "inner_optimizer", optimizer)._learning_rate
+    is_schedule = isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule)
+    return {type(schedule).__name__: type(schedule)} if is_schedule else {}
+
+
 @contextlib.contextmanager
 def lookup_tables_noted() -> Iterator[list[tf.lookup.StaticHashTable]]:
     """While a model is built: gives a list that fills with the lookup tables that are made.

@@ -38,7 +38,7 @@ class ModelSource:
         self._model = model
         self._compiled: dict[str, Any] = {}
         self._output_names: list[str] = []
-        self._optimizer: tuple[type[keras.optimizers.Optimizer], dict[str, Any]] | None = None
+        self._optimizer: tuple[type[keras.optimizers.Optimizer], dict[str, Any], Any] | None = None
         self._saved = ""
         if self._is_there:
             self._note(model)
@@ -81,8 +81,8 @@ class ModelSource:
         """A new optimizer like the one of `compile`."""
         _ = self.compiled  # which notes its config
         assert self._optimizer is not None
-        kind, config = self._optimizer
-        return kind.from_config(config)
+        kind, config, classes = self._optimizer
+        return kind.from_config(dict(config), classes)
 
     def _note(self, model: keras.Model) -> dict[str, Any]:
         name = getattr(model, "name", type(model).__name__)
@@ -94,7 +94,11 @@ class ModelSource:
         self._compiled = keras_patches.compile_arguments(model)
         # Its config now: a process that becomes a chief loses the variables it made before.
         optimizer = keras.optimizers.get(self._compiled["optimizer"])
-        self._optimizer = type(optimizer), optimizer.get_config()
+        self._optimizer = (
+            type(optimizer),
+            _config(optimizer),
+            keras_patches.schedule_class(optimizer),
+        )
         self._output_names = list(getattr(model, "output_names", None) or [])
         return self._compiled
 
@@ -113,6 +117,17 @@ class ModelSource:
                 f"and load it ({reason_of(error)}); hand over the function that makes and compiles "
                 "it"
             ) from error
+
+
+def _config(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
+    try:
+        return dict(optimizer.get_config())
+    except NotImplementedError as error:  # what Keras's schedules raise that do not override it
+        raise UserError(
+            f"task_of(): the learning rate of {type(optimizer).__name__} has no get_config(), so "
+            "that it cannot be made again: give its class one, which returns the arguments of "
+            "__init__ by name"
+        ) from error
 
 
 def load_saved(path: str, model: keras.Model) -> keras.Model:

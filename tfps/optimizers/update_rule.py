@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.errors import UserError
+from tfps.model.keras_patches import schedule_class
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.slot import Slot
 
@@ -300,13 +301,13 @@ def _config(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
         config = optimizer.get_config()
         rate = config["learning_rate"]
         if not isinstance(rate, (int, float)):
-            rate = keras.optimizers.schedules.deserialize(rate)
+            with keras.saving.custom_object_scope(schedule_class(optimizer)):
+                rate = keras.optimizers.schedules.deserialize(rate)
             if not isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
                 raise TypeError(f"it is {rate!r}")
     except (NotImplementedError, OSError, TypeError, ValueError) as error:
         raise UserError(
             f"optimizer {type(optimizer).__name__}: its learning rate cannot be rebuilt from its "
-            f"config ({error}); give a number or a LearningRateSchedule with get_config(), "
-            "registered with keras.saving.register_keras_serializable"
+            f"config ({error}); give a number or a LearningRateSchedule with get_config()"
         ) from None
     return {**config, "learning_rate": rate}
