@@ -43,7 +43,8 @@ class Numbering:
         """
         count = theirs.get("words", 0)
         if count and _digest(self.words[:count]) != theirs["sha256"]:
-            return f"does not begin with the {count:,} words that it had, in their order"
+            had = f"{count:,} words that it had, [UNK] included"
+            return f"does not begin with the {had}, in their order"
         if theirs["settings"] != self.summary["settings"]:
             was, now = (json.dumps(each) for each in (theirs["settings"], self.settings))
             return f"was made with {was}, is with {now}"
