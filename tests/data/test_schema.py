@@ -39,7 +39,7 @@ def test_every_difference_of_a_schema_is_listed(dataset: Manifest) -> None:
         "feature 'token' is not in the data",
         "feature 'other' is in the data, but not in the config",
         "'label' has vocabulary_size 3 in the data, but 2 in the config",
-        "Prepare the data with this config",
+        "Prepare the data with this config (write_dataset: with its features= and label=)",
     ):
         assert difference in message
 

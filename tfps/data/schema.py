@@ -71,7 +71,8 @@ def check(manifest: Manifest, wanted_schema: Schema, flag: str) -> None:
     if differences:
         raise UserError(
             f"{flag}={manifest.directory} holds other records than the config's: "
-            f"{'; '.join(differences)}. Prepare the data with this config, or name data that was"
+            f"{'; '.join(differences)}. Prepare the data with this config (write_dataset: with its "
+            "features= and label=), or name data that was"
         )
 
 
