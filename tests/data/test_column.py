@@ -201,6 +201,25 @@ def test_an_arrow_table_is_its_columns(tmp_path):
     assert [each["name"] for each in dataset.features] == ["id", "tags"]
 
 
+class Lazy:
+    """A frame as Spark has it: with names of columns alone."""
+
+    columns = ("a",)
+
+
+class OfPolars(Lazy):
+    """A frame as polars has it, which is not installed here."""
+
+    def to_dict(self):
+        return {"a": pd.Series([1, 2])}
+
+
+def test_a_frame_that_holds_no_values_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"the values of a Lazy are not in memory; .*toPandas\(\)"):
+        tfps.write_dataset(str(tmp_path), Lazy())
+    assert tfps.write_dataset(str(tmp_path), OfPolars()).records == 2
+
+
 class Weeks(keras.utils.PyDataset):
     """Batches of which there is no end."""
 

@@ -83,8 +83,8 @@ def _named(values: Any, known: Sequence[Feature], alone: str) -> Iterator[tuple[
     if hasattr(values, "column_names"):  # as an Arrow table has
         yield from zip(values.column_names, values.columns, strict=True)
     elif isinstance(values, Mapping) or hasattr(values, "columns"):  # as a data frame has
-        items = values.items() if hasattr(values, "items") else values.to_dict().items()
-        yield from ((_name(name), each) for name, each in items)
+        by_name = values if hasattr(values, "items") else _by_name(values)
+        yield from ((_name(name), each) for name, each in by_name.items())
     elif isinstance(values, tuple) and any(getattr(each, "ndim", 0) for each in values):
         raise UserError(
             f"write_dataset(): a tuple of {len(values)} arrays has no names for them; give a dict "
@@ -92,6 +92,16 @@ def _named(values: Any, known: Sequence[Feature], alone: str) -> Iterator[tuple[
         )
     else:
         yield (known[0].name if len(known) == 1 else alone), values
+
+
+def _by_name(frame: Any) -> Mapping[str, Any]:
+    """The columns of a frame of polars; Spark's and lazy ones hold none yet."""
+    if hasattr(frame, "to_dict"):
+        return dict(frame.to_dict())
+    raise UserError(
+        f"write_dataset(): the values of a {type(frame).__name__} are not in memory; give those of "
+        "its toPandas() or collect(), some at a time by a generator"
+    )
 
 
 def _name(name: Any) -> str:
