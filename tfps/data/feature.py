@@ -72,8 +72,8 @@ class Feature:
                 f"{where} goes with a fixed shape; of shape (None,), a record without the feature "
                 "has an empty list"
             )
-        kinds = {"int64": int, "float32": (int, float), "string": str}
-        if not isinstance(default, kinds[self.dtype]) or isinstance(default, bool):
+        kinds: dict[str, tuple[type, ...]] = {"int64": (int,), "float32": (int, float)}
+        if not isinstance(default, kinds.get(self.dtype, (str,))) or isinstance(default, bool):
             raise UserError(f"{where} is no value of dtype {self.dtype}")
         if not isinstance(default, str) and not abs(default) <= _LARGEST_FLOAT32:
             raise UserError(
