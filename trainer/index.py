@@ -2,9 +2,10 @@
 
     python -m trainer.index --config=configs/mine.py --data=gs://bucket/records
 
-The files are read once, in parallel: their records are counted, and where they begin is written
-beside them with a manifest. The files stay as they are. `--data` is a directory, of which the files
-with `.tfrecord` in their names are meant, a file or a glob; the files must be in one directory.
+The files are read once, in parallel: what their records hold is counted, and where they begin is
+written beside them with a manifest. The files stay as they are. `--data` is a directory, of which
+the files with `.tfrecord` in their names are meant, or all where none is called so, but no hidden
+ones; a file or a glob; the files must be in one directory.
 GZIP and ZLIB files are recognised by their content.
 
 With `--shuffle=whole --output=DIR` the records are written to another directory, in an order that

@@ -3,9 +3,9 @@
     python -m trainer.inspect gs://bucket/criteo/train
     python -m trainer.inspect gs://bucket/job
 
-DATA is a dataset's directory, a directory of files with `.tfrecord` in their names, a file or a
-glob. All files are read whole, in parallel. Exit code 2 when something is damaged, with shard,
-record and byte of each damage. A warning tells of records that are sorted.
+DATA is a dataset's directory, a directory of TFRecord files, a file or a glob. All files are read
+whole, in parallel. Exit code 2 when something is damaged, with shard, record and byte of each
+damage, or a feature is in no record. A warning tells of records that are sorted.
 
 Of a job's directory the newest checkpoint is shown, or that one whose directory is named: rows of
 each table, their norms, and of tables without a vocabulary the keys that are used most. All rows

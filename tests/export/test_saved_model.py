@@ -6,12 +6,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfps
+from tests.data.example_records import UNSET, example, value
 from tests.export.graph_alone import graph_alone
-from tests.training_fixtures import dataset, reused
+from tests.models import TaskOf, functional
+from tests.training_fixtures import Trainer, dataset, reused
+from tfps.data.feature import Feature
 from tfps.errors import UserError
 from tfps.export.loaded_model import ExportedModel
 from tfps.export.names import SCHEMA_FILE
 from tfps.export.row_encoding import RowEncoding
+from trainer.serving.example_check import check_examples
 
 # Run without tfps, configs and Keras: what serves the model has none of them.
 LOAD = """
@@ -106,3 +111,22 @@ def test_its_files_hold_each_variable_once(manifest, tmp_path):
         model = trainer.model
         seeds = 1  # of the dropout
         assert len(held) == len(model.dense) + len(model.state) + len(model.tables) + seeds
+
+
+def test_a_record_without_a_value_counts_as_the_default_in_the_export(tmp_path):
+    features = Feature("id", "int64", (), 10, default=3), Feature("x", "float32", (3,), default=2.0)
+    columns = {"id": [1, 2], "x": np.ones([2, 3])}
+    labels = Feature("label", "float32")
+    made = tfps.write_dataset(str(tmp_path / "data"), columns, [0.0, 1.0], None, features, labels)
+    Trainer(made, TaskOf(functional(), features)).export(tmp_path / "export")
+    model = ExportedModel.load(str(tmp_path / "export"))
+    assert model.features == features
+    model.check_schema(made.features, made.labels, "data")  # whose records have no default
+    whole = {"id": value(3), "x": value(2.0, 2.0, 2.0)}
+    empty = {"id": value(dtype="int"), "x": value(dtype="float")}
+    records = [example(held) for held in (whole, {}, empty, dict.fromkeys(whole, UNSET))]
+    [predicted] = model.predict_examples(records).values()
+    assert (predicted == predicted[0]).all()
+    [of_values] = model.predict({"id": np.array([3]), "x": np.full([1, 3], 2.0, "f4")}).values()
+    np.testing.assert_allclose(of_values[0], predicted[0], rtol=1e-6)
+    check_examples(records, model.features, True)
