@@ -126,7 +126,7 @@ class Task(abc.ABC):
         A model that overrides `compute_loss(x, y, y_pred, sample_weight, training)` gives the loss
         itself, that of regularizers and `add_loss` included; the task then has none. `y` are the
         labels, `sample_weight` is what the task's `sample_weight()` gives, in evaluations too.
-        Metrics that a model updates are not kept.
+        Metrics that a model updates are measured by evaluations.
         """
 
     def loss(self) -> keras.losses.Loss | Mapping[str, keras.losses.Loss]:
