@@ -18,6 +18,7 @@ from tfps.export.keras_file import export_keras
 from tfps.export.loaded_model import ExportedModel
 from tfps.export.names import SCHEMA_FILE
 from tfps.export.parameters import StoreParameters
+from tfps.export.saved_model import try_export
 from tfps.export.warm_up import read_warm_up
 from tfps.model.inputs import python_arguments
 from trainer.chief.export_sample import predict_sample
@@ -149,6 +150,10 @@ def test_a_file_of_keras_has_them(trainer, sample, tmp_path):
     export_keras(trainer.task, trainer.model, parameters, path, sample)
     if trainer.task.make is functional:
         export_keras(trainer.task, trainer.model, parameters, str(tmp_path / "model.keras"), sample)
+
+
+def test_the_trial_before_the_training_takes_them(trainer):
+    try_export(trainer.task, trainer.model, trainer.store.layout)
 
 
 def test_no_two_inputs_get_one_argument():

@@ -59,5 +59,6 @@ def rename_inputs(directory: str, signature: str, names: Mapping[str, str]) -> N
         for present, name in names.items():
             inputs[name].CopyFrom(inputs[present])
             del inputs[present]
+    tf.io.gfile.remove(path)  # in TensorFlow's ram:// what is written is appended
     with tf.io.gfile.GFile(path, "wb") as file:
         file.write(saved.SerializeToString(deterministic=True))

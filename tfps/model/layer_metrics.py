@@ -95,7 +95,7 @@ class LayerMetrics:
         found: dict[str, float] = {}
         every = list(states)
         for name, metric in self._metrics.items():
-            total = sum(each[name] for each in every)
+            total = np.sum([each[name] for each in every], 0)
             # Made now: a process that becomes a chief loses the variables it made before.
             again = made_again(metric)
             for variable in again.variables:
