@@ -58,7 +58,8 @@ def check_fields(settings: Any, where: str) -> None:
     Raises:
         UserError: If a field has no meaning.
     """
-    for name, kind in _hints(type(settings)).items():
+    of: Any = type(settings)
+    for name, kind in _hints(of).items():
         value = getattr(settings, name)
         found = converted(value, kind, f"{where}{name}=")
         if found is not value:
@@ -72,18 +73,22 @@ def checked(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Re
 
     @functools.wraps(function)
     def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
-        hints = _hints(function)
         try:
             given = signature.bind(*args, **kwargs)
         except TypeError as error:
             names = ", ".join(signature.parameters)
             raise UserError(f"{where}{error}; its arguments are {names}") from None
+        layer = given.arguments.get("kwargs", {}).get("name")
+        at = f"layer {layer!r}: " if isinstance(layer, str) else where
+        hints = _hints(function)
         for name, value in given.arguments.items():
             is_own = signature.parameters[name].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
             if is_own and name in hints:
-                given.arguments[name] = converted(value, hints[name], f"{where}{name}=")
+                given.arguments[name] = converted(value, hints[name], f"{at}{name}=")
         return function(*given.args, **given.kwargs)
 
+    # Keras looks at a layer's `__init__` without regard to what it wraps.
+    call.__signature__ = signature  # type: ignore[attr-defined]
     return call
 
 
@@ -152,7 +157,7 @@ def _tuple(value: Any, kind: Any) -> tuple[Any, ...]:
             break
     if isinstance(value, _SEQUENCES):
         if kind is str and type(value) is tuple and set(map(type, value)) == {str}:
-            _text("".join(value))  # a vocabulary may be long
+            _unicode("".join(value))  # a vocabulary may be long
             return value
         several = tuple(_element(place, each, kind) for place, each in enumerate(value))
         is_same = type(value) is tuple and all(map(operator.is_, several, value))
@@ -166,7 +171,7 @@ def _tuple(value: Any, kind: Any) -> tuple[Any, ...]:
 
 def _element(place: int, value: Any, kind: Any) -> Any:
     try:
-        return _converted(value, kind)
+        return _unicode(value) if kind is str else _converted(value, kind)
     except _MisfitError as misfit:
         why = f"; {misfit}" if str(misfit) else ""
         raise _MisfitError(f"number {place} is {shown(value)}{why}") from None
@@ -243,7 +248,13 @@ def _real(value: Any) -> int | float:
 
 
 def _text(value: Any) -> str:
-    value = _called(lambda: os.fspath(value)) if isinstance(value, os.PathLike) else value
+    found = _unicode(_called(lambda: os.fspath(value)) if isinstance(value, os.PathLike) else value)
+    if {"\0", "\n", "\r"} & set(found):  # no path, name or message goes on behind them
+        raise _MisfitError("it has a line break or a NUL")
+    return found
+
+
+def _unicode(value: Any) -> str:
     if not isinstance(value, str):
         raise _MisfitError
     try:

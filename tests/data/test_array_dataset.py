@@ -149,7 +149,7 @@ ID = tfps.Feature("id", "int64", (), 10)
             "a tuple of 2 arrays has no names for them; give a d",
         ),
         ({"x": iter([{"a": [1]}, {"a": [2.5]}])}, "'a', record 1: 2.5 is a float, but the feature"),
-        ({"x": [1], "shuffle": "all"}, "shuffle='all' is neither 'none' nor 'whole'"),
+        ({"x": [1], "shuffle": "all"}, "shuffle='all' must be one of 'none', 'whole'"),
         ({"x": [1], "validation_split": 20}, "validation_split=20 is no share"),
         ({"x": [1], "validation_split": 0.5}, "and validation_directory= go together"),
         ({"x": [1], "validation_directory": "d"}, "and validation_directory= go together"),

@@ -154,6 +154,14 @@ def test_config_of_an_optimizer(kind):
     assert set(options + more) <= set(config)
 
 
+def test_loss_of_a_function():
+    [kind] = keras.losses.MeanSquaredError.__bases__
+    loss = kind(keras.losses.mean_squared_error)
+    assert issubclass(kind, keras.losses.Loss)
+    assert loss.fn is keras.losses.mean_squared_error
+    assert float(loss([1.0, 2.0], [[1.0], [4.0]])) == 2.0  # labels and outputs of one rank
+
+
 def test_settings_of_loss_scaling():
     scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())
     assert isinstance(scaled.inner_optimizer, keras.optimizers.SGD)

@@ -202,7 +202,7 @@ def test_weights_of_each_output_are_those_of_fit(tmp_path, are_named):
 
 
 def test_a_class_weight_counts_for_its_number_alone():
-    """As in Keras: a class of -1, of labels that are missing, is not the last one."""
+    """As in Keras: a class of -1, of labels that are missing, is not the last."""
     weights = {-1: 0.0, 1: 3.0, 1 << 40: 7.0}
     task = tfps.task_of(compiled, LABEL, FEATURES, class_weight=weights)
     labels = np.array([-1, 0, 1, 2, 1 << 40], "i8")

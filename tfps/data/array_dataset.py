@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
+from tfps import arguments
 from tfps.data import array_columns
 from tfps.data.array_columns import Columns
 from tfps.data.dataset_writer import DatasetWriter
@@ -30,6 +31,7 @@ _SPLIT_OF_STREAM = (
 _log = logging.getLogger(__name__)
 
 
+@arguments.checked
 def write_dataset(
     directory: str,
     x: Any,
@@ -80,7 +82,9 @@ def write_dataset(
         UserError: If columns differ in length, have one name, hold what no record can without a
             change, or not what `features` and `label` say; names the column and the record.
     """
-    _check_choices(shuffle, validation_split, directory, validation_directory)
+    _check_choices(validation_split, directory, validation_directory)
+    if seed < 0:
+        raise UserError(f"write_dataset(): seed={seed} must be 0 or more")
     given = (label,) if isinstance(label, Feature) else label
     is_stream, batches = array_columns.batches_of(x, y, sample_weight)
     if is_stream and validation_split:
@@ -126,11 +130,9 @@ def _say(written: Manifest, schema: Schema) -> None:
 
 
 def _check_choices(
-    shuffle: str, validation_split: float, directory: str, validation_directory: str | None
+    validation_split: float, directory: str, validation_directory: str | None
 ) -> None:
     """Refuses what cannot be meant."""
-    if shuffle not in ("none", "whole"):
-        raise UserError(f"write_dataset(): shuffle={shuffle!r} is neither 'none' nor 'whole'")
     if not 0 <= validation_split < 1:
         raise UserError(
             f"write_dataset(): validation_split={validation_split} is no share: 0 or more, and "

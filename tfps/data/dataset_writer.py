@@ -22,6 +22,7 @@ from tfps.storage import checksum, files
 from tfps.storage.failures import StorageError
 
 _DEALT_AT_ONCE = 4096  # records
+_MOST_SHARDS = 100_000  # their numbers have five digits
 
 # Some records of one shard as they stand in a file, and the size of each, with its frame.
 Frames = tuple[bytes, npt.NDArray[np.int64]]
@@ -99,10 +100,12 @@ class DatasetWriter:
             overwrite: Replaces a dataset that is in the directory; without it that is an error.
 
         Raises:
-            UserError: If the name is no file name, or the directory holds a dataset or cannot be
-                written.
+            UserError: If the name is no file name, the number of shards is none, or the directory
+                holds a dataset or cannot be written.
         """
         manifest.check_name(name)
+        if not 1 <= shards <= _MOST_SHARDS:
+            raise UserError(f"shards={shards} must be from 1 to {_MOST_SHARDS:,}")
         try:
             replaced = _replaced(directory, overwrite)
             tf.io.gfile.makedirs(directory)

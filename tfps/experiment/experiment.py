@@ -136,7 +136,9 @@ class Train:
         _refuse_less(self, "train", batch_size=1, epochs=1, keep_checkpoints=1)
         _refuse_less(self, "train", dense_table_bytes=0, pipeline_depth=0)
         _refuse_less(self, "train", early_stopping=0, keep_exports=1)
-        _refuse_less(self, "train", max_metric_drop=0)
+        _refuse_less(self, "train", max_metric_drop=0, seed=0)
+        if self.seed >= 1 << 32:
+            raise UserError(f"train.seed={self.seed} must be below 2^32, as Keras's seeds are")
         _refuse_others(self, "train", "wire_dtype", WIRE_DTYPES)
         _refuse_others(self, "train", "row_updates", ROW_UPDATES)
         _refuse_others(self, "train", "export", EXPORTS)
@@ -175,9 +177,9 @@ class Experiment:
     def __post_init__(self) -> None:
         if self.callbacks is not None and not callable(self.callbacks):
             raise UserError(
-                f"Experiment(callbacks={self.callbacks!r}): a chief that begins again needs fresh "
-                "callbacks; give a function of the task that makes them: callbacks=lambda task: "
-                "[...]"
+                f"Experiment(callbacks={arguments.shown(self.callbacks)}): a chief that begins "
+                "again needs fresh callbacks; give a function of the task that makes them: "
+                "callbacks=lambda task: [...]"
             )
         arguments.check_fields(self, "Experiment(): ")
 

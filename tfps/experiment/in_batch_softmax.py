@@ -5,7 +5,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfps.errors import UserError
+from tfps import arguments
+from tfps.errors import UserError, reason_of
 
 
 def in_batch_softmax(
@@ -42,22 +43,43 @@ def in_batch_softmax(
         The mean over the records, scalar float32.
 
     Raises:
-        UserError: If the temperature is not positive, or users and items are not vectors of one
-            length.
+        UserError: If the temperature is not positive, something is no tensor, or users and items
+            are not vectors of one length.
     """
+    where = "in_batch_softmax(): "
+    temperature = arguments.converted(temperature, float, f"{where}temperature=")
     if not temperature > 0:
-        raise UserError(f"in_batch_softmax(): temperature={temperature} must be positive")
-    users, items = (tf.cast(tf.convert_to_tensor(each), tf.float32) for each in (users, items))
+        raise UserError(f"{where}temperature={temperature} must be positive")
+    try:
+        users, items, log_q = (tf.cast(each, tf.float32) for each in (users, items, log_q))
+        ids, log_q = tf.reshape(item_ids, [-1]), tf.reshape(log_q, [-1])
+        weights = 1.0 if sample_weight is None else sample_weight
+        weights = tf.reshape(tf.cast(weights, tf.float32), [-1])
+    except (TypeError, ValueError, tf.errors.OpError) as error:
+        raise UserError(
+            f"{where}users, items, log_q and sample_weight must be tensors of numbers, and "
+            f"item_ids one of ids: {reason_of(error)}"
+        ) from error
     if users.shape.rank != 2 or not users.shape.is_compatible_with(items.shape):
         raise UserError(
-            f"in_batch_softmax(): users {users.shape} and items {items.shape} are not vectors of "
+            f"{where}users {users.shape} and items {items.shape} are not vectors of "
             "one length, [batch, dim] each"
         )
-    ids = tf.reshape(item_ids, [-1])
+    is_for_each = ids.shape.is_compatible_with(users.shape[:1])
+    if not (is_for_each and _fits(log_q, ids) and _fits(weights, ids)):
+        raise UserError(
+            f"{where}item_ids {ids.shape}, log_q {log_q.shape} and sample_weight {weights.shape} "
+            f"are not one value for each of users {users.shape}"
+        )
     logits = tf.matmul(users, items, transpose_b=True) / temperature
-    logits -= tf.reshape(tf.cast(log_q, tf.float32), [-1])
+    logits -= log_q
     own = tf.range(tf.size(ids))
     is_same = tf.equal(ids[:, tf.newaxis], ids) & tf.not_equal(own[:, tf.newaxis], own)
     logits = tf.where(is_same, tf.float32.min, logits)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    return loss(own, logits, sample_weight=sample_weight)
+    return loss(own, logits, sample_weight=None if sample_weight is None else weights)
+
+
+def _fits(values: tf.Tensor, ids: tf.Tensor) -> bool:
+    """Whether there is a value for each id, or one for all."""
+    return bool(values.shape.is_compatible_with(ids.shape) or values.shape == [1])

@@ -72,7 +72,7 @@ class Task(abc.ABC):
         super().__init_subclass__(**kwargs)
         for name, kind in _RETURNED.items():
             method = vars(cls).get(name)
-            if inspect.isfunction(method):
+            if inspect.isfunction(method) and method is not getattr(Task, name):
                 setattr(cls, name, _returning(method, kind))
 
     @abc.abstractmethod
@@ -264,10 +264,11 @@ class Task(abc.ABC):
                     "or a dict with a weight for each"
                 )
             return dict.fromkeys(names or [""], weight)
-        named = isinstance(weight, Mapping)
-        found = dict(weight) if named else dict(zip(names, weight, strict=False))
+        if isinstance(weight, Mapping):
+            found, given = dict(weight), f"for {', '.join(weight)}"
+        else:
+            found, given = dict(zip(names, weight, strict=False)), str(len(weight))
         if found.keys() != set(names) or len(found) != len(weight):
-            given = f"for {', '.join(weight)}" if named else f"{len(weight)}"
             raise UserError(
                 f"there are weights {given}, but the labels are {', '.join(names) or 'none'}; give "
                 "one for each, as Keras's fit wants it"

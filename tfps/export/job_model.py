@@ -2,6 +2,7 @@
 
 import posixpath
 
+from tfps import arguments
 from tfps.errors import UserError
 from tfps.export.loaded_model import ExportedModel
 from tfps.export.names import EXPORT_DIRECTORY
@@ -9,6 +10,7 @@ from tfps.export.versions import newest_version
 from tfps.job_dir import report
 
 
+@arguments.checked
 def load_model(job_dir: str) -> ExportedModel:
     """Loads the newest model that a job has exported.
 

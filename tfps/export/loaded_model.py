@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tfps import byte_size
+from tfps import arguments, byte_size
 from tfps.cluster import open_files, own_memory
 from tfps.cluster.failures import first_line
-from tfps.errors import RunError, UserError
+from tfps.errors import RunError, UserError, listed, reason_of
 from tfps.export import schema_file
 from tfps.export.key_places import BYTES_PER_KEY
 from tfps.export.names import (
@@ -82,6 +82,7 @@ class ExportedModel:
         self._lookups = RowLookups(loaded, schema.get("tables"), where)
 
     @classmethod
+    @arguments.checked
     def load(cls, directory: str, beside_bytes: int = 0) -> Self:
         """Loads a model and its schema.
 
@@ -108,6 +109,7 @@ class ExportedModel:
             raise UserError(f"--model={directory} cannot be read: {error}") from None
         return cls(directory, loaded, schema, size)
 
+    @arguments.checked
     def predict(self, inputs: Mapping[str, Any]) -> dict[str, npt.NDArray[np.float32]]:
         """Predicts one batch.
 
@@ -119,13 +121,26 @@ class ExportedModel:
             Predictions `[n, ...]` float32 by name, in the order of their names.
 
         Raises:
+            UserError: If one is missing, or of another dtype or shape.
             RefusedRecordsError: If an operation refuses them, such as one that decodes images.
             RunError: If the model fails on them for another reason.
         """
+        for feature in self.features:
+            if feature.name not in inputs:
+                raise UserError(
+                    f"--model={self.directory} needs {listed(each.name for each in self.features)};"
+                    f" {feature.name!r} is missing"
+                )
+            if feature.is_ragged and not isinstance(inputs[feature.name], tf.RaggedTensor):
+                raise UserError(
+                    f"--model={self.directory}: {feature.name!r} varies in length: give a "
+                    "tf.RaggedTensor"
+                )
         packed = pack_signature_inputs(inputs, self.features)
         given = {self._arguments.get(name, name): value for name, value in packed.items()}
         return self._answer(self._signature, given)
 
+    @arguments.checked
     def predict_examples(self, serialized: Sequence[bytes]) -> dict[str, npt.NDArray[np.float32]]:
         """Predicts one batch of records as they stand in a TFRecord.
 
@@ -162,6 +177,8 @@ class ExportedModel:
             raise RefusedRecordsError(f"{where}: {error.message}", first_line(error)) from None
         except tf.errors.OpError as error:
             raise RunError(f"{where}: {error.message}") from None
+        except (TypeError, ValueError) as error:  # what TensorFlow says of other dtypes and shapes
+            raise UserError(f"{where}: {reason_of(error)}") from None
         return {name: np.asarray(outputs[name].numpy(), np.float32) for name in sorted(outputs)}
 
     @property
@@ -173,6 +190,7 @@ class ExportedModel:
         """
         return self._lookups.tables
 
+    @arguments.checked
     def rows(self, table: str, ids: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """Rows of a table as the model looks them up, however they are kept.
 

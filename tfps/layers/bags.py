@@ -7,7 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfps.errors import UserError
+from tfps import arguments
+from tfps.errors import UserError, reason_of
 from tfps.layers.id_check import WEIGHTS_MISSING, fail_unless
 
 COMBINERS = (None, "sum", "mean", "sqrtn")
@@ -49,7 +50,11 @@ class BagEmbedding(keras.layers.Layer, abc.ABC):
         Raises:
             UserError: If the combiner or the dtype is none.
         """
-        super().__init__(**kwargs)
+        try:
+            super().__init__(**kwargs)
+        except (TypeError, ValueError) as error:  # Keras, of what it does not know
+            raise UserError(f"{type(self).__name__}(): {reason_of(error)}") from None
+        self._refuse_less_than_one(output_dim=output_dim)
         self._refuse_other("combiner", combiner, COMBINERS)
         self._refuse_other("row_dtype", row_dtype, ROW_DTYPES)
         self.autocast = False  # what a lower precision would take from weights, sums would add up
@@ -79,6 +84,11 @@ class BagEmbedding(keras.layers.Layer, abc.ABC):
     @abc.abstractmethod
     def _row_ids(self, ids: tf.Tensor) -> tf.Tensor:
         """What the table is asked for, int64, of the shape of the ids."""
+
+    def _refuse_less_than_one(self, **sizes: int) -> None:
+        for option, size in sizes.items():
+            if size < 1:
+                raise UserError(f"layer {self.name!r}: {option}={size} must be at least 1")
 
     def _refuse_other(self, option: str, value: Any, choices: Sequence[Any]) -> None:
         if value not in choices:
@@ -225,6 +235,28 @@ class BagEmbedding(keras.layers.Layer, abc.ABC):
             reason = "ragged ids take no mask; leave ids out beforehand, or name a padding id"
         if reason:
             raise UserError(f"layer {(self.path or self.name)!r}: {reason}")
+
+
+def initializer_of(given: Any, where: str) -> Any:
+    """An initializer of Keras's, from itself, a function, a name or a config.
+
+    Args:
+        given: What was given.
+        where: Stands before it in a message.
+
+    Raises:
+        UserError: If Keras makes none of it.
+    """
+    try:
+        found = keras.initializers.get(given)
+    except Exception:  # Keras has several for what it does not know
+        found = None
+    if not callable(found):
+        raise UserError(
+            f"{where}{arguments.shown(given)} must be a keras.initializers.Initializer, or the "
+            "name of one, such as 'uniform'"
+        )
+    return found
 
 
 def _is_ragged(tensor: Any) -> bool:

@@ -5,8 +5,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfps import arguments
 from tfps.errors import UserError
-from tfps.layers.bags import BagEmbedding, Padding
+from tfps.layers.bags import BagEmbedding, Padding, initializer_of
 from tfps.layers.key_options import LEAST_RECENT, NO_ROW, TRAINED, ZEROS, KeyOptions
 from tfps.layers.keyed_table import KeyedTable
 
@@ -37,6 +38,7 @@ class DynamicEmbedding(BagEmbedding):
 
     unknown_row: keras.Variable | None = None
 
+    @arguments.checked
     def __init__(
         self,
         output_dim: int,
@@ -101,7 +103,9 @@ class DynamicEmbedding(BagEmbedding):
             output_dim,
             self.options,
             key_dtype,
-            embeddings_initializer=embeddings_initializer,
+            embeddings_initializer=initializer_of(
+                embeddings_initializer, f"layer {self.name!r}: embeddings_initializer="
+            ),
             dtype=self.variable_dtype,
             row_dtype=row_dtype,
             trainable=self.trainable,

@@ -5,8 +5,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfps import arguments
 from tfps.layers import splitmix64
-from tfps.layers.bags import BagEmbedding, Padding
+from tfps.layers.bags import BagEmbedding, Padding, initializer_of
 from tfps.layers.embedding_table import EmbeddingTable
 
 OUT_OF_RANGE = ("error", "default", "hash")
@@ -38,6 +39,7 @@ class Embedding(BagEmbedding):
     gives the same row in every process, on every machine and in the exported model.
     """
 
+    @arguments.checked
     def __init__(
         self,
         input_dim: int,
@@ -71,13 +73,16 @@ class Embedding(BagEmbedding):
             UserError: If an option is none of its choices.
         """
         super().__init__(output_dim, combiner, padding, row_dtype, **kwargs)
+        self._refuse_less_than_one(input_dim=input_dim)
         self._refuse_other("out_of_range", out_of_range, OUT_OF_RANGE)
         self.input_dim = input_dim
         self.out_of_range = out_of_range
         self.table = EmbeddingTable(
             input_dim + (out_of_range == "default"),
             output_dim,
-            embeddings_initializer=embeddings_initializer,
+            embeddings_initializer=initializer_of(
+                embeddings_initializer, f"layer {self.name!r}: embeddings_initializer="
+            ),
             dtype=self.variable_dtype,
             row_dtype=row_dtype,
             trainable=self.trainable,

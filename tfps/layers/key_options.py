@@ -1,7 +1,6 @@
 """How a table without a vocabulary gets rows, and loses them."""
 
 import dataclasses
-import numbers
 
 from tfps.errors import UserError
 
@@ -67,17 +66,8 @@ class KeyOptions:
         Raises:
             UserError: Names layer, option and what it may be.
         """
-        if wrong := self._wrong_kind() or self._wrong_number() or self._wrong_choice():
+        if wrong := self._wrong_number() or self._wrong_choice():
             raise UserError(f"layer {layer!r}: {wrong}")
-
-    def _wrong_kind(self) -> str:
-        given = {"max_rows": self.max_rows, "admit_after": self.admit_after}
-        if self.forget_after is not None:
-            given["forget_after"] = self.forget_after
-        for name, value in given.items():
-            if not isinstance(value, numbers.Integral):
-                return f"{name}={value!r} is not a whole number"
-        return ""
 
     def _wrong_number(self) -> str:
         if self.max_rows < 1:

@@ -4,7 +4,9 @@ from typing import Any, NoReturn
 
 import keras
 
+from tfps import arguments
 from tfps.errors import UserError
+from tfps.layers.bags import initializer_of
 
 
 @keras.saving.register_keras_serializable("tfps")
@@ -20,6 +22,7 @@ class RowsOfFiles(keras.initializers.Initializer):
     vocabulary that has lost its row and comes again.
     """
 
+    @arguments.checked
     def __init__(self, path: str, otherwise: Any = "uniform"):
         """Notes them.
 
@@ -29,7 +32,7 @@ class RowsOfFiles(keras.initializers.Initializer):
             otherwise: Keras initializer of all other rows.
         """
         self.path = path
-        self.otherwise = keras.initializers.get(otherwise)
+        self.otherwise = initializer_of(otherwise, "RowsOfFiles(): otherwise=")
 
     def __call__(self, shape: tuple[int, int], dtype: Any = None) -> NoReturn:
         """Refuses to make a matrix.

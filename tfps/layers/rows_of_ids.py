@@ -7,6 +7,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfps import arguments
+
 
 class RowsOfIds(keras.initializers.Initializer):
     """Initializes a table with what a function says of its ids.
@@ -16,6 +18,7 @@ class RowsOfIds(keras.initializers.Initializer):
     matrix that is in memory needs none: `keras.initializers.Constant(matrix)`.
     """
 
+    @arguments.checked
     def __init__(self, function: Callable[[np.ndarray], np.ndarray]):
         """Notes the function.
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfps import arguments
 from tfps.data.feature import Feature
 from tfps.data.row_format import RowFormat
-from tfps.errors import UserError
+from tfps.errors import UserError, reason_of
 from tfps.experiment import keras_names
 from tfps.experiment.task import Metric, Table, Task
 from tfps.model.compiled_metrics import compiled_metrics
@@ -108,7 +108,15 @@ class CompiledTask(Task):
 
     def table_optimizer(self, table: Table) -> keras.optimizers.Optimizer:
         """See `Task`."""
-        return self.optimizer_of_table(table) if self.optimizer_of_table else self.optimizer()
+        if self.optimizer_of_table is None:
+            return self.optimizer()
+        try:
+            return self.optimizer_of_table(table)
+        except Exception as error:  # whatever the user's code raises
+            raise UserError(
+                f"task_of(): the function table_optimizer= fails for table {table.name!r}: "
+                f"{type(error).__name__}: {reason_of(error)}"
+            ) from error
 
     def weight(self) -> Feature | Mapping[str, Feature] | tuple[Feature, ...] | None:
         """See `Task`."""

@@ -39,9 +39,10 @@ class ModelVariables:
                 )
             if variable.constraint is not None:
                 raise UserError(
-                    f"variable {variable.path!r} has a constraint, which only a table on the ps "
-                    "may have; leave it out (or, if it is an Embedding's, "
-                    "train.dense_table_bytes)"
+                    f"variable {variable.path!r} has a constraint, which needs the whole variable "
+                    "after each update; dense parameters are cut into equal parts, one per ps, "
+                    "without regard to variables. Take a regularizer (or, if it is an Embedding's, "
+                    "leave train.dense_table_bytes out)"
                 )
         # Read now: a process that becomes a chief loses the variables it made before.
         self.initial_dense = _flatten(self.dense)

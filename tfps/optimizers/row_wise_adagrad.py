@@ -6,6 +6,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfps import arguments
+from tfps.errors import UserError, reason_of
 from tfps.optimizers.slot import Slot
 from tfps.optimizers.update_rule import UpdateRule
 
@@ -28,12 +30,13 @@ class RowWiseAdagrad(keras.optimizers.Optimizer):
     any variable, whose last axis are the values of a row.
     """
 
+    @arguments.checked
     def __init__(
         self,
         learning_rate: Any = 0.001,
         initial_accumulator_value: float = 0.1,
         epsilon: float = 1e-7,
-        name: str = "row_wise_adagrad",
+        name: str | None = "row_wise_adagrad",
         **kwargs: Any,
     ):
         """Makes the optimizer.
@@ -45,7 +48,15 @@ class RowWiseAdagrad(keras.optimizers.Optimizer):
             name: Name of the optimizer.
             **kwargs: Of `keras.optimizers.Optimizer`.
         """
-        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+        try:
+            super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+        except Exception as error:  # Keras, of what it does not know
+            raise UserError(f"RowWiseAdagrad(): {reason_of(error)}") from None
+        if initial_accumulator_value < 0 or epsilon < 0:
+            raise UserError(
+                f"RowWiseAdagrad(): initial_accumulator_value={initial_accumulator_value} and "
+                f"epsilon={epsilon} must be 0 or more"
+            )
         self.initial_accumulator_value = initial_accumulator_value
         self.epsilon = epsilon
 
