@@ -1,18 +1,20 @@
 """Adam on the ps."""
 
+import itertools
 import math
 from collections.abc import Sequence
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from tfps.optimizers.missed_updates import MissedUpdates
+from tfps.optimizers.missed_updates import MissedUpdates, geometric
+from tfps.optimizers.outlook import Series
 from tfps.optimizers.slot import Slot
 from tfps.optimizers.update_rule import Update, UpdateRule
 
-_NOTHING = 1e-7  # a part of a series, or of a correction, that is left out
-_LONGEST = 4096  # entries of a table, and terms of each
+# By how much a velocity's root may fall within a part of a series, and at how many parts that ends.
+_APART, _MOST_CUTS = 0.05, 16
+_LEFT = 20.0  # after such a fall epsilon alone is left
 
 
 class Adam(UpdateRule):
@@ -37,7 +39,8 @@ class Adam(UpdateRule):
             self.endless_drift = (
                 f"with beta_1={beta_1}, which is not below the square root of beta_2={beta_2},"
             )
-        self._outlooks = _outlooks(beta_1, beta_2, self._ratio)
+        if 0.0 < self._ratio < 1.0:
+            self.series = Series(self._ratio, (beta_1, beta_2))
         self.slots = {
             "momentum": Slot(kept=beta_1),
             "velocity": Slot(kept=beta_2, is_square=True),
@@ -78,50 +81,49 @@ class Adam(UpdateRule):
         change = rate * momentum / (root + self.config["epsilon"])
         return [rows - change, momentum, velocity, *largest]
 
-    def drift(
-        self, slots: Sequence[tf.Tensor], missed: MissedUpdates, kept: float | tf.Tensor
-    ) -> tf.Tensor:
+    def drift(self, slots: Sequence[tf.Tensor], missed: MissedUpdates, decays: bool) -> tf.Tensor:
         """See `UpdateRule`.
 
         Update number j of the missed ones takes `rate_j beta_1^j m / (sqrt(beta_2^j v) + epsilon)`:
-        a geometric series but for the rate, epsilon and weight decay, which are taken as they are
-        at the mean place of the series. Divided by the largest velocity, which misses nothing, its
+        a geometric series but for epsilon, which is divided by the mean of `beta_2^(j / 2)` in each
+        of some parts of the series. Divided by the largest velocity, which misses nothing, its
         ratio is `beta_1`.
         """
-        ratio, place = self._ratio, missed.mean_place(self._ratio)
-        now = tf.cast(missed.next_step, tf.float32)
-        series = self._outlook(missed.first) - missed.power(ratio) * self._outlook(now)
-        rate = self.learning_rates(missed.first + place - 1.0)
-        factor = -rate * series * missed.power(kept, left_out=place)
-        # As far as all of the series is, of which most rows have missed most.
-        epsilon = self.config["epsilon"] * (ratio / self.config["beta_1"]) ** (1 / (1 - ratio))
-        return factor * (slots[0] / (tf.sqrt(slots[-1]) + epsilon))
+        series, root = self.missed_series(missed, decays), tf.sqrt(slots[-1])
+        epsilon = self.config["epsilon"]
+        if self.config["amsgrad"]:
+            return -tf.cast(series.whole(), tf.float32) * (slots[0] / (root + epsilon))
+        factor = tf.zeros_like(root)
+        for begin, end in itertools.pairwise([*self._cuts, math.inf]):
+            first, last = tf.minimum(missed.count, begin), tf.minimum(missed.count, end)
+            grown = epsilon * self._growth(first, last - first)
+            factor += tf.cast(series.part(first, last), tf.float32) / (root + grown)
+        return -factor * slots[0]
 
-    def _outlook(self, step: tf.Tensor) -> tf.Tensor:
-        """The sum of `ratio^j` times the bias correction of update `step + j - 1`, j from 1 on.
+    @property
+    def _cuts(self) -> list[float]:
+        """Where the series is cut: evenly up to where little is left of it, or of the velocity."""
+        beta_2 = self.config["beta_2"]
+        if beta_2 >= 1.0:
+            return [0.0]
+        # Of the logarithm of the root.
+        way = min(-1.5 * math.log(beta_2) / (1.0 - self._ratio), _LEFT)
+        count = min(math.ceil(way / _APART), _MOST_CUTS)
+        each = way / count / (-0.5 * math.log(beta_2))
+        return sorted({float(round(each * number)) for number in range(count)})
 
-        Of a step's shape, float32: from a table of the first updates, where the correction changes
-        fast, and after them as at the mean place of the series, when nothing is left of `beta_1`.
+    def _growth(self, first: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+        """By what epsilon is multiplied in so many updates after the first ones, float32.
+
+        It is what makes of the series, where epsilon is all that it is divided by, the one with
+        the ratio `beta_1`.
         """
-        ratio, table = self._ratio, self._outlooks
-        beta2_power = tf.exp((step + 1.0 / (1.0 - ratio)) * math.log(self.config["beta_2"]))
-        later = ratio / (1.0 - ratio) * tf.sqrt(1.0 - beta2_power)
-        place = tf.cast(tf.minimum(step, float(len(table) - 1)), tf.int32)
-        return tf.where(step < len(table), tf.gather(tf.constant(table), place), later)
+        beta_1, log_beta_2 = self.config["beta_1"], math.log(self.config["beta_2"])
+        wide = geometric(math.log(self._ratio), count) * self._ratio
+        narrow = geometric(math.log(beta_1), count) * beta_1
+        grown = tf.exp(tf.minimum(-0.5 * log_beta_2 * first, 80.0))
+        return tf.cast(grown * tf.math.divide_no_nan(wide, narrow), tf.float32)
 
     def _powers(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         count = tf.cast(step + 1, tf.float32)
         return tf.pow(self.config["beta_1"], count), tf.pow(self.config["beta_2"], count)
-
-
-def _outlooks(beta_1: float, beta_2: float, ratio: float) -> np.ndarray:
-    """`Adam._outlook` of the first updates, until no power of `beta_1` is left, `[n]` float32."""
-    if not 0.0 < ratio < 1.0:
-        return np.zeros([1], np.float32)
-    count, terms = (
-        min(_LONGEST, math.ceil(math.log(_NOTHING) / math.log(x))) for x in (beta_1, ratio)
-    )
-    steps = np.arange(1, count + terms)
-    corrections = np.sqrt(1.0 - beta_2**steps) / (1.0 - beta_1**steps)
-    sums = np.convolve(corrections[::-1], ratio ** np.arange(1, terms + 1), "valid")
-    return sums[::-1].astype(np.float32)

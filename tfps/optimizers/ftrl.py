@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.slot import Slot
+from tfps.optimizers.step_sums import SQUARE, StepSums
 from tfps.optimizers.update_rule import Update, UpdateRule
 
 
@@ -53,6 +54,23 @@ class Ftrl(UpdateRule):
         linear = slots[1] + shrunk - (power - self._power(slots[0])) / rate * rows
         return [self._value(linear, self._quadratic(power, rate)), accumulator, linear]
 
+    def refusal(self, decays: bool) -> str:
+        """See `UpdateRule`: a linear slot that crosses zero meets the l1 strength there."""
+        rate, l1 = self.config["learning_rate"], self.config["l1_regularization_strength"]
+        shrinkage = 2.0 * self.config["l2_shrinkage_regularization_strength"]
+        if self.has_schedule or not (l1 and shrinkage and rate):
+            return ""
+        least = self.config["initial_accumulator_value"] ** -self.config["learning_rate_power"]
+        quadratic = (least + self.config["beta"]) / rate
+        quadratic += 2.0 * self.config["l2_regularization_strength"]
+        if shrinkage <= quadratic:
+            return ""
+        return (
+            f"with l1_regularization_strength={l1}, 2 l2_shrinkage_regularization_strength = "
+            f"{shrinkage:g} is more than {quadratic:g}, what the learning rate and the initial "
+            "accumulator divide by, so that shrinkage alone turns signs; take less of it"
+        )
+
     def catch_up(
         self, rows: tf.Tensor, slots: Sequence[tf.Tensor], missed: MissedUpdates, decays: bool
     ) -> list[tf.Tensor]:
@@ -62,15 +80,42 @@ class Ftrl(UpdateRule):
         linear slot has beyond the l1 strength at every update.
         """
         accumulator, linear = slots
-        rate = tf.cast(self.learning_rate(missed.next_step - 1), tf.float32)
-        quadratic = self._quadratic(self._power(accumulator), rate)
         has_missed = missed.count > 0
+        sums, end = self.sums(decays), missed.end
+        power = self._power(accumulator)
         if shrinkage := 2.0 * self.config["l2_shrinkage_regularization_strength"]:
-            first = linear + shrinkage * rows
+            kept = tf.cast(sums.kept(missed.first, missed.first + 1.0), tf.float32)
+            first = linear + shrinkage * kept * rows
             beyond = first - self._clipped(first)
-            left = tf.pow(1.0 - shrinkage / quadratic, missed.count - 1.0)
+            left = tf.cast(self._left(power, sums, missed, shrinkage), tf.float32)
             linear = tf.where(has_missed, self._clipped(first) + beyond * left, linear)
-        return [tf.where(has_missed, self._value(linear, quadratic), rows), accumulator, linear]
+        rate = tf.cast(sums.between(end - 1.0, end), tf.float32)
+        value = self._value(linear, self._quadratic(power, rate))
+        return [tf.where(has_missed, value, rows), accumulator, linear]
+
+    def _left(
+        self, power: tf.Tensor, sums: StepSums, missed: MissedUpdates, shrinkage: float
+    ) -> tf.Tensor:
+        """What all missed updates but the first leave of the linear slot beyond the l1 strength.
+
+        An update leaves `1 - shrinkage kept / quadratic`, with what it keeps of a weight and the
+        quadratic term of the update before it. Of learning rates that change two stand for all,
+        which have the same mean and variance.
+        """
+        first, end = missed.first, tf.maximum(missed.end - 1.0, missed.first)
+        count = tf.maximum(end - first, 1.0)
+        mean = sums.between(first, end) / count
+        spread = tf.sqrt(tf.maximum(sums.between(first, end, SQUARE) / count - mean * mean, 0.0))
+        root = tf.cast(power, tf.float64) + self.config["beta"]
+        l2 = 2.0 * self.config["l2_regularization_strength"]
+        left: list[tf.Tensor] = []
+        for rate in (mean - spread, mean + spread):
+            taken = shrinkage * (1.0 - sums.weight_decay * rate) * rate / (root + l2 * rate)
+            left.append(1.0 - taken)
+        logs = [tf.math.log(tf.maximum(tf.abs(each), 1e-30)) for each in left]
+        size = tf.exp(0.5 * (end - first) * (logs[0] + logs[1]))
+        is_odd = tf.not_equal(tf.math.floormod(end - first, 2.0), 0.0)
+        return tf.where((left[0] + left[1] < 0.0) & is_odd, -size, size)
 
     def _value(self, linear: tf.Tensor, quadratic: tf.Tensor) -> tf.Tensor:
         return (self._clipped(linear) - linear) / quadratic

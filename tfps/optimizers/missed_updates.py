@@ -5,18 +5,16 @@ import math
 
 import tensorflow as tf
 
-_EQUAL = 1e-6  # ratios that are no further apart are taken for equal
-
 
 @dataclasses.dataclass(frozen=True)
 class MissedUpdates:
     """For each of some rows, the updates since its last one; its gradient was zero in all of them.
 
-    What they make of a row is a power of their number, or a geometric series. Both are computed in
-    float32: where they are not next to nothing, neither is the exponent large.
+    What they make of a row is a power of their number, or a geometric series. These are computed in
+    float64: float32 has no numbers of updates above 2^24, and nothing left of their differences.
 
     Attributes:
-        count: How many, `[u, 1]` float32; 0 for a row that missed none.
+        count: How many, `[u, 1]` float64; 0 for a row that missed none.
         next_step: Number of the update that comes next, scalar int64. What a row missed are the
             last `count` updates before it.
     """
@@ -27,50 +25,53 @@ class MissedUpdates:
     @classmethod
     def of(cls, count: tf.Tensor, next_step: tf.Tensor) -> "MissedUpdates":
         """The missed updates of rows that missed so many, `[u]` of any dtype."""
-        return cls(tf.cast(count, tf.float32)[:, tf.newaxis], next_step)
+        return cls(tf.cast(count, tf.float64)[:, tf.newaxis], next_step)
+
+    @property
+    def end(self) -> tf.Tensor:
+        """Number of the update after the last that each row missed, scalar float64."""
+        return tf.cast(self.next_step, tf.float64)
 
     @property
     def first(self) -> tf.Tensor:
-        """Number of the first update that each row missed, `[u, 1]` float32."""
-        return tf.cast(self.next_step, tf.float32) - self.count
+        """Number of the first update that each row missed, `[u, 1]` float64."""
+        return self.end - self.count
 
-    def power(self, ratio: float | tf.Tensor, left_out: float | tf.Tensor = 0.0) -> tf.Tensor:
+    def power(self, ratio: float) -> tf.Tensor:
         """What is left of a value that each missed update multiplies by a ratio, `[u, 1]`.
 
         Args:
-            ratio: From 0 up to 1; `[u, 1]` where it differs by row.
-            left_out: So many of the updates, `[u, 1]`, do not count.
+            ratio: From 0 up to 1.
         """
-        if isinstance(ratio, float) and ratio == 1.0:
-            return tf.ones([])
-        count = self.count - left_out
-        if isinstance(ratio, float):
-            return (
-                tf.exp(count * math.log(ratio)) if ratio > 0.0 else tf.cast(count == 0, tf.float32)
-            )
-        return tf.exp(count * tf.math.log(ratio))
+        if ratio == 0.0:
+            return tf.cast(tf.equal(self.count, 0.0), tf.float64)
+        return tf.exp(self.count * math.log(ratio))
 
-    def series(self, ratio: float, kept: float | tf.Tensor) -> tf.Tensor:
+    def series(self, ratio: float, kept: tf.Tensor) -> tf.Tensor:
         """The sum of `ratio^j * kept^(count - j)` for j from 1 to `count`, `[u, 1]`.
 
         So much is added to a parameter where number j of the missed updates adds `ratio^j` to it,
         after it has kept so much of what it was.
 
         Args:
-            ratio: From 0 up to 1.
-            kept: The same; `[u, 1]` where it differs by row.
+            ratio: Above 0 and below 1.
+            kept: Of any sign, scalar or `[u, 1]` float64.
         """
-        apart = tf.convert_to_tensor(ratio - kept, tf.float32)
-        is_equal = tf.abs(apart) < _EQUAL
-        quotient = (self.power(ratio) - self.power(kept)) / tf.where(is_equal, 1.0, apart)
-        return tf.where(is_equal, self.count * self.power(ratio), ratio * quotient)
+        size = tf.abs(kept)
+        larger, smaller = tf.maximum(size, ratio), tf.minimum(size, ratio)
+        # Nothing is left of it, and there is no logarithm of 0.
+        log_quotient = tf.math.log(tf.maximum(smaller, 1e-30) / larger)
+        terms = geometric(log_quotient, self.count)
+        of_same_sign = tf.exp((self.count - 1.0) * tf.math.log(larger)) * terms
+        is_odd = tf.not_equal(tf.math.floormod(self.count, 2.0), 0.0)
+        power = tf.pow(size, self.count)
+        difference = self.power(ratio) - tf.where(is_odd, -power, power)
+        return ratio * tf.where(kept > 0.0, of_same_sign, difference / (ratio + size))
 
-    def mean_place(self, ratio: float) -> tf.Tensor:
-        """The mean of j from 1 to `count`, each weighted with `ratio^j`, `[u, 1]`.
 
-        Args:
-            ratio: Below 1.
-        """
-        count = tf.maximum(self.count, 1.0)
-        left = tf.exp(count * math.log(ratio))
-        return 1.0 / (1.0 - ratio) - count * left / (1.0 - left)
+def geometric(log_ratio: float | tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    """The sum of `exp(j * log_ratio)` for j from 0 to below a count, float64."""
+    log_ratio = tf.convert_to_tensor(log_ratio, tf.float64)
+    is_one = tf.equal(log_ratio, 0.0)
+    divisor = tf.where(is_one, tf.ones_like(log_ratio), tf.math.expm1(log_ratio))
+    return tf.where(is_one, count, tf.math.expm1(count * log_ratio) / divisor)

@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from tfps.optimizers.missed_updates import MissedUpdates
+from tfps.optimizers.outlook import Series
 from tfps.optimizers.slot import Slot
 from tfps.optimizers.update_rule import Update, UpdateRule
 
@@ -22,6 +23,7 @@ class RmsProp(UpdateRule):
     def __init__(self, optimizer: keras.optimizers.RMSprop):
         super().__init__(optimizer)
         self._momentum = self.drifts = self.config["momentum"] > 0
+        self.series = Series(self.config["momentum"]) if self.drifts else None
         self._centered = self.config["centered"]
         self.fused = self._momentum and not self._centered
         self.slots = {"velocity": Slot(kept=self.config["rho"], is_square=True)}
@@ -64,8 +66,6 @@ class RmsProp(UpdateRule):
             momenta = [change]
         return [rows - change, velocity, *momenta, *averages]
 
-    def drift(
-        self, slots: Sequence[tf.Tensor], missed: MissedUpdates, kept: float | tf.Tensor
-    ) -> tf.Tensor:
+    def drift(self, slots: Sequence[tf.Tensor], missed: MissedUpdates, decays: bool) -> tf.Tensor:
         """See `UpdateRule`: update number j of the missed ones takes `momentum^j` of the slot."""
-        return -missed.series(self.config["momentum"], kept) * slots[1]
+        return -tf.cast(self.missed_series(missed, decays).whole(), tf.float32) * slots[1]

@@ -87,7 +87,7 @@ class Rules:
                 variable = types.SimpleNamespace(name=f"{table.name}:0", _unique_id=table.name)
                 decays_table = _decays(optimizer, variable)
                 if row_updates == KERAS:
-                    _refuse_endless_drift(rule)
+                    _refuse_what_cannot_catch_up(rule, decays_table)
                     _refuse_moved_norms(rule, decays_table, table.constraint)
             except UserError as error:
                 raise UserError(f"table {table.name!r}: {error}") from None
@@ -128,12 +128,11 @@ def rule_of(settings: Mapping[str, Any]) -> UpdateRule:
         ) from None
 
 
-def _refuse_endless_drift(rule: UpdateRule) -> None:
-    if rule.endless_drift:
+def _refuse_what_cannot_catch_up(rule: UpdateRule, decays: bool) -> None:
+    if refusal := rule.refusal(decays):
         raise UserError(
-            f"optimizer {rule.config['name']}: {rule.endless_drift} Keras moves a row that no "
-            "batch touches further in every update; take other options, or "
-            "train.row_updates=lazy, which leaves such a row alone"
+            f"optimizer {rule.config['name']}: {refusal}, or train.row_updates=lazy, which leaves "
+            "a row alone that no batch touches"
         )
 
 

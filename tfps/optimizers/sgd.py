@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from tfps.optimizers.missed_updates import MissedUpdates
+from tfps.optimizers.outlook import Series
 from tfps.optimizers.slot import Slot
 from tfps.optimizers.update_rule import Update, UpdateRule
 
@@ -19,6 +20,7 @@ class Sgd(UpdateRule):
         super().__init__(optimizer)
         momentum = self.config["momentum"]
         self.drifts = momentum > 0
+        self.series = Series(momentum) if self.drifts else None
         self.slots = {"momentum": Slot(kept=momentum)} if momentum else {}
 
     def dense(self, update: Update) -> list[tf.Operation]:
@@ -55,13 +57,10 @@ class Sgd(UpdateRule):
             change = momentum
         return [rows + change, momentum]
 
-    def drift(
-        self, slots: Sequence[tf.Tensor], missed: MissedUpdates, kept: float | tf.Tensor
-    ) -> tf.Tensor:
+    def drift(self, slots: Sequence[tf.Tensor], missed: MissedUpdates, decays: bool) -> tf.Tensor:
         """See `UpdateRule`: update number j of the missed ones adds `momentum^j` of the slot.
 
         With Nesterov's momentum it adds `momentum^(j + 1)`.
         """
-        momentum = self.config["momentum"]
-        factor = missed.series(momentum, kept) * (momentum if self.config["nesterov"] else 1.0)
-        return factor * slots[0]
+        factor = self.config["momentum"] if self.config["nesterov"] else 1.0
+        return tf.cast(self.missed_series(missed, decays).whole() * factor, tf.float32) * slots[0]

@@ -58,7 +58,7 @@ class Slot:
         """What missed updates make of the slot's values, `[u, dim]` or `[u, 1]`."""
         if self.kept in (None, 1.0):
             return value
-        return value * missed.power(self.kept)
+        return value * tf.cast(missed.power(self.kept), tf.float32)
 
     def _kept_by(self, updates: tf.Tensor) -> tf.Tensor:
         return tf.ones([]) if self.kept == 1.0 else tf.pow(tf.constant(self.kept), updates)

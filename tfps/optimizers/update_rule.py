@@ -3,26 +3,39 @@
 import abc
 import copy
 import dataclasses
+import functools
 import json
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfps.errors import UserError
 from tfps.model.keras_patches import schedule_class
+from tfps.optimizers.missed_series import MissedSeries
 from tfps.optimizers.missed_updates import MissedUpdates
+from tfps.optimizers.outlook import Series
+from tfps.optimizers.schedule_rates import of_constant, of_schedule
 from tfps.optimizers.slot import Slot
+from tfps.optimizers.step_sums import ChangedSums, ConstantSums, ScheduledSums, StepSums
 
 _CLIPS = ("clipnorm", "global_clipnorm", "clipvalue")
-_PLACES = 8  # at which a schedule is asked between two updates of a row
 _UNSUPPORTED = (
     "use_ema",
     "loss_scale_factor",
     "gradient_accumulation_steps",
 )
+
+
+class ChangedRates(Protocol):
+    """Learning rates that a run's chief may change."""
+
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
+        """That of an update, by its number."""
+
+    def changes(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """All of them, as `ChangedSums` takes them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +72,7 @@ class UpdateRule(abc.ABC):
         endless_drift: The options with which Keras moves such a parameter further in every update,
             in words; empty where they do not.
         changes_nothing: Whether gradients need not be sent at all.
+        series: What missed updates add to a row, where it is a geometric series.
         clip: Which of Keras's three ways to clip gradients is asked for, "" for none.
         config: The optimizer's config; `learning_rate` is a number or a schedule.
         settings: The optimizer as JSON-ready data, of which `rules.rule_of` makes the rule again.
@@ -69,7 +83,8 @@ class UpdateRule(abc.ABC):
     drifts: bool = False
     endless_drift: str = ""
     changes_nothing: bool = False
-    _rates: Callable[[tf.Tensor], tf.Tensor] | None = None
+    series: Series | None = None
+    _rates: ChangedRates | None = None
     _rate_scale: tf.Tensor | None = None
 
     def __init__(self, optimizer: keras.optimizers.Optimizer):
@@ -109,46 +124,13 @@ class UpdateRule(abc.ABC):
         rate = tf.cast(rate, tf.float32)
         return rate if self._rate_scale is None else rate * self._rate_scale
 
-    def mean_learning_rate(self, missed: MissedUpdates) -> float | tf.Tensor:
-        """The mean learning rate of missed updates, `[u, 1]` for a schedule.
-
-        Of a schedule that of some of them, which lie as far apart as can be.
-        """
-        last = tf.maximum(missed.count - 1.0, 0.0)
-        places = [missed.first + last * place for place in (np.arange(_PLACES) + 0.5) / _PLACES]
-        rates = self.learning_rates(tf.concat(places, 1))
-        return rates if isinstance(rates, float) else tf.reduce_mean(rates, 1, keepdims=True)
-
-    def learning_rates(self, steps: tf.Tensor) -> float | tf.Tensor:
-        """The learning rate of each of some updates.
-
-        Args:
-            steps: Their numbers, `[u, n]` float32, counted from 0; rounded.
-
-        Returns:
-            Of a schedule, and after `with_rates`, of the shape of `steps`, float32.
-        """
-        if self._rates:
-            return self._rates(tf.round(steps))
-        rate = self.config["learning_rate"]
-        if isinstance(rate, (int, float)):
-            return float(rate)
-        # A schedule is made for one step, and may branch on it.
-        numbers = tf.cast(tf.round(tf.reshape(steps, [-1])), tf.int64)
-        rates = tf.vectorized_map(lambda step: tf.cast(rate(step), tf.float32), numbers)
-        return tf.reshape(rates, tf.shape(steps))
-
     @property
     def has_schedule(self) -> bool:
         """Whether the learning rate is a schedule of updates."""
         return not isinstance(self.config["learning_rate"], (int, float))
 
-    def with_rates(self, rates: Callable[[tf.Tensor], tf.Tensor]) -> "UpdateRule":
-        """The rule with learning rates other than those of its config.
-
-        Args:
-            rates: Given the numbers of updates, of any shape, their learning rates, float32.
-        """
+    def with_rates(self, rates: ChangedRates) -> "UpdateRule":
+        """The rule with learning rates other than those of its config."""
         rule = copy.copy(self)
         rule._rates = rates
         return rule
@@ -197,6 +179,28 @@ class UpdateRule(abc.ABC):
         """
         return self.moves_untouched(decays) or self.averages
 
+    def refusal(self, decays: bool) -> str:
+        """Why no row can be caught up, with what it takes to change that; "" where it can.
+
+        Args:
+            decays: Whether weight decay applies to the rows.
+        """
+        if self.endless_drift:
+            return (
+                f"{self.endless_drift} Keras moves a row that no batch touches further in every "
+                "update; take other options"
+            )
+        if not (self.series and decays and self.has_schedule):
+            return ""
+        if self.sums(decays).has_outlooks:
+            return ""
+        return (
+            f"weight_decay={self.config['weight_decay']} times the learning rate is above "
+            f"{1.0 - self.series.ratio:.3g} (1 less {self.series.ratio:.6g}, by which its momentum "
+            "falls) in many updates of the schedule and below in others, which no sum is known "
+            "for; take a lower weight_decay"
+        )
+
     def catch_up(
         self, rows: tf.Tensor, slots: Sequence[tf.Tensor], missed: MissedUpdates, decays: bool
     ) -> list[tf.Tensor]:
@@ -212,29 +216,46 @@ class UpdateRule(abc.ABC):
         Returns:
             The rows and each slot, of their shapes.
         """
-        kept: float | tf.Tensor = 1.0
         if decays:
-            kept = 1.0 - self.config["weight_decay"] * self.mean_learning_rate(missed)
-            rows = rows * missed.power(kept)
+            kept = self.sums(decays).kept(missed.first, missed.end)
+            rows = rows * tf.cast(kept, tf.float32)
         if self.drifts:
-            rows = rows + self.drift(slots, missed, kept)
+            rows = rows + self.drift(slots, missed, decays)
         held = zip(self.slots.values(), slots, strict=False)
         return [rows, *(slot.aged(value, missed) for slot, value in held)]
 
-    def drift(
-        self, slots: Sequence[tf.Tensor], missed: MissedUpdates, kept: float | tf.Tensor
-    ) -> tf.Tensor:
+    def drift(self, slots: Sequence[tf.Tensor], missed: MissedUpdates, decays: bool) -> tf.Tensor:
         """What missed updates add to rows, for rules with `drifts`.
 
         Args:
             slots: As the rows' last updates left them, each `[u, dim]`.
             missed: The updates.
-            kept: What each of them keeps of what a parameter was before it, a scalar or `[u, 1]`.
+            decays: Whether weight decay applies to the rows.
 
         Returns:
-            `[u, dim]`.
+            `[u, dim]` float32.
         """
         raise NotImplementedError(type(self).__name__)
+
+    def sums(self, decays: bool) -> StepSums:
+        """Sums over missed updates of their learning rates and of what they keep of a row.
+
+        Args:
+            decays: Whether weight decay applies to the row.
+        """
+        weight_decay = self.config["weight_decay"] if decays else 0.0
+        if self._rates:
+            return ChangedSums(*self._rates.changes(), weight_decay, self.series)
+        if self.has_schedule or (self.series and self.series.betas):
+            return _table(self, weight_decay)
+        return ConstantSums(self.config["learning_rate"], weight_decay)
+
+    def missed_series(self, missed: MissedUpdates, decays: bool) -> MissedSeries:
+        """What missed updates add to rows by `series`, as a part of what the last one added."""
+        assert self.series
+        depends = decays or self.series.betas
+        sums = self.sums(decays) if depends else ConstantSums(rate=0.0, weight_decay=0.0)
+        return MissedSeries(self.series, sums, missed)
 
     def increments(
         self, before: Sequence[tf.Tensor], after: Sequence[tf.Tensor], updates: tf.Tensor
@@ -311,3 +332,11 @@ def _config(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
             f"config ({error}); give a number or a LearningRateSchedule with get_config()"
         ) from None
     return {**config, "learning_rate": rate}
+
+
+@functools.lru_cache(maxsize=128)
+def _table(rule: UpdateRule, weight_decay: float) -> ScheduledSums:
+    """The sums of a rule whose learning rate is that of its config."""
+    rate = rule.config["learning_rate"]
+    schedule = of_schedule(rate) if rule.has_schedule else of_constant(rate)
+    return ScheduledSums(schedule, weight_decay, rule.series)

@@ -1,6 +1,6 @@
 """The learning rate of a run whose chief may change it, on every ps."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -73,23 +73,32 @@ class LearningRates:
                 self._numbers[part].assign(numbers)
                 self._rates[part].assign(rates)
 
-    def of_part(self, part: int) -> Callable[[tf.Tensor], tf.Tensor]:
-        """A function of updates' numbers, of any shape, that gives their learning rates, float32.
-
-        It reads from the ps of a part, and computes wherever it is called.
+    def of_part(self, part: int) -> "RatesOfPart":
+        """The learning rates as a ps has them.
 
         Args:
             part: Index of the ps.
         """
+        return RatesOfPart(self._devices[part], self._numbers[part], self._rates[part])
 
-        def find(steps: tf.Tensor) -> tf.Tensor:
-            with tf.device(self._devices[part]):
-                numbers, rates = self._numbers[part].read_value(), self._rates[part].read_value()
-            flat = tf.reshape(tf.cast(steps, tf.int64), [-1])
-            places = tf.searchsorted(numbers, flat, side="right") - 1
-            return tf.reshape(tf.gather(rates, tf.maximum(places, 0)), tf.shape(steps))
 
-        return find
+class RatesOfPart:
+    """Learning rates that are read from a ps, and computed with wherever that is asked for."""
+
+    def __init__(self, device: str, numbers: tf.Variable, rates: tf.Variable):
+        """Takes the variables of `LearningRates` on a ps."""
+        self._device, self._numbers, self._rates = device, numbers, rates
+
+    def changes(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """The numbers of the first updates that have each learning rate, and these."""
+        with tf.device(self._device):
+            return self._numbers.read_value(), self._rates.read_value()
+
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
+        """The learning rate of an update, float32."""
+        numbers, rates = self.changes()
+        place = tf.searchsorted(numbers, [tf.cast(step, tf.int64)], side="right")[0] - 1
+        return tf.gather(rates, tf.maximum(place, 0))
 
 
 def rules_by_part(rule: UpdateRule, rates: LearningRates | None, parts: int) -> list[UpdateRule]:

@@ -1,0 +1,92 @@
+"""Rows that miss up to a million updates, of drawn optimizers and schedules, beside dense Keras.
+
+TFPS_FUZZ_SECONDS has cases drawn for so long, and says how many there were.
+"""
+
+import collections
+import os
+import time
+
+import hypothesis
+import keras
+import numpy as np
+import pytest
+
+from tests.optimizers import dense_reference
+from tests.optimizers.missed_cases import SCHEDULES, cases
+
+SECONDS = float(os.environ.get("TFPS_FUZZ_SECONDS", "0"))
+
+
+def settings(examples, **more):
+    return hypothesis.settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+        **more,
+    )
+
+
+def check(case):
+    if case.is_refused():
+        return
+    error = case.error()
+    assert error <= case.bound(), f"{error:.1e} of its way: {case}"
+
+
+@settings(25, phases=[hypothesis.Phase.generate])
+@hypothesis.given(cases(most=20_000))
+def test_rows_end_where_dense_keras_moves_them(case):
+    check(case)
+
+
+@pytest.mark.slow
+@settings(300)
+@hypothesis.given(cases())
+def test_rows_that_miss_up_to_a_million_updates_end_where_dense_keras_moves_them(case):
+    check(case)
+
+
+@settings(15, phases=[hypothesis.Phase.generate])
+@hypothesis.given(cases(schedule_kinds=[each for each in SCHEDULES if each != "changed"], most=12))
+def test_the_reference_is_what_keras_makes_of_rows_in_float64(case):
+    row, slots = case.state()
+    theirs = keras.Variable(row[np.newaxis], dtype="float64")
+    case.optimizer.build([theirs])
+    held = [each for each in case.optimizer.variables if each.shape[:1] == (1,)]
+    for variable, slot in zip(held, slots, strict=True):
+        variable.assign(slot[np.newaxis])
+    case.optimizer.iterations.assign(case.first)
+    for _ in range(case.count):
+        case.optimizer.apply([np.zeros([1, len(row)])], [theirs])
+    slots = [slot.astype(float) for slot in slots]
+    ours, _ = dense_reference.missed(
+        case.optimizer, row.astype(float), slots, case.first, case.rates()
+    )
+    np.testing.assert_allclose(ours, theirs.numpy()[0], rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.skipif(not SECONDS, reason="draws cases for TFPS_FUZZ_SECONDS")
+@pytest.mark.timeout(2 * SECONDS + 300)
+def test_drawn_cases_have_no_finding(capsys):
+    ends, count, found = time.monotonic() + SECONDS, collections.Counter(), []
+
+    @hypothesis.seed(time.time_ns())
+    @hypothesis.settings(settings(10**9, phases=[hypothesis.Phase.generate]), derandomize=False)
+    @hypothesis.given(cases())
+    def draw(case):
+        if time.monotonic() > ends:
+            raise KeyboardInterrupt
+        if case.is_refused():
+            return
+        count[case.kind, case.schedule] += 1
+        if (error := case.error()) > case.bound():
+            found.append(f"{error:.1e} of its way: {case}")
+
+    with pytest.raises(KeyboardInterrupt):
+        draw()
+    with capsys.disabled():
+        print(f"\n{count.total()} cases, of {len(count)} kinds, {len(found)} findings")
+    assert not found, "\n".join(found)

@@ -1,0 +1,303 @@
+"""What ranges of updates add up to: their learning rates, and what they keep of a parameter."""
+
+import abc
+import dataclasses
+import functools
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from tfps.optimizers import outlook, step_blocks
+from tfps.optimizers.outlook import Outlooks, Series
+from tfps.optimizers.schedule_rates import END, Rates, Schedule, of_constant
+
+RATE, SQUARE, LOG_KEPT, FLIPS = range(4)
+_LEAST_LOG = -70.0  # of what an update keeps that keeps nothing
+_MOST_LOG = 50.0
+_LEAST_APART = 1e-9  # of what an update keeps and of a series' ratio
+
+
+class StepSums(abc.ABC):
+    """Sums over the updates from one up to before another.
+
+    Numbers of updates are whole, float64, of any shape; so are the sums.
+
+    Attributes:
+        weight_decay: What an update takes of a parameter, divided by its learning rate.
+        has_outlooks: Whether there is a table of a series.
+    """
+
+    weight_decay: float
+
+    @abc.abstractmethod
+    def until(self, steps: tf.Tensor, function: int) -> tf.Tensor:
+        """The sum of a function over all updates before those of some numbers."""
+
+    has_outlooks = False
+
+    def outlook(self, steps: tf.Tensor) -> tf.Tensor:
+        """That of `Outlooks`, where `has_outlooks`."""
+        raise NotImplementedError(type(self).__name__)
+
+    def between(self, first: tf.Tensor, end: tf.Tensor, function: int = RATE) -> tf.Tensor:
+        """The sum of a function over a range of updates."""
+        return self.until(end, function) - self.until(first, function)
+
+    def log_kept(self, first: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
+        """The logarithm of the size of `kept`."""
+        return self.between(first, end, LOG_KEPT)
+
+    def kept(self, first: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
+        """What a range of updates keeps of a parameter, by weight decay."""
+        if not self.weight_decay:
+            return tf.ones([], tf.float64)
+        size = tf.exp(self.log_kept(first, end))
+        return tf.where(self.is_flipped(first, end), -size, size)
+
+    def is_flipped(self, first: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
+        """Whether a parameter has another sign after a range of updates."""
+        return tf.not_equal(tf.math.floormod(self.flips(first, end), 2.0), 0.0)
+
+    def flips(self, first: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
+        """How many of a range of updates turn a parameter's sign."""
+        return tf.round(self.between(first, end, FLIPS))
+
+
+@dataclasses.dataclass(frozen=True)
+class ConstantSums(StepSums):
+    """Those of a learning rate that never changes.
+
+    Attributes:
+        rate: The learning rate.
+        weight_decay: As that of `StepSums`.
+    """
+
+    rate: float
+    weight_decay: float
+
+    @property
+    def kept_by_each(self) -> tf.Tensor:
+        """What each update keeps of a parameter, scalar float64."""
+        return tf.constant(1.0 - self.weight_decay * self.rate, tf.float64)
+
+    def until(self, steps: tf.Tensor, function: int) -> tf.Tensor:
+        """See `StepSums`."""
+        return steps * float(functions(np.array(self.rate), self.weight_decay)[function])
+
+
+class ChangedSums(StepSums):
+    """Those of learning rates that a run's chief has changed.
+
+    With weight decay and a series that has a factor, Adam's bias correction is taken for equal in
+    all updates in which most of the series is added.
+    """
+
+    def __init__(
+        self,
+        numbers: tf.Tensor,
+        rates: tf.Tensor,
+        weight_decay: float,
+        series: Series | None = None,
+    ):
+        """Takes the learning rates.
+
+        Args:
+            numbers: Of the first update that has each, `[n]` int64, in their order; the first rate
+                is that of all updates before it, too.
+            rates: `[n]`.
+            weight_decay: As that of `StepSums`.
+            series: Of which outlooks are wanted.
+        """
+        self.weight_decay = weight_decay
+        self.has_outlooks = series is not None
+        self._series = series
+        # There may be more numbers than changes: those lie behind all updates.
+        self._numbers = tf.minimum(tf.cast(numbers, tf.float64), float(END))
+        self._rates = tf.cast(rates, tf.float64)
+        self._kept = 1.0 - weight_decay * self._rates
+        log_kept = tf.maximum(tf.math.log(tf.abs(self._kept)), _LEAST_LOG)
+        self._functions = tf.stack(
+            [
+                self._rates,
+                self._rates * self._rates,
+                log_kept,
+                tf.cast(self._kept < 0.0, tf.float64),
+            ],
+            1,
+        )
+        lengths = (self._numbers[1:] - self._numbers[:-1])[:, tf.newaxis]
+        added = tf.cumsum(lengths * self._functions[:-1])
+        self._sums = tf.concat([tf.zeros([1, 4], tf.float64), added], 0)
+
+    def until(self, steps: tf.Tensor, function: int) -> tf.Tensor:
+        """See `StepSums`."""
+        place = self._place(steps)
+        beyond = steps - tf.gather(self._numbers, place)
+        each = tf.gather(self._functions[:, function], place)
+        return tf.gather(self._sums[:, function], place) + beyond * each
+
+    def outlook(self, steps: tf.Tensor) -> tf.Tensor:
+        """See `StepSums`: while a rate lasts it is apart from that of this rate by a power."""
+        assert self._series
+        at_ends = self._at_ends()
+        place = self._place(steps)
+        end = tf.gather(self._ends, place)
+        apart = tf.gather(at_ends, place) - self._of_rate(end, place)
+        return self._of_rate(steps, place) + apart * self._grown(end - steps, place)
+
+    def _at_ends(self) -> tf.Tensor:
+        """The outlook where each rate ends, `[n]`."""
+        places = tf.range(tf.size(self._numbers))
+        each = self._grown(self._ends - self._numbers, places)
+        added = self._of_rate(self._numbers, places) - each * self._of_rate(self._ends, places)
+        # Of each rate with the one after it, then with the three after it, and so on.
+        shift = 1
+        while shift < self._numbers.shape[0]:
+            padded = tf.zeros([shift], tf.float64)
+            added += each * tf.concat([added[shift:], padded], 0)
+            each *= tf.concat([each[shift:], padded], 0)
+            shift *= 2
+        return tf.concat([added[1:], tf.zeros([1], tf.float64)], 0)
+
+    def _of_rate(self, steps: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
+        """The outlook as if a rate lasted for ever."""
+        assert self._series
+        ratio, kept = self._series.ratio, tf.gather(self._kept, place)
+        above = kept - ratio
+        above = tf.where(tf.abs(above) < _LEAST_APART, _LEAST_APART * tf.ones_like(above), above)
+        if not self._series.betas:
+            return ratio / above * tf.ones_like(steps)
+        unit = sums_of_rate_one(self._series).outlook(steps)
+        return tf.gather(self._rates, place) * unit * (1.0 - ratio) / above
+
+    def _grown(self, count: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
+        """`ratio^n / kept^n`; 0 for the last rate, which has no end."""
+        assert self._series
+        log_kept = tf.gather(self._functions[:, LOG_KEPT], place)
+        grown = tf.exp(tf.minimum(count * (math.log(self._series.ratio) - log_kept), _MOST_LOG))
+        return tf.where(tf.gather(self._ends, place) < END, grown, tf.zeros_like(grown))
+
+    @property
+    def _ends(self) -> tf.Tensor:
+        return tf.concat([self._numbers[1:], [float(END)]], 0)
+
+    def _place(self, steps: tf.Tensor) -> tf.Tensor:
+        return tf.maximum(_place(self._numbers, steps), 0)
+
+
+class ScheduledSums(StepSums):
+    """Those of a schedule, from a table that is made once."""
+
+    def __init__(self, schedule: Schedule, weight_decay: float, series: Series | None = None):
+        """Makes the table.
+
+        Args:
+            schedule: The learning rates.
+            weight_decay: As that of `StepSums`.
+            series: Of which outlooks are wanted.
+        """
+        self.weight_decay = weight_decay
+        as_keras, smooth = (
+            _functions_of(rates, weight_decay, series)
+            for rates in (schedule.as_keras, schedule.smooth)
+        )
+        log_kept = LOG_KEPT if weight_decay else None
+        splits = outlook.cuts(series.ratio, log_kept) if series else _none
+        blocks = step_blocks.cut(smooth, as_keras, schedule.breaks, schedule.noise, splits)
+        self._starts, self._lengths = blocks.starts.astype(float), blocks.lengths.astype(float)
+        self._sums = [step_blocks.sums(blocks, each) for each in (RATE, SQUARE, LOG_KEPT, FLIPS)]
+        added = [each.sum(1) for each in self._sums]
+        for polynomials, each in zip(self._sums, added, strict=True):
+            polynomials[1:, 0] = np.cumsum(each)[:-1]
+        self._ratio, self._outlooks = 0.0, None
+        self._flips = bool(blocks.values[:, :, FLIPS].any())
+        if not series:
+            return
+        decline = added[LOG_KEPT] - blocks.lengths * math.log(series.ratio)
+        if outlook.exist(decline):
+            self._ratio = series.ratio
+            signs = 1.0 - 2.0 * blocks.values[:, :, FLIPS]
+            kept = signs * np.exp(blocks.values[:, :, LOG_KEPT])
+            self._outlooks = Outlooks(blocks, series.ratio, blocks.values[:, :, 4], kept, decline)
+
+    def until(self, steps: tf.Tensor, function: int) -> tf.Tensor:
+        """See `StepSums`."""
+        return _polynomial(self._sums[function], *self._within(steps)[:2])
+
+    @property
+    def has_outlooks(self) -> bool:  # type: ignore[override]
+        """See `StepSums`."""
+        return self._outlooks is not None
+
+    def outlook(self, steps: tf.Tensor) -> tf.Tensor:
+        """See `StepSums`."""
+        assert self._outlooks
+        place, x, length = self._within(steps)
+        since = (x if self._outlooks.is_forward else x - 1.0) * length
+        log_left = self._since(LOG_KEPT, place, x) - since * math.log(self._ratio)
+        apart = tf.gather(tf.constant(self._outlooks.apart), place)
+        apart *= tf.exp(tf.minimum(log_left, _MOST_LOG))
+        if self._flips:
+            flips = tf.round(self._since(FLIPS, place, x))
+            apart *= 1.0 - 2.0 * tf.math.floormod(flips, 2.0)
+        return _polynomial(self._outlooks.polynomials, place, x) + apart
+
+    def _since(self, function: int, place: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+        """The sum of a function since outlooks meet, below 0 where they meet later."""
+        assert self._outlooks
+        sums = self._sums[function]
+        met = sums[:, 0] if self._outlooks.is_forward else sums.sum(1)
+        return _polynomial(sums, place, x) - tf.gather(tf.constant(met), place)
+
+    def _within(self, steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """The range that each update is in, its place in it from 0 to 1, and the range's length."""
+        place = _place(tf.constant(self._starts), steps)
+        length = tf.gather(tf.constant(self._lengths), place)
+        return place, (steps - tf.gather(tf.constant(self._starts), place)) / length, length
+
+
+@functools.lru_cache(maxsize=32)
+def sums_of_rate_one(series: Series) -> ScheduledSums:
+    """Those of a learning rate that is 1, without weight decay."""
+    return ScheduledSums(of_constant(1.0), 0.0, series)
+
+
+def functions(rates: np.ndarray, weight_decay: float) -> np.ndarray:
+    """What sums are taken of, by learning rates: `[..., 4]`."""
+    decay = weight_decay * rates
+    kept = np.maximum(np.abs(1.0 - decay), math.exp(_LEAST_LOG))
+    log_kept = np.where(decay < 0.5, np.log1p(-np.minimum(decay, 0.5)), np.log(kept))
+    return np.stack([rates, rates * rates, log_kept, (decay > 1.0).astype(float)], -1)
+
+
+def _functions_of(
+    rates: Rates, weight_decay: float, series: Series | None
+) -> step_blocks.Functions:
+    def values(steps: np.ndarray) -> np.ndarray:
+        of_steps = rates(steps)
+        found = functions(of_steps, weight_decay)
+        if not series:
+            return found
+        factor = series.factor(steps, of_steps)
+        return np.concatenate([found, factor[..., np.newaxis]], -1)
+
+    return values
+
+
+def _none(lengths: np.ndarray, values: np.ndarray) -> np.ndarray:
+    return np.zeros(len(lengths), bool)
+
+
+def _place(starts: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
+    """The last of some starts that is not above each number."""
+    flat = tf.searchsorted(starts, tf.reshape(steps, [-1]), side="right") - 1
+    return tf.reshape(flat, tf.shape(steps))
+
+
+def _polynomial(coefficients: np.ndarray, place: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    rows = tf.gather(tf.constant(coefficients), place)
+    value = rows[..., -1]
+    for power in range(coefficients.shape[1] - 2, -1, -1):
+        value = value * x + rows[..., power]
+    return value
