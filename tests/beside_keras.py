@@ -30,7 +30,9 @@ class Trained:
     theirs: dict
 
 
-def train_beside_keras(task, batches, sync_every=1, row_updates="keras", **options):
+def train_beside_keras(
+    task, batches, sync_every=1, row_updates="keras", repeated_ids="sum", **options
+):
     """Trains both on the same batches.
 
     Args:
@@ -38,10 +40,11 @@ def train_beside_keras(task, batches, sync_every=1, row_updates="keras", **optio
         batches: Features by name and the label's values.
         sync_every: Batches between a pull and its push, of which there are a multiple.
         row_updates: As `train.row_updates`.
+        repeated_ids: As `train.repeated_ids`.
         **options: Of the model.
     """
     model = StatelessModel(task, 0, **options)
-    rules = Rules.of(task, model, row_updates)
+    rules = Rules.of(task, model, row_updates, repeated_ids)
     store = ParameterStore(model, rules, ["/device:CPU:0"] * 2, 0)
     plain = trained_model(task, model, store)
     plain.compile(task.optimizer(), task.loss(), run_eagerly=True)

@@ -180,8 +180,8 @@ class Trainer:
         self.model = StatelessModel(self.task, seed, self.experiment.train.dense_table_bytes)
         executor = LocalExecutor()
         devices = ["/device:CPU:0"] * parts
-        rules = Rules.of(self.task, self.model, self.experiment.train.row_updates)
         settings = self.experiment.train
+        rules = Rules.of(self.task, self.model, settings.row_updates, settings.repeated_ids)
         self._make_parameters(devices, rules, members or lanes_of(executor), bool(members))
         self.step = Step(self.task, self.model, self.store, settings.jit_compile)
         self.closures = Closures(

@@ -33,6 +33,7 @@ OPTIMIZERS = {
     "SGD": lambda: keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
     "Adagrad": lambda: keras.optimizers.Adagrad(0.1),
     "Adam": lambda: keras.optimizers.Adam(0.01, global_clipnorm=1.0),
+    "Adam of each": lambda: keras.optimizers.Adam(0.01, clipnorm=0.5),
 }
 
 
@@ -60,7 +61,9 @@ class TwoGroups(Smoke):
 def parts(task):
     """A store, and its step."""
     model = StatelessModel(task, 0)
-    store = ParameterStore(model, Rules.of(task, model), ["/device:CPU:0"], 0)
+    repeated_ids = "each" if task.optimizer_name.endswith("each") else "sum"
+    rules = Rules.of(task, model, repeated_ids=repeated_ids)
+    store = ParameterStore(model, rules, ["/device:CPU:0"], 0)
     return store, Step(task, model, store)
 
 

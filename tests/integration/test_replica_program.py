@@ -12,6 +12,7 @@ from tests.project import ROOT
 from tfps.cluster.spec import Cluster
 
 pytestmark = pytest.mark.slow
+OPTIMIZERS = ("SGD", "Adagrad", "Adam", "Adam of each")
 PATIENCE = 250  # on a machine that others keep busy; seconds on an idle one
 
 
@@ -42,7 +43,7 @@ def outcomes_fixture():
     return {found["optimizer"]: found for found in map(json.loads, output.splitlines())}
 
 
-@pytest.mark.parametrize("optimizer", ["SGD", "Adagrad", "Adam"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_replicas_train_as_one_process_with_all_their_batches(outcomes, optimizer):
     found = outcomes[optimizer]
     assert found["steps"] == 100
@@ -50,6 +51,6 @@ def test_replicas_train_as_one_process_with_all_their_batches(outcomes, optimize
     assert found["loss_difference"] < 1e-5
 
 
-@pytest.mark.parametrize("optimizer", ["SGD", "Adagrad", "Adam"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_replicas_stay_equal_bit_for_bit(outcomes, optimizer):
     assert outcomes[optimizer]["equal"]

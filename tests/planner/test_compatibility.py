@@ -39,7 +39,8 @@ def check(mode, task=None, data=None, **train):
         data=dataclasses.replace(experiment.data, **(data or {})),
     )
     model = StatelessModel(experiment.task, 0)
-    refuse_unsuitable(mode, experiment, model, Rules.of(experiment.task, model))
+    rules = Rules.of(experiment.task, model, repeated_ids=experiment.train.repeated_ids)
+    refuse_unsuitable(mode, experiment, model, rules)
 
 
 CASES = {
@@ -121,3 +122,17 @@ def test_a_learning_rate_by_staleness_is_refused_where_there_is_one_for_all_grad
 def test_differences_that_cannot_be_added_are_refused():
     with pytest.raises(UserError, match=r"--mode=local_sgd.*Ftrl makes a parameter anew"):
         check(Mode("local_sgd"), FollowTheLeader())
+
+
+@dataclasses.dataclass(frozen=True)
+class ClippedByValue(Smoke):
+    def optimizer(self):
+        return keras.optimizers.Adam(clipvalue=0.5)
+
+
+@pytest.mark.parametrize("mode", ["sync", "allreduce"])
+def test_occurrences_whose_share_in_a_mean_is_not_known_are_not_clipped(mode):
+    check(Mode(mode), ClippedByValue())
+    check(Mode("bounded"), ClippedByValue(), repeated_ids="each")
+    with pytest.raises(UserError, match=f"--mode={mode} with .*=each: clipvalue=0.5 clips"):
+        check(Mode(mode), ClippedByValue(), repeated_ids="each")

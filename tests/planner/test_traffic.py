@@ -9,12 +9,15 @@ from tfps.planner.traffic import WireBytes
 from tfps.store.layout import StoreLayout
 
 
-@pytest.mark.parametrize(("dtype", "value"), [("float32", 4), ("bfloat16", 2)])
-def test_distinct_rows_ids_once_and_dense_twice(dtype, value):
+@pytest.mark.parametrize(
+    ("dtype", "value", "repeated_ids"), [("float32", 4, "sum"), ("bfloat16", 2, "each")]
+)
+def test_distinct_rows_ids_once_and_dense_twice(dtype, value, repeated_ids):
     """The two lookups of the shared table count a row once, and groups apart."""
     task = TwoTowers()
     model = StatelessModel(task, 0)
-    layout = StoreLayout.of(model, Rules.of(task, model), parts=3)
+    layout = StoreLayout.of(model, Rules.of(task, model, repeated_ids=repeated_ids), parts=3)
+    values = 3 if repeated_ids == "each" else 2  # a row, its gradient, squares of its occurrences'
     generator = np.random.default_rng(0)
     batches = [batch(generator, size=size) for size in (32, 20)]
     found = WireBytes.of(model, layout, dtype, batches)
@@ -25,7 +28,8 @@ def test_distinct_rows_ids_once_and_dense_twice(dtype, value):
         users, items = (len(np.unique(features[name])) for name in ("user", "items"))
         # One table of dimension 8, of users; two of dimension 4, of items and of users.
         rows += users + (items + users)
-        table_bytes += users * (8 * value * 2 + 4) + (items + users) * (4 * value * 2 + 4)
+        table_bytes += users * (8 * value * values + 4)
+        table_bytes += (items + users) * (4 * value * values + 4)
     assert (found.steps, found.examples, found.rows) == (2, 52, rows)
     assert found.table_bytes == table_bytes
     assert found.dense_bytes == 2 * (dense * value * 2 + state * 4 * 2)

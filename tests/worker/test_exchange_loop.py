@@ -63,7 +63,8 @@ def together(trainer):
 @pytest.mark.parametrize(
     ("optimizer", "settings"),
     [
-        (keras.optimizers.Adagrad(0.1), {"parts": 1}),
+        (keras.optimizers.Adagrad(0.1), {"parts": 1, "repeated_ids": "each"}),
+        pytest.param(keras.optimizers.Adagrad(0.1), {"parts": 1}, marks=pytest.mark.slow),
         pytest.param(
             keras.optimizers.Adam(0.01, clipnorm=0.1), {"parts": 2}, marks=pytest.mark.slow
         ),

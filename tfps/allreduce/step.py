@@ -59,7 +59,11 @@ class ReplicaStep:
             records, loss, dense, state = self._mean(loss, mine, weight)
             with tf.control_dependencies([records] if self._group.is_ordered else []):
                 pulled, rows = self._exchanged(mine, weight, sizes)
-            self._store.push(pulled, dense, [gradient / records for gradient in rows], state)
+            rows = [
+                group.gradients.scaled(gradient, 1.0 / records)
+                for group, gradient in zip(self._store.groups, rows, strict=True)
+            ]
+            self._store.push(pulled, dense, rows, state)
         return Round(loss, records)
 
     def _mean(
@@ -81,7 +85,7 @@ class ReplicaStep:
     def _exchanged(
         self, mine: Gradients, weight: tf.Tensor, sizes: tf.Tensor
     ) -> tuple[Pulled, list[tf.Tensor]]:
-        """Sums over each replica's records: by group, the rows touched and gradients `[n, dim]`.
+        """Sums over each replica's records: by group, the rows touched and gradients `[n, width]`.
 
         Rows that several replicas touched are there several times.
         """
@@ -90,7 +94,7 @@ class ReplicaStep:
             return mine.pulled, []
         lines, packed, most = [], [], tf.unstack(tf.reduce_max(sizes, 0), len(groups))
         for group, rows, gradient, longest in zip(groups, pulled, mine.rows, most, strict=True):
-            summed = group.sum_by_row(rows, gradient) * weight
+            summed = group.gradients.scaled(group.sum_by_row(rows, gradient), weight)
             lines.append(tf.concat([_words(rows.ids), summed], 1))
             missing = longest - tf.size(rows.ids)
             packed.append(tf.reshape(tf.pad(lines[-1], [[0, missing], [0, 0]]), [-1]))
@@ -101,7 +105,8 @@ class ReplicaStep:
             end = begin + most[k] * width
             block = tf.reshape(gathered[:, begin:end], [self._group.size, most[k], width])
             filled = tf.concat([block[r, : sizes[r, k]] for r in range(self._group.size)], 0)
-            words, gradient = tf.split(filled, [width - group.layout.dim, group.layout.dim], 1)
+            values = group.gradients.width
+            words, gradient = tf.split(filled, [width - values, values], 1)
             found.append(group.find(AskedIds(_ids(words, group.layout.id_dtype))))
             gradients.append(gradient)
             begin = end

@@ -7,9 +7,9 @@ import tensorflow as tf
 from tfps.barrier.messages import ATTEMPT, MEMBER, ROUND, TOKEN_FIELDS
 from tfps.barrier.new_queue import new_queue
 from tfps.store.exchange import Push
-from tfps.store.lookups import sum_rows
 from tfps.store.messages import Gradients, Note, PartGradients, SentRows
 from tfps.store.parameter_store import ParameterStore
+from tfps.store.row_gradients import RowGradients
 
 
 class Decision(NamedTuple):
@@ -48,7 +48,7 @@ class _TakenRows(NamedTuple):
 
     Attributes:
         rows: Their numbers within the ps's part, `[u]`.
-        gradients: `[u, dim]`.
+        gradients: `[u, width]` of `RowGradients`.
         weights: The contribution's share in the mean, `[u]`.
     """
 
@@ -80,12 +80,12 @@ class _TakenRows(NamedTuple):
             *(array.write(array.size(), x) for array, x in zip(self, values, strict=True))
         )
 
-    def sum(self) -> SentRows:
+    def sum(self, kind: RowGradients) -> SentRows:
         """The mean gradient of each distinct row."""
         rows, gradients, weights = (array.concat() for array in self)
         distinct, row = tf.unique(rows)
         # Weighted while they are added up: the last one who arrives waits for nothing else.
-        return SentRows(distinct, sum_rows(gradients, row, tf.size(distinct), weights))
+        return SentRows(distinct, kind.sum(gradients, row, tf.size(distinct), weights))
 
 
 class Contributions:
@@ -173,7 +173,9 @@ class Contributions:
         state = queue.size(), sums, arrays
         _, sums, arrays = tf.while_loop(lambda left, *_: left > 0, add, state)
         dense = len(specs.dense)
-        return PartGradients(sums[:dense], [taken.sum() for taken in arrays]), sums[dense:]
+        groups = zip(arrays, self._store.groups, strict=True)
+        rows = [taken.sum(group.gradients) for taken, group in groups]
+        return PartGradients(sums[:dense], rows), sums[dense:]
 
     def _weight(self, token: tf.Tensor, decision: Decision) -> tf.Tensor:
         """A contribution's share in the mean, 0 where it is not taken."""
@@ -193,7 +195,7 @@ class Contributions:
         groups = [
             SentRows(
                 tf.TensorSpec([None], group.layout.id_dtype),
-                tf.TensorSpec([None, group.layout.dim], travels),
+                tf.TensorSpec([None, group.gradients.width], travels),
             )
             for group in layout.groups
         ]

@@ -14,6 +14,7 @@ from tfps.experiment.task import Task
 
 WIRE_DTYPES = ("float32", "bfloat16")
 KERAS, LAZY = ROW_UPDATES = ("keras", "lazy")
+SUM, EACH = REPEATED_IDS = ("sum", "each")
 LAST, BEST, NO_EXPORT = EXPORTS = ("last", "best", "none")
 FLOAT32, BFLOAT16, INT8 = EXPORT_DTYPES = ("float32", "bfloat16", "int8")
 
@@ -92,6 +93,9 @@ class Train:
         row_updates: What an update does with rows of tables that its batch has not touched:
             `keras`, what Keras's own optimizer does with them, which goes on with momentum and
             weight decay; `lazy`, nothing.
+        repeated_ids: What an optimizer sees of an id that a batch names several times: `sum`, the
+            sum of its gradients, as on Keras's other backends; `each`, what Keras does with
+            TensorFlow: the square of each of them by itself, and each of them clipped.
         drop_remainder: Whether the last records of a shard that fill no batch are left out of the
             training, for models that need whole batches.
         init_from: Directory of another job, or a checkpoint in it, with whose parameters and slots
@@ -123,6 +127,7 @@ class Train:
     evaluator_job: bool = False
     wire_dtype: str = WIRE_DTYPES[0]
     row_updates: str = KERAS
+    repeated_ids: str = SUM
     drop_remainder: bool = False
     init_from: str = ""
     init_layers: tuple[str, ...] = ()
@@ -141,6 +146,7 @@ class Train:
             raise UserError(f"train.seed={self.seed} must be below 2^32, as Keras's seeds are")
         _refuse_others(self, "train", "wire_dtype", WIRE_DTYPES)
         _refuse_others(self, "train", "row_updates", ROW_UPDATES)
+        _refuse_others(self, "train", "repeated_ids", REPEATED_IDS)
         _refuse_others(self, "train", "export", EXPORTS)
         _refuse_others(self, "train", "export_dtype", EXPORT_DTYPES)
         if self.checkpoint_seconds <= 0:

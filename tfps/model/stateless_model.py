@@ -84,6 +84,8 @@ class StatelessModel:
         loss_scaling: How the loss is scaled, None for not at all.
         layer_metrics: The metrics that its own code updates.
         prediction_shapes: Shape of one record's predictions by their names; None where it varies.
+        gathered: Paths of the dense variables of which a training step looks up rows by ids, and
+            uses nothing else.
         has_loops: Whether its graph has loops, as that of a recurrent layer.
         numberings: How its preprocessing layers number what they are given, by their paths.
         unreachable: What the model uses that lies in this process, such as a `tf.Variable` or a
@@ -164,6 +166,7 @@ class StatelessModel:
         self._asked_tables: dict[bool, list[int]] = {}
         self.state_kept: tuple[float | None, ...] = ()
         self.state_changes: tuple[bool, ...] = ()
+        self.gathered: tuple[str, ...] = ()
         self.has_loops = False
         self.prediction_shapes, self.unreachable = self._try_out()
 
@@ -317,8 +320,13 @@ class StatelessModel:
             self.state_changes = tuple(
                 new is not old for new, old in zip(forward.state, state, strict=True)
             )
-            tf.gradients(
+            found = tf.gradients(
                 forward.loss, [*dense, *rows], unconnected_gradients=tf.UnconnectedGradients.ZERO
+            )
+            self.gathered = tuple(
+                variable.path
+                for variable, gradient in zip(self.dense, found, strict=False)
+                if isinstance(gradient, tf.IndexedSlices)
             )
 
         @tf.function(autograph=False)

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from tfps.optimizers.slot import Slot
-from tfps.optimizers.update_rule import Update, UpdateRule
+from tfps.optimizers.update_rule import Update, UpdateRule, squared
 
 
 class Adagrad(UpdateRule):
@@ -18,6 +18,7 @@ class Adagrad(UpdateRule):
     """
 
     fused = True
+    takes_squares = True
 
     def __init__(self, optimizer: keras.optimizers.Adagrad):
         super().__init__(optimizer)
@@ -37,9 +38,14 @@ class Adagrad(UpdateRule):
         ]
 
     def sparse(
-        self, rows: tf.Tensor, slots: Sequence[tf.Tensor], gradient: tf.Tensor, step: tf.Tensor
+        self,
+        rows: tf.Tensor,
+        slots: Sequence[tf.Tensor],
+        gradient: tf.Tensor,
+        step: tf.Tensor,
+        squares: tf.Tensor | None = None,
     ) -> list[tf.Tensor]:
         """See `UpdateRule`."""
-        accumulator = slots[0] + tf.square(gradient)
+        accumulator = slots[0] + squared(gradient, squares)
         rate = self.learning_rate(step)
         return [rows - rate * gradient * tf.math.rsqrt(accumulator), accumulator]

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfps.optimizers.missed_updates import MissedUpdates, geometric
 from tfps.optimizers.outlook import Series
 from tfps.optimizers.slot import Slot
-from tfps.optimizers.update_rule import Update, UpdateRule
+from tfps.optimizers.update_rule import Update, UpdateRule, squared
 
 # By how much a velocity's root may fall within a part of a series, and at how many parts that ends.
 _APART, _MOST_CUTS = 0.05, 16
@@ -26,6 +26,7 @@ class Adam(UpdateRule):
     """
 
     fused = True
+    takes_squares = True
 
     def __init__(self, optimizer: keras.optimizers.Adam):
         super().__init__(optimizer)
@@ -69,12 +70,18 @@ class Adam(UpdateRule):
         return [tf.raw_ops.ResourceApplyAdam(**arguments)]
 
     def sparse(
-        self, rows: tf.Tensor, slots: Sequence[tf.Tensor], gradient: tf.Tensor, step: tf.Tensor
+        self,
+        rows: tf.Tensor,
+        slots: Sequence[tf.Tensor],
+        gradient: tf.Tensor,
+        step: tf.Tensor,
+        squares: tf.Tensor | None = None,
     ) -> list[tf.Tensor]:
         """See `UpdateRule`."""
         beta1_power, beta2_power = self._powers(step)
         momentum = slots[0] + (gradient - slots[0]) * (1.0 - self.config["beta_1"])
-        velocity = slots[1] + (tf.square(gradient) - slots[1]) * (1.0 - self.config["beta_2"])
+        squares = squared(gradient, squares)
+        velocity = slots[1] + (squares - slots[1]) * (1.0 - self.config["beta_2"])
         largest = [tf.maximum(slot, velocity) for slot in slots[2:]]
         rate = self.learning_rate(step) * tf.sqrt(1.0 - beta2_power) / (1.0 - beta1_power)
         root = tf.sqrt(largest[0] if largest else velocity)

@@ -18,7 +18,12 @@ class Frozen(UpdateRule):
         self.slots = {}
 
     def sparse(
-        self, rows: tf.Tensor, slots: Sequence[tf.Tensor], gradient: tf.Tensor, step: tf.Tensor
+        self,
+        rows: tf.Tensor,
+        slots: Sequence[tf.Tensor],
+        gradient: tf.Tensor,
+        step: tf.Tensor,
+        squares: tf.Tensor | None = None,
     ) -> list[tf.Tensor]:
         """See `UpdateRule`."""
         return [rows]

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.slot import Slot
 from tfps.optimizers.step_sums import SQUARE, StepSums
-from tfps.optimizers.update_rule import Update, UpdateRule
+from tfps.optimizers.update_rule import Update, UpdateRule, squared
 
 
 class Ftrl(UpdateRule):
@@ -19,6 +19,7 @@ class Ftrl(UpdateRule):
     """
 
     fused = True
+    takes_squares = True
     drifts = True
 
     def __init__(self, optimizer: keras.optimizers.Ftrl):
@@ -44,11 +45,16 @@ class Ftrl(UpdateRule):
         ]
 
     def sparse(
-        self, rows: tf.Tensor, slots: Sequence[tf.Tensor], gradient: tf.Tensor, step: tf.Tensor
+        self,
+        rows: tf.Tensor,
+        slots: Sequence[tf.Tensor],
+        gradient: tf.Tensor,
+        step: tf.Tensor,
+        squares: tf.Tensor | None = None,
     ) -> list[tf.Tensor]:
         """See `UpdateRule`."""
         rate = self.learning_rate(step)
-        accumulator = slots[0] + tf.square(gradient)
+        accumulator = slots[0] + squared(gradient, squares)
         power = self._power(accumulator)
         shrunk = gradient + 2.0 * self.config["l2_shrinkage_regularization_strength"] * rows
         linear = slots[1] + shrunk - (power - self._power(slots[0])) / rate * rows

@@ -28,7 +28,12 @@ class Lion(UpdateRule):
         self.slots = {"momentum": Slot(kept=self.config["beta_2"])}
 
     def sparse(
-        self, rows: tf.Tensor, slots: Sequence[tf.Tensor], gradient: tf.Tensor, step: tf.Tensor
+        self,
+        rows: tf.Tensor,
+        slots: Sequence[tf.Tensor],
+        gradient: tf.Tensor,
+        step: tf.Tensor,
+        squares: tf.Tensor | None = None,
     ) -> list[tf.Tensor]:
         """See `UpdateRule`."""
         beta_1, beta_2 = (tf.constant(self.config[name]) for name in ("beta_1", "beta_2"))

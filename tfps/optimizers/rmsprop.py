@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.outlook import Series
 from tfps.optimizers.slot import Slot
-from tfps.optimizers.update_rule import Update, UpdateRule
+from tfps.optimizers.update_rule import Update, UpdateRule, squared
 
 
 class RmsProp(UpdateRule):
@@ -19,6 +19,8 @@ class RmsProp(UpdateRule):
     variance: where rounding makes it negative it is taken as 0, while Keras and TensorFlow's kernel
     take the root of a negative number.
     """
+
+    takes_squares = True
 
     def __init__(self, optimizer: keras.optimizers.RMSprop):
         super().__init__(optimizer)
@@ -50,11 +52,16 @@ class RmsProp(UpdateRule):
         ]
 
     def sparse(
-        self, rows: tf.Tensor, slots: Sequence[tf.Tensor], gradient: tf.Tensor, step: tf.Tensor
+        self,
+        rows: tf.Tensor,
+        slots: Sequence[tf.Tensor],
+        gradient: tf.Tensor,
+        step: tf.Tensor,
+        squares: tf.Tensor | None = None,
     ) -> list[tf.Tensor]:
         """See `UpdateRule`."""
         rho = self.config["rho"]
-        velocity = rho * slots[0] + (1.0 - rho) * tf.square(gradient)
+        velocity = rho * slots[0] + (1.0 - rho) * squared(gradient, squares)
         spread, averages, momenta = velocity, [], []
         if self._centered:
             averages = [rho * slots[-1] + (1.0 - rho) * gradient]

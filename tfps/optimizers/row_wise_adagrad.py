@@ -105,7 +105,12 @@ class RowWiseAdagradRule(UpdateRule):
         self.slots = {"accumulator": Slot(start, is_square=True, is_per_row=True)}
 
     def sparse(
-        self, rows: tf.Tensor, slots: Sequence[tf.Tensor], gradient: tf.Tensor, step: tf.Tensor
+        self,
+        rows: tf.Tensor,
+        slots: Sequence[tf.Tensor],
+        gradient: tf.Tensor,
+        step: tf.Tensor,
+        squares: tf.Tensor | None = None,
     ) -> list[tf.Tensor]:
         """See `UpdateRule`."""
         accumulator = slots[0] + tf.reduce_mean(tf.square(gradient), 1, keepdims=True)

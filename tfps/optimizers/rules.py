@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from tfps.errors import UserError, reason_of
-from tfps.experiment.experiment import KERAS
+from tfps.experiment.experiment import EACH, KERAS, SUM
 from tfps.experiment.task import Task
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.adagrad import Adagrad
@@ -44,6 +44,7 @@ class Rules:
         tables_decay: For every table, whether weight decay applies to it.
         row_updates: Whether a row that a batch has not touched changes as Keras changes it, or not
             at all: `keras` or `lazy`.
+        repeated_ids: As `train.repeated_ids`: `sum` or `each`.
     """
 
     dense: UpdateRule
@@ -51,15 +52,23 @@ class Rules:
     tables: tuple[UpdateRule, ...]
     tables_decay: tuple[bool, ...]
     row_updates: str = KERAS
+    repeated_ids: str = SUM
 
     @classmethod
-    def of(cls, task: Task, model: StatelessModel, row_updates: str = KERAS) -> "Rules":
+    def of(
+        cls,
+        task: Task,
+        model: StatelessModel,
+        row_updates: str = KERAS,
+        repeated_ids: str = SUM,
+    ) -> "Rules":
         """The rules of a task's optimizers.
 
         Args:
             task: The task.
             model: Its model.
             row_updates: As `train.row_updates`.
+            repeated_ids: As `train.repeated_ids`.
 
         Raises:
             UserError: If an optimizer, or one of its options, has no rule.
@@ -72,6 +81,8 @@ class Rules:
                 "of a table; dense parameters have no rows: return it from table_optimizer(), and "
                 "another one, such as keras.optimizers.Adagrad, from optimizer()"
             )
+        if repeated_ids == EACH:
+            _refuse_gathered(dense, model)
         decays = tuple(_decays(optimizer, variable.value) for variable in model.dense)
         tables: list[UpdateRule] = []
         tables_decay = []
@@ -86,6 +97,8 @@ class Rules:
                 # Named as Keras names the variable that an Embedding layer would make.
                 variable = types.SimpleNamespace(name=f"{table.name}:0", _unique_id=table.name)
                 decays_table = _decays(optimizer, variable)
+                if repeated_ids == EACH:
+                    _refuse_negative_variance(rule)
                 if row_updates == KERAS:
                     _refuse_what_cannot_catch_up(rule, decays_table)
                     _refuse_moved_norms(rule, decays_table, table.constraint)
@@ -93,7 +106,7 @@ class Rules:
                 raise UserError(f"table {table.name!r}: {error}") from None
             tables.append(rule)
             tables_decay.append(decays_table)
-        return cls(dense, decays, tuple(tables), tuple(tables_decay), row_updates)
+        return cls(dense, decays, tuple(tables), tuple(tables_decay), row_updates, repeated_ids)
 
 
 def rule_for(optimizer: keras.optimizers.Optimizer) -> UpdateRule:
@@ -126,6 +139,27 @@ def rule_of(settings: Mapping[str, Any]) -> UpdateRule:
         raise UserError(
             f"optimizer {settings.get('class_name')} cannot be made again ({reason_of(error)})"
         ) from None
+
+
+def _refuse_gathered(rule: UpdateRule, model: StatelessModel) -> None:
+    """Refuses dense variables of which Keras's gradient has a part for each occurrence of an id."""
+    if model.gathered and (rule.takes_squares or rule.clip):
+        raise UserError(
+            f"train.repeated_ids=each: {', '.join(model.gathered)} is looked up by ids, but lies "
+            "with the dense parameters, whose gradients are summed; make it the table of a "
+            "keras.layers.Embedding of more than train.dense_table_bytes, or take "
+            "train.repeated_ids=sum"
+        )
+
+
+def _refuse_negative_variance(rule: UpdateRule) -> None:
+    is_centered = isinstance(rule, RmsProp) and rule.config["centered"]
+    if is_centered and rule.clip != "global_clipnorm":
+        raise UserError(
+            f"optimizer {rule.config['name']}: with centered=True and train.repeated_ids=each the "
+            "square of a mean may be larger than the mean of squares, and Keras takes the root of "
+            "a negative number; take centered=False, or train.repeated_ids=sum"
+        )
 
 
 def _refuse_what_cannot_catch_up(rule: UpdateRule, decays: bool) -> None:

@@ -69,6 +69,7 @@ class UpdateRule(abc.ABC):
             the slots' own locks while it runs. If not, the caller must let one `dense` at a time
             change a variable.
         drifts: Whether Keras moves a parameter whose gradient is zero, weight decay aside.
+        takes_squares: Whether a slot is made of squares of gradients, element by element.
         endless_drift: The options with which Keras moves such a parameter further in every update,
             in words; empty where they do not.
         changes_nothing: Whether gradients need not be sent at all.
@@ -81,6 +82,7 @@ class UpdateRule(abc.ABC):
     slots: dict[str, Slot]
     fused: bool = False
     drifts: bool = False
+    takes_squares: bool = False
     endless_drift: str = ""
     changes_nothing: bool = False
     series: Series | None = None
@@ -299,7 +301,12 @@ class UpdateRule(abc.ABC):
 
     @abc.abstractmethod
     def sparse(
-        self, rows: tf.Tensor, slots: Sequence[tf.Tensor], gradient: tf.Tensor, step: tf.Tensor
+        self,
+        rows: tf.Tensor,
+        slots: Sequence[tf.Tensor],
+        gradient: tf.Tensor,
+        step: tf.Tensor,
+        squares: tf.Tensor | None = None,
     ) -> list[tf.Tensor]:
         """New values of parameters and of their slots.
 
@@ -310,10 +317,17 @@ class UpdateRule(abc.ABC):
             slots: Of the shape of `rows`, those per row `[u, 1]`, in the order of `slots`.
             gradient: Of the shape of `rows`.
             step: Number of updates before this one, scalar int64.
+            squares: What rules with `takes_squares` take for the gradient's square, of its shape;
+                None for the square itself.
 
         Returns:
             The rows and each slot, of their shapes.
         """
+
+
+def squared(gradient: tf.Tensor, squares: tf.Tensor | None) -> tf.Tensor:
+    """What a rule's `sparse` takes for the gradient's square."""
+    return tf.square(gradient) if squares is None else squares
 
 
 def _config(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:

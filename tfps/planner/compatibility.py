@@ -1,7 +1,7 @@
 """Whether a mode can do what else was asked for."""
 
 from tfps.errors import UserError
-from tfps.experiment.experiment import Experiment
+from tfps.experiment.experiment import EACH, Experiment
 from tfps.experiment.mode import ALLREDUCE, BOUNDED, LOCAL_SGD, SYNC, Mode
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.ftrl import Ftrl
@@ -30,6 +30,7 @@ def refuse_unsuitable(
             "out"
         )
     _refuse_tables(mode, model)
+    _refuse_clipped_occurrences(mode, rules)
     if mode.waits or mode.name == LOCAL_SGD:
         _refuse_settings(mode, f"--mode={mode.name}", experiment)
     if mode.batches_per_exchange > 1:
@@ -60,6 +61,17 @@ def _refuse_tables(mode: Mode, model: StatelessModel) -> None:
             f"--batches_per_exchange={mode.batches_per_exchange}: a worker does not know where the "
             f"rows of a table without a vocabulary are ({keyed}), which it would have to tell for "
             "each batch; leave it out"
+        )
+
+
+def _refuse_clipped_occurrences(mode: Mode, rules: Rules) -> None:
+    """Refuses to clip what nobody knows before a round has closed."""
+    clips = [rule.config["clipvalue"] for rule in rules.tables if rule.clip == "clipvalue"]
+    if clips and rules.repeated_ids == EACH and mode.name in (SYNC, ALLREDUCE):
+        raise UserError(
+            f"--mode={mode.name} with train.repeated_ids=each: clipvalue={clips[0]} clips the "
+            "gradient of every occurrence of an id, but its share in the mean of a round is known "
+            "when the round closes; use clipnorm, train.repeated_ids=sum or another mode"
         )
 
 

@@ -69,7 +69,8 @@ class WireBytes:
             for group, asked in zip(layout.groups, _ids_of(layout, model, features), strict=True):
                 distinct = len(np.unique(asked))
                 rows += distinct
-                row_bytes = group.layout.dim * value * 2 + group.layout.id_dtype.size
+                values = group.layout.dim + group.gradients.width
+                row_bytes = values * value + group.layout.id_dtype.size
                 table_bytes += distinct * row_bytes
         fixed = layout.state.fixed.total * _VALUE
         return cls(steps, examples, rows, dense * steps, table_bytes, fixed)

@@ -156,21 +156,21 @@ class BatchRun:
     ) -> tuple[list[tf.Tensor], list[tf.Tensor], list[tf.Tensor]]:
         """Gradients of rows, of dense parameters, and numbers of rows: by batch, and group."""
         store, dtype = self._store, tf.as_dtype(self._store.wire.dtype)
-        layouts = [group.layout for group in store.groups] * batches
-        each = tf.unstack(tf.cast(counts, tf.int32), len(layouts))
+        widths = [group.gradients.width for group in store.groups] * batches
+        each = tf.unstack(tf.cast(counts, tf.int32), len(widths))
         first, end = store.layout.dense.bounds(part)
         of_dense = [end - first] * (batches if store.layout.dense.total else 0)
-        id_dtypes = [tf.as_dtype(layout.id_dtype) for layout in layouts]
+        id_dtypes = [tf.as_dtype(group.layout.id_dtype) for group in store.groups] * batches
         sizes = [
-            *(count * layout.dim for count, layout in zip(each, layouts, strict=True)),
+            *(count * width for count, width in zip(each, widths, strict=True)),
             *of_dense,
             *(size_of_bits(n, of, dtype) for n, of in zip(each, id_dtypes, strict=True)),
             bits,
         ]
         parts = store.packing.unpack(arrived, sizes)
-        values, rows = parts[: len(layouts)], parts[len(layouts) + len(of_dense) : -1]
+        values, rows = parts[: len(widths)], parts[len(widths) + len(of_dense) : -1]
         return (
-            [tf.reshape(x, [-1, of.dim]) for x, of in zip(values, layouts, strict=True)],
-            parts[len(layouts) :][: len(of_dense)],
+            [tf.reshape(x, [-1, width]) for x, width in zip(values, widths, strict=True)],
+            parts[len(widths) :][: len(of_dense)],
             [numbers_of(x, of) for x, of in zip(rows, id_dtypes, strict=True)],
         )

@@ -95,7 +95,7 @@ class Exchange:
 
         Args:
             pulled: What was pulled, by group.
-            rows: The gradient of each distinct row by group, `[u, dim]`.
+            rows: The gradient of each distinct row by group, `[u, width]`.
             dense: One gradient per dense variable.
             note: What goes to the first ps with them, to be delivered when they are applied there.
             apply: Called under the device of each ps.
@@ -133,7 +133,8 @@ class Exchange:
         """Applies what one ps was sent, and delivers the note; under its device."""
         arrived, numbers = tf.nest.map_structure(tf.identity, (list(packed), list(rows)))
         bits = size_of_bits(note.numbers.shape[0], tf.float64, self._dtype) if note else 0
-        values = self._parts(part, arrived, numbers, bits)
+        widths = [group.gradients.width for group in self._groups]
+        values = self._parts(part, arrived, numbers, widths, bits)
         told = values.pop() if note else None
         count = len(numbers)
         sent = [SentRows(*pair) for pair in zip(numbers, values[:count], strict=True)]
@@ -161,29 +162,34 @@ class Exchange:
                 values.append(self._dense.read_part(part))
             packed = self._packing.pack([[value] for value in values])
         asked = [some.where[part] if some.where else some.ids for some in found]
-        values = self._parts(part, packed, asked)
+        values = self._parts(part, packed, asked, [group.layout.dim for group in self._groups])
         rows = [each._replace(rows=some) for each, some in zip(read, values, strict=False)]
         return rows, values[len(rows) :]
 
     def _parts(
-        self, part: int, packed: Sequence[tf.Tensor], rows: Sequence[tf.Tensor], bits: int = 0
+        self,
+        part: int,
+        packed: Sequence[tf.Tensor],
+        rows: Sequence[tf.Tensor],
+        widths: Sequence[int],
+        bits: int = 0,
     ) -> list[tf.Tensor]:
-        """Cuts what travels to or from a ps: values by group `[u, dim]`, dense ones, and bits.
+        """Cuts what travels to or from a ps: values by group `[u, width]`, dense ones, and bits.
 
         Args:
             part: Index of the ps.
             packed: What has arrived.
             rows: By group, something that its rows there each have one of, `[u]`, on the same task.
+            widths: By group, how many values each of its rows has.
             bits: How many values a note is among them.
         """
-        dims = [group.layout.dim for group in self._groups]
         # The rows of the last group are what is left: an operation less.
-        several = zip(rows[:-1], dims[:-1], strict=True)
-        sizes: list[int | tf.Tensor | None] = [tf.size(some) * dim for some, dim in several]
+        several = zip(rows[:-1], widths[:-1], strict=True)
+        sizes: list[int | tf.Tensor | None] = [tf.size(some) * width for some, width in several]
         sizes += [None for _ in rows[-1:]]
         if self._dense.layout.total:
             first, end = self._dense.layout.bounds(part)
             sizes.append(end - first)
         values = self._packing.unpack(packed, [*sizes, bits] if bits else sizes)
-        of_groups = [tf.reshape(some, [-1, dim]) for some, dim in zip(values, dims, strict=False)]
-        return [*of_groups, *values[len(dims) :]]
+        of_groups = [tf.reshape(x, [-1, width]) for x, width in zip(values, widths, strict=False)]
+        return [*of_groups, *values[len(widths) :]]

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfps.experiment.experiment import KERAS, LAZY
+from tfps.experiment.experiment import EACH, KERAS, LAZY
 from tfps.experiment.task import Table
 from tfps.layers.key_options import KeyOptions
 from tfps.model.numberings import Numbering
@@ -19,6 +19,7 @@ from tfps.optimizers.update_rule import UpdateRule
 from tfps.store.flat_layout import DenseLayout, StateLayout, lay_flat
 from tfps.store.group_layout import GroupLayout
 from tfps.store.keyed.layout import KeyedLayout
+from tfps.store.row_gradients import RowGradients
 from tfps.store.stored_row import StoredRow
 
 
@@ -33,12 +34,14 @@ class Group:
         rule: How they are updated.
         decays: Whether weight decay applies to them.
         is_lazy: Whether an update changes only the rows that a batch has touched.
+        is_each: Whether occurrences of an id in a batch count by themselves.
     """
 
     layout: GroupLayout | KeyedLayout
     rule: UpdateRule
     decays: bool = False
     is_lazy: bool = False
+    is_each: bool = False
 
     @property
     def catches_up(self) -> bool:
@@ -49,6 +52,11 @@ class Group:
     def row(self) -> StoredRow:
         """What each of the rows is on its ps."""
         return StoredRow.of(self.layout.dim, self.rule, self.layout.tables[0].row_dtype)
+
+    @functools.cached_property
+    def gradients(self) -> RowGradients:
+        """What a push has of each row."""
+        return RowGradients(self.layout.dim, self.rule, self.is_each)
 
     def signature(self) -> dict[str, Any]:
         """What must be equal for a checkpoint of the group to fit."""
@@ -218,7 +226,8 @@ def _groups(
         kind = KeyedLayout if has_keys else GroupLayout
         number = sum(type(g.layout) is kind and g.layout.dim == dim for g in groups)
         layout = kind(tuple(tables[k] for k in indices), parts, number)
-        groups.append(Group(layout, rule, decays, rules.row_updates == LAZY))
+        is_lazy, is_each = rules.row_updates == LAZY, rules.repeated_ids == EACH
+        groups.append(Group(layout, rule, decays, is_lazy, is_each))
     return tuple(groups), tuple(group_of[index] for index in range(len(tables)))
 
 

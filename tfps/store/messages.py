@@ -61,7 +61,7 @@ class SentRows(NamedTuple):
 
     Attributes:
         rows: Their numbers within that ps's part, or their places there, `[u]`.
-        gradient: `[u, dim]`.
+        gradient: `[u, width]` of `RowGradients`.
     """
 
     rows: tf.Tensor
@@ -122,7 +122,7 @@ class Gradients(NamedTuple):
     Attributes:
         pulled: What was pulled for it.
         dense: One gradient per dense variable.
-        rows: One per group of tables, `[n, dim]`: what `rows_by_group` returned.
+        rows: One per group of tables, `[n, width]` of its `RowGradients`.
         state: New values of the state.
     """
 

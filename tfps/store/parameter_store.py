@@ -173,16 +173,21 @@ class ParameterStore:
         state: Sequence[tf.Tensor],
     ) -> Gradients:
         """What a batch gave, of one gradient per id asked for, by lookup."""
-        return Gradients(pulled, dense, rows_by_group(self.layout, pulled, rows), state)
+        by_group = rows_by_group(self.layout, pulled, rows)
+        of_groups = [
+            group.gradients.of_occurrences(gradient)
+            for group, gradient in zip(self.groups, by_group, strict=True)
+        ]
+        return Gradients(pulled, dense, of_groups, state)
 
     def sum_by_row(
         self, pulled: Sequence[PulledRows], gradients: Sequence[tf.Tensor]
     ) -> list[tf.Tensor]:
-        """By group, the gradient of each distinct row, `[u, dim]`.
+        """By group, the gradient of each distinct row, `[u, width]`.
 
         Args:
             pulled: What was pulled, by group.
-            gradients: One per group, `[n, dim]`: what `rows_by_group` returned.
+            gradients: One per group, `[n, width]`, as `Gradients` has them.
         """
         return [
             group.sum_by_row(rows, gradient)
@@ -204,7 +209,7 @@ class ParameterStore:
         Args:
             pulled: What `pull` returned.
             dense_gradients: One per dense variable.
-            embedded_gradients: One per group, `[n, dim]`: what `rows_by_group` returned.
+            embedded_gradients: One per group, `[n, width]`, as `Gradients` has them.
             state: New values of the state.
             note: What travels along to the first ps. It is delivered once all that the push brings
                 there is applied, or is known to be left out.

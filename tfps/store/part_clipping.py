@@ -8,9 +8,8 @@ import tensorflow as tf
 from tfps.optimizers.update_rule import UpdateRule
 from tfps.store.layout import StoreLayout
 from tfps.store.messages import PartGradients, SentRows
+from tfps.store.row_gradients import BY_NORM, RowGradients
 from tfps.store.row_group import RowGroup
-
-_BY_NORM = ("clipnorm", "global_clipnorm")
 
 
 class PartClipping:
@@ -33,7 +32,7 @@ class PartClipping:
         self._groups = groups
         self._devices = devices
         rules = dict.fromkeys([layout.dense_rule, *(group.rule for group in groups)])
-        self._by_norm = [rule for rule in rules if rule.clip in _BY_NORM]
+        self._by_norm = [rule for rule in rules if rule.clip in BY_NORM]
 
     def clip(self, parts: Sequence[PartGradients]) -> list[PartGradients]:
         """The gradients as they are to be applied, on the same ps.
@@ -78,7 +77,7 @@ class PartClipping:
         for group, rows in zip(self._groups, gradients.groups, strict=True):
             if group.rule == rule:
                 table = group.tables_in_part(part, rows.rows)
-                squares = tf.reduce_sum(tf.square(rows.gradient), 1)
+                squares = tf.reduce_sum(group.gradients.squares(rows.gradient), 1)
                 # Of no table are rows that were lost meanwhile, and so they are of no norm.
                 count = len(group.layout.tables)
                 found.append(tf.math.unsorted_segment_sum(squares, table, count))
@@ -97,14 +96,16 @@ class PartClipping:
         def by_variable(scale: tf.Tensor) -> tf.Tensor:
             return tf.repeat(scale[: len(sizes)], sizes)
 
-        dense = [_clip(layout.dense_rule, x, scales, by_variable) for x in gradients.dense]
+        kind = RowGradients(1, layout.dense_rule)
+        dense = [_clip(kind, gradient, scales, by_variable) for gradient in gradients.dense]
         # Behind the norms of the dense variables come those of the tables, group by group.
         firsts, groups = {layout.dense_rule: len(sizes)}, []
         for group, rows in zip(self._groups, gradients.groups, strict=True):
             first = firsts.get(group.rule, 0)
             firsts[group.rule] = first + len(group.layout.tables)
             by_row = functools.partial(_by_row, group, part, rows.rows, first)
-            groups.append(SentRows(rows.rows, _clip(group.rule, rows.gradient, scales, by_row)))
+            gradient = _clip(group.gradients, rows.gradient, scales, by_row)
+            groups.append(SentRows(rows.rows, gradient))
         return PartGradients(dense, groups)
 
 
@@ -117,7 +118,7 @@ def _by_row(
 
 
 def _clip(
-    rule: UpdateRule,
+    kind: RowGradients,
     gradient: tf.Tensor,
     scales: Mapping[UpdateRule, tf.Tensor],
     spread: Callable[[tf.Tensor], tf.Tensor],
@@ -125,14 +126,15 @@ def _clip(
     """Clips what is updated by a rule.
 
     Args:
-        rule: The rule.
+        kind: What of.
         gradient: Of some parameters.
         scales: What each rule multiplies gradients by, `[norms]`, of those that ask for norms.
         spread: Of a rule's, makes what each value is multiplied by.
     """
-    if rule.clip == "clipvalue":
-        return tf.clip_by_value(gradient, -rule.config["clipvalue"], rule.config["clipvalue"])
-    if rule not in scales:
+    if kind.rule.clip == "clipvalue":
+        return kind.clipped_by_value(gradient)
+    if kind.rule not in scales:
         return gradient
-    scale = scales[rule]
-    return gradient * (scale if rule.clip == "global_clipnorm" else spread(scale))
+    scale = scales[kind.rule]
+    is_one = kind.rule.clip == "global_clipnorm"
+    return kind.scaled(gradient, scale if is_one else spread(scale))

@@ -13,10 +13,10 @@ from tfps.store.asked_ids import AskedIds
 from tfps.store.current_rows import CurrentRows
 from tfps.store.layout import Group
 from tfps.store.learning_rates import LearningRates, rules_by_part
-from tfps.store.lookups import sum_rows
 from tfps.store.messages import PulledRows, ReadRows, SentRows, SentSteps
 from tfps.store.mutex import Change, Mutex
 from tfps.store.partitioned_variable import TensorSlice
+from tfps.store.row_gradients import sum_rows
 from tfps.store.row_layout import RowLayout
 from tfps.store.wire import EXACT, Wire
 
@@ -32,6 +32,7 @@ class RowGroup(abc.ABC):
         layout: Where the rows lie.
         row: What each of them is on its ps.
         rule: How they are updated.
+        gradients: What a push has of each row.
         catches_up: Whether rows make up for the updates that they were no part of.
     """
 
@@ -55,6 +56,7 @@ class RowGroup(abc.ABC):
             rates: The learning rates, None where they are the rule's own.
         """
         self.rule = rule = group.rule
+        self.gradients = group.gradients
         self.catches_up = group.catches_up
         self._devices = devices
         self._group, self.row = group, group.row
@@ -156,11 +158,11 @@ class RowGroup(abc.ABC):
         return found._replace(rows=rows, owned=[part.owned for part in parts])
 
     def sum_by_row(self, pulled: PulledRows, gradient: tf.Tensor) -> tf.Tensor:
-        """The gradient of each distinct row `[u, dim]`, from that of every id asked for.
+        """The gradient of each distinct row `[u, width]`, from that of every id asked for.
 
         Args:
             pulled: What `pull` returned.
-            gradient: One row per id asked for, `[n, dim]`.
+            gradient: One row per id asked for, `[n, width]`.
         """
         return sum_rows(gradient, pulled.inverse, tf.size(pulled.ids))
 
@@ -171,7 +173,7 @@ class RowGroup(abc.ABC):
 
         Args:
             pulled: What `pull` returned.
-            gradient: One row per distinct row, `[u, dim]`.
+            gradient: One row per distinct row, `[u, width]`.
         """
         if self.rule.changes_nothing:
             nothing = self._wire.send(gradient[:0])
@@ -211,7 +213,7 @@ class RowGroup(abc.ABC):
 
         Args:
             lines: The rows.
-            gradient: `[u, dim]`.
+            gradient: `[u, width]`.
             step: Number of updates before this one, scalar int64.
         """
         values, *slots = self.row.split(lines)
@@ -298,7 +300,9 @@ class RowGroup(abc.ABC):
     ) -> list[tf.Tensor]:
         if self._decays:
             values -= rule.decay(step) * values
-        return self._constrained(rule.sparse(values, slots, gradient, step))
+        squares = self.gradients.squares_for_rule(gradient)
+        changed = rule.sparse(values, slots, self.gradients.gradient(gradient), step, squares)
+        return self._constrained(changed)
 
     def _merged(
         self,

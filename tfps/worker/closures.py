@@ -177,7 +177,11 @@ class Closures:
             read = batches.reader(batches.first)()
             batch = self._step.pull(read.features, read.labels)
             _, found = self._step.gradients(batch, batches.draw(batches.first))
-        norms = norms_by_table(store.layout, found.pulled.lookups, found.rows)
+        rows = [
+            group.gradients.gradient(each)
+            for group, each in zip(store.groups, found.rows, strict=True)
+        ]
+        norms = norms_by_table(store.layout, found.pulled.lookups, rows)
         return list(found.dense), norms
 
     def _zeros(self, records: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -117,7 +117,7 @@ class RunInputs:
         staged = CachedPaths(cache_dir, [*data.datasets, *([eval_data] if eval_data else [])])
         model = _build_model(experiment, cluster)
         best_metric, train = _best_metric(experiment, model, eval_data), experiment.train
-        rules = Rules.of(experiment.task, model, experiment.train.row_updates)
+        rules = Rules.of(experiment.task, model, train.row_updates, train.repeated_ids)
         refuse_unsuitable(mode, experiment, model, rules)
         layout = StoreLayout.of(model, rules, max(1, len(cluster.ps)))
         # A process that has begun again has tried it before.
