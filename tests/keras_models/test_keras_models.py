@@ -14,6 +14,7 @@ from tfps.export.trained_model import trained_model
 from tfps.model.inputs import model_inputs
 
 FAST = ("normalized_mlp", "dlrm", "summed_history")
+REPEATING = ("gru4rec", "bidirectional_lstm", "bag_of_words")  # ids, in each batch
 
 
 def drawn(case):
@@ -52,14 +53,14 @@ def tensor(column, dtype=None):
     return tf.constant(column.tolist() if column.dtype == object else column, dtype)
 
 
-def trained(case, directory):
+def trained(case, directory, **settings):
     """A trainer, the plain model with its initial parameters, and what both train on."""
     task = tfps.task_of(case.build, case.label, case.features)
     features, labels = drawn(case)
     manifest = tfps.write_dataset(
         str(directory / "data"), features, labels, features=case.features, label=task.targets()
     )
-    trainer = Trainer(manifest, task, batch_size=case.batch_size, shuffle_buffer=0)
+    trainer = Trainer(manifest, task, batch_size=case.batch_size, shuffle_buffer=0, **settings)
     plain = trained_model(task, trainer.model, trainer.store)
     queue = trainer.queue(case.epochs)
     for _ in range(case.epochs):
@@ -98,3 +99,13 @@ def test_a_model_ends_where_fit_ends(case, tmp_path):
     found = exported.predict(tensors_of(case, drawn(case)[0]))
     for name, predictions in found.items():
         np.testing.assert_allclose(predictions, ours.predictions[name], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("name", REPEATING)
+def test_with_each_a_model_whose_ids_repeat_ends_where_fit_ends_as_it_is(name, tmp_path):
+    [case] = [each for each in ALL if each.name == name]
+    trainer, plain, (x, y) = trained(case, tmp_path, repeated_ids="each")
+    ours = trainer.evaluate()
+    before, theirs = fitted(case, plain, x, y)
+    assert abs(ours.loss - theirs) <= case.tolerance * (before - theirs)
