@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from configs.smoke import Smoke
 from tests.checkpoint.saved_state import DATA, assert_equal, saver_of, train, whole
-from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
+from tests.local_cloud.cloud_fixture import cloud_fixture, each_cloud_process_fixture  # noqa: F401
 from tests.training_fixtures import Trainer
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.offline import dense_values

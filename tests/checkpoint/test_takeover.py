@@ -3,7 +3,7 @@
 import pytest
 
 from tests.checkpoint.saved_state import DATA
-from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
+from tests.local_cloud.cloud_fixture import each_place_fixture, job_dir_anywhere_fixture  # noqa: F401
 from tests.training_fixtures import reused, save
 from tfps.checkpoint import commit_marker
 from tfps.checkpoint.directory import CheckpointDirectory
@@ -11,14 +11,6 @@ from tfps.errors import RunError
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.leases.queue_state import QueueState
 from tfps.storage import files
-
-
-@pytest.fixture(name="job_dir", params=["local", "gs"])
-def job_dir_fixture(request, tmp_path):
-    if request.param == "local":
-        return str(tmp_path)
-    request.getfixturevalue("cloud")
-    return f"gs://bucket/{tmp_path.name}"
 
 
 def begin(job_dir):

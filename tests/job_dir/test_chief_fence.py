@@ -1,27 +1,29 @@
+"""Who may write to a job_dir, on disk and in buckets of two servers."""
+
 import os
-import pathlib
 
 import pytest
 
-from tfps.job_dir.chief_fence import ChiefFence, SupersededError
+from tests.local_cloud.cloud_fixture import each_place_fixture, job_dir_anywhere_fixture  # noqa: F401
+from tfps.job_dir.chief_fence import FILE, ChiefFence, SupersededError
+from tfps.storage import files
 
 
-def test_the_last_chief_counts(tmp_path: pathlib.Path) -> None:
-    first = ChiefFence.take_over(str(tmp_path))
+def test_the_last_chief_counts(job_dir: str) -> None:
+    first = ChiefFence.take_over(job_dir)
     first.check()
-    second = ChiefFence.take_over(str(tmp_path))
-    second.check()
-    with pytest.raises(SupersededError, match=rf"another chief \(process {os.getpid()} at "):
-        first.check()
+    second = ChiefFence.take_over(job_dir)
+    second.confirm()
+    for look in (first.check, first.confirm):
+        with pytest.raises(SupersededError, match=rf"another chief \(process {os.getpid()} at "):
+            look()
 
 
 @pytest.mark.parametrize("content", [None, "", "{"])
-def test_a_file_that_tells_of_nobody_is_no_permission(
-    tmp_path: pathlib.Path, content: str | None
-) -> None:
-    fence = ChiefFence.take_over(str(tmp_path))
-    (tmp_path / "chief.json").unlink()
+def test_a_file_that_tells_of_nobody_is_no_permission(job_dir: str, content: str | None) -> None:
+    fence = ChiefFence.take_over(job_dir)
+    files.remove(f"{job_dir}/{FILE}")
     if content is not None:
-        (tmp_path / "chief.json").write_text(content)
+        files.write(f"{job_dir}/{FILE}", content.encode())
     with pytest.raises(SupersededError, match="process unknown at unknown"):
         fence.check()

@@ -6,27 +6,22 @@ import pathlib
 import sys
 import threading
 
-from gcp_storage_emulator.handlers.buckets import create_bucket
-from gcp_storage_emulator.server import create_server
-
+from tests.local_cloud import servers
 from tests.local_cloud.certificates import write_certificates
 from tests.local_cloud.proxy import Proxy
 
 
-def main(directory: pathlib.Path, buckets: list[str]) -> None:
+def main(directory: pathlib.Path, server: str, buckets: list[str]) -> None:
     """Serves until stdin is closed; the first line of stdout is the proxy's port."""
     write_certificates(directory)
     logging.disable(logging.ERROR)
-    emulator = create_server("127.0.0.1", 0, in_memory=True)
-    emulator.start()
-    for bucket in buckets:
-        create_bucket(bucket, emulator._storage)
-    address = emulator._api._httpd.server_address
-    proxy = Proxy((str(address[0]), address[1]), str(directory / "server.pem"))
+    address, end = servers.START[server](buckets)
+    proxy = Proxy(address, str(directory / "server.pem"), completes=server == servers.EMULATOR)
     threading.Thread(target=proxy.serve_forever, daemon=True).start()
     print(proxy.server_port, flush=True)
     sys.stdin.read()
+    end()
     os._exit(0)  # the emulator's thread would go on
 
 
-main(pathlib.Path(sys.argv[1]), sys.argv[2:])
+main(pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3:])

@@ -14,7 +14,7 @@ from tests.project import ROOT
 
 
 class LocalCloud:
-    """An emulator of Google Cloud Storage behind a proxy, in a process of its own.
+    """A server of objects behind a proxy, in a process of its own.
 
     TensorFlow's gs:// client and google-cloud-storage both reach it by `environ`, with the real
     protocol and the real names of hosts. A context manager: leaving it ends the process.
@@ -23,15 +23,18 @@ class LocalCloud:
         environ: Variables for the programs that are to use it.
     """
 
-    def __init__(self, directory: pathlib.Path, *buckets: str) -> None:
+    def __init__(
+        self, directory: pathlib.Path, *buckets: str, server: str = "gcp-storage-emulator"
+    ) -> None:
         """Starts it.
 
         Args:
             directory: For certificates and credentials.
             buckets: Names of the buckets that exist.
+            server: One of `servers.START`.
         """
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.local_cloud", str(directory), *buckets],
+            [sys.executable, "-m", "tests.local_cloud", str(directory), server, *buckets],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -1,9 +1,10 @@
-"""The proxy between Google's clients and the emulator.
+"""The proxy between Google's clients and the server of objects.
 
 Clients ask it to CONNECT to Google's hosts; it answers in their place, with a certificate that the
-clients were told to trust, and passes each request on to the emulator. What the emulator leaves out
-is added here: generations that are asked for, preconditions, pages of a listing, permissions, and
-whatever is to go wrong.
+clients were told to trust, and passes each request on to the server. What gcp-storage-emulator
+leaves out is added here: generations that are asked for, preconditions, pages of a listing.
+fake-gcs-server has these of its own; of it, one answer is corrected. Of both are added permissions,
+and whatever is to go wrong.
 """
 
 import http.client
@@ -38,9 +39,17 @@ class Proxy(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, emulator: tuple[str, int], certificate: str) -> None:
+    def __init__(self, emulator: tuple[str, int], certificate: str, completes: bool) -> None:
+        """Serves nothing yet.
+
+        Args:
+            emulator: Address of the server of objects.
+            certificate: Path of the certificate and its key.
+            completes: Whether to add what gcp-storage-emulator leaves out.
+        """
         super().__init__(("127.0.0.1", 0), _Handler)
         self.emulator = emulator
+        self.completes = completes
         self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.tls.load_cert_chain(certificate)
         self.lock = threading.Lock()
@@ -180,7 +189,8 @@ class _Handler(BaseHTTPRequestHandler):
         allowed = self.server.settings.permissions.get(request.bucket)
         if request.kind == "permissions":
             query = urllib.parse.parse_qs(urllib.parse.urlsplit(request.target).query)
-            status, headers, body = self._forward(request)
+            bucket = _Request(self.host, "GET", f"/storage/v1/b/{request.bucket}", b"")
+            status, headers, body = self._forward(bucket)
             if status != 200:
                 return status, headers, body
             asked = query.get("permissions", [])
@@ -188,9 +198,25 @@ class _Handler(BaseHTTPRequestHandler):
             return _json(200, {"permissions": held} if held else {})
         if allowed is not None and _NEEDS[request.kind] not in allowed:
             return _error(403, f"the caller does not have {_NEEDS[request.kind]}")
+        if not self.server.completes:
+            return self._corrected(request)
         if failed := self._failed_precondition(request):
             return _error(failed, "conditionNotMet" if failed == 412 else "No such object")
         return self._completed(request, *self._forward(request))
+
+    def _corrected(self, request: _Request) -> tuple[int, dict[str, str], bytes]:
+        """An answer of fake-gcs-server, or Google's where that differs."""
+        if request.kind == "list":
+            request.target += f"&maxResults={self.server.settings.page_size}"
+        # It takes the question how much of an upload has arrived for the upload's end. Google says
+        # 308, and without a Range that nothing has: a request that fails here has sent it nothing.
+        if request.kind == "write" and self.headers.get("Content-Range", "").startswith("bytes */"):
+            return 308, {}, b""
+        status, headers, body = self._forward(request)
+        if status == 200 and request.kind == "bucket":
+            location = self.server.settings.locations.get(request.bucket, "US")
+            return _json(status, {**json.loads(body), "location": location})
+        return status, headers, body
 
     def _failed_precondition(self, request: _Request) -> int:
         """The status that ends a request for a generation that the object does not have, or 0."""
@@ -251,11 +277,11 @@ class _Handler(BaseHTTPRequestHandler):
         # Of an upload without a byte the emulator says that there is one; Google says nothing.
         if response.status == 308 and answer.get("Range") == "bytes=0-0":
             del answer["Range"]
-        # The emulator does not know that its clients speak TLS.
+        # Neither server knows that its clients speak TLS.
         if "Location" in answer:
             answer["Location"] = answer["Location"].replace("http:", "https:", 1)
-        if answer.get("Content-type") == "application/json":
-            found = found.replace(b'"mediaLink": "http:', b'"mediaLink": "https:')
+        if response.getheader("Content-Type", "").startswith("application/json"):
+            found = re.sub(rb'("mediaLink": ?)"http:', rb'\1"https:', found)
         return response.status, answer, found
 
     def _send(self, status: int, headers: dict[str, str], body: bytes, fault: str) -> None:

@@ -7,7 +7,7 @@ import tensorflow as tf
 from google.api_core import exceptions
 from google.cloud.storage.retry import DEFAULT_RETRY
 
-from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
+from tests.local_cloud.cloud_fixture import cloud_fixture, each_cloud_process_fixture  # noqa: F401
 from tests.local_cloud.settings import Fault, FaultPlan
 from tfps.storage import objects
 

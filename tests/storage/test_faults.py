@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
+from tests.local_cloud.cloud_fixture import cloud_fixture, each_cloud_process_fixture  # noqa: F401
 from tests.local_cloud.settings import Fault
 from tests.training_fixtures import Trainer, dataset
 from tfps.data import manifest

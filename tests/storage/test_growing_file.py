@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
+from tests.local_cloud.cloud_fixture import cloud_fixture, each_cloud_process_fixture  # noqa: F401
 from tfps.storage import growing_file
 from tfps.storage.failures import StorageError
 from tfps.storage.growing_file import GrowingFile

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
+from tests.local_cloud.cloud_fixture import cloud_fixture, each_cloud_process_fixture  # noqa: F401
 from tests.local_cloud.settings import Fault
 from tfps.errors import UserError
 from tfps.storage import objects, retries

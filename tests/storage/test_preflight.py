@@ -5,7 +5,7 @@ import pytest
 
 from tests.local_cloud.cloud_fixture import (  # noqa: F401
     cloud_fixture,
-    cloud_process_fixture,
+    each_cloud_process_fixture,
     forget_credentials,
 )
 from tests.local_cloud.settings import Fault
