@@ -2,6 +2,7 @@ import contextlib
 import ctypes
 import json
 import queue
+import signal
 import socket
 import threading
 
@@ -101,6 +102,23 @@ def test_the_process_tells_what_it_sees_and_is_started_again_when_it_is_lost():
                 seen.get()
         guard.stop()
     assert set(psutil.Process().children()) == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_all_processes_of_a_task_leaves_the_process(number, caplog):
+    """As Slurm and terminals send it: the chief saves meanwhile, and must see the tasks."""
+    seen = threading.Event()
+    before = set(psutil.Process().children())
+    guard = ConnectionGuard({TaskName("ps", 0): peers.refusing_address()})
+    guard.start(lambda _: seen.set())
+    [process] = set(psutil.Process().children()) - before
+    assert seen.wait(60)
+    process.send_signal(number)
+    seen.clear()
+    assert seen.wait(60)
+    assert set(psutil.Process().children()) - before == {process}
+    guard.stop()
+    assert not caplog.messages
 
 
 def test_the_process_is_not_lost_because_this_one_could_not_listen(monkeypatch, caplog):

@@ -61,7 +61,9 @@ def main(argv: Sequence[str]) -> None:
     Args:
         argv: Program name, descriptor of the channel to it, addresses of the tasks.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both
+    # A terminal and Slurm signal both processes; this one ends with the other.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     logging.disable(logging.CRITICAL)  # the other process tells what it sees itself
     breaker = ConnectionBreaker()
     addresses = argv[2:]
