@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := runs/demo
 
-.PHONY: help install demo test census slow chaos kills faults models golden notebooks gpu image image-packages lint types format clean
+.PHONY: help install demo test census slow chaos kills faults models golden notebooks slurm gpu image image-packages lint types format clean
 
 help:
 	@echo "make demo       install, then train a DLRM on a local cluster, from data to predictions"
@@ -17,6 +17,7 @@ help:
 	@echo "make models     models of many kinds beside Keras's fit, in one process and on a cluster"
 	@echo "make golden     render the kept requests to platforms anew, show what has changed"
 	@echo "make notebooks  execute the notebooks anew and keep what they show: CENSUS=DIR"
+	@echo "make slurm      jobs on a real Slurm, which it installs (apt, as root) and starts on this machine"
 	@echo "make gpu        train, check and measure on this machine's NVIDIA GPUs: GPU_ARGS=--runs=1"
 	@echo "make image      build the container image, or print how: IMAGE=tfps KIND=cpu or gpu"
 	@echo "make image-packages  pin anew what the images install"
@@ -52,7 +53,7 @@ types: install
 	$(BIN)/mypy
 
 test: lint types
-	$(BIN)/pytest -m 'not slow and not models' -n 2 --dist loadfile --no-loadscope-reorder --durations=20
+	$(BIN)/pytest -m 'not slow and not models and not slurm' -n 2 --dist loadfile --no-loadscope-reorder --durations=20
 
 # The census job on the real data (UCI Adult): make census CENSUS=DIR with adult.data and adult.test.
 census: install
@@ -105,6 +106,12 @@ golden: install
 # On the real data (UCI Adult), and on records that are drawn.
 notebooks: install
 	$(BIN)/python -m tests.notebooks $(if $(CENSUS),$(abspath $(CENSUS)))
+
+# Some 15 minutes. As root: it installs Slurm's packages where they are not there, names the nodes in
+# /etc/hosts while the tests run, and ends the daemons with them.
+slurm: install
+	$(BIN)/python -m tests.real_slurm.packages
+	$(BIN)/pytest -v -m slurm --durations=20
 
 # docs/gpu.md. It installs what is missing itself, once it has seen a GPU.
 GPU_ARGS :=

@@ -14,12 +14,27 @@ from cloud.slurm.sender import MARK
 from tfps.cluster.spec import JOBS
 from tfps.errors import UserError
 
+_MARGIN_SECONDS = 60  # behind the chief's grace: the servers end, the job is queued again
 _EARLY_SECONDS = 60  # by which Slurm may send a signal too early
+_LOWEST_PORT = 22220
+_HIGHEST_PORT = 32767  # above it Linux gives ports to anybody
 _MIB = 1 << 20
 _ANY_GPU = "gpu"
 
 _BODY = """
 set -u
+
+# To the tasks themselves: an srun that gets SIGTERM kills them.
+end_tasks() {{
+  scancel --signal=TERM "$SLURM_JOB_ID"
+}}
+
+# The time is almost over: the chief saves, and the job is queued again.
+is_over=
+trap 'is_over=yes; end_tasks' USR1
+# Slurm ends the job, and has signalled the tasks itself; this script waits for them.
+trap 'is_over=; end_tasks() {{ :; }}' TERM
+
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 export {hosts}="${{hosts[*]}}"
 {exports}
@@ -36,24 +51,23 @@ start() {{
 
 {starts}
 
-# The time is almost over: srun passes the signal on, and the chief saves.
-is_over=
-trap 'is_over=yes; kill -TERM "$chief"' USR1
-# Slurm ends the job, and has told the tasks itself; this script waits for them.
-trap : TERM
-
-while true; do
-  wait "$chief"
-  code=$?
-  kill -0 "$chief" 2> /dev/null || break # else the wait was ended by a signal
+while kill -0 "$chief" 2> /dev/null; do
+  if [[ $is_over ]]; then
+    sleep 5
+    end_tasks # again: one may have started since
+  else
+    wait "$chief" # or for a signal
+  fi
 done
+wait "$chief"
+code=$?
 if ((${{#servers[@]}})); then
-  kill -TERM "${{servers[@]}}" 2> /dev/null
+  end_tasks
   wait "${{servers[@]}}"
 fi
 rm -r "$run"
 if [[ $is_over && $code == 143 ]]; then
-  echo "the time is over; the next run goes on from the last checkpoint"
+  echo "the time is almost over; the job is queued again and resumes from the last checkpoint"
   scontrol requeue "$SLURM_JOB_ID"
 fi
 exit "$code"
@@ -69,7 +83,8 @@ class Allocation:
         partition: Empty for the default.
         account: Who pays; empty for the default.
         qos: Quality of service; empty for the default.
-        first_port: The first of as many ports as there are tasks.
+        first_port: The first of as many ports as there are tasks; 0 to choose it by the job's
+            number, since jobs share nodes where a partition has OverSubscribe=FORCE.
         python: The interpreter, the same on all nodes.
     """
 
@@ -77,7 +92,7 @@ class Allocation:
     partition: str = ""
     account: str = ""
     qos: str = ""
-    first_port: int = 22220
+    first_port: int = 0
     python: str = "python"
 
 
@@ -102,12 +117,6 @@ def script(spec: JobSpec, allocation: Allocation) -> str:
     workers = tasks["worker"] + spec.chief_works
     nodes = [str(node) for node in range(allocation.nodes or max(1, workers))]
     placed = Placement(nodes, tasks, allocation.first_port, spec.chief_works)
-    ports = spec.tasks + spec.chief_works
-    if allocation.first_port + ports > 1 << 16:
-        raise UserError(
-            f"--first_port={allocation.first_port}: {ports} tasks need as many ports up to "
-            "65535; give a lower one"
-        )
     head = "\n".join(map(_directive, _options(spec, allocation, placed)))
     body = _BODY.format(
         hosts=placement.HOSTS,
@@ -139,6 +148,13 @@ def _check(spec: JobSpec) -> None:
                 f"{role.job}: accelerator={role.accelerator}, but on Slurm GPUs are for workers; "
                 "give them with --worker_accelerator"
             )
+    shortest = grace_seconds(spec) + _MARGIN_SECONDS + _EARLY_SECONDS
+    if spec.timeout_seconds and spec.timeout_seconds <= shortest:
+        raise UserError(
+            f"--timeout_seconds={spec.timeout_seconds}: Slurm may say {shortest} s before the end "
+            "that the time is almost over, and the job would be queued again without having "
+            "trained; give more"
+        )
     if len({role.machine for role in spec.roles}) > 1:
         raise UserError(
             "--machine is a feature that every node of a Slurm job has; give one for all roles"
@@ -158,6 +174,20 @@ def _directive(option: str) -> str:
             "line breaks and control characters"
         )
     return f"#SBATCH --{name}{equals}{shlex.quote(value) if equals else ''}"
+
+
+def _first_port(spec: JobSpec, allocation: Allocation) -> str:
+    """The chief's port, as a word of bash."""
+    ports = spec.tasks + spec.chief_works
+    if not allocation.first_port:
+        places = max(1, (_HIGHEST_PORT + 1 - _LOWEST_PORT) // ports)
+        return f'"$(({_LOWEST_PORT} + SLURM_JOB_ID % {places} * {ports}))"'
+    if not 1024 <= allocation.first_port <= (1 << 16) - ports:
+        raise UserError(
+            f"--first_port={allocation.first_port}: {ports} tasks need as many ports from 1024 to "
+            "65535; give another one, or leave the flag out"
+        )
+    return str(allocation.first_port)
 
 
 def _options(spec: JobSpec, allocation: Allocation, placed: Placement) -> Iterator[str]:
@@ -189,14 +219,13 @@ def _options(spec: JobSpec, allocation: Allocation, placed: Placement) -> Iterat
     yield "requeue"
     yield "no-kill"
     yield "open-mode=append"
-    yield f"signal=B:USR1@{grace_seconds(spec) + _EARLY_SECONDS}"
+    yield f"signal=B:USR1@{grace_seconds(spec) + _MARGIN_SECONDS}"
 
 
 def _exports(spec: JobSpec, allocation: Allocation, tasks: dict[str, int]) -> Iterator[str]:
     counts = " ".join(f"{job}={count}" for job, count in tasks.items() if count)
     own = {
         placement.TASKS: counts,
-        placement.FIRST_PORT: str(allocation.first_port),
         task.RESTARTS: str(spec.restarts),
         "PYTHONUNBUFFERED": "1",
     }
@@ -204,6 +233,7 @@ def _exports(spec: JobSpec, allocation: Allocation, tasks: dict[str, int]) -> It
         own[placement.CHIEF_WORKS] = "1"
     for name, value in {**spec.environment, **own}.items():
         yield f"export {name}={shlex.quote(value)}"
+    yield f"export {placement.FIRST_PORT}={_first_port(spec, allocation)}"
 
 
 def _starts(spec: JobSpec) -> Iterator[str]:

@@ -24,7 +24,7 @@ def define_flags(values: flags.FlagValues) -> None:
         flags.DEFINE_string(name, default, f"Slurm: {text}", flag_values=values)
 
     integer("nodes", 0, 0, "number of nodes; 0 for one per worker.")
-    integer("first_port", Allocation.first_port, 1024, "of as many as there are tasks.")
+    integer("first_port", 0, 0, "of as many as there are tasks; 0: by the job's number.")
     string("partition", "", "partition of the nodes.")
     string("account", "", "account that pays.")
     string("qos", "", "quality of service.")

@@ -1,11 +1,14 @@
 """Slurm's commands as far as the batch script uses them, on this machine.
 
 `install` puts `scontrol` and `srun` into a directory for PATH. Every node is an address of the
-loopback interface. An option that the script should not use is an error. Like Slurm, `srun` passes
-SIGTERM on to every process of a step, and goes on when one of its tasks fails.
+loopback interface. An option that the script should not use is an error. As Slurm 22.05 does it,
+`srun` goes on when one of its tasks fails, passes SIGUSR1 on to every process of a step, and kills
+them when it gets SIGTERM, unless the job is being cancelled; `scancel --signal` signals the steps'
+processes alone, `scancel` the script and every srun as well. `tests/real_slurm` has the real one.
 """
 
 import argparse
+import contextlib
 import os
 import pathlib
 import signal
@@ -36,6 +39,7 @@ def scontrol(arguments: list[str]) -> int:
         return 0
     if arguments == ["requeue", os.environ.get("SLURM_JOB_ID")]:
         pathlib.Path("requeued").touch()
+        os.kill(os.getppid(), signal.SIGTERM)  # the script, which is not to go on
         return 0
     print("slurm_load_jobs error: Invalid job id specified", file=sys.stderr)
     return 1
@@ -80,14 +84,28 @@ def srun(arguments: list[str]) -> int:
     tasks = [_start(arguments[place:], options.output, i, host) for i, host in enumerate(hosts)]
 
     def pass_on(number: int, _: object) -> None:
+        if number == signal.SIGTERM:
+            print("srun: forcing job termination", file=sys.stderr, flush=True)
+            if pathlib.Path("cancelled").exists():
+                return
+            number = signal.SIGKILL
         for task in tasks:
             if task.poll() is None:
                 os.killpg(task.pid, number)
 
-    signal.signal(signal.SIGTERM, pass_on)
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, pass_on)
     while any([task.poll() is None for task in tasks]):  # each of them is asked
         time.sleep(0.02)
-    return max(task.returncode if task.returncode >= 0 else 128 - task.returncode for task in tasks)
+    codes = [task.returncode if task.returncode >= 0 else 128 - task.returncode for task in tasks]
+    for index, (task, code) in enumerate(zip(tasks, codes, strict=True)):
+        pathlib.Path(f"{task.pid}.task").unlink()
+        if code:
+            print(
+                f"srun: error: {hosts[index]}: task {index}: Exited with exit code {code}",
+                file=sys.stderr,
+            )
+    return max(codes)
 
 
 def _start(command: list[str], output: str, index: int, host: str) -> subprocess.Popen[bytes]:
@@ -98,9 +116,11 @@ def _start(command: list[str], output: str, index: int, host: str) -> subprocess
     }
     name = output.replace("%j", os.environ["SLURM_JOB_ID"]).replace("%t", str(index))
     file = open(name, "ab") if output else None  # noqa: SIM115 - the task's, to its end
-    return subprocess.Popen(
+    task = subprocess.Popen(
         command, env=os.environ | own, stdout=file, stderr=file, start_new_session=True
     )
+    pathlib.Path(f"{task.pid}.task").touch()  # for scancel
+    return task
 
 
 def sbatch(arguments: list[str]) -> int:
@@ -115,10 +135,27 @@ def sbatch(arguments: list[str]) -> int:
 def scancel(arguments: list[str]) -> int:
     if arguments == ["4711"]:
         return 0
+    if arguments == ["--signal=TERM", "7"]:
+        _signal_tasks()
+        return 0
+    if arguments == ["7"]:
+        pathlib.Path("cancelled").touch()
+        _signal_tasks()
+        os.killpg(int(pathlib.Path("batch.pid").read_text()), signal.SIGTERM)
+        return 0
     print(
         f"scancel: error: Kill job error on job id {arguments[0]}: Invalid job id", file=sys.stderr
     )
     return 1
+
+
+def _signal_tasks() -> None:
+    found = list(pathlib.Path().glob("*.task"))
+    if not found:
+        print("scancel finds no task", flush=True)
+    for path in found:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(int(path.stem), signal.SIGTERM)
 
 
 def squeue(arguments: list[str]) -> int:

@@ -20,8 +20,10 @@ PATIENCE = 60
 class Batch:
     """A batch script that runs as Slurm would run it, with acting tasks."""
 
-    def __init__(self, directory, acting, restarts=1):
+    def __init__(self, directory, acting, restarts=1, before_srun=""):
         stand_in.install(directory)
+        srun = directory / "srun"
+        srun.write_text(srun.read_text().replace("exec", f"{before_srun}\nexec"))
         (directory / "acting.py").write_text(
             "import json, os, pathlib, signal, sys, time\n"
             "config = json.loads(os.environ['TF_CONFIG'])\n"
@@ -56,6 +58,8 @@ class Batch:
             start_new_session=True,
         )
 
+        (directory / "batch.pid").write_text(str(self.process.pid))
+
     def see(self, pattern):
         for line in self.process.stdout:
             if re.search(pattern, line):
@@ -83,7 +87,15 @@ SERVE = """
 def test_the_job_ends_with_its_chief(tmp_path):
     batch = Batch(tmp_path, SERVE + "    say('done')\n    sys.exit(3)")
     code, text = batch.finish()
-    assert (code, text) == (3, "chief 0 done\n")
+    assert code == 3
+    said, *errors = text.splitlines()
+    assert said == "chief 0 done"
+    assert sorted(errors) == [
+        "srun: error: 127.0.0.2: task 0: Exited with exit code 143",  # worker
+        "srun: error: 127.0.0.2: task 0: Exited with exit code 143",  # ps
+        "srun: error: 127.0.0.2: task 0: Exited with exit code 3",
+        "srun: error: 127.0.0.3: task 1: Exited with exit code 143",
+    ]
     for task in ("worker-0", "worker-1", "ps-0"):
         assert batch.log(task) == f"{task.replace('-', ' ')} serves ['x', 'y $HOME']\n"
     assert not (tmp_path / "requeued").exists()
@@ -93,19 +105,29 @@ SAVES = """
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     say("trains")
     signal.sigwait([signal.SIGTERM])
-    again = signal.sigtimedwait([signal.SIGTERM], 0.5)  # which must not come
-    say("saved", 2 if again else 1)
+    say("saves")
+    wait_until(lambda: os.path.exists("may-end"))
+    say("saved")
     sys.exit(143)
 """
+
+
+def may_end(directory):
+    (directory / "may-end").touch()
+
+
+def cancel(batch):
+    subprocess.run([batch.directory / "scancel", "7"], cwd=batch.directory, check=True)
 
 
 def test_a_job_that_is_cancelled_saves_and_is_not_queued_again(tmp_path):
     batch = Batch(tmp_path, SERVE + SAVES)
     batch.see("chief 0 trains")
-    os.killpg(batch.process.pid, signal.SIGTERM)  # as scancel: the script and every srun
+    cancel(batch)
+    may_end(tmp_path)
     code, text = batch.finish()
     assert code == 143
-    assert "chief 0 saved 1\n" in text
+    assert "chief 0 saved\n" in text
     assert not (tmp_path / "requeued").exists()
 
 
@@ -113,10 +135,43 @@ def test_before_the_time_is_over_the_chief_saves_and_the_job_is_queued_again(tmp
     batch = Batch(tmp_path, SERVE + SAVES)
     batch.see("chief 0 trains")
     batch.process.send_signal(signal.SIGUSR1)
+    may_end(tmp_path)
     code, text = batch.finish()
     assert code == 143
-    assert "chief 0 saved 1\n" in text
+    assert "chief 0 saved\n" in text
+    # An srun that gets SIGTERM itself kills its tasks.
+    assert "forcing job termination" not in text
+    assert "137" not in text
     assert (tmp_path / "requeued").exists()
+
+
+WAIT_FOR_SLURM = "echo srun waits; until [ -e slurm-is-ready ]; do sleep 0.02; done"
+
+
+def test_a_task_that_starts_when_the_time_is_over_is_asked_to_end_too(tmp_path):
+    """Its srun may have waited for Slurm meanwhile."""
+    batch = Batch(tmp_path, SERVE + SAVES, before_srun=WAIT_FOR_SLURM)
+    batch.see("srun waits")
+    batch.process.send_signal(signal.SIGUSR1)
+    batch.see("scancel finds no task")
+    (tmp_path / "slurm-is-ready").touch()
+    may_end(tmp_path)
+    assert batch.finish()[0] == 143
+    assert (tmp_path / "requeued").exists()
+
+
+def test_a_job_that_is_cancelled_when_its_time_is_over_is_not_queued_again(tmp_path):
+    batch = Batch(tmp_path, SERVE + SAVES)
+    batch.see("chief 0 trains")
+    batch.process.send_signal(signal.SIGUSR1)
+    batch.see("chief 0 saves")
+    cancel(batch)
+    batch.see("forcing job termination")
+    may_end(tmp_path)
+    code, text = batch.finish()
+    assert code == 143
+    assert "chief 0 saved\n" in text
+    assert not (tmp_path / "requeued").exists()
 
 
 def test_a_task_that_dies_is_started_again(tmp_path):

@@ -42,7 +42,7 @@ JOBS = {
         Allocation(2, "gpu part", "acc't", "high", 4000, "/opt/my python/bin/python"),
     ),
     "alone": (job(roles=(Role("chief", accelerator="gpu", accelerators=1),)), Allocation()),
-    "environment": (job(environment={"A": "it's $HOME"}, timeout_seconds=90), Allocation()),
+    "environment": (job(environment={"A": "it's $HOME"}, timeout_seconds=900), Allocation()),
 }
 
 
@@ -68,6 +68,7 @@ def test_a_chief_that_works_has_a_node_as_a_worker_has():
     assert options(dataclasses.replace(spec, roles=with_gpu))["gpus-per-node"] == "a100:2"
     with pytest.raises(UserError, match="9 tasks need as many ports"):
         script(spec, Allocation(first_port=65528))
+    assert "% 1172 * 9))" in script(spec, Allocation())
 
 
 def test_nodes_are_asked_for():
@@ -105,6 +106,18 @@ def test_nodes_are_asked_for():
     assert options(job())["mem"] == "0M"  # all there is
     longer = job(arguments=(*ARGUMENTS, "--grace_seconds=100"))
     assert options(longer)["signal"] == "B:USR1@160"
+
+
+def test_jobs_that_share_nodes_have_ports_of_their_own():
+    rendered = script(job(), Allocation())
+    [line] = re.findall("^export TFPS_FIRST_PORT=.*$", rendered, re.M)
+
+    def first(number):
+        command = f"SLURM_JOB_ID={number}; {line}; echo $TFPS_FIRST_PORT"
+        return int(subprocess.run(["bash", "-c", command], capture_output=True, text=True).stdout)
+
+    assert [first(number) for number in (0, 1, 2)] == [22220, 22228, 22236]  # 8 tasks each
+    assert max(map(first, range(1315, 1321))) + 8 <= 32768
 
 
 HOSTILE = "a100;touch pwned;#$(touch pwned)`touch pwned`'\"\\ x"
@@ -179,6 +192,8 @@ def test_an_option_that_would_be_several_lines_is_refused(fields, allocation, op
         ),
         ({"arguments": (*ARGUMENTS, "--grace_seconds=x")}, {}, "--grace_seconds=x is no number"),
         ({}, {"first_port": 65530}, "8 tasks need as many ports"),
+        ({}, {"first_port": 80}, "from 1024 to 65535"),
+        ({"timeout_seconds": 145}, {}, "--timeout_seconds=145: Slurm may say 145 s before"),
     ],
 )
 def test_what_slurm_cannot_run_is_refused(fields, allocation, message):
