@@ -1,4 +1,4 @@
-"""A job on a machine with four busy loops per core: it starts, trains and ends as on an idle one."""
+"""A job beside four busy loops per core: it starts, trains and ends as on an idle machine."""
 
 import contextlib
 import os

@@ -16,7 +16,7 @@ class WaitLimits:
         evaluator_wait_seconds: For the evaluator, if there is one, to evaluate the last checkpoint.
     """
 
-    connect_seconds: float = 120.0
+    connect_seconds: float = 300.0
     min_workers: int = 0
     worker_wait_seconds: float = 600.0
     ps_wait_seconds: float = 600.0

@@ -15,7 +15,7 @@ flags.DEFINE_integer(
     "intra_op_threads", 0, "Threads within one operation; 0: TensorFlow's choice.", 0
 )
 flags.DEFINE_integer("inter_op_threads", 0, "Operations at once; 0: one per core.", 0)
-flags.DEFINE_float("connect_seconds", 120.0, "Chief: limit for all tasks to be reachable.", 0.0)
+flags.DEFINE_float("connect_seconds", 300.0, "Chief: limit for all tasks to be reachable.", 0.0)
 flags.DEFINE_integer(
     "min_workers",
     0,
