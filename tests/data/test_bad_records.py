@@ -124,3 +124,8 @@ def test_records_that_are_missing(tmp_path: Path, cut: int) -> None:
             else "is missing: the manifest says the file holds 6 or more"
         )
         assert find(source, 0, 2) == []
+
+
+def test_a_record_that_lacks_a_feature_is_told_with_the_way_out() -> None:
+    bad = BadRecord(3, 90, "has no 'age' (it has user)")
+    assert bad_records.describe([bad]) == f"{bad}; tfps.Feature(default=…) says what it counts as"

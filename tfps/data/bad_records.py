@@ -91,12 +91,17 @@ def find(
 
 
 def describe(bad: Sequence[BadRecord]) -> str:
-    """The first of some bad records, and how many there are; empty where there is none."""
+    """The first of some bad records, and how many there are; empty where there is none.
+
+    Of a record that lacks a feature also the way out of it.
+    """
     if not bad:
         return ""
     count = sum(each.records for each in bad)
     others = f"; it is the first of {count:,} bad records there" if count > 1 else ""
-    return f"{bad[0]}{others}"
+    is_missing = bad[0].reason.startswith("has no ")
+    way_out = "; tfps.Feature(default=…) says what it counts as" if is_missing else ""
+    return f"{bad[0]}{others}{way_out}"
 
 
 def _known(source: RecordSource, record: int) -> tuple[int, int]:
