@@ -29,12 +29,18 @@ def plain(values: Any) -> Array | list[Any]:
         raise Refusal((), "a SparseTensor is no column; make it dense with tf.sparse.to_dense")
     if isinstance(values, Sequence) and not isinstance(values, (str, bytes, bytearray)):
         return list(values)
+    if hasattr(values, "to_numpy") and getattr(values, "ndim", 1) == 2:
+        rows: list[Any] = values.to_numpy(dtype=object).tolist()  # a frame, whose dtypes may differ
+        return rows
     is_arrow = hasattr(values, "to_pylist")
     if is_arrow or (hasattr(values, "to_numpy") and not isinstance(values.dtype, np.dtype)):
         return _of_frame(values)
     if not hasattr(values, "__array__"):
         raise Refusal((), f"an object of type {type(values).__name__} is no array and no list")
-    array = np.asarray(values)
+    return _of_array(np.asarray(values))
+
+
+def _of_array(array: Array) -> Array | list[Any]:
     if array.ndim == 0:
         raise Refusal(
             (),
