@@ -162,7 +162,7 @@ def check(task, manifest, tmp_path, cluster=LOCAL):
 
 
 def test_a_model_that_could_not_be_exported_is_refused_before_it_is_trained(manifest, tmp_path):
-    with pytest.raises(UserError, match=r"can be trained, but not exported: .*untracked.*resource"):
+    with pytest.raises(UserError, match=r"not exported as a SavedModel: .* used by layer 'lambda'"):
         check(InLambda(), manifest, tmp_path)
 
 
