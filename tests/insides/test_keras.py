@@ -159,7 +159,8 @@ def test_loss_of_a_function():
     loss = kind(keras.losses.mean_squared_error)
     assert issubclass(kind, keras.losses.Loss)
     assert loss.fn is keras.losses.mean_squared_error
-    assert float(loss([1.0, 2.0], [[1.0], [4.0]])) == 2.0  # labels and outputs of one rank
+    labels, outputs = tf.constant([1.0, 2.0]), tf.constant([[1.0], [4.0]])
+    assert float(loss(labels, outputs)) == 2.0  # labels and outputs of one rank
 
 
 def test_settings_of_loss_scaling():
