@@ -7,7 +7,7 @@ import re
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Self
 
 import psutil
@@ -84,7 +84,7 @@ class RealSlurm:
         self._config.write_text(
             _CONFIG.format(directory=self._directory, controller_port=ports[0], nodes=nodes)
         )
-        self._name_hosts()
+        self._name_hosts([f"127.0.0.{2 + i} {node}" for i, node in enumerate(NODES)])
         try:
             self._start_daemons()
         except BaseException:
@@ -166,27 +166,27 @@ class RealSlurm:
             assert time.monotonic() < until, f"see {self._directory}/*.log"
             time.sleep(0.1)
 
-    def _name_hosts(self) -> None:
-        lines = _HOSTS.read_text().splitlines()
-        kept = [line for line in lines if not line.endswith(_HOSTS_MARK)]
-        own = [f"127.0.0.{2 + i} {node} {_HOSTS_MARK}" for i, node in enumerate(NODES)]
-        _HOSTS.write_text("\n".join([*kept, *own, ""]))
+    def _name_hosts(self, own: Sequence[str]) -> None:
+        """Has /etc/hosts say these lines of the tests, and none of an earlier run's."""
+        kept = [x for x in _HOSTS.read_text().splitlines() if not x.endswith(_HOSTS_MARK)]
+        _HOSTS.write_text("\n".join([*kept, *(f"{each} {_HOSTS_MARK}" for each in own), ""]))
 
     def _end(self) -> None:
-        with contextlib.suppress(subprocess.SubprocessError):
-            self.end_jobs()
-        for daemon in reversed(self._daemons):  # MUNGE last: the others need it to end
-            daemon.terminate()
-            try:
-                daemon.wait(_PATIENCE)
-            except subprocess.TimeoutExpired:
-                daemon.kill()
-                daemon.wait()
-        for process in self.processes():
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        lines = _HOSTS.read_text().splitlines()
-        _HOSTS.write_text("\n".join([x for x in lines if not x.endswith(_HOSTS_MARK)] + [""]))
+        try:
+            with contextlib.suppress(subprocess.SubprocessError):  # a controller that never was up
+                self.end_jobs()
+        finally:
+            for daemon in reversed(self._daemons):  # MUNGE last: the others need it to end
+                daemon.terminate()
+                try:
+                    daemon.wait(_PATIENCE)
+                except subprocess.TimeoutExpired:
+                    daemon.kill()
+                    daemon.wait()
+            for process in self.processes():
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+            self._name_hosts([])
 
     def end_jobs(self) -> None:
         """Cancels all jobs and waits until no task of theirs runs."""
