@@ -84,6 +84,7 @@ FORMULAS = {
 }
 
 
+@np.errstate(all="ignore")  # a learning rate of 0 makes NaN of Ftrl's rows, in Keras too
 def missed(optimizer, row, slots, first, rates):
     """A row after updates without a gradient, and the way that it moved.
 

@@ -1,6 +1,7 @@
 """Optimizers, schedules and rows that missed updates, drawn at random."""
 
 import dataclasses
+import math
 
 import keras
 import numpy as np
@@ -16,6 +17,7 @@ from tfps.store.learning_rates import LearningRates
 DIM = 2
 EXACT = 1e-5
 ADAM, ADAM_OTHER_BETAS, FTRL_SHRINKAGE = 1e-4, 1e-2, 5e-2
+STAIRS, CYCLES = 1000, 100
 ROUNDING = 3e-7  # of a row's greatest value: a row is float32
 OPTIMIZERS = (
     "SGD", "SGD momentum", "SGD nesterov", "Adagrad", "RowWiseAdagrad", "RMSprop",
@@ -149,12 +151,28 @@ class Case:
     def bound(self):
         """As what part of the way that a row moves it may be off, as docs/own_model.md has it."""
         config = self.optimizer.get_config()
+        if self.first + self.count > self._known_updates():
+            return math.inf
         if self.kind == "Adam":
             is_usual = config["beta_1"] <= 0.9 and config["beta_2"] >= 0.99
             return ADAM if is_usual else ADAM_OTHER_BETAS
         if self.kind == "Ftrl shrinkage" and self.schedule != "constant":
             return FTRL_SHRINKAGE
         return EXACT
+
+    def _known_updates(self):
+        """For how many updates the table of a schedule has room."""
+        schedule = self.optimizer.get_config()["learning_rate"]
+        if isinstance(schedule, float):
+            return math.inf
+        config = schedule["config"]
+        if "stairs" in self.schedule:
+            return STAIRS * config["decay_steps"]
+        if config.get("cycle"):
+            return CYCLES * config["decay_steps"]
+        if config.get("t_mul") == 1.0:
+            return CYCLES * config["first_decay_steps"]
+        return math.inf
 
     def state(self):
         """A row and its slots, as updates with gradients may have left them."""
@@ -204,10 +222,9 @@ class Case:
         row, slots = self.state()
         row, slots = row.astype(float), [slot.astype(float) for slot in slots]
         rates = self.rates()
-        # A learning rate of 0 makes NaN of Ftrl's rows, in Keras too.
         theirs, way = dense_reference.missed(self.optimizer, row, slots, self.first, rates)
         if not np.all(np.isfinite(theirs)):
-            return 0.0
+            return 0.0  # Keras's own
         off = np.abs(self.caught_up() - theirs)
         off -= ROUNDING * len(self.parts) * (np.abs(row) + np.abs(theirs) + way * 1e-2)
         if self.kind == "Lion":  # rounding may have its momentum end an update earlier or later

@@ -5,6 +5,7 @@ TFPS_FUZZ_SECONDS has cases drawn for so long, and says how many there were.
 
 import collections
 import os
+import pathlib
 import time
 
 import hypothesis
@@ -12,7 +13,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.optimizers import dense_reference
+from tests.optimizers import dense_reference, missed_cases
 from tests.optimizers.missed_cases import SCHEDULES, cases
 
 SECONDS = float(os.environ.get("TFPS_FUZZ_SECONDS", "0"))
@@ -47,6 +48,21 @@ def test_rows_end_where_dense_keras_moves_them(case):
 @hypothesis.given(cases())
 def test_rows_that_miss_up_to_a_million_updates_end_where_dense_keras_moves_them(case):
     check(case)
+
+
+def test_the_bounds_are_those_that_are_documented():
+    page = pathlib.Path(__file__).parents[2] / "docs" / "own_model.md"
+    lines = [line for line in page.read_text().splitlines() if line.startswith("| ")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    documented = {name: tuple(rest) for name, *rest in cells}
+    bounds = {
+        "SGD and RMSprop with momentum": (missed_cases.EXACT, missed_cases.EXACT),
+        "Adam, other betas": (missed_cases.ADAM_OTHER_BETAS,) * 2,
+        "Adam, `beta_1` up to 0.9 and `beta_2` of 0.99 and more": (missed_cases.ADAM,) * 2,
+        "Ftrl with l2 shrinkage": (missed_cases.EXACT, missed_cases.FTRL_SHRINKAGE),
+    }
+    for name, expected in bounds.items():
+        assert tuple(float(cell) for cell in documented[name]) == expected
 
 
 @settings(15, phases=[hypothesis.Phase.generate])

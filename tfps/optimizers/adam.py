@@ -104,7 +104,7 @@ class Adam(UpdateRule):
         for begin, end in itertools.pairwise([*self._cuts, math.inf]):
             first, last = tf.minimum(missed.count, begin), tf.minimum(missed.count, end)
             grown = epsilon * self._growth(first, last - first)
-            factor += tf.cast(series.part(first, last), tf.float32) / (root + grown)
+            factor += tf.cast(series.part(begin, end), tf.float32) / (root + grown)
         return -factor * slots[0]
 
     @property

@@ -29,14 +29,18 @@ class MissedSeries:
         """The sum over all missed updates, `[u, 1]` float64."""
         if isinstance(self._sums, ConstantSums):
             return self._missed.series(self._series.ratio, self._sums.kept_by_each)
-        return self.part(tf.zeros_like(self._missed.count), self._missed.count)
+        return self.part(0.0, math.inf)
 
-    def part(self, begin: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
-        """The sum over j from above `begin` up to `end`, `[u, 1]` float64."""
+    def part(self, begin: float, end: float) -> tf.Tensor:
+        """The sum over j from above `begin` up to `end`, as far as there are, `[u, 1]` float64."""
         return self._beyond(begin) - self._beyond(end)
 
-    def _beyond(self, place: tf.Tensor) -> tf.Tensor:
-        """The sum over all j above `place`, as if updates never ended."""
-        step = self._missed.first + place
-        left = tf.exp(place * math.log(self._series.ratio))
-        return left * self._sums.kept(step, self._missed.end) * self._sums.outlook(step)
+    def _beyond(self, place: float) -> tf.Tensor:
+        """The sum over all j above `place` or the last, as if updates never ended."""
+        missed, sums = self._missed, self._sums
+        log_ratio = math.log(self._series.ratio)
+        if place == math.inf:
+            return tf.exp(missed.count * log_ratio) * sums.outlook(missed.end)
+        count = tf.minimum(missed.count, place)
+        step = missed.first + count
+        return tf.exp(count * log_ratio) * sums.kept(step, missed.end) * sums.outlook(step)

@@ -26,9 +26,11 @@ class StepSums(abc.ABC):
     Attributes:
         weight_decay: What an update takes of a parameter, divided by its learning rate.
         has_outlooks: Whether there is a table of a series.
+        may_flip: Whether an update may take more of a parameter than there is.
     """
 
     weight_decay: float
+    may_flip = True
 
     @abc.abstractmethod
     def until(self, steps: tf.Tensor, function: int) -> tf.Tensor:
@@ -53,6 +55,8 @@ class StepSums(abc.ABC):
         if not self.weight_decay:
             return tf.ones([], tf.float64)
         size = tf.exp(self.log_kept(first, end))
+        if not self.may_flip:
+            return size
         return tf.where(self.is_flipped(first, end), -size, size)
 
     def is_flipped(self, first: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
@@ -211,7 +215,7 @@ class ScheduledSums(StepSums):
         for polynomials, each in zip(self._sums, added, strict=True):
             polynomials[1:, 0] = np.cumsum(each)[:-1]
         self._ratio, self._outlooks = 0.0, None
-        self._flips = bool(blocks.values[:, :, FLIPS].any())
+        self.may_flip = bool(blocks.values[:, :, FLIPS].any())
         if not series:
             return
         decline = added[LOG_KEPT] - blocks.lengths * math.log(series.ratio)
@@ -235,10 +239,12 @@ class ScheduledSums(StepSums):
         assert self._outlooks
         place, x, length = self._within(steps)
         since = (x if self._outlooks.is_forward else x - 1.0) * length
-        log_left = self._since(LOG_KEPT, place, x) - since * math.log(self._ratio)
+        log_left = -since * math.log(self._ratio)
+        if self.weight_decay:
+            log_left += self._since(LOG_KEPT, place, x)
         apart = tf.gather(tf.constant(self._outlooks.apart), place)
         apart *= tf.exp(tf.minimum(log_left, _MOST_LOG))
-        if self._flips:
+        if self.may_flip:
             flips = tf.round(self._since(FLIPS, place, x))
             apart *= 1.0 - 2.0 * tf.math.floormod(flips, 2.0)
         return _polynomial(self._outlooks.polynomials, place, x) + apart
@@ -296,8 +302,8 @@ def _place(starts: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
 
 
 def _polynomial(coefficients: np.ndarray, place: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    rows = tf.gather(tf.constant(coefficients), place)
-    value = rows[..., -1]
-    for power in range(coefficients.shape[1] - 2, -1, -1):
-        value = value * x + rows[..., power]
+    # Of one operation each: a graph has several of them for each table.
+    *lower, value = tf.unstack(tf.gather(tf.constant(coefficients), place), axis=-1)
+    for coefficient in reversed(lower):
+        value = value * x + coefficient
     return value
