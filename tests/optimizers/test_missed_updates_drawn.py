@@ -98,7 +98,7 @@ def test_drawn_cases_have_no_finding(capsys):
         if case.is_refused():
             return
         count[case.kind, case.schedule] += 1
-        if (error := case.error()) > case.bound():
+        if not (error := case.error()) <= case.bound():  # NaN is a finding, too
             found.append(f"{error:.1e} of its way: {case}")
 
     with pytest.raises(KeyboardInterrupt):

@@ -129,7 +129,9 @@ class Adam(UpdateRule):
         wide = geometric(math.log(self._ratio), count) * self._ratio
         narrow = geometric(math.log(beta_1), count) * beta_1
         grown = tf.exp(tf.minimum(-0.5 * log_beta_2 * first, 80.0))
-        return tf.cast(grown * tf.math.divide_no_nan(wide, narrow), tf.float32)
+        # No update multiplies it by 1: a row that nothing has touched has no root to divide by.
+        ratio = tf.where(narrow > 0.0, tf.math.divide_no_nan(wide, narrow), 1.0)
+        return tf.cast(grown * ratio, tf.float32)
 
     def _powers(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         count = tf.cast(step + 1, tf.float32)
