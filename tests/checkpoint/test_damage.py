@@ -175,7 +175,7 @@ def test_a_ps_that_does_not_see_the_files_says_so(saved, trainer, tmp_path):
     class Vanishing:
         """A store whose slices are asked for when the files were seen."""
 
-        signature = staticmethod(store.signature)
+        signature, layout = staticmethod(store.signature), store.layout
 
         @staticmethod
         def slices():

@@ -203,5 +203,7 @@ def test_the_fields_of_a_config_say_which_negatives_there_are():
     assert sampled == Negatives(2, ("token",), 20, ("label",), True)
     with pytest.raises(UserError, match=r"data\.negatives_by=log must be one of uniform, pop"):
         overrides.apply(plain, ["data.negatives_by=log"])
-    with pytest.raises(UserError, match=r"data\.negatives_of='item' must be a tuple of names"):
+    with pytest.raises(
+        UserError, match=r"data\.negatives_of='item' must be a tuple, each a text: write"
+    ):
         dataclasses.replace(plain.data, negatives_of="item")

@@ -71,7 +71,7 @@ def test_what_is_exported_is_what_was_trained(tmp_path):
     trainer.coordinator.train(trainer.queue(), lambda: False, lambda progress: None)
     trainer.export(tmp_path / "export")
     labels = {"label": tf.zeros([2], tf.int64)}
-    _, ours = trainer.step.predict(FEATURES, labels)
+    _, ours, _ = trainer.step.predict(FEATURES, labels)
     found = ExportedModel.load(str(tmp_path / "export")).predict(FEATURES)
     np.testing.assert_allclose(found["predictions"], ours["predictions"], atol=1e-6)
 

@@ -114,7 +114,7 @@ def test_a_frozen_table_stays_while_the_others_are_trained(manifest, tmp_path, m
     np.testing.assert_array_equal(trainer.store.read_table(0), MATRIX)
     assert np.abs(trainer.store.read_table(1) - before).max() > 0.01
     trainer.export(tmp_path / "export")
-    _, ours = trainer.step.predict(batch(), {"label": tf.zeros([2])})
+    _, ours, _ = trainer.step.predict(batch(), {"label": tf.zeros([2])})
     found = ExportedModel.load(str(tmp_path / "export")).predict(batch())
     np.testing.assert_allclose(found["predictions"], ours["predictions"], atol=1e-6)
 

@@ -165,7 +165,9 @@ class Lookup(keras.layers.Layer):
 
 
 def test_an_error_has_its_layer_and_its_type():
-    message = r"the task's features .*: in layer '.*prices': KeyError: 'b'"
+    message = (
+        r"the task's features .*: in layer '.*prices': test_.*:\d+, `return .*`: KeyError: 'b'"
+    )
     with pytest.raises(UserError, match=message):
         StatelessModel(TaskOf(Deferred, FEATURES[1:]), seed=0)
 

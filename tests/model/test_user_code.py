@@ -75,7 +75,7 @@ def test_code_that_cannot_be_traced_is_named_with_its_layer_and_line(functional)
 
 def test_a_build_model_that_fails_is_named_with_its_line():
     with pytest.raises(
-        UserError, match=r"build_model\(\) of CompiledTask fails: test_user_code.py:\d+, `rows = "
+        UserError, match=r"function that makes the model fails: test_user_code.py:\d+, `rows = "
     ):
         tried(lambda: keras.layers.LSTM(3, stateful=True))
 

@@ -314,7 +314,7 @@ class Task(abc.ABC):
             return labels
         return dict(features) if len(features) > 1 else next(iter(features.values()))
 
-    def _class_weight(self, labels: Mapping[str, Any]) -> Any:
+    def class_factor(self, labels: Mapping[str, Any]) -> Any:
         """What each record's part is multiplied by for its class, in training alone."""
         return None
 

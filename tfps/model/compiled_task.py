@@ -122,7 +122,7 @@ class CompiledTask(Task):
         """See `Task`."""
         return self.record_weight
 
-    def _class_weight(self, labels: Mapping[str, Any]) -> Any:
+    def class_factor(self, labels: Mapping[str, Any]) -> Any:
         """See `Task`."""
         if not self.class_weights:
             return None

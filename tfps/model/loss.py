@@ -132,7 +132,7 @@ class LossFunction:
         if not (training or self._is_own):
             return None
         weight = self._task.sample_weight(labels)
-        of_class = self._task._class_weight(labels) if training else None
+        of_class = self._task.class_factor(labels) if training else None
         if weight is None or of_class is None:
             return of_class if weight is None else weight
         return of_class * tf.reshape(tf.cast(weight, tf.float32), [-1])

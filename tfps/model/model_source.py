@@ -11,6 +11,7 @@ import keras
 
 from tfps.errors import UserError, reason_of
 from tfps.model import keras_patches
+from tfps.model.user_code import account
 
 _FILE = "model.keras"
 
@@ -68,8 +69,7 @@ class ModelSource:
                 raise
             except Exception as error:  # whatever the user's code raises
                 raise UserError(
-                    f"task_of(): the function that makes the model fails: {type(error).__name__}: "
-                    f"{reason_of(error)}"
+                    f"task_of(): the function that makes the model fails: {account(error)}"
                 ) from error
             self._note(model)
             return model

@@ -136,7 +136,7 @@ class ChangedSums(StepSums):
 
     def until(self, steps: tf.Tensor, function: int) -> tf.Tensor:
         """See `StepSums`."""
-        place = self._place(steps)
+        place = _place(self._numbers, steps)
         beyond = steps - tf.gather(self._numbers, place)
         each = tf.gather(self._functions[:, function], place)
         return tf.gather(self._sums[:, function], place) + beyond * each
@@ -145,7 +145,7 @@ class ChangedSums(StepSums):
         """See `StepSums`: while a rate lasts it is apart from that of this rate by a power."""
         assert self._series
         at_ends = self._at_ends()
-        place = self._place(steps)
+        place = _place(self._numbers, steps)
         end = tf.gather(self._ends, place)
         apart = tf.gather(at_ends, place) - self._of_rate(end, place)
         return self._of_rate(steps, place) + apart * self._grown(end - steps, place)
@@ -185,9 +185,6 @@ class ChangedSums(StepSums):
     @property
     def _ends(self) -> tf.Tensor:
         return tf.concat([self._numbers[1:], [float(END)]], 0)
-
-    def _place(self, steps: tf.Tensor) -> tf.Tensor:
-        return tf.maximum(_place(self._numbers, steps), 0)
 
 
 class ScheduledSums(StepSums):
@@ -296,9 +293,9 @@ def _none(lengths: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def _place(starts: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
-    """The last of some starts that is not above each number."""
+    """The last of some starts that is not above each number; the first for numbers below all."""
     flat = tf.searchsorted(starts, tf.reshape(steps, [-1]), side="right") - 1
-    return tf.reshape(flat, tf.shape(steps))
+    return tf.reshape(tf.maximum(flat, 0), tf.shape(steps))
 
 
 def _polynomial(coefficients: np.ndarray, place: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
