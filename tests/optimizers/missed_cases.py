@@ -153,6 +153,8 @@ class Case:
         config = self.optimizer.get_config()
         if self.first + self.count > self._known_updates():
             return math.inf
+        if self.kind.startswith("Adam") and self.changes and config["weight_decay"]:
+            return ADAM_OTHER_BETAS
         if self.kind == "Adam":
             is_usual = config["beta_1"] <= 0.9 and config["beta_2"] >= 0.99
             return ADAM if is_usual else ADAM_OTHER_BETAS
@@ -198,7 +200,8 @@ class Case:
     def rates(self):
         """The learning rates of the updates that are missed."""
         if not self.changes:
-            return dense_reference.rates_of(self.optimizer, self.first, self.count)
+            rates = dense_reference.rates_of(self.optimizer, self.first, self.count)
+            return np.where(rates < np.finfo("f4").tiny, 0.0, rates)  # as kernels flush them
         starts, rates = zip(*self.changes, strict=True)
         steps = np.arange(self.first, self.first + self.count)
         return np.float32(rates).astype(float)[np.searchsorted(starts, steps, side="right") - 1]
