@@ -174,7 +174,10 @@ def write_any(tmp_path: pathlib.Path, records: list[dict]) -> pathlib.Path:
             writer.write(
                 examples.encode(
                     dict(features),
-                    [Feature(name, dtype_of(array), array.shape) for name, array in features],
+                    [
+                        Feature(name, dtype_of(array), array.shape if array.size else (None,))
+                        for name, array in features
+                    ],
                 )
             )
     return path

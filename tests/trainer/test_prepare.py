@@ -338,4 +338,4 @@ def test_a_cell_is_shown_without_what_a_terminal_acts_on(tmp_path: Path) -> None
         "--config=configs/smoke.py", f"--input={path}", f"--output={tmp_path}/out", "--shards=1"
     )
     assert done.returncode == 2
-    assert f": '\\x1b[2J{'x' * 56}'… is not a number; " in done.stderr
+    assert f": '\\x1b[2J{'x' * 56}'… is not a number" in done.stderr
