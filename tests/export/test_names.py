@@ -27,7 +27,7 @@ from trainer.serving.question import read_question
 NUMBERS = (
     *("hours-per-week", "hours_per_week", "hours.per.week", "User ID", "user:id", "user/id"),
     *("USER_ID", "CTR%", "用户", "Größe", "self", "class", "None", "1st", "_x", "__index__"),
-    *("inputs", "mask", "a\nb", "'\""),
+    *("inputs", "mask", "'\""),
 )
 FEATURES = (
     *(Feature(name, "float32") for name in NUMBERS),
