@@ -18,6 +18,8 @@ DIM = 2
 EXACT = 1e-5
 ADAM, ADAM_OTHER_BETAS, FTRL_SHRINKAGE = 1e-4, 1e-2, 5e-2
 STAIRS, CYCLES = 1000, 100
+# Of learning rates that a callback sets: with more decay than momentum falls, and Adam's.
+DECAY_FIRST, EARLY, CHANGED = 1.0, 0.5, 5e-2
 ROUNDING = 3e-7  # of a row's greatest value: a row is float32
 OPTIMIZERS = (
     "SGD", "SGD momentum", "SGD nesterov", "Adagrad", "RowWiseAdagrad", "RMSprop",
@@ -153,14 +155,25 @@ class Case:
         config = self.optimizer.get_config()
         if self.first + self.count > self._known_updates():
             return math.inf
-        if self.kind.startswith("Adam") and self.changes and config["weight_decay"]:
-            return ADAM_OTHER_BETAS
+        if self.changes and (bound := self._bound_of_changed_rates(config)):
+            return bound
         if self.kind == "Adam":
             is_usual = config["beta_1"] <= 0.9 and config["beta_2"] >= 0.99
             return ADAM if is_usual else ADAM_OTHER_BETAS
         if self.kind == "Ftrl shrinkage" and self.schedule != "constant":
             return FTRL_SHRINKAGE
         return EXACT
+
+    def _bound_of_changed_rates(self, config):
+        """Another bound than that of a schedule, of learning rates that a callback sets."""
+        series, decay = self.rule().series, config["weight_decay"] or 0.0
+        if series and decay * max(rate for _, rate in self.changes) >= 1.0 - series.ratio:
+            return DECAY_FIRST
+        if not self.kind.startswith("Adam"):
+            return None
+        if self.first < 10 / (1.0 - max(config["beta_1"], config["beta_2"])):
+            return EARLY if decay else CHANGED
+        return ADAM_OTHER_BETAS if decay else None
 
     def _known_updates(self):
         """For how many updates the table of a schedule has room."""

@@ -150,6 +150,10 @@ class ChangedSums(StepSums):
         apart = tf.gather(at_ends, place) - self._of_rate(end, place)
         return self._of_rate(steps, place) + apart * self._grown(end - steps, place)
 
+    def keeps_more_than(self, ratio: float) -> tf.Tensor:
+        """Whether an update of each rate keeps more of a parameter than a ratio, scalar bool."""
+        return tf.reduce_all(self._kept > ratio + _LEAST_APART)
+
     def _at_ends(self) -> tf.Tensor:
         """The outlook where each rate ends, `[n]`."""
         places = tf.range(tf.size(self._numbers))
