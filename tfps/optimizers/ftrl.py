@@ -87,7 +87,7 @@ class Ftrl(UpdateRule):
         """
         accumulator, linear = slots
         has_missed = missed.count > 0
-        sums, end = self.sums(decays), missed.end
+        sums = self.sums(decays)
         power = self._power(accumulator)
         if shrinkage := 2.0 * self.config["l2_shrinkage_regularization_strength"]:
             kept = tf.cast(sums.kept(missed.first, missed.first + 1.0), tf.float32)
@@ -95,7 +95,7 @@ class Ftrl(UpdateRule):
             beyond = first - self._clipped(first)
             left = tf.cast(self._left(power, sums, missed, shrinkage), tf.float32)
             linear = tf.where(has_missed, self._clipped(first) + beyond * left, linear)
-        rate = tf.cast(sums.between(end - 1.0, end), tf.float32)
+        rate = self.learning_rate(missed.next_step - 1)
         value = self._value(linear, self._quadratic(power, rate))
         return [tf.where(has_missed, value, rows), accumulator, linear]
 
