@@ -7,6 +7,8 @@ import tensorflow as tf
 
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.rules import rule_for
+from tfps.optimizers.schedule_rates import of_schedule
+from tfps.optimizers.step_sums import ScheduledSums
 
 SCHEDULES = keras.optimizers.schedules
 
@@ -95,3 +97,30 @@ def test_a_gap_over_several_steps_of_a_schedule_adds_up_each_step(kind, missed):
 
     theirs, ours = both(make, 0.5, missed)
     np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+# A graph multiplies by 1 / 41, 1 / 47 and 1 / 55 in float32, and by 1 / 49 in float64, which is
+# less than 1 for these numbers of updates.
+@pytest.mark.parametrize("steps", [41, 47, 49, 55, 100, 20.5])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda steps: SCHEDULES.ExponentialDecay(1.0, steps, 0.9, staircase=True),
+        lambda steps: SCHEDULES.InverseTimeDecay(1.0, steps, 0.5, staircase=True),
+        lambda steps: SCHEDULES.PolynomialDecay(1.0, steps, 0.1, cycle=True),
+        lambda steps: SCHEDULES.CosineDecayRestarts(1.0, steps, 1.0, m_mul=0.9),
+    ],
+    ids=["exponential", "inverse", "cycle", "restarts"],
+)
+def test_a_rate_jumps_at_the_update_at_which_it_does_in_the_graph_of_a_fit(make, steps):
+    schedule = make(steps)
+    ends = np.floor(np.arange(1, 30)[:, np.newaxis] * steps) + np.arange(-1, 3)
+    updates = tf.constant(np.unique(ends.ravel()), tf.int64)
+
+    @tf.function(autograph=False)
+    def theirs():
+        return tf.vectorized_map(schedule, updates)
+
+    first = tf.cast(updates, tf.float64)
+    ours = ScheduledSums(of_schedule(schedule), 0.0).between(first, first + 1.0)
+    np.testing.assert_allclose(ours, theirs(), rtol=2e-4)

@@ -54,7 +54,21 @@ def of_schedule(schedule: schedules.LearningRateSchedule) -> Schedule:
         smooth.values = [np.float64(value) for value in schedule.values]
     else:
         smooth.initial_learning_rate = np.float64(schedule.initial_learning_rate)
-    return Schedule(as_keras, _evaluated(smooth), tuple(_first_breaks(schedule)), _FLOAT64)
+    of_ranges = _evaluated(smooth)
+    breaks = _as_rates_jump(list(_first_breaks(schedule)), as_keras, of_ranges)
+    return Schedule(as_keras, of_ranges, breaks, _FLOAT64)
+
+
+def _as_rates_jump(breaks: list[int], *all_rates: Rates) -> Sequence[int]:
+    # A graph multiplies by 1 / decay_steps, whose float may be too small: the update at which 41
+    # steps are over has the rate of the one before it, and the next one jumps.
+    places = np.array(breaks, np.int64)
+    late = []
+    for rates in all_rates:
+        before, at, after = (rates(places + offset) for offset in (-1, 0, 1))
+        late.append(abs(at - before) < abs(after - at))
+    kept, added = places[~np.all(late, 0)], places[np.any(late, 0)] + 1
+    return tuple(np.union1d(kept, added).tolist())
 
 
 def _first_breaks(schedule: schedules.LearningRateSchedule) -> Iterator[int]:
@@ -81,8 +95,8 @@ def _breaks(schedule: schedules.LearningRateSchedule) -> Iterator[float]:
     elif isinstance(schedule, schedules.PolynomialDecay) and not config["cycle"]:
         yield np.ceil(config["decay_steps"])
     elif isinstance(schedule, schedules.PolynomialDecay):
-        # A cycle has the update at its end.
-        yield from (np.floor(k * config["decay_steps"]) + 1 for k in itertools.count())
+        # A cycle has the update at its end, mostly: a later jump is found.
+        yield from (np.floor(k * config["decay_steps"]) for k in itertools.count(1))
     elif config.get("staircase") and config.get("decay_steps"):
         yield from (np.ceil(k * config["decay_steps"]) for k in itertools.count(1))
 
