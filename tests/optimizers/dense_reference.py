@@ -19,11 +19,12 @@ def rates_of(optimizer, first, count):
     steps = np.arange(first, first + count)
     ours = FORMULAS[type(schedule)](schedule, steps)
 
+    # In a fit the graph does not know the steps; of known ones it divides beforehand, exactly.
     @tf.function(autograph=False)
-    def theirs():
-        return tf.vectorized_map(schedule, tf.constant(steps))
+    def rates(steps):
+        return tf.vectorized_map(schedule, steps)
 
-    theirs = theirs().numpy().astype(float)
+    theirs = rates(tf.constant(steps)).numpy().astype(float)
     return np.where(np.abs(theirs - ours) > 1e-4 * np.max(ours), theirs, ours)
 
 

@@ -99,9 +99,9 @@ def test_a_gap_over_several_steps_of_a_schedule_adds_up_each_step(kind, missed):
     np.testing.assert_allclose(ours, theirs, rtol=1e-5)
 
 
-# A graph multiplies by 1 / 41, 1 / 47 and 1 / 55 in float32, and by 1 / 49 in float64, which is
-# less than 1 for these numbers of updates.
-@pytest.mark.parametrize("steps", [41, 47, 49, 55, 100, 20.5])
+# A graph multiplies by what float32 has for 1 / 41, 1 / 47, 1 / 55 and 1 / 107, float64 for 1 / 49,
+# which are too small: 41 of 41 updates are less than 1.
+@pytest.mark.parametrize("steps", [41, 47, 49, 55, 100, 107, 20.5])
 @pytest.mark.parametrize(
     "make",
     [
@@ -118,9 +118,9 @@ def test_a_rate_jumps_at_the_update_at_which_it_does_in_the_graph_of_a_fit(make,
     updates = tf.constant(np.unique(ends.ravel()), tf.int64)
 
     @tf.function(autograph=False)
-    def theirs():
+    def theirs(updates):
         return tf.vectorized_map(schedule, updates)
 
     first = tf.cast(updates, tf.float64)
     ours = ScheduledSums(of_schedule(schedule), 0.0).between(first, first + 1.0)
-    np.testing.assert_allclose(ours, theirs(), rtol=2e-4)
+    np.testing.assert_allclose(ours, theirs(updates), rtol=2e-4)
