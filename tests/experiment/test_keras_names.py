@@ -1,6 +1,7 @@
 """What a task's methods return: the forms that a Keras user writes, and what is refused."""
 
 import dataclasses
+import re
 from typing import Any
 
 import keras
@@ -105,3 +106,32 @@ def test_a_loss_with_weights_of_its_own_gets_them():
     labels = tf.constant([1.0, 2.0])
     assert float(task.compute_loss({}, labels, labels)) == 3.0
     assert float(task.compute_loss({}, labels, labels, np.array([0.0, 1.0], "f4"))) == 2.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Raising(Given):
+    """A task in whose methods the code of a user fails."""
+
+    def features(self):
+        return (Feature("id", "int64", (), 10 // len(self.inputs)),)
+
+    def build_model(self):
+        return keras.Sequential([keras.layers.Dense(-1)])
+
+    def optimizer(self):
+        return {"adam": "Adam"}["sgd"]
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("features", "ZeroDivisionError: integer division or modulo by zero"),
+        ("build_model", "ValueError: .*units.*-1"),
+        ("optimizer", "KeyError: 'sgd'"),
+    ],
+)
+def test_what_a_method_raises_is_one_line_with_its_place(method, message):
+    place = rf"{re.escape(__file__)} line \d+: Raising.{method}\(\) raised "
+    with pytest.raises(UserError, match=f"^{place}{message}") as error:
+        getattr(Raising(inputs=()), method)()
+    assert "\n" not in str(error.value)

@@ -4,6 +4,7 @@ import abc
 import dataclasses
 import functools
 import inspect
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -14,7 +15,7 @@ from tfps.data.feature import Feature
 from tfps.data.key_rows import KeyRowFiles
 from tfps.data.row_format import RowFormat
 from tfps.data.schema import Schema
-from tfps.errors import UserError
+from tfps.errors import RunError, UserError, reason_of
 from tfps.experiment import keras_names
 from tfps.experiment.default_metrics import default_metrics
 from tfps.layers.key_options import KeyOptions
@@ -353,14 +354,19 @@ def _is_sequence(outputs: Any) -> bool:
 
 
 def _returning(method: Callable[..., Any], kind: Any) -> Callable[..., Any]:
-    """A method of a task whose result is held to an annotation."""
+    """A method of a task whose result is held to an annotation, and what it raises to one line."""
     code, is_own = method.__code__, method.__module__.startswith("tfps.")
     at = "" if is_own else f"{code.co_filename} line {code.co_firstlineno}: "
 
     @functools.wraps(method)
     def call(self: Task, *args: Any, **kwargs: Any) -> Any:
         where = f"{at}{method.__qualname__}() returns "
-        found = method(self, *args, **kwargs)
+        try:
+            found = method(self, *args, **kwargs)
+        except Exception as error:
+            if is_own or isinstance(error, (UserError, RunError)):
+                raise
+            raise _of_user_code(method, error) from error
         if kind is keras.losses.Loss:
             label = self.label()
             several = () if isinstance(label, Feature) else label
@@ -370,6 +376,15 @@ def _returning(method: Callable[..., Any], kind: Any) -> Callable[..., Any]:
         return arguments.converted(found, kind, where)
 
     return call
+
+
+def _of_user_code(method: Callable[..., Any], error: Exception) -> UserError:
+    file = method.__code__.co_filename
+    frames = traceback.extract_tb(error.__traceback__)
+    line = [frame.lineno for frame in frames if frame.filename == file][-1]
+    kind, reason = type(error).__name__, reason_of(error)
+    reason = reason if reason.startswith(kind) else f"{kind}: {reason}"
+    return UserError(f"{file} line {line}: {method.__qualname__}() raised {reason}")
 
 
 _RETURNED: dict[str, Any] = {
