@@ -36,7 +36,7 @@ def predict_sample(
         is_measured: Whether metrics are to be measured with it, for which it is larger.
 
     Raises:
-        RunError: If none of the records can be read.
+        RunError: If none of the records can be read, or the model fails on them.
         UserError: If the model fails on records that are drawn.
     """
     records = _MEASURED_RECORDS if is_measured else _RECORDS
@@ -44,11 +44,16 @@ def predict_sample(
     try:
         predictions = _predict(task, parameters, features, labels)
     except tf.errors.InvalidArgumentError as error:
+        reason = failures.first_line(error)
         if data:
-            raise
+            path = first_records(data, records).path
+            raise RunError(
+                f"the model cannot be exported, since it fails on the first records of {path}: "
+                f"{reason}; correct it, and the same command exports what was trained"
+            ) from None
         raise UserError(
             "the exported model is to be tried on records, and it fails on those that are drawn "
-            f"({failures.first_line(error)}): name a dataset of it with --data"
+            f"({reason}): name a dataset of it with --data"
         ) from None
     values = {**features, **labels}
     known = {each.name: values[each.name].numpy() for each in task.measured()} if data else {}
