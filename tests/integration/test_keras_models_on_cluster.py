@@ -15,7 +15,7 @@ from tests.keras_models.test_keras_models import drawn, fitted, for_keras
 
 IN_SLOW = (  # one of each kind
     *("wide_and_deep", "sasrec", "bidirectional_lstm", "temporal_cnn", "small_resnet"),
-    "mixture_of_experts",
+    *("mixture_of_experts", "awkward_names"),
 )
 
 

@@ -2,6 +2,7 @@
 
 from tests.keras_models import (
     baskets,
+    habits,
     histories,
     interactions,
     recommendation,
@@ -24,4 +25,5 @@ ALL = (
     *time_series.CASES,
     *vision.CASES,
     *several_tasks.CASES,
+    *habits.CASES,
 )
