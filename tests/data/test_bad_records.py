@@ -57,6 +57,7 @@ def test_good_records(tmp_path: Path) -> None:
         ({"token": floats(1.0)}, "holds floats in 'token', not int64"),
         ({"numbers": floats(1.0)}, "holds 1 values in 'numbers', not 2"),
         ({"numbers": None}, "has no 'numbers' (it has tags, token)"),
+        ({"numbers": tf.train.Feature()}, "has no value in 'numbers'"),
     ],
 )
 def test_records_that_do_not_fit_the_features(tmp_path: Path, changes, reason: str) -> None:

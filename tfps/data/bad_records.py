@@ -154,8 +154,10 @@ def _kind(feature: Feature, held: Any) -> str | None:
 
 def _problem(feature: Feature, held: Any, may_lack: bool) -> str:
     kind, is_fine = _kind(feature, held), may_lack or feature.may_be_absent
-    if kind is None:
+    if kind is None and (is_fine or feature.name not in held):
         return "" if is_fine else f"has no {feature.name!r} (it has {listed(sorted(held))})"
+    if kind is None:
+        return f"has no value in {feature.name!r}"
     if kind != LISTS[feature.dtype]:
         return f"holds {_CONTENTS[kind]} in {feature.name!r}, not {feature.dtype}"
     values = getattr(held[feature.name], kind).value

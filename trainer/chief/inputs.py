@@ -122,7 +122,7 @@ def first_values(task: Task, data: Manifest) -> dict[str, tf.Tensor]:
         features, labels = next(iter(read_batches(source.tensors(), Batching(schema, source.end))))
     except tf.errors.OpError as error:
         held = [*task.features(), *task.labels()]
-        raise explain_failure(error, "reading the first labels", source, held) from None
+        raise explain_failure(error, "reading the first records", source, held) from None
     return {**features, **labels}
 
 
