@@ -140,7 +140,7 @@ HANGS = {
     "the only worker stopped in evaluation": Hang(
         stopped_in_evaluation,
         STALL,
-        ("no shard was evaluated for ", f"worker 0 at {{worker 0}}: {SILENCE}"),
+        ("no record was evaluated for ", f"worker 0 at {{worker 0}}: {SILENCE}"),
     ),
     "storage that does not answer": Hang(
         hanging_storage,
