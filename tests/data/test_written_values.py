@@ -72,6 +72,8 @@ FORMS = {
 
 def given(form, cells):
     """A column in a form that exists for its cells, and what it holds in that form."""
+    if form == "ragged" and any(isinstance(x, np.timedelta64 | np.datetime64) for x in flat(cells)):
+        hypothesis.reject()  # tf.constant ends the process on them
     try:
         with np.errstate(all="ignore"):
             column = FORMS[form](cells)
@@ -146,8 +148,12 @@ def test_values_come_back_or_are_refused(tmp_path_factory, form, cells):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @hypothesis.settings(
-    max_examples=20_000, deadline=None, suppress_health_check=list(hypothesis.HealthCheck)
+    max_examples=5_000,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(hypothesis.HealthCheck),
 )
 @hypothesis.given(form=st.sampled_from(list(FORMS)), cells=columns())
 def test_many_values_come_back_or_are_refused(tmp_path_factory, form, cells):
