@@ -245,7 +245,6 @@ def _starts(spec: JobSpec) -> Iterator[str]:
         options = [] if role.job == "chief" else [f"--output={spec.name}-%j-{role.job}-%t.log"]
         options.append(_gpus(role))
         yield f"start {role.job} {role.replicas} {shlex.join(options)}"
-    yield "chief=$!"
 
 
 def _gpus(role: Role) -> str:
