@@ -245,7 +245,8 @@ class Case:
         theirs, way = dense_reference.missed(self.optimizer, row, slots, self.first, rates)
         with np.errstate(over="ignore"):
             is_lost = ~np.isfinite(theirs.astype("f4"))  # by Keras itself
-        off = np.where(is_lost, 0.0, np.abs(self.caught_up() - np.where(is_lost, 0.0, theirs)))
+        theirs, way = (np.where(is_lost, 0.0, each) for each in (theirs, way))
+        off = np.where(is_lost, 0.0, np.abs(self.caught_up() - theirs))
         off -= ROUNDING * len(self.parts) * (np.abs(row) + np.abs(theirs) + way * 1e-2)
         if self.kind == "Lion":  # rounding may have its momentum end an update earlier or later
             off -= np.max(rates)
