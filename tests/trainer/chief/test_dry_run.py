@@ -72,7 +72,7 @@ def test_the_plan_is_a_table_with_every_share(data, tmp_path):
     assert PROCESS_BYTES + WORKING_BYTES == 1 << 30
     assert "ps 0 keeps the progress of leases, ps 1 counts staleness" in text
     assert re.match(
-        r"graph: about [\d.]+ KiB, sent to every task \([\d.]+ MiB in all\); ", text[-2]
+        r"graph: about [\d.,]+ [KM]iB, sent to every task \([\d.]+ MiB in all\); ", text[-2]
     )
     wire = text[-1]
     assert wire.startswith("wire: ")
