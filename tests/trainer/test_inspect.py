@@ -60,7 +60,7 @@ def test_sorted_records_are_told_of(tmp_path: Path) -> None:
         writer.finish()
     done = run(str(tmp_path))
     assert done.returncode == 0
-    assert "neighbours correlate in label 'label' by 1.00, 'numbers' by 1.00, 'tok" in done.stderr
+    assert "neighbours are equal in label 'label' by 1.00, 'token' by 1.00 (" in done.stderr
     assert "trainer.index with --shuffle=whole --output=ANOTHER_DIRECTORY writes" in done.stderr
     assert "all 400 records fit their checksums" in done.stdout
 
