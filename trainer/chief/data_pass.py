@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import logging
-import math
 import posixpath
 import time
 from collections.abc import Iterator, Sequence
@@ -65,9 +64,7 @@ class PassPlan:
             data: Directory of the dataset.
         """
         size = self.batch_size or trained.train.batch_size
-        return without_training(
-            trained, data, batch_size=size, export=NO_EXPORT, max_metric_drop=math.inf
-        )
+        return without_training(trained, data, batch_size=size, export=NO_EXPORT, export_if=())
 
     def kept(self, inputs: RunInputs) -> tuple[Feature, ...]:
         """The features that are copied.

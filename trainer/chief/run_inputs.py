@@ -2,7 +2,6 @@
 
 import dataclasses
 import logging
-import math
 import posixpath
 from concurrent.futures import ThreadPoolExecutor
 
@@ -29,6 +28,7 @@ from tfps.planner.memory import check_memory
 from tfps.storage import preflight
 from tfps.storage.preflight import Use
 from tfps.store.layout import StoreLayout
+from trainer.chief import export_conditions
 from trainer.chief.callback_checks import make_callbacks
 from trainer.chief.inputs import (
     EVALUATED,
@@ -117,6 +117,12 @@ class RunInputs:
         staged = CachedPaths(cache_dir, [*data.datasets, *([eval_data] if eval_data else [])])
         model = _build_model(experiment, cluster)
         best_metric, train = _best_metric(experiment, model, eval_data), experiment.train
+        export_conditions.check(train.export_if, _metric_names(experiment.task, model))
+        if train.export_if and export:
+            raise UserError(
+                f"train.export_if: {export} is for the model itself, not for its versions; leave "
+                "it out, or deploy the model with --deploy_to"
+            )
         rules = Rules.of(experiment.task, model, train.row_updates, train.repeated_ids)
         refuse_unsuitable(mode, experiment, model, rules)
         layout = StoreLayout.of(model, rules, max(1, len(cluster.ps)))
@@ -296,9 +302,9 @@ def _check_evaluation(experiment: Experiment, cluster: Cluster) -> None:
     mend = "name evaluation shards with --eval_data, or"
     if experiment.train.export == BEST:
         raise UserError(f"--export={BEST} without --eval_data; {mend} leave it out")
-    if math.isfinite(experiment.train.max_metric_drop):
-        drop = f"--max_metric_drop={experiment.train.max_metric_drop:g}"
-        raise UserError(f"{drop} without --eval_data; {mend} leave it out")
+    if experiment.train.export_if:
+        gate = f"train.export_if={','.join(experiment.train.export_if)}"
+        raise UserError(f"{gate} without --eval_data; {mend} leave it out")
     if has_evaluator:
         raise UserError(f"the job has an evaluator but no --eval_data; {mend} leave it out")
     if experiment.train.early_stopping:

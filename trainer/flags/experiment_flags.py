@@ -85,13 +85,6 @@ flags.DEFINE_integer(
     "Versions of the exported model that stay (overrides train.keep_exports).",
     1,
 )
-flags.DEFINE_float(
-    "max_metric_drop",
-    None,
-    "How much worse than the newest version a model may be, to become one (overrides "
-    "train.max_metric_drop).",
-    0.0,
-)
 
 
 def experiment() -> "Experiment":
@@ -118,7 +111,6 @@ def overridden() -> list[str]:
         "train.export": _FLAGS.export,
         "train.export_dtype": _FLAGS.export_dtype,
         "train.keep_exports": _FLAGS.keep_exports,
-        "train.max_metric_drop": _FLAGS.max_metric_drop,
     }
     given = [f"{field}={value}" for field, value in own.items() if value is not None]
     return [*_FLAGS.set, *given]
