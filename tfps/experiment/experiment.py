@@ -85,8 +85,6 @@ class Train:
             Of loss, AUC and accuracy it is known what is better; of others `max:NAME` or `min:NAME`
             says it.
         early_stopping: Evaluations in a row without a better one that end the training; 0 for none.
-        evaluator_job: Whether another job evaluates the checkpoints (`--job=evaluate --follow`), in
-            place of the workers.
         wire_dtype: Dtype in which parameters and gradients travel between workers and ps: float32,
             or bfloat16 for half the bytes. The ps hold float32 in any case.
         row_updates: What an update does with rows of tables that its batch has not touched:
@@ -123,7 +121,6 @@ class Train:
     jit_compile: bool = False
     best_metric: str = "loss"
     early_stopping: int = 0
-    evaluator_job: bool = False
     wire_dtype: str = WIRE_DTYPES[0]
     row_updates: str = KERAS
     repeated_ids: str = SUM

@@ -35,7 +35,6 @@ from trainer.chief.inputs import (
     TRAINED,
     DataUse,
     check_writable,
-    evaluator_of,
     first_labels,
     read_data,
 )
@@ -157,7 +156,7 @@ class RunInputs:
     @property
     def evaluator(self) -> str:
         """Who evaluates in place of the workers, for messages; empty where they do."""
-        return evaluator_of(self.experiment, self.cluster)
+        return next((f"evaluator 0 ({address})" for address in self.cluster.evaluators), "")
 
     @property
     def metric_names(self) -> list[str]:
@@ -290,7 +289,7 @@ def _refuse_unreachable(model: StatelessModel, cluster: Cluster) -> None:
 
 def _check_evaluation(experiment: Experiment, cluster: Cluster) -> None:
     """Refuses what needs evaluations in a run that has none, or not at the end of an epoch."""
-    has_evaluator = bool(evaluator_of(experiment, cluster)) or cluster.job == "evaluator"
+    has_evaluator = bool(cluster.evaluators) or cluster.job == "evaluator"
     if experiment.callbacks and has_evaluator:
         raise UserError(
             f"experiment {experiment.name!r} has callbacks, and the job an evaluator, whose "

@@ -48,12 +48,6 @@ flags.DEFINE_integer(
     "Evaluations without a better one that end the training (overrides train.early_stopping).",
     0,
 )
-flags.DEFINE_bool(
-    "evaluator_job",
-    None,
-    "Leave evaluating to another job, with --job=evaluate --follow (overrides "
-    "train.evaluator_job).",
-)
 flags.DEFINE_string(
     "init_from",
     None,
@@ -104,7 +98,6 @@ def overridden() -> list[str]:
         "train.pipeline_depth": _FLAGS.pipeline_depth,
         "train.jit_compile": _FLAGS.jit_compile,
         "train.early_stopping": _FLAGS.early_stopping,
-        "train.evaluator_job": _FLAGS.evaluator_job,
         "train.wire_dtype": _FLAGS.wire_dtype,
         "train.init_from": _FLAGS.init_from,
         "train.init_layers": _FLAGS.init_layers,
