@@ -42,7 +42,7 @@ demo: install
 	$(BIN)/python -m trainer.predict --model=$(DEMO)/job/export --data=$(DEMO)/eval \
 	  --output=$(DEMO)/predictions.csv
 	head -6 $(DEMO)/predictions.csv
-	$(BIN)/python -m trainer.summary --job_dir=$(DEMO)/job
+	$(BIN)/python -m trainer.report $(DEMO)/job
 
 lint: install
 	$(BIN)/ruff check .

@@ -31,9 +31,9 @@ def parse(text: str, where: str) -> int:
     return int(size)
 
 
-def show(size: int) -> str:
+def show(size: float) -> str:
     """A number of bytes in the largest binary unit of which there is at least one."""
     for name in ("TiB", "GiB", "MiB", "KiB"):
         if size >= _UNITS[name]:
             return f"{size / _UNITS[name]:,.4g} {name}"
-    return f"{size} B"
+    return f"{size:,.4g} B"

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from absl import flags
 
+from tfps import byte_size
 from tfps.data import examples
 from tfps.data.dataset_writer import DatasetWriter
 from tfps.data.manifest import Manifest
@@ -116,7 +117,7 @@ def main() -> None:
         best = f"{dataset.best_auc:.4f}"
     sys.stdout.write(
         f"{dataset.name}: {dataset.records:,} records in {len(dataset.shards)} shards "
-        f"({dataset.bytes / 1e6:.1f} MB), {time.monotonic() - started:.1f} s\n"
+        f"({byte_size.show(dataset.bytes)}), {time.monotonic() - started:.1f} s\n"
         f"best AUC the planted signal allows: {best}\n"
         f"dataset: {dataset.directory}\n"
     )

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 from absl import flags
 
+from tfps import byte_size
 from tfps.data import manifest, replacement, value_checks
 from tfps.data.manifest import Manifest
 from tfps.data.record_index import STRIDE, RecordIndex
@@ -175,7 +176,7 @@ def main() -> None:
     detail = f", {compressed} of them compressed" if compressed else ""
     sys.stdout.write(
         f"{made.name}: {made.records:,} records in {len(made.shards)} shards{detail} "
-        f"({made.bytes / 1e6:.1f} MB), {time.monotonic() - started:.1f} s\n"
+        f"({byte_size.show(made.bytes)}), {time.monotonic() - started:.1f} s\n"
     )
     for damage in damages:
         sys.stdout.write(f"{damage}\n")

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import tensorflow as tf
 from absl import flags
 
+from tfps import byte_size
 from tfps.data.dataset_writer import DatasetWriter, Frames, split
 from tfps.data.manifest import Manifest
 from tfps.data.parquet import is_parquet, parquet_blocks
@@ -186,7 +187,7 @@ def main() -> None:
     empty = sum(shard.records == 0 for shard in dataset.shards)
     sys.stdout.write(
         f"{dataset.name}: {dataset.records:,} records in {len(dataset.shards)} shards"
-        f"{f', {empty} of them empty' if empty else ''} ({dataset.bytes / 1e6:.1f} MB), "
+        f"{f', {empty} of them empty' if empty else ''} ({byte_size.show(dataset.bytes)}), "
         f"{dataset.rejected_rows} bad rows left out, {time.monotonic() - started:.1f} s\n"
         f"dataset: {dataset.directory}\n"
     )

@@ -25,7 +25,7 @@ from tfps.storage import tf_settings
 from trainer import entry
 from trainer.chief import worker_beside
 from trainer.console import terminal
-from trainer.console.json_lines import JsonFormatter, JsonStderr
+from trainer.console.json_lines import JsonFormatter, to_line
 from trainer.console.progress_display import ProgressDisplay
 from trainer.flags import (
     chief_worker_flags,
@@ -91,7 +91,7 @@ def _start_logging(cluster: Cluster) -> ProgressDisplay:
     """Lets log lines and native code's go where the flags say."""
     labels = task_flags.json_labels(cluster)
     if labels:
-        entry.at_end(JsonStderr(labels).close)
+        entry.write_errors_with(lambda text: to_line("ERROR", text, labels))
     log = _FLAGS.tensorflow_log or task_flags.default_log(cluster)
     if log:
         terminal.redirect_noise(log)

@@ -178,5 +178,5 @@ def test_the_whole_census_flow_on_gs(cloud):
     assert report["examples"]["trained"] == 65_122
     assert report["examples"]["skipped"] == 0
     check_predictions(32_561, report)
-    text = finish(Program(f"--job_dir={JOB_DIR}", module="trainer.summary"))
+    text = finish(Program(JOB_DIR, module="trainer.report"))
     assert f"{JOB_DIR}/report.json" in text

@@ -12,18 +12,14 @@ from tests.notebooks.running import (
     cells_of,
     client_of,
     execute,
-    pictures_of,
     read,
     set_parameters,
     text_of,
 )
+from tests.notebooks.test_predictions import PICTURES, drawn
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 ALONE = {"CONFIG": "", "GROUP_BY": "", "TABLE": "", "TOKENS_OF": "", "ROWS": []}
-
-
-def drawn(cells):
-    return {name for name, cell in cells.items() if pictures_of(cell)}
 
 
 def execute_on(name, directory, **parameters):
@@ -51,7 +47,7 @@ def test_a_job_of_the_demo(tmp_path):
     cells = execute("predictions", tmp_path, parameters)
     measured = re.search(r"AUC ([\d.]+); the report says ([\d.]+)\.", text_of(cells["data"]))
     assert float(measured[1]) == pytest.approx(float(measured[2]), abs=1e-6)
-    assert drawn(cells) == {"roc", "calibration", "groups", "importance", "explain", "plane"}
+    assert drawn(cells) == PICTURES
     assert "categorical_1/embeddings: 500 rows of 16" in text_of(cells["model"])
 
 
@@ -68,7 +64,7 @@ def test_bags_of_ids_and_scores_that_are_no_chances(tmp_path):
 
 def test_strings(tmp_path):
     cells = execute_on("string_lookup_mlp", tmp_path, GROUP_BY="color")
-    assert drawn(cells) == {"roc", "calibration", "groups", "importance", "explain", "plane"}
+    assert drawn(cells) == PICTURES
     assert re.search(r"Shown are (\d+) of \1 groups", text_of(cells["groups"]))
 
 

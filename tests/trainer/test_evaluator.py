@@ -23,7 +23,7 @@ from trainer.evaluator import Evaluator
 
 RECORDS = 101  # in shards of 34, 34 and 33
 CLUSTER = Cluster(("h:1",), ("h:2",), ("h:3",), ("h:4",), job="evaluator")
-_LOG = logging.getLogger("trainer.chief.checkpoint_evaluator")
+_LOG = logging.getLogger("trainer.evaluator")
 
 
 class Job:

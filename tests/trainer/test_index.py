@@ -81,7 +81,7 @@ def test_the_command_tells_of_damaged_records(tmp_path: Path) -> None:
     flags = ["--config=configs/smoke.py", f"--data={tmp_path}"]
     run = client.run("trainer.index", *flags)
     assert (run.returncode, run.stderr) == (0, "")
-    assert "smoke: 30 records in 3 shards (0.0 MB)" in run.stdout
+    assert "smoke: 30 records in 3 shards (2.432 KiB)" in run.stdout
     assert "c.tfrecord: 1 damaged records, the first of them record 9 (byte " in run.stdout
     assert manifest.read(str(tmp_path)).records == 30
 
@@ -123,7 +123,7 @@ def test_flags_of_a_shuffled_copy_go_together(tmp_path: Path) -> None:
     output = f"--output={tmp_path / 'shuffled'}"
     run = client.run("trainer.index", *given, "--shuffle=whole", output, "--shuffle_seed=5")
     assert (run.returncode, run.stderr) == (0, "")
-    assert "smoke: 10 records in 1 shards (0.0 MB)" in run.stdout
+    assert "smoke: 10 records in 1 shards (830 B)" in run.stdout
     run = client.run("trainer.index", *given, "--shuffle=whole")
     assert (run.returncode, run.stdout) == (2, "")
     assert "since the files stay as they are: say where with --output=DIR" in run.stderr

@@ -14,7 +14,7 @@ from tfps.data.dataset_writer import DatasetWriter
 from tfps.data.example_encoder import RecordEncoder
 from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
-from tfps.data.record_order import describe, find_sorted
+from tfps.data.record_order import describe
 from tfps.data.schema import Schema
 from tfps.data.tfrecord import frame
 from tfps.data.value_checks import notes
@@ -112,7 +112,7 @@ def write_dataset(
             _say(evaluation.finish(counts=counts_of_last.total), schema)
         written = writer.finish(counts=counts.total)
     _say(written, schema)
-    if text := describe(find_sorted(written), 'shuffle="whole"'):
+    if text := describe(written, 'shuffle="whole"'):
         _log.warning("write_dataset(): %s: %s", directory, text)
     return written
 

@@ -16,6 +16,7 @@ from typing import IO, Any
 import google_crc32c
 from google.cloud.storage import Blob
 
+from tfps import byte_size
 from tfps.data.cached_paths import ASKED, SHARDS, copy_name, note
 from tfps.storage import objects
 from tfps.storage.paths import bucket_and_name
@@ -118,7 +119,8 @@ class ShardCache:
                 partial.unlink(missing_ok=True)
                 raise
             seconds = time.monotonic() - began
-            _log.info("cached %s: %.1f MB in %.1f s", note(path, 0)[:-2], blob.size / 1e6, seconds)
+            size = byte_size.show(blob.size)
+            _log.info("cached %s: %s in %.1f s", note(path, 0)[:-2], size, seconds)
 
     def _download(self, blob: Blob, partial: pathlib.Path) -> None:
         """Fetches ranges side by side into a file and holds it against the object's checksum."""

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import keras
 import tensorflow as tf
 
+from tfps import byte_size
 from tfps.data.key_rows import KeyRowFiles
 from tfps.errors import UserError
 from tfps.experiment.task import Table
@@ -158,8 +159,8 @@ class EmbeddingLayers:
             if table_bytes(layer) > _DRAWN_BYTES:
                 raise UserError(
                     f"layer {layer.path!r}: it is called on constants alone, and its table has "
-                    f"{table_bytes(layer) / 1e6:,.0f} MB; call it on ids that are computed from an "
-                    "input"
+                    f"{byte_size.show(table_bytes(layer))}; call it on ids that are computed from "
+                    "an input"
                 )
             index = self._layers.index(layer)
             del self._layers[index], self.tables[index]
@@ -197,16 +198,16 @@ class EmbeddingLayers:
         if used.size > _WHOLE_BYTES:
             raise UserError(
                 f"layer {used.path!r}: the model uses its whole table (layer.embeddings), so that "
-                f"each step would pull and push all its {used.size >> 20:,} MiB, more than "
-                f"{_WHOLE_BYTES >> 20} MiB; let the loss ask for some rows alone, by calling "
+                f"each step would pull and push all its {byte_size.show(used.size)}, more than "
+                f"{byte_size.show(_WHOLE_BYTES)}; let the loss ask for some rows alone, by calling "
                 "the layer on the label and on negatives (sampled softmax), or allow it with "
                 f"train.dense_table_bytes={used.size}"
             ) from None
         _log.warning(
             "layer %r: the model uses its whole table, which is therefore part of the dense "
-            "parameters: each step pulls and pushes all its %.1f MB",
+            "parameters: each step pulls and pushes all its %s",
             used.path,
-            used.size / 1e6,
+            byte_size.show(used.size),
         )
         self._whole.add(used.path)
 

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from tfps import byte_size
 from tfps.data.key_rows import KeyRowFiles
 from tfps.errors import UserError, reason_of
 from tfps.experiment.task import Table
@@ -95,9 +96,9 @@ def refuse_unusable(table: Table) -> None:
     if not given and 4 * table.rows * table.dim > LARGEST_WHOLE:
         raise UserError(
             f"table {table.name!r}: its initializer {kind} makes a table as a whole, which is done "
-            f"in the chief's memory for up to {LARGEST_WHOLE >> 20} MiB, but the table has "
-            f"{4 * table.rows * table.dim >> 20} MiB; use an initializer of Keras that draws every "
-            "value by itself, such as RandomNormal, or tfps.RowsOfIds"
+            f"in the chief's memory for up to {byte_size.show(LARGEST_WHOLE)}, but the table has "
+            f"{byte_size.show(4 * table.rows * table.dim)}; use an initializer of Keras that draws "
+            "every value by itself, such as RandomNormal, or tfps.RowsOfIds"
         )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from tfps import byte_size
 from tfps.errors import UserError
 from tfps.model import keras_patches
 
@@ -51,9 +52,10 @@ class LookupTables:
         serialized = [tf.io.serialize_tensor(each).numpy() for each in content]
         if (size := sum(map(len, serialized))) > _MOST_BYTES:
             raise UserError(
-                f"build_model(): a lookup table of {len(content[0]):,} entries has {size / 1e6:.0f}"
-                f" MB, more than the {_MOST_BYTES / 1e6:.0f} MB that can be sent to workers with a "
-                "closure; look its keys up when the data is prepared, or use keras.layers.Hashing"
+                f"build_model(): a lookup table of {len(content[0]):,} entries has "
+                f"{byte_size.show(size)}, more than the {byte_size.show(_MOST_BYTES)} that can be "
+                "sent to workers with a closure; look its keys up when the data is prepared, or "
+                "use keras.layers.Hashing"
             )
         # Tables of one content are one on a worker.
         name = f"tfps_{hashlib.sha256(b''.join(serialized)).hexdigest()[:32]}"

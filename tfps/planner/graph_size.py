@@ -1,7 +1,7 @@
 """How large the training closure's graph is, and what it costs: pure data, nothing is traced.
 
 Each ps adds its operations to every step that the closure is unrolled into. What a node costs was
-measured by `python -m benchmarks.graph_memory` (docs/design.md).
+measured once (docs/design.md).
 """
 
 import dataclasses

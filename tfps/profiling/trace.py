@@ -76,7 +76,6 @@ class TaskTrace:
         sendings: In order.
         begun_before: When batches came that were asked for before the trace began.
         ended_after: When batches were asked for that came after its end.
-        thread_names: By thread of `threads`, the name that it was given.
     """
 
     threads: list[list[Event]]
@@ -85,7 +84,6 @@ class TaskTrace:
     sendings: list[Sending]
     begun_before: list[float] = dataclasses.field(default_factory=list)
     ended_after: list[float] = dataclasses.field(default_factory=list)
-    thread_names: list[str] = dataclasses.field(default_factory=list)
 
 
 def read(path: str) -> TaskTrace:
@@ -105,15 +103,14 @@ def read(path: str) -> TaskTrace:
         raise UserError(f"{path} is no trace, or is damaged; trace the job again") from None
     host = [plane for plane in space.planes if plane.name == _HOST]
     steps = [step for plane in host for step in _asynchronous(plane)]
-    threads = [thread for plane in host for thread in _lines(plane)]
     begun_before, ended_after = _cut_off([step for step in steps if step.kind == _NEXT])
     return TaskTrace(
-        threads=[events for _, events in threads],
+        threads=[events for plane in host for events in _lines(plane)],
         devices=[
             events
             for plane in space.planes
             if plane.name.startswith(_DEVICES)
-            for _, events in _lines(plane)
+            for events in _lines(plane)
         ],
         arrivals=sorted(
             Arrival(step.at, _source(step.name))
@@ -123,7 +120,6 @@ def read(path: str) -> TaskTrace:
         sendings=sorted(sending for plane in host for sending in _sendings(plane)),
         begun_before=begun_before,
         ended_after=ended_after,
-        thread_names=[name for name, _ in threads],
     )
 
 
@@ -136,8 +132,8 @@ class _Asynchronous(NamedTuple):
     is_done: bool
 
 
-def _lines(plane: Any) -> Iterator[tuple[str, list[Event]]]:
-    """The name and the events of each line that has some."""
+def _lines(plane: Any) -> Iterator[list[Event]]:
+    """The events of each line that has some."""
     names = {number: each.name for number, each in plane.event_metadata.items()}
     for line in plane.lines:
         base = line.timestamp_ns / _SECOND
@@ -147,7 +143,7 @@ def _lines(plane: Any) -> Iterator[tuple[str, list[Event]]]:
             length = event.duration_ps * _PICOSECOND
             events.append(Event(begin, begin + length, names[event.metadata_id]))
         if events:
-            yield line.name, sorted(events, key=lambda event: (event.begin, -event.end))
+            yield sorted(events, key=lambda event: (event.begin, -event.end))
 
 
 def _asynchronous(plane: Any) -> Iterator[_Asynchronous]:

@@ -3,11 +3,9 @@
 import dataclasses
 import itertools
 import logging
-import math
 import posixpath
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.failures import DamagedCheckpointError
@@ -64,9 +62,23 @@ class PassPlan:
             trained: The experiment that the checkpoint is of.
             data: Directory of the dataset.
         """
-        size = self.batch_size or trained.train.batch_size
-        return without_training(
-            trained, data, batch_size=size, export=NO_EXPORT, max_metric_drop=math.inf
+        return dataclasses.replace(
+            trained,
+            data=dataclasses.replace(
+                trained.data, train=data, eval="", max_bad_records=0, negatives=0
+            ),
+            train=dataclasses.replace(
+                trained.train,
+                batch_size=self.batch_size or trained.train.batch_size,
+                epochs=1,
+                early_stopping=0,
+                drop_remainder=False,
+                init_from="",
+                init_layers=(),
+                export=NO_EXPORT,
+                export_if=(),
+            ),
+            mode=Mode(),
         )
 
     def kept(self, inputs: RunInputs) -> tuple[Feature, ...]:
@@ -136,7 +148,12 @@ class PassPlan:
             LostPsError: If a ps is lost meanwhile.
         """
         ps_calls = PsCalls(state.monitor, state.limits.stall_seconds)
-        engine = make_parameters(inputs, executor, state, ps_calls, self.kept(inputs))
+        kept, stall_seconds = self.kept(inputs), state.limits.stall_seconds
+        engine = ps_calls(
+            "creating the parameters",
+            lambda: Engine.build(inputs, executor, state.monitor, stall_seconds, kept),
+            inputs.layout.ps_bytes,
+        )
         ps_calls(
             "reading the checkpoint",
             lambda: _read(self.checkpoint, engine.store),
@@ -219,63 +236,6 @@ class DataPass:
             if time.monotonic() - told > _LINE_SECONDS:
                 told = time.monotonic()
                 _log.info("%s of %s records", f"{done:,}", f"{self._data.records:,}")
-
-
-def without_training(
-    trained: Experiment, data: str, eval_data: str = "", **train: Any
-) -> Experiment:
-    """An experiment whose parameters are used on a dataset, and not trained.
-
-    Args:
-        trained: The experiment that they are of.
-        data: Directory of the dataset, which stands where the training data did.
-        eval_data: Directory of the dataset that checkpoints are evaluated on; empty for none.
-        train: Other fields of the training.
-    """
-    return dataclasses.replace(
-        trained,
-        data=dataclasses.replace(
-            trained.data, train=data, eval=eval_data, max_bad_records=0, negatives=0
-        ),
-        train=dataclasses.replace(
-            trained.train,
-            epochs=1,
-            early_stopping=0,
-            drop_remainder=False,
-            init_from="",
-            init_layers=(),
-            evaluator_job=False,
-            **train,
-        ),
-        mode=Mode(),
-    )
-
-
-def make_parameters(
-    inputs: RunInputs,
-    executor: Executor,
-    state: ChiefState,
-    ps_calls: PsCalls,
-    kept: Sequence[Feature] = (),
-) -> Engine:
-    """Creates the parameters that a checkpoint is to be read into.
-
-    Args:
-        inputs: Of the run.
-        executor: Where closures run and parameters lie.
-        state: What outlives this connection.
-        ps_calls: Makes the call.
-        kept: As of `Engine.build`.
-
-    Raises:
-        LostPsError: If a ps is lost meanwhile.
-    """
-    stall_seconds = state.limits.stall_seconds
-    return ps_calls(
-        "creating the parameters",
-        lambda: Engine.build(inputs, executor, state.monitor, stall_seconds, kept),
-        inputs.layout.ps_bytes,
-    )
 
 
 def _read(checkpoint: Checkpoint, store: ParameterStore) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import math
 import posixpath
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from tfps.export.row_encoding import RowEncoding
 from tfps.export.saved_model import ExportForm, export
 from tfps.storage import files
 from tfps.store.parameter_store import ParameterStore
+from trainer.chief.export_conditions import unmet
 from trainer.chief.export_dtype import DtypeCost
 from trainer.chief.export_sample import predict_sample
 from trainer.chief.run_inputs import RunInputs
@@ -31,12 +31,12 @@ class Exported(NamedTuple):
 
     Attributes:
         path: Its directory.
-        newest: The newest version, which is another one where this one is worse than that by more
-            than it may be.
+        newest: The newest version, which is another one, or None, where this one does not meet
+            `train.export_if`.
     """
 
     path: str
-    newest: str
+    newest: str | None
 
     @property
     def refused(self) -> str | None:
@@ -58,6 +58,8 @@ class Exporter:
         self._inputs = inputs
         self._base = base or inputs.export
         self._has_versions = bool(base) or inputs.has_versions
+        # Of an evaluator's versions each is better than all before.
+        self._conditions = () if base else inputs.experiment.train.export_if
 
     def export_store(
         self, store: ParameterStore, checkpoint: str, metrics: Mapping[str, float] | None
@@ -118,32 +120,14 @@ class Exporter:
         if not self._has_versions:
             return Exported(self._base, self._base)
         newest = versions.newest_version(self._base)
-        drop = self._drop(metrics_of(newest), metrics) if newest else 0.0
-        limit = self._inputs.experiment.train.max_metric_drop
-        if newest is None or drop <= limit:
+        known = metrics_of(newest) if newest and self._conditions else {}
+        if not (problem := unmet(self._conditions, metrics, known)):
             path = versions.next_version(self._base)
             return Exported(path, path)
         path = versions.refused_path(self._base)
-        _log.warning(
-            "%s is worse by %.6g than that of %s, more than train.max_metric_drop=%g: the model is "
-            "exported to %s, and %s stays the newest version",
-            self._inputs.best_metric.name,
-            drop,
-            newest,
-            limit,
-            path,
-            newest,
-        )
+        stays = f"{newest} stays the newest version" if newest else "there is no version yet"
+        _log.warning("%s: the model is exported to %s, and %s", problem, path, stays)
         return Exported(path, newest)
-
-    def _drop(self, before: Mapping[str, float], now: Mapping[str, float]) -> float:
-        """How much worse the second metrics are; 0 where one of them is not known."""
-        metric = self._inputs.best_metric
-        if metric.name not in before or metric.name not in now:
-            return 0.0
-        change = before[metric.name] - now[metric.name]
-        drop = change if metric.is_higher_better else -change
-        return drop if math.isfinite(drop) else math.inf
 
 
 def metrics_of(version: str) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfps.cluster.spec import Cluster
 from tfps.data import manifest as manifests
 from tfps.data import schema as schemas
 from tfps.data import value_checks
@@ -14,7 +13,6 @@ from tfps.data.batches import Batching, read_batches
 from tfps.data.manifest import Manifest
 from tfps.data.record_source import RecordSource
 from tfps.errors import UserError
-from tfps.experiment.experiment import Experiment
 from tfps.experiment.task import Task
 from tfps.leases.bad_record_log import explain_failure
 from tfps.storage import files
@@ -65,30 +63,6 @@ def read_data(task: Task, directory: str, use: DataUse, may_be_cut: bool = False
             manifest.counts, manifest.records, wanted, f"{flag}={directory}"
         )
     return manifest
-
-
-def evaluator_of(experiment: Experiment, cluster: Cluster) -> str:
-    """Who evaluates in place of the workers, for messages; empty where they do.
-
-    Args:
-        experiment: What is trained.
-        cluster: On which tasks.
-
-    Raises:
-        UserError: If two are to evaluate, or another job the checkpoints of one process.
-    """
-    if not experiment.train.evaluator_job:
-        return next((f"evaluator 0 ({address})" for address in cluster.evaluators), "")
-    if cluster.evaluators:
-        raise UserError(
-            "--evaluator_job in a job that has an evaluator: who evaluates? Leave one of them out"
-        )
-    if cluster.is_local:
-        raise UserError(
-            "--evaluator_job in a job without workers and ps, which evaluates in its one process; "
-            "leave it out"
-        )
-    return "the job of --evaluator_job"
 
 
 def first_records(data: Manifest, most: int) -> RecordSource:

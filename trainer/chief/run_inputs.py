@@ -2,7 +2,6 @@
 
 import dataclasses
 import logging
-import math
 import posixpath
 from concurrent.futures import ThreadPoolExecutor
 
@@ -29,13 +28,13 @@ from tfps.planner.memory import check_memory
 from tfps.storage import preflight
 from tfps.storage.preflight import Use
 from tfps.store.layout import StoreLayout
+from trainer.chief import export_conditions
 from trainer.chief.callback_checks import make_callbacks
 from trainer.chief.inputs import (
     EVALUATED,
     TRAINED,
     DataUse,
     check_writable,
-    evaluator_of,
     first_labels,
     read_data,
 )
@@ -117,6 +116,12 @@ class RunInputs:
         staged = CachedPaths(cache_dir, [*data.datasets, *([eval_data] if eval_data else [])])
         model = _build_model(experiment, cluster)
         best_metric, train = _best_metric(experiment, model, eval_data), experiment.train
+        export_conditions.check(train.export_if, _metric_names(experiment.task, model))
+        if train.export_if and export:
+            raise UserError(
+                f"train.export_if: {export} is for the model itself, not for its versions; leave "
+                "it out, or deploy the model with --deploy_to"
+            )
         rules = Rules.of(experiment.task, model, train.row_updates, train.repeated_ids)
         refuse_unsuitable(mode, experiment, model, rules)
         layout = StoreLayout.of(model, rules, max(1, len(cluster.ps)))
@@ -151,7 +156,7 @@ class RunInputs:
     @property
     def evaluator(self) -> str:
         """Who evaluates in place of the workers, for messages; empty where they do."""
-        return evaluator_of(self.experiment, self.cluster)
+        return next((f"evaluator 0 ({address})" for address in self.cluster.evaluators), "")
 
     @property
     def metric_names(self) -> list[str]:
@@ -284,7 +289,7 @@ def _refuse_unreachable(model: StatelessModel, cluster: Cluster) -> None:
 
 def _check_evaluation(experiment: Experiment, cluster: Cluster) -> None:
     """Refuses what needs evaluations in a run that has none, or not at the end of an epoch."""
-    has_evaluator = bool(evaluator_of(experiment, cluster)) or cluster.job == "evaluator"
+    has_evaluator = bool(cluster.evaluators) or cluster.job == "evaluator"
     if experiment.callbacks and has_evaluator:
         raise UserError(
             f"experiment {experiment.name!r} has callbacks, and the job an evaluator, whose "
@@ -296,9 +301,9 @@ def _check_evaluation(experiment: Experiment, cluster: Cluster) -> None:
     mend = "name evaluation shards with --eval_data, or"
     if experiment.train.export == BEST:
         raise UserError(f"--export={BEST} without --eval_data; {mend} leave it out")
-    if math.isfinite(experiment.train.max_metric_drop):
-        drop = f"--max_metric_drop={experiment.train.max_metric_drop:g}"
-        raise UserError(f"{drop} without --eval_data; {mend} leave it out")
+    if experiment.train.export_if:
+        gate = f"train.export_if={','.join(experiment.train.export_if)}"
+        raise UserError(f"{gate} without --eval_data; {mend} leave it out")
     if has_evaluator:
         raise UserError(f"the job has an evaluator but no --eval_data; {mend} leave it out")
     if experiment.train.early_stopping:

@@ -162,13 +162,8 @@ class RunReport:
         """Says why the training ends before its last epoch."""
         self._write(stopped_early=reason)
 
-    def exported(self, newest: str, refused: str | None = None) -> None:
-        """Says where the model is exported to.
-
-        Args:
-            newest: Its newest version.
-            refused: Where the model is that is too much worse than that version to be one.
-        """
+    def exported(self, newest: str | None, refused: str | None = None) -> None:
+        """Records where the newest version is, and a model that was refused to be one."""
         self._write(export=newest, export_refused=refused)
 
     def exported_best(self, path: str) -> None:

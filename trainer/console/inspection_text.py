@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from tfps import byte_size
 from tfps.data.manifest import Manifest
 from tfps.data.shards import Shard
 from tfps.errors import listed
@@ -22,7 +23,7 @@ def overview(data: str, dataset: Manifest | None, shards: Sequence[Shard]) -> li
     kind = f"dataset {dataset.name}" if dataset else "TFRecord files without a manifest that fits"
     rows = [
         ("data", f"{data} ({kind})"),
-        ("records", f"{records:,} in {_count(len(shards), 'shard')}, {_size(size)}{each}"),
+        ("records", f"{records:,} in {_count(len(shards), 'shard')}, {byte_size.show(size)}{each}"),
     ]
     if dataset and dataset.rejected_rows:
         rows.append(("left out", f"{_count(dataset.rejected_rows, 'bad row')} of the source"))
@@ -79,7 +80,7 @@ def shard_table(scans: Sequence[ShardScan]) -> list[str]:
             (
                 shard.file,
                 f"{shard.records:,}",
-                _size(shard.bytes),
+                byte_size.show(shard.bytes),
                 shard.compression.lower() or "none",
                 shard.crc32c,
                 state,
@@ -116,13 +117,6 @@ def _value(value: Any) -> str:
         text = repr(value.decode("utf-8", errors="replace"))
         return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
     return str(value)
-
-
-def _size(size: int) -> str:
-    for name, unit in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= unit:
-            return f"{size / unit:,.1f} {name}"
-    return f"{size} B"
 
 
 def _count(number: int, noun: str) -> str:

@@ -56,7 +56,7 @@ def start_logging(
     Args:
         progress: `live`, `lines`, or `auto`: a live view if stderr is a terminal.
         line_seconds: Between one line of progress and the next.
-        formatter: Makes lines for programs of tfps's records; None for lines for people.
+        formatter: Makes lines for programs of all records; None for lines for people.
 
     Returns:
         The display, which log lines respect.
@@ -71,7 +71,8 @@ def start_logging(
         logger.setLevel(logging.INFO)
         logger.propagate = False
     native = logging.StreamHandler(os.fdopen(2, "w", buffering=1, closefd=False))
-    native.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    others = logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")
+    native.setFormatter(formatter or others)
     root = logging.getLogger()
     root.handlers = [native]
     root.setLevel(logging.WARNING)

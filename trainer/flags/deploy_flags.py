@@ -1,4 +1,4 @@
-"""Flags that say where the model of a job is deployed, and when."""
+"""The flag that says where the model of a job is deployed."""
 
 from typing import TYPE_CHECKING
 
@@ -17,16 +17,10 @@ flags.DEFINE_string(
     "Deploy the exported model at the end: flags of cloud.deploy but --model, in quotes, such as "
     "'--target=kubernetes --apply --name=clicks'.",
 )
-flags.DEFINE_list(
-    "deploy_if",
-    [],
-    "Of --deploy_to: what evaluation must have measured of the model, such as 'auc>=0.8'; some by "
-    "commas.",
-)
 
 
 def deploy_plan(is_pass: bool) -> "DeployPlan | None":
-    """What is deployed and when; None for nothing.
+    """What is deployed; None for nothing.
 
     Args:
         is_pass: Whether the job exports nothing, since it makes a pass over a dataset.
@@ -35,11 +29,9 @@ def deploy_plan(is_pass: bool) -> "DeployPlan | None":
         UserError: If a flag cannot be used.
     """
     if not _FLAGS.deploy_to:
-        if _FLAGS.deploy_if:
-            raise UserError("--deploy_if is for --deploy_to; give both, or none")
         return None
     if is_pass:
         raise UserError(f"--deploy_to is for a job that trains, not --job={_FLAGS.job}")
     from trainer.chief.deploying import DeployPlan
 
-    return DeployPlan.parse(_FLAGS.deploy_to, _FLAGS.deploy_if, _FLAGS.job_dir)
+    return DeployPlan.parse(_FLAGS.deploy_to, _FLAGS.job_dir)

@@ -48,12 +48,6 @@ flags.DEFINE_integer(
     "Evaluations without a better one that end the training (overrides train.early_stopping).",
     0,
 )
-flags.DEFINE_bool(
-    "evaluator_job",
-    None,
-    "Leave evaluating to another job, with --job=evaluate --follow (overrides "
-    "train.evaluator_job).",
-)
 flags.DEFINE_string(
     "init_from",
     None,
@@ -85,13 +79,6 @@ flags.DEFINE_integer(
     "Versions of the exported model that stay (overrides train.keep_exports).",
     1,
 )
-flags.DEFINE_float(
-    "max_metric_drop",
-    None,
-    "How much worse than the newest version a model may be, to become one (overrides "
-    "train.max_metric_drop).",
-    0.0,
-)
 
 
 def experiment() -> "Experiment":
@@ -111,14 +98,12 @@ def overridden() -> list[str]:
         "train.pipeline_depth": _FLAGS.pipeline_depth,
         "train.jit_compile": _FLAGS.jit_compile,
         "train.early_stopping": _FLAGS.early_stopping,
-        "train.evaluator_job": _FLAGS.evaluator_job,
         "train.wire_dtype": _FLAGS.wire_dtype,
         "train.init_from": _FLAGS.init_from,
         "train.init_layers": _FLAGS.init_layers,
         "train.export": _FLAGS.export,
         "train.export_dtype": _FLAGS.export_dtype,
         "train.keep_exports": _FLAGS.keep_exports,
-        "train.max_metric_drop": _FLAGS.max_metric_drop,
     }
     given = [f"{field}={value}" for field, value in own.items() if value is not None]
     return [*_FLAGS.set, *given]

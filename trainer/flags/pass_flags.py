@@ -12,16 +12,14 @@ from tfps.storage.paths import canonical
 if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
     from tfps.experiment.experiment import Experiment
     from trainer.chief.data_pass import PassPlan
-    from trainer.chief.following import FollowingPlan
     from trainer.chief.inputs import DataUse
     from trainer.chief.run import Prepare
     from trainer.chief.run_inputs import RunInputs
 
 TRAIN, EVALUATE, PREDICT = JOBS = ("train", "evaluate", "predict")
 _FLAGS = flags.FLAGS
-_OF_EVALUATE = ("follow",)
 _OF_PREDICT = ("keep", "output_form", "batch_size")
-_OWN = ("checkpoint", "data", *_OF_EVALUATE, *_OF_PREDICT)
+_OWN = ("checkpoint", "data", *_OF_PREDICT)
 
 flags.DEFINE_enum(
     "job", TRAIN, JOBS, "What the cluster does: train, or one pass over --data with a checkpoint."
@@ -30,11 +28,6 @@ flags.DEFINE_string(
     "checkpoint", None, "--job=evaluate, predict: a job's directory, or a checkpoint's."
 )
 flags.DEFINE_string("data", None, "--job=evaluate, predict: directory of the dataset.")
-flags.DEFINE_bool(
-    "follow",
-    False,
-    "--job=evaluate: evaluates each new checkpoint of the job --checkpoint, to its end.",
-)
 flags.DEFINE_list("keep", [], "--job=predict: features to copy beside the predictions.")
 flags.DEFINE_enum(
     "output_form", "parquet", ["csv", "parquet", "tfrecord"], "--job=predict: form of the files."
@@ -97,10 +90,9 @@ def is_pass(cluster: Cluster, job_dir: str) -> bool:
         if given:
             raise UserError(f"--{given[0]} is for --job={EVALUATE} or {PREDICT}; leave it out")
         return False
-    for job, names in ((EVALUATE, _OF_EVALUATE), (PREDICT, _OF_PREDICT)):
-        for name in names:
-            if _FLAGS.job != job and _FLAGS[name].present:
-                raise UserError(f"--{name} is for --job={job}; leave it out")
+    for name in _OF_PREDICT:
+        if _FLAGS.job != PREDICT and _FLAGS[name].present:
+            raise UserError(f"--{name} is for --job={PREDICT}; leave it out")
     for name in ("checkpoint", "data"):
         if not _FLAGS[name].value:
             raise UserError(f"--job={_FLAGS.job} without --{name}: name it")
@@ -117,27 +109,16 @@ def is_pass(cluster: Cluster, job_dir: str) -> bool:
     return True
 
 
-def plan() -> "PassPlan | FollowingPlan":
+def plan() -> "PassPlan":
     """What the pass does.
 
     Raises:
-        UserError: If there is no such checkpoint, or one checkpoint is to be followed.
+        UserError: If there is no such checkpoint.
         StorageError: If the storage does not answer.
     """
-    from tfps.checkpoint import commit_marker
     from tfps.checkpoint.offline import named_checkpoint
     from trainer.chief.data_pass import PassPlan
-    from trainer.chief.following import FollowingPlan
 
-    if _FLAGS.follow:
-        if commit_marker.is_in(_FLAGS.checkpoint):
-            raise UserError(
-                f"--checkpoint={_FLAGS.checkpoint} is one checkpoint: --follow needs the directory "
-                "of the job that writes them"
-            )
-        return FollowingPlan(
-            _FLAGS.checkpoint, _FLAGS.chief_wait_seconds, _FLAGS.chief_lost_seconds
-        )
     checkpoint = named_checkpoint(_FLAGS.checkpoint)
     if _FLAGS.job == EVALUATE:
         return PassPlan(checkpoint)

@@ -3,8 +3,9 @@
 import dataclasses
 import math
 
+from tfps import byte_size
+
 _SIGNS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-_BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 # A unit, the one below it, and how both are written.
 _SPANS = (
@@ -31,11 +32,12 @@ def show(value: float, unit: str = NUMBER) -> str:
         return f"{100 * value:.3g}%"
     if unit == SECONDS:
         return _span(value)
-    between, none = (" ", " B") if unit == BYTES else ("", "")
-    for size, sign in _BYTES if unit == BYTES else _SIGNS:
+    if unit == BYTES:
+        return byte_size.show(value)
+    for size, sign in _SIGNS:
         if abs(value) >= size:
-            return f"{_short(value / size)}{between}{sign}"
-    return f"{_short(value)}{none}"
+            return f"{_short(value / size)}{sign}"
+    return _short(value)
 
 
 def _span(seconds: float) -> str:

@@ -2,11 +2,11 @@ from tests.job_dir.reports import full_report
 from tests.loaded import client
 from tfps.job_dir import report
 from tfps.job_dir.report_fields import RUNNING
-from trainer.summary import lines
+from trainer.console.job_summary import lines
 
 
 def run(job_dir):
-    return client.run("trainer.summary", f"--job_dir={job_dir}")
+    return client.run("trainer.report", str(job_dir))
 
 
 def test_the_summary_says_what_was_trained_how_fast_and_how_well():
@@ -39,3 +39,9 @@ def test_the_command_reads_a_report_and_refuses_a_directory_without_one(tmp_path
     missing = run(tmp_path / "nowhere")
     assert missing.returncode == 2
     assert "holds no report.json" in missing.stderr
+
+
+def test_a_page_needs_a_file_to_be_written_again(tmp_path):
+    refused = client.run("trainer.report", str(tmp_path), "--follow=5")
+    assert refused.returncode == 2
+    assert refused.stderr.endswith("name its file with --output=report.html\n")

@@ -1,6 +1,6 @@
 """Servers that answer signs of life and nothing else, many of them in one process.
 
-    python -m benchmarks.answering_servers COUNT
+    python -m tests.answering_servers COUNT
 
 It prints their addresses, one per line, and serves until its input ends. They speak as much of
 HTTP/2 as a gRPC server that is asked whether it is there: SETTINGS and PING are acknowledged.

@@ -1,31 +1,9 @@
-"""Tells in a few lines what a job did: `python -m trainer.summary --job_dir=…`."""
+"""What a job did, in a few lines."""
 
 from collections.abc import Sequence
 
-from absl import flags
-
-from tfps.errors import UserError
 from tfps.job_dir.report_fields import BestEvaluation, Report, WorkerShare
-from trainer import entry
 from trainer.console.text_table import named_texts
-
-_FLAGS = flags.FLAGS
-flags.DEFINE_string("job_dir", None, "The job's directory, local or gs://.")
-
-
-def main() -> None:
-    """Prints the summary of a job's report."""
-    if not _FLAGS.job_dir:
-        raise UserError("--job_dir is missing")
-    from trainer.console import quiet_tensorflow  # noqa: F401 - it loads TensorFlow  # isort: skip
-    from tfps.job_dir import report
-    from tfps.storage import preflight
-
-    preflight.check([preflight.Use("--job_dir", _FLAGS.job_dir)])
-    found = report.load(_FLAGS.job_dir)
-    if found is None:
-        raise UserError(f"--job_dir={_FLAGS.job_dir} holds no report.json: no job ran there")
-    print("\n".join(lines(_FLAGS.job_dir, found)))  # noqa: T201 (what this command is for)
 
 
 def lines(job_dir: str, report: Report) -> list[str]:
@@ -86,7 +64,3 @@ def _shares(workers: Sequence[WorkerShare]) -> str:
         f"{min(records) / total:.1%} to {max(records) / total:.1%} of the records each, "
         f"idle {idle:.1%} of the time between leases"
     )
-
-
-if __name__ == "__main__":
-    entry.run(main)
