@@ -1,7 +1,6 @@
 """Models served by Vertex AI: `python -m cloud.deploy --target=vertex`."""
 
 import contextlib
-import dataclasses
 import functools
 import json
 from collections.abc import Iterator, Mapping
@@ -16,8 +15,7 @@ from cloud.deployment.server_settings import ServerSettings
 from cloud.deployment.target import DeployTarget
 from cloud.follower import Patience
 from cloud.target import Request
-from cloud.vertex.serving import batches, checks, instances, traffic, verb_flags
-from cloud.vertex.serving.batch_request import BatchData
+from cloud.vertex.serving import checks, instances, traffic, verb_flags
 from cloud.vertex.serving.canary import canary_of
 from cloud.vertex.serving.endpoints import Endpoint, deployed_models, split_of, title
 from cloud.vertex.serving.previous import Previous
@@ -113,47 +111,6 @@ class VertexDeployTarget(DeployTarget):
             _say(f"{verb}: {self._command(verb, name)}")
         return EXIT_OK
 
-    def render_batch(self, deployment: Deployment) -> tuple[Request, ...]:
-        """Requests for the version, and for the job that predicts."""
-        deployment, data = self._of_batch(deployment)
-        return Requests(deployment, self._settings).shown_batch(data)
-
-    def batch(self, deployment: Deployment) -> int:
-        """Uploads the version, and follows the job that predicts with it to its end."""
-        deployment, data = self._of_batch(deployment)
-        requests, region = Requests(deployment, self._settings), self._region()
-        for path in data.inputs:
-            region.check_place("--input", path)
-        region.check_place("--predictions", data.output)
-        body = requests.batch(data)
-        with self._going_on(deployment.name):
-            job = region.batches.same(body, self._values.again)
-            if not job:
-                self._upload(deployment, requests, region)
-                _say(
-                    f"{requests.machines.shown} for {deployment.name} cost money until the job ends"
-                )
-                job = region.batches.begin(body)
-        end = f"end it with `{self._command('cancel', str(job['name']))}`"
-        if not batches.has_ended(job):
-            _say(f"{job['name']}: {end}")
-        done = region.batches.follow(job, f"the same command follows it again; {end}")
-        _say(f"predictions: {batches.output_of(done)}")
-        return EXIT_OK
-
-    def cancel(self, name: str) -> int:
-        """Ends a batch prediction, and waits until it has ended."""
-        verb_flags.check("cancel", self._values)
-        region = self._region()
-        job = region.batches.get(name)
-        if not batches.has_ended(job):
-            region.batches.cancel(job)
-            _say(f"{name}: asked to end")
-        again = f"look again with `{self._command('cancel', name)}`"
-        ended = region.batches.wait(job, again)
-        _say(f"{name} costs nothing any more; {batches.found_of(ended)}")
-        return EXIT_OK
-
     def promote(self, name: str) -> int:
         """Gives the canary all traffic, and takes away everything else."""
         verb_flags.check("promote", self._values)
@@ -193,15 +150,13 @@ class VertexDeployTarget(DeployTarget):
         return EXIT_OK
 
     def list(self) -> int:
-        """Prints the endpoints, models and batch predictions that were made by this program."""
+        """Prints the endpoints and models that were made by this program."""
         verb_flags.check("list", self._values)
         region = self._region()
         for endpoint in region.endpoints.made_here():
             _say(f"endpoint {endpoint['displayName']}: {_served(endpoint)}  {endpoint['name']}")
         for model in region.models.made_here():
             _say(f"model {model['displayName']}  {model['name']}")
-        for job in region.batches.made_here():
-            _say(f"batch {batches.shown(job)}")
         return EXIT_OK
 
     def describe(self, name: str) -> int:
@@ -224,21 +179,6 @@ class VertexDeployTarget(DeployTarget):
                 f"`{self._command('describe', name)}` and the verb list show what there is"
             )
             raise
-
-    def _of_batch(self, deployment: Deployment) -> tuple[Deployment, BatchData]:
-        """What is served to predict a dataset, and the dataset."""
-        verb_flags.check("batch", self._values)
-        checks.check(deployment, self._settings)
-        mine = self._values
-        data = BatchData(
-            tuple(mine.input),
-            mine.predictions,
-            mine.instances_format,
-            mine.key,
-            mine.request_records,
-        )
-        model = checks.of_batch(deployment.model, data)
-        return dataclasses.replace(deployment, model=model), data
 
     def _upload(self, deployment: Deployment, requests: Requests, region: Region) -> str:
         """Uploads the version, unless it is there; returns its number."""

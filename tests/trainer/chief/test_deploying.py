@@ -67,7 +67,7 @@ def test_what_is_no_condition_is_refused(text):
         (f"{VERTEX_GOOD} --memory=8GiB", "Vertex AI has no --memory, only machine types"),
         (f"{VERTEX_GOOD} --max_batch_size=8", "computes each request alone; leave it out"),
         (f"{VERTEX_GOOD} --service_account=me", "--service_account=me: write its e-mail address"),
-        (f"{VERTEX_GOOD} --key=user", "--key is of batch; leave it out of deploy"),
+        (f"{VERTEX_GOOD} --deployed_model=1", "--deployed_model is of undeploy; leave it"),
         (f"{VERTEX_GOOD} --canary=101", "canary"),
         (f"{VERTEX_GOOD} --instances=absent.json", "--instances=absent.json cannot be read"),
         (f"{VERTEX_GOOD} --max_replicas=0", "max_replicas"),

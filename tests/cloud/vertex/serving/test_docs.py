@@ -36,7 +36,7 @@ def test_every_command_of_the_page_works(near, exported, serving, deploy, tmp_pa
         if verbs[-1] == "promote":
             assert "100 % movies" in out
     assert set(verbs) == {
-        *("deploy", "predict", "list", "describe", "promote", "rollback", "undeploy", "batch"),
+        *("deploy", "predict", "list", "describe", "promote", "rollback", "undeploy"),
     }
     assert (serving.endpoints, len(serving.models["movies"])) == ({}, 2)
 

@@ -2,11 +2,17 @@
 
 import io
 import random
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
-from tests.cloud.vertex.serving.conftest import check_splits, served, versions
+from tests.cloud.vertex.conftest import PLACE
+from tests.cloud.vertex.serving.conftest import DEPLOYMENT, check_splits, served, versions
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
+from tests.project import ROOT
 
 KINDS = ("upload", "make", "deploy", "change", "undeploy", "predict", "get", "list", "operation")
 FAULTS = ([429], [503, "lost"], ["lost", "lost", 503])
@@ -155,3 +161,49 @@ def test_others_who_change_an_endpoint_meanwhile_lose_nothing(serving, deploy_ve
     code, _, err = deploy("promote", "movies")
     assert code == 3
     assert "is changed by others all the time; try again later" in err
+
+
+def interrupted(serving, has_happened, *flags):
+    """Runs the program in a process of its own, and interrupts it once something has happened.
+
+    Args:
+        serving: The stand-in.
+        has_happened: Of the last line that the program has written.
+        flags: The program's.
+
+    Returns:
+        What it writes then.
+    """
+    place = (*PLACE, f"--vertex_endpoint={serving.endpoint}", "--poll_seconds=0.05")
+    with subprocess.Popen(
+        [sys.executable, "-m", "cloud.deploy", *flags, *DEPLOYMENT, *place],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as program:
+        while not has_happened(program.stdout.readline()):
+            assert program.poll() is None
+        program.send_signal(signal.SIGINT)
+        out, err = program.communicate(timeout=60)
+    assert (program.returncode, err) == (130, "")
+    return out
+
+
+@pytest.mark.slow
+def test_an_interrupt_leaves_an_operation(near, job, serving, deploy):
+    serving.slow = ("deploy",)
+
+    def is_under_way(line):
+        if "deploying movies@1 to movies" not in line:
+            return False
+        while not any(each["kind"] == "deploy" for each in list(serving.operations.values())):
+            time.sleep(0.01)
+        return True
+
+    out = interrupted(serving, is_under_way, f"--model={job}")
+    assert "interrupted; the same command goes on from there, and `python -m cloud.deploy" in out
+    for operation in serving.operations.values():
+        operation["looks"] = 1
+    assert deploy(f"--model={job}", *DEPLOYMENT)[0] == 0
+    assert serving.counts["deploy"] == 1

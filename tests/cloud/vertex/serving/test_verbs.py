@@ -65,13 +65,11 @@ def test_a_request_that_is_none(serving, deploy, tmp_path, text, message):
     [
         (("predict", "movies"), "--instances is missing; give FILE.json, or -"),
         (("predict", "movies", "--instances=absent.json"), "--instances=absent.json cannot be"),
-        (("cancel", "x"), "'x' is no batch prediction; write its number, or its whole name"),
         (("promote", "movies", "--canary=5"), "--canary is of deploy; leave it out of promote"),
         (
             ("list", "--instances=x"),
             "--instances is of deploy, predict, rollback; leave it out of li",
         ),
-        (("cancel", "17"), "there is no batch prediction 17"),
     ],
 )
 def test_a_wrong_question(serving, deploy, argv, message):
