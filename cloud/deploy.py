@@ -2,8 +2,8 @@ r"""Puts an exported model behind an address: `python -m cloud.deploy --target=k
 
     python -m cloud.deploy --target=tfserving --model=runs/census --output=serving
 
-Other verbs come first: `describe NAME`, `undeploy NAME`, `promote NAME`, `rollback NAME`, `predict
-NAME`, `list`, each with the target's own flags; a target says which of them it has.
+Other verbs come first: `describe NAME`, `undeploy NAME`, `rollback NAME`, `predict NAME`, `list`,
+each with the target's own flags; a target says which of them it has.
 """
 
 import os

@@ -9,7 +9,7 @@ from cloud.target import Request
 from tfps.errors import UserError
 
 # Verbs that take a deployment's name, and all verbs.
-OF_NAME = ("describe", "undeploy", "promote", "rollback", "predict")
+OF_NAME = ("describe", "undeploy", "rollback", "predict")
 VERBS = ("deploy", *OF_NAME, "list")
 
 
@@ -86,10 +86,6 @@ class DeployTarget(abc.ABC):
     def undeploy(self, name: str) -> int:
         """Ends a deployment and what it costs; returns 0."""
         raise self._without("undeploy")
-
-    def promote(self, name: str) -> int:
-        """Lets what is tried on some of the traffic serve all of it; returns 0."""
-        raise self._without("promote")
 
     def rollback(self, name: str) -> int:
         """Puts what was deployed before in the place of what is deployed now; returns 0."""

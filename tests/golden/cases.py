@@ -86,7 +86,7 @@ _DEPLOYMENTS = {
         *(*_ON_VERTEX, f"--image={_SERVING}-gpu", "--machine=g2-standard-8"),
         *("--accelerator=NVIDIA_L4:1", "--min_replicas=2"),
     ),
-    "vertex-canary": (*_ON_VERTEX, "--canary=10", "--label=team=ads", *_ACCOUNTS),
+    "vertex-traffic": (*_ON_VERTEX, "--traffic=10", "--label=team=ads", *_ACCOUNTS),
 }
 
 # Flags by the name of the file that keeps the requests; behind "--" more arguments of the tasks.

@@ -1,24 +1,20 @@
 """Models served by Vertex AI: `python -m cloud.deploy --target=vertex`."""
 
 import contextlib
-import functools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from absl import flags
 
 from cloud import requests_text
 from cloud.deployment.deployment import Deployment
-from cloud.deployment.served_model import ServedModel
 from cloud.deployment.server_settings import ServerSettings
 from cloud.deployment.target import DeployTarget
 from cloud.follower import Patience
 from cloud.target import Request
 from cloud.vertex.serving import checks, instances, traffic, verb_flags
-from cloud.vertex.serving.canary import canary_of
 from cloud.vertex.serving.endpoints import Endpoint, deployed_models, split_of, title
-from cloud.vertex.serving.previous import Previous
 from cloud.vertex.serving.region import Region
 from cloud.vertex.serving.requests import Requests
 from cloud.vertex.serving.rollout import Candidate
@@ -83,7 +79,7 @@ class VertexDeployTarget(DeployTarget):
         verb_flags.check("deploy", self._values)
         checks.check(deployment, self._settings)
         requests = Requests(deployment, self._settings, self._values.alias)
-        return requests.shown(self._values.canary)
+        return requests.shown(self._values.traffic)
 
     def deploy(self, deployment: Deployment) -> int:
         """Uploads the version, deploys it, tries it, and takes away what it comes in place of."""
@@ -101,29 +97,14 @@ class VertexDeployTarget(DeployTarget):
                 f"end that with `{self._command('undeploy', name)}`"
             )
             region.endpoints.make(name, requests.endpoint())
-            candidate = Candidate(name, version, requests.deploy({}), records, self._values.canary)
+            candidate = Candidate(name, version, requests.deploy({}), records, self._values.traffic)
             region.rollout.deploy(name, candidate)
         endpoint = region.endpoints.get(name)
         _say(f"{endpoint['name']} serves {deployment.model.path}")
         _say(f"ask it: {self._command('predict', name)} --instances=FILE.json")
-        verbs = ("promote", "rollback") if canary_of(endpoint) else ()
-        for verb in verbs or ("rollback",) * bool(Previous.of_endpoint(endpoint)):
-            _say(f"{verb}: {self._command(verb, name)}")
-        return EXIT_OK
-
-    def promote(self, name: str) -> int:
-        """Gives the canary all traffic, and takes away everything else."""
-        verb_flags.check("promote", self._values)
-        with self._going_on(name):
-            self._region().rollout.promote(name)
-        return EXIT_OK
-
-    def rollback(self, name: str) -> int:
-        """Takes the canary away, or brings back what served before the last promotion."""
-        verb_flags.check("rollback", self._values)
-        region = self._region()
-        with self._going_on(name):
-            region.rollout.rollback(name, functools.partial(self._records_of, region))
+        if len(deployed_models(endpoint)) > 1:
+            _say(f"traffic: {_served(endpoint)}; the same command without --traffic gives it all")
+            _say(f"take one away: {self._command('undeploy', name)} --deployed_model=ID")
         return EXIT_OK
 
     def undeploy(self, name: str) -> int:
@@ -188,22 +169,6 @@ class VertexDeployTarget(DeployTarget):
         if not region.models.look(deployment.name, requests.version.alias):
             artifact.stage(deployment.model, requests.version.artifact)
         return str(region.models.upload(requests.version)["versionId"])
-
-    def _records_of(self, region: Region, model: str, version: str) -> Mapping[str, Any]:
-        """What a version that was served before is tried with; empty where that is not known."""
-        found = region.models.look(model, version)
-        if found is None:
-            raise UserError(
-                f"version {version} of the model {model}, which served before, is deleted; deploy "
-                "another one instead"
-            )
-        if self._values.instances:
-            return instances.read(self._values.instances)
-        try:
-            return instances.of_model(ServedModel.read(str(found.get("artifactUri", ""))))
-        except UserError as error:
-            _say(f"no records with which to try version {version}: {error}")
-            return {}
 
     def _region(self) -> Region:
         return Region(self._settings, self._endpoint, self._patience, _say)

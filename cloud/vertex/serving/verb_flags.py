@@ -21,9 +21,9 @@ _TEXTS = {
 
 # Verbs that heed a flag; any other refuses it. Flags that are not here hold for all.
 _OF_VERBS = {
-    "canary": ("deploy",),
+    "traffic": ("deploy",),
     "alias": ("deploy",),
-    "instances": ("deploy", "predict", "rollback"),
+    "instances": ("deploy", "predict"),
     "deployed_model": ("undeploy",),
 }
 
@@ -37,9 +37,9 @@ def define(values: flags.FlagValues) -> None:
     for name, text in _TEXTS.items():
         flags.DEFINE_string(name, "", text, flag_values=values)
     flags.DEFINE_integer(
-        "canary",
+        "traffic",
         traffic.WHOLE,
-        "Vertex AI: percents of the traffic for the new version, until it is promoted.",
+        "Vertex AI: percents of the traffic for the version; with all, others are taken away.",
         lower_bound=1,
         upper_bound=traffic.WHOLE,
         flag_values=values,

@@ -68,7 +68,7 @@ def test_what_is_no_condition_is_refused(text):
         (f"{VERTEX_GOOD} --max_batch_size=8", "computes each request alone; leave it out"),
         (f"{VERTEX_GOOD} --service_account=me", "--service_account=me: write its e-mail address"),
         (f"{VERTEX_GOOD} --deployed_model=1", "--deployed_model is of undeploy; leave it"),
-        (f"{VERTEX_GOOD} --canary=101", "canary"),
+        (f"{VERTEX_GOOD} --traffic=101", "traffic"),
         (f"{VERTEX_GOOD} --instances=absent.json", "--instances=absent.json cannot be read"),
         (f"{VERTEX_GOOD} --max_replicas=0", "max_replicas"),
     ],
@@ -82,7 +82,7 @@ def test_arguments_are_refused_before_anything_is_trained(arguments, message):
     "arguments",
     [
         VERTEX_GOOD,
-        f"{VERTEX_GOOD} --canary=10 --max_replicas=3 --label=team=ads",
+        f"{VERTEX_GOOD} --traffic=10 --max_replicas=3 --label=team=ads",
         f"{VERTEX} --image={IMAGE}-gpu --machine=g2-standard-8 --accelerator=NVIDIA_L4:1",
         "--target=kubernetes --namespace=serving --max_replicas=3",
         "--target=tfserving --output=served",

@@ -65,8 +65,7 @@ def test_a_refusal_says_which_role_is_missing(serving, deploy_version, kind):
 @pytest.mark.parametrize(
     ("kind", "argv"),
     [
-        ("change", ("promote", "movies")),
-        ("undeploy", ("rollback", "movies")),
+        ("undeploy", ("undeploy", "movies")),
         ("delete", ("undeploy", "movies")),
         ("operation", ("undeploy", "movies")),
         ("predict", ("predict", "movies", "--instances=-")),
@@ -76,7 +75,7 @@ def test_a_refusal_says_which_role_is_missing(serving, deploy_version, kind):
 )
 def test_no_verb_does_what_is_refused(serving, deploy_version, deploy, monkeypatch, kind, argv):
     assert deploy_version(1)[0] == 0
-    assert deploy_version(2, "--canary=10")[0] == 0
+    assert deploy_version(2, "--traffic=10")[0] == 0
     monkeypatch.setattr("sys.stdin", io.StringIO("[1]"))
     serving.faults[kind] = [403]
     code, _, err = deploy(*argv)
@@ -100,8 +99,8 @@ def test_whatever_is_done_and_fails_traffic_is_whole(serving, deploy_version, de
         if chance.random() < 0.3:
             serving.failing = {chance.choice(["deploy", "undeploy"]): "the test wants it"}
         serving.sick = {"2": chance.choice([None, ["NaN"], 500])}
-        number, verb = chance.randint(1, 3), chance.choice(["promote", "rollback", ""])
-        share = chance.choice([(), ("--canary=30",)])
+        number, verb = chance.randint(1, 3), chance.choice(["undeploy", "", ""])
+        share = chance.choice([(), ("--traffic=30",)])
         if verb:
             code, _, err = deploy(verb, "movies")
         else:
@@ -112,6 +111,7 @@ def test_whatever_is_done_and_fails_traffic_is_whole(serving, deploy_version, de
         check_splits(serving)
     assert len(versions(serving)) == len(set(versions(serving))) <= len(asked)
     serving.faults, serving.failing, serving.sick = {}, {}, {}
+    assert deploy_version(1)[0] == 0
     code, _, err = deploy("undeploy", "movies")
     assert (code, serving.endpoints) == (0, {})
 
@@ -138,7 +138,7 @@ def test_what_takes_too_long_goes_on(serving, deploy_version):
     assert serving.counts["deploy"] == 1
 
 
-def test_a_canary_that_was_left_half_way_goes_on(serving, deploy_version):
+def test_a_version_that_was_left_half_way_goes_on(serving, deploy_version):
     assert deploy_version(1)[0] == 0
     serving.slow = ("deploy",)
     code, _, err = deploy_version(2, "--wait_seconds=0.1")
@@ -153,12 +153,13 @@ def test_a_canary_that_was_left_half_way_goes_on(serving, deploy_version):
 
 def test_others_who_change_an_endpoint_meanwhile_lose_nothing(serving, deploy_version, deploy):
     assert deploy_version(1)[0] == 0
+    assert deploy_version(2, "--traffic=10")[0] == 0
     serving.meddling = 2
-    assert deploy_version(2, "--canary=10")[0] == 0
-    assert served(serving) == {"1": 90, "2": 10}
+    assert deploy_version(2, "--traffic=30")[0] == 0
+    assert served(serving) == {"1": 70, "2": 30}
     assert serving.endpoints["movies"].labels["somebody"] == "else"
     serving.meddling = 100
-    code, _, err = deploy("promote", "movies")
+    code, _, err = deploy_version(2)
     assert code == 3
     assert "is changed by others all the time; try again later" in err
 
