@@ -14,7 +14,6 @@ from tfps.errors import UserError
 from tfps.export import schema_file
 from tfps.export.names import (
     EXPORT_DIRECTORY,
-    FEATURES_SIGNATURE,
     GRAPH_FILE,
     SCHEMA_FILE,
     VARIABLES_DIRECTORY,
@@ -37,8 +36,6 @@ class ServedModel:
         variables_bytes: Of its variables' files, which a server holds in memory.
         has_warm_up: Whether it has requests with which a server warms it up.
         digest: Tells a model in `gs://` from any other, whatever its path; hexadecimal.
-        is_exchanged: Whether its two signatures are served under each other's name, for requests
-            that can name none (`default_signature`).
     """
 
     base: str
@@ -50,17 +47,11 @@ class ServedModel:
     variables_bytes: int
     has_warm_up: bool
     digest: str = ""
-    is_exchanged: bool = False
 
     @property
     def path(self) -> str:
         """Directory of this version."""
         return posixpath.join(self.base, str(self.version))
-
-    @property
-    def default_takes(self) -> str:
-        """What the signature takes that answers a request which names none; empty without one."""
-        return self.signatures.get(FEATURES_SIGNATURE, "")
 
     @classmethod
     def read(cls, path: str, version: int = 0) -> Self:

@@ -86,7 +86,7 @@ def test_what_a_job_of_the_page_deploys_is_accepted_before_it_is_sent():
     text = line.replace("\\\n", " ").replace("…", "")
     arguments = shlex.split(text.partition(" -- ")[2])
     deploy_to, job_dir = (flag_value(name, arguments) for name in ("deploy_to", "job_dir"))
-    assert "--canary=10" in deploy.check(deploy_to, job_dir, here=True)
+    assert "--traffic=10" in deploy.check(deploy_to, job_dir, here=True)
 
 
 def test_every_flag_and_every_default_of_the_page_is_the_programs(capsys):

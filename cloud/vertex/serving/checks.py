@@ -2,17 +2,14 @@
 
 import re
 
-from cloud.deployment import checks, default_signature
+from cloud.deployment import checks
 from cloud.deployment.deployment import Deployment
-from cloud.deployment.served_model import ServedModel
 from cloud.deployment.server_settings import IMAGE, ServerSettings
 from cloud.vertex import machines
 from cloud.vertex.checks import check_account
-from cloud.vertex.serving.batch_request import BatchData
 from cloud.vertex.settings import VertexSettings
 from tfps import byte_size
 from tfps.errors import UserError
-from tfps.export.schema_file import TAKES_EXAMPLES
 from tfps.storage.paths import is_cloud
 
 _IMAGE = (
@@ -77,52 +74,6 @@ def check_servers(
             "of batches, and computes each request alone; leave it out"
         )
     check_account(servers.service_account, settings)
-
-
-def of_batch(model: ServedModel, data: BatchData) -> ServedModel:
-    """A model as it must be served for its features to be told by data of some format.
-
-    Vertex AI makes a list of a line of CSV, an object of a row of a table, and `{"b64": …}` of a
-    TFRecord and of a file. All go to the default signature.
-
-    Args:
-        model: What is to predict.
-        data: What is predicted.
-
-    Returns:
-        The model, or for records that are serialized examples the model with the names of its two
-        signatures exchanged.
-
-    Raises:
-        UserError: If they cannot; says what to do.
-    """
-    form = data.instances_format
-    where = f"--instances_format={form}"
-    takes_examples = model.default_takes == TAKES_EXAMPLES
-    if form == "csv":
-        _check_list(model, where)
-    elif form in ("tf-record", "tf-record-gzip", "file-list"):
-        alone = model.features[0]
-        if len(model.features) == 1 and (alone.dtype, alone.shape) == ("string", ()):
-            return model  # whose value each record is
-        if default_signature.can_exchange(model):
-            return default_signature.exchanged(model)
-        checks.check_form(model, checks.RECORDS, where)
-    elif form != "jsonl" or not takes_examples:  # else lines are {"b64": …}
-        checks.check_form(model, checks.ROWS, where)
-    return model
-
-
-def _check_list(model: ServedModel, where: str) -> None:
-    checks.check_form(model, checks.ROWS, where)
-    alone = model.features[0]
-    if len(model.features) > 1 or len(alone.shape) != 1:
-        names = ", ".join(feature.name for feature in model.features[:5])
-        raise UserError(
-            f"{where}: Vertex AI sends a line of CSV as a list without names, which only a model "
-            f"of one feature with several values takes; this one has {names}; give JSON lines "
-            "(jsonl) or a table (bq://)"
-        )
 
 
 def _check_image(servers: ServerSettings, settings: VertexSettings) -> None:

@@ -93,12 +93,12 @@ class Endpoints:
         self._operations.wait(operation, f"making the endpoint {name}")
         return self.get(name)
 
-    def change(self, endpoint: Endpoint, fields: Callable[[Endpoint], Endpoint]) -> Endpoint:
-        """Changes fields of an endpoint, all at once, whatever others change at the same time.
+    def set_traffic(self, endpoint: Endpoint, split: Mapping[str, int]) -> Endpoint:
+        """Divides an endpoint's traffic, whatever others change at the same time.
 
         Args:
             endpoint: The endpoint.
-            fields: What of an endpoint, as it is, is to be changed, and into what.
+            split: Percents by the ids of deployed models; who is not in it gets nothing.
 
         Returns:
             The endpoint as it is then.
@@ -106,33 +106,28 @@ class Endpoints:
         Raises:
             RunError: If others change it again and again.
         """
+        assert traffic.is_split(split), split
+        wanted = {"trafficSplit": without_zeros(split)}
         address = f"{self._url}/{endpoint['name']}"
         for _ in range(_MOST_TRIES):
             now = self._rest.get(address)
-            wanted = fields(now)
             if _has(now, wanted):
                 return now
-            assert traffic.is_split(wanted.get("trafficSplit", {})), wanted
             body = {**wanted, "etag": now["etag"]} if now.get("etag") else wanted
 
-            def find(wanted: Endpoint = wanted) -> Endpoint | None:
+            def find() -> Endpoint | None:
                 changed = self._rest.get(address)
                 return changed if _has(changed, wanted) else None
 
             try:
-                self._rest.change(f"{address}?updateMask={','.join(wanted)}", body, find)
+                self._rest.change(f"{address}?updateMask=trafficSplit", body, find)
             except RefusedError as error:
                 if error.status != _CONFLICT:
                     raise
         now = self._rest.get(address)
-        if _has(now, fields(now)):
+        if _has(now, wanted):
             return now
         raise RunError(f"{endpoint['name']} is changed by others all the time; try again later")
-
-    def set_traffic(self, endpoint: Endpoint, split: Mapping[str, int]) -> Endpoint:
-        """Divides an endpoint's traffic; returns the endpoint as it is then."""
-        wanted = {"trafficSplit": without_zeros(split)}
-        return self.change(endpoint, lambda _: wanted)
 
     def deploy(self, endpoint: Endpoint, body: Mapping[str, Any], deployed: str, what: str) -> None:
         """Deploys a model to an endpoint, once.

@@ -4,8 +4,6 @@ from collections.abc import Callable
 
 from cloud.follower import Patience
 from cloud.vertex.rest import Rest
-from cloud.vertex.serving import datasets
-from cloud.vertex.serving.batches import Batches
 from cloud.vertex.serving.endpoints import Endpoint, Endpoints
 from cloud.vertex.serving.health import Predictions
 from cloud.vertex.serving.models import Models
@@ -15,14 +13,13 @@ from cloud.vertex.settings import VertexSettings
 
 
 class Region:
-    """Models, endpoints and batch predictions of a region.
+    """Models and endpoints of a region.
 
     Attributes:
         models: Its models.
         endpoints: Its endpoints.
         predictions: Asks them.
         rollout: Changes what they serve.
-        batches: Its batch predictions.
     """
 
     def __init__(
@@ -45,20 +42,19 @@ class Region:
         """
         rest = Rest.connect(endpoint, settings.project)
         url, parent = address(settings, endpoint), settings.parent
-        self._rest, self._endpoint, self._region = rest, endpoint, settings.region
+        self._region = settings.region
         self._operations = Operations(rest, url, patience, say)
         self.models = Models(rest, self._operations, url, parent, say)
         self.endpoints = Endpoints(rest, self._operations, url, parent)
         self.predictions = Predictions(rest, url, bool(endpoint))
         self.rollout = Rollout(self.endpoints, self.predictions, self.wait, say)
-        self.batches = Batches(rest, url, parent, patience, say)
 
     def check_place(self, flag: str, path: str) -> None:
-        """Refuses a bucket or a dataset that lies elsewhere.
+        """Refuses a bucket that lies elsewhere.
 
         Args:
             flag: What named it, for messages.
-            path: `gs://` or `bq://`.
+            path: `gs://`.
 
         Raises:
             UserError: If so, or it is missing.
@@ -66,7 +62,6 @@ class Region:
         from cloud.vertex import staging  # it loads the client of Google Cloud Storage
 
         staging.check_region(flag, path, self._region)
-        datasets.check_location(self._rest, self._endpoint, flag, path, self._region)
 
     def wait(self, endpoint: Endpoint) -> None:
         """Waits until nothing is under way at an endpoint.

@@ -1,4 +1,4 @@
-"""All requests that a deployment or a batch prediction makes, as data."""
+"""The requests of a deployment, as data."""
 
 import math
 import posixpath
@@ -7,7 +7,6 @@ from typing import Any
 
 from cloud.deployment.deployment import Deployment
 from cloud.vertex.serving import traffic
-from cloud.vertex.serving.batch_request import BatchData, batch_body
 from cloud.vertex.serving.endpoint_requests import NEW, Machines, deploy_body, endpoint_body
 from cloud.vertex.serving.model_version import ModelVersion
 from cloud.vertex.serving.region import address
@@ -55,7 +54,7 @@ class Requests:
             name=mine.name,
             artifact=posixpath.join(model.base, _COPIES, model.digest[:_DIGITS]),
             digest=model.digest,
-            source=f"{model.path}{' for serialized examples' if model.is_exchanged else ''}",
+            source=model.path,
             image=mine.image,
             load_seconds=min(seconds, _MOST_SECONDS),
             labels=mine.labels,
@@ -77,23 +76,6 @@ class Requests:
         mine = self._deployment
         return deploy_body(self._model, mine.name, self.machines, mine.service_account, split)
 
-    def batch(self, data: BatchData) -> dict[str, Any]:
-        """The body of the request that predicts a dataset.
-
-        Args:
-            data: What is predicted.
-        """
-        mine = self._deployment
-        return batch_body(
-            mine.name,
-            self._model,
-            data,
-            self.machines,
-            labels=mine.labels,
-            service_account=mine.service_account,
-            kms_key=self._settings.kms_key,
-        )
-
     def shown(self, share: int) -> tuple[dict[str, Any], ...]:
         """All that `deploy` sends where there is neither a model nor an endpoint of that name.
 
@@ -106,13 +88,6 @@ class Requests:
             self._shown("models:upload", self.version.request()),
             self._shown(f"endpoints?endpointId={name}", self.endpoint()),
             self._shown(f"endpoints/{name}:deployModel", self.deploy(split)),
-        )
-
-    def shown_batch(self, data: BatchData) -> tuple[dict[str, Any], ...]:
-        """All that `batch` sends where there is no model of that name."""
-        return (
-            self._shown("models:upload", self.version.request()),
-            self._shown("batchPredictionJobs", self.batch(data)),
         )
 
     @property

@@ -74,11 +74,6 @@ def left(split: Mapping[str, int], leaver: str) -> Split:
     return scaled(others, WHOLE) if any(others.values()) else {}
 
 
-def alone(split: Mapping[str, int], name: str) -> Split:
-    """The split in which one deployed model has all traffic."""
-    return {**dict.fromkeys(split, 0), name: WHOLE}
-
-
 def shown(split: Mapping[str, int]) -> str:
     """A split for people."""
     return ", ".join(f"{share} % {name}" for name, share in split.items() if share) or "none"

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cloud.vertex.serving.canary import canary_of, unmarked
 from cloud.vertex.serving.endpoints import (
     Endpoint,
     Endpoints,
@@ -12,7 +11,6 @@ from cloud.vertex.serving.endpoints import (
     title,
 )
 from cloud.vertex.serving.model_version import LABEL
-from cloud.vertex.serving.previous import forgotten
 from tfps.errors import UserError
 
 
@@ -59,10 +57,7 @@ class Undeployment:
                 f"--deployed_model={deployed} has all traffic of {name}: deploy what is to get it "
                 "first, or leave the flag out to take everything away"
             )
-        is_canary = canary_of(endpoint) == deployed
         take_away(self._endpoints, endpoint, held[deployed], self._say)
-        if is_canary:
-            self._endpoints.change(endpoint, unmarked)
 
     def of_all(self, name: str) -> None:
         """Takes everything away, and the endpoint where this program has made it.
@@ -80,10 +75,6 @@ class Undeployment:
         if LABEL in endpoint.get("labels", {}):
             self._endpoints.delete(endpoint)
             self._say(f"the endpoint {name} is deleted")
-        else:
-            self._endpoints.change(
-                endpoint, lambda now: {"labels": forgotten(now.get("labels", {}))}
-            )
         self._say(
             f"the versions of the model {name} stay, which costs no more than their storage; "
             f"`gcloud ai models delete {name} --region=…` deletes them"

@@ -5,7 +5,6 @@ import re
 from absl import flags
 
 from cloud.vertex.serving import traffic
-from cloud.vertex.serving.batch_request import FORMATS
 from cloud.vertex.serving.model_version import OWN_ALIAS
 from tfps.errors import UserError
 
@@ -18,22 +17,14 @@ _TEXTS = {
     "credentials.",
     "instances": "Vertex AI: file with records that are predicted, - for the standard input.",
     "deployed_model": "Vertex AI: id of what undeploy takes away; default: everything.",
-    "predictions": "Vertex AI, batch: gs://BUCKET/PATH or bq://PROJECT.DATASET for predictions.",
-    "key": "Vertex AI, batch: field that predictions are written with, not the whole record.",
 }
 
 # Verbs that heed a flag; any other refuses it. Flags that are not here hold for all.
 _OF_VERBS = {
-    "canary": ("deploy",),
+    "traffic": ("deploy",),
     "alias": ("deploy",),
-    "instances": ("deploy", "predict", "rollback"),
+    "instances": ("deploy", "predict"),
     "deployed_model": ("undeploy",),
-    "input": ("batch",),
-    "instances_format": ("batch",),
-    "predictions": ("batch",),
-    "key": ("batch",),
-    "request_records": ("batch",),
-    "again": ("batch",),
 }
 
 
@@ -46,39 +37,17 @@ def define(values: flags.FlagValues) -> None:
     for name, text in _TEXTS.items():
         flags.DEFINE_string(name, "", text, flag_values=values)
     flags.DEFINE_integer(
-        "canary",
+        "traffic",
         traffic.WHOLE,
-        "Vertex AI: percents of the traffic for the new version, until it is promoted.",
+        "Vertex AI: percents of the traffic for the version; with all, others are taken away.",
         lower_bound=1,
         upper_bound=traffic.WHOLE,
-        flag_values=values,
-    )
-    flags.DEFINE_multi_string(
-        "input",
-        [],
-        "Vertex AI, batch: gs:// file, * in its name for several, or bq://PROJECT.DATASET.TABLE.",
         flag_values=values,
     )
     flags.DEFINE_multi_string(
         "alias",
         [],
         "Vertex AI: a name of the version, which another version that has it loses; any number.",
-        flag_values=values,
-    )
-    flags.DEFINE_enum(
-        "instances_format", "", ["", *FORMATS], "Vertex AI, batch: of --input.", flag_values=values
-    )
-    flags.DEFINE_boolean(
-        "again",
-        False,
-        "Vertex AI, batch: predicts once more what has been predicted.",
-        flag_values=values,
-    )
-    flags.DEFINE_integer(
-        "request_records",
-        0,
-        "Vertex AI, batch: records of a request to a server; 0: its choice.",
-        lower_bound=0,
         flag_values=values,
     )
 
