@@ -24,7 +24,7 @@ from tfps.coordinator.lanes import lanes_of
 from tfps.coordinator.worker_coordinator import WorkerCoordinator
 from tfps.data.training_data import TrainingData
 from tfps.experiment.metrics import auc
-from tfps.experiment.mode import Mode
+from tfps.experiment.mode import Bounded
 from tfps.leases.bad_record_log import BadRecords
 from tfps.leases.epoch_order import EpochOrder
 from tfps.leases.progress import LeaseProgress
@@ -46,7 +46,7 @@ def barrier(tasks: Sequence[int]) -> list[dict]:
     with tempfile.TemporaryDirectory() as directory:
         data = counting_task.write(pathlib.Path(directory), task, [40])
         for members in tasks:
-            mode = Mode("bounded", max_staleness=4)
+            mode = Bounded(max_staleness=4)
             trainer = Trainer(data, task, batch_size=8, members=members, mode=mode, parts=1)
             found[members] = 1e3 * _step_of_all(trainer.barrier, members)
     what = "barrier: CPU of its loop for a step of all"

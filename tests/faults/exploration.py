@@ -167,10 +167,10 @@ class Exploration:
         """Trains; returns the exit code and what it said."""
         out = job_dir.with_name(f"{job_dir.name}.out")
         flags = {
-            "mode": "local",
+            "mode.name": "local",
             "config": "tests/counting_task.py",
-            "train_data": self._data,
-            "eval_data": self._data,
+            "data.train": self._data,
+            "data.eval": self._data,
             "job_dir": job_dir,
             "progress": "lines",
         }

@@ -142,11 +142,11 @@ CASES = {
     ),
     "unknown field": Case(
         with_flags("--set=train.batchsize=8"),
-        ("--set train.batchsize=8: train.batchsize is no field", "train.batch_size"),
+        ("--train.batchsize=8: train.batchsize is no field", "train.batch_size"),
     ),
     "field of a wrong type": Case(
         with_flags("--set=train.batch_size=many"),
-        ("--set train.batch_size=many: train.batch_size must be int, not 'many'",),
+        ("--train.batch_size=many: train.batch_size must be int, not 'many'",),
     ),
     "batch_size=0": Case(with_flags("--set=train.batch_size=0"), ("train.batch_size=0", "least 1")),
     "unknown flag": Case(with_flags("--job_directory=x"), ("job_directory", "--help")),

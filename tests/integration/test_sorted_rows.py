@@ -39,7 +39,7 @@ class Job:
 
     def train(self, data: str) -> dict[str, float]:
         """Metrics on rows that were not trained."""
-        paths = {"train_data": data, "eval_data": "eval", "job_dir": f"job-{data}"}
+        paths = {"data.train": data, "data.eval": "eval", "job_dir": f"job-{data}"}
         flags = [f"--{flag}={self.directory / name}" for flag, name in paths.items()]
         self.run("trainer.task", CONFIG, f"--set=task.kind={self.kind}", "--mode=local", *flags)
         report = read_report(self.directory / paths["job_dir"])

@@ -44,7 +44,7 @@ def directories(named: str, epochs: int) -> tuple[str, ...]:
         raise UserError(
             f"--train_data names {len(found)} datasets, one for each epoch, and train.epochs="
             f"{epochs}: the last {len(found) - epochs} would never be trained; set "
-            f"--set=train.epochs={len(found)}, or name fewer"
+            f"--train.epochs={len(found)}, or name fewer"
         )
     return tuple(found)
 

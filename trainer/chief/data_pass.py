@@ -20,7 +20,6 @@ from tfps.data.pieces import Piece, pieces_of
 from tfps.errors import UserError
 from tfps.evaluation.results import EvaluatedPiece
 from tfps.experiment.experiment import NO_EXPORT, Experiment
-from tfps.experiment.mode import Mode
 from tfps.store.parameter_store import ParameterStore
 from trainer.chief.engine import Engine, measure, piece_records
 from trainer.chief.inputs import DataUse
@@ -247,7 +246,7 @@ def without_training(
             evaluator_job=False,
             **train,
         ),
-        mode=Mode(),
+        mode=None,
     )
 
 

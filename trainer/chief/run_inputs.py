@@ -18,7 +18,7 @@ from tfps.errors import UserError
 from tfps.evaluation.best import BestMetric
 from tfps.evaluation.metrics import check_metrics, metric_names, try_metrics
 from tfps.experiment.experiment import BEST, NO_EXPORT, WIRE_DTYPES, Experiment, Train
-from tfps.experiment.mode import Mode
+from tfps.experiment.mode import Mode, suited
 from tfps.experiment.task import Task
 from tfps.export.names import EXPORT_DIRECTORY
 from tfps.export.saved_model import try_export
@@ -107,7 +107,7 @@ class RunInputs:
                 the job_dir or what a new job begins with cannot be used, or the parameters do not
                 fit the ps.
         """
-        mode = experiment.mode.on(cluster)
+        mode = suited(experiment.mode, cluster)
         experiment.negatives()  # refuses those that cannot be sampled before anything is read
         if cluster.is_replicated:
             _refuse_unshared(experiment)
