@@ -74,9 +74,9 @@ def speed(
     """
     command = [
         *(sys.executable, "-m", "cloud.local", "--workers=1", "--ps=1", "--", f"--{works}"),
-        *("--config=tests/counting_task.py", f"--train_data={data}", f"--job_dir={job_dir}"),
-        *(f"--set=task.records={task.records}", f"--set=task.step_seconds={task.step_seconds}"),
-        *(f"--set=train.batch_size={_BATCH}", "--set=train.epochs=1", "--export=none"),
+        *("--config=tests/counting_task.py", f"--data.train={data}", f"--job_dir={job_dir}"),
+        *(f"--task.records={task.records}", f"--task.step_seconds={task.step_seconds}"),
+        *(f"--train.batch_size={_BATCH}", "--train.epochs=1", "--train.export=none"),
     ]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=_LIMIT_SECONDS, check=False

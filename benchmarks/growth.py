@@ -107,13 +107,13 @@ def started_as(
         return System(command, "launcher")
     waits = flags.step_seconds if system == CLUSTER else 0.0
     job = [
-        *(_CONFIG, f"--set=task.rows_per_table={rows}", f"--set=task.dim={flags.dim}"),
-        *(f"--set=task.step_seconds={waits}", f"--set=train.batch_size={case.batch}"),
-        *(f"--train_data={data}", f"--job_dir={job_dir}", *threads),
+        *(_CONFIG, f"--task.rows_per_table={rows}", f"--task.dim={flags.dim}"),
+        *(f"--task.step_seconds={waits}", f"--train.batch_size={case.batch}"),
+        *(f"--data.train={data}", f"--job_dir={job_dir}", *threads),
         *("--progress=lines", "--progress_seconds=0.5"),
     ]
     if system == STEP:
-        return System([sys.executable, "-m", "trainer.task", "--mode=local", *job], "chief-0")
+        return System([sys.executable, "-m", "trainer.task", "--mode.name=local", *job], "chief-0")
     tasks = [f"--workers={case.workers}"]
     if not case.gbits:
         launcher = [sys.executable, "-m", "cloud.local", *tasks, f"--ps={case.ps}"]

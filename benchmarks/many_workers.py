@@ -21,7 +21,7 @@ from benchmarks.datasets import ROOT
 
 BATCH = 64
 LIMIT_SECONDS = 900
-CONFIG = ("--config=configs/criteo.py", "--set=task.rows_per_table=1000")
+CONFIG = ("--config=configs/criteo.py", "--task.rows_per_table=1000")
 
 
 def main() -> int:
@@ -60,8 +60,8 @@ def measured(tree: pathlib.Path, flags: argparse.Namespace) -> dict[str, float]:
         size = f"--records={records}", f"--shards={4 * flags.workers}", f"--output={data}"
         run(tree, "trainer.generate", *CONFIG, *size)
         cluster = f"--workers={flags.workers}", f"--ps={flags.ps}", "--"
-        train = f"--set=train.batch_size={BATCH}", "--set=train.epochs=1"
-        own = f"--train_data={data}", f"--job_dir={job_dir}", *train, "--connect_seconds=600"
+        train = f"--train.batch_size={BATCH}", "--train.epochs=1"
+        own = f"--data.train={data}", f"--job_dir={job_dir}", *train, "--connect_seconds=600"
         began, before = time.monotonic(), cpu_of_children()
         run(tree, "cloud.local", *cluster, *CONFIG, *own)
         seconds, cpu = time.monotonic() - began, cpu_of_children() - before

@@ -29,11 +29,11 @@ from tfps.experiment import field_flags
 MODES = {
     "local": [],
     "async": [],
-    "async, 4 together": ["--batches_per_exchange=4"],
+    "async, 4 together": ["--mode.batches_per_exchange=4"],
     "sync": [],
-    "sync, 1 backup": ["--backup_workers=1"],
-    "bounded": ["--max_staleness=4"],
-    "local_sgd": ["--sync_every=8"],
+    "sync, 1 backup": ["--mode.backup_workers=1"],
+    "bounded": ["--mode.max_staleness=4"],
+    "local_sgd": ["--mode.sync_every=8"],
     "allreduce": [],
 }
 FIT = "fit"
@@ -89,7 +89,7 @@ def measure(
     job_dir = pathlib.Path(tempfile.mkdtemp(prefix="modes-"))
     name = mode.partition(",")[0]
     trainer = [
-        *(f"--config={flags.config}", f"--mode={name}", *MODES[mode]),
+        *(f"--config={flags.config}", f"--mode.name={name}", *MODES[mode]),
         *(f"--job_dir={job_dir}", f"--train.epochs={flags.epochs}", f"--train.seed={seed}"),
         *(f"--{override}" for override in (*flags.data, *overrides)),
     ]

@@ -82,16 +82,16 @@ def _trained(root: pathlib.Path, seed: int, way: str, epochs: int) -> dict[str, 
     job = root / f"{way}-{seed}"
     flags = [
         f"--config={_CONFIG}",
-        f"--train_data={root / f'train-{ids}'}",
-        f"--eval_data={root / f'eval-{ids}'}",
+        f"--data.train={root / f'train-{ids}'}",
+        f"--data.eval={root / f'eval-{ids}'}",
         f"--job_dir={job}",
-        f"--set=train.seed={seed}",
-        f"--set=train.epochs={epochs}",
-        f"--set=task.tables={tables}",
-        f"--set=task.admit_after={admit_after}",
-        f"--set=task.unknown={unknown}",
+        f"--train.seed={seed}",
+        f"--train.epochs={epochs}",
+        f"--task.tables={tables}",
+        f"--task.admit_after={admit_after}",
+        f"--task.unknown={unknown}",
     ]
-    command = [sys.executable, "-m", "trainer.task", "--mode=local", *flags]
+    command = [sys.executable, "-m", "trainer.task", "--mode.name=local", *flags]
     subprocess.run(command, check=True, capture_output=True)
     report: dict[str, Any] = json.loads((job / "report.json").read_text())
     keys = (report["keys"] or {}).values()

@@ -39,7 +39,7 @@ _EVALUATED = 4_000_000
 def barrier(tasks: Sequence[int]) -> list[dict]:
     """CPU of the first ps for one step of all members at a barrier, without the wire.
 
-    The real loop of `--mode=bounded`, all of whose members contribute at once; the least of
+    The real loop of `--mode.name=bounded`, all of whose members contribute at once; the least of
     three steps.
     """
     task, found = counting_task.CountingTask(records=40), {}

@@ -57,13 +57,13 @@ def census(raw: pathlib.Path, directory: pathlib.Path) -> tuple[np.ndarray, np.n
 
 def criteo(directory: pathlib.Path, records: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Labels and scores of records that are planted; a quarter as many are trained."""
-    config = [f"--config={CRITEO}", f"--set=task.rows_per_table={rows}"]
+    config = [f"--config={CRITEO}", f"--task.rows_per_table={rows}"]
     for name, count, seed in (("data", records // 4, 0), ("test", records, 1)):
         output = directory / "criteo" / name
         own = f"--output={output}", f"--records={count}", f"--seed={seed}", "--shards=8"
         run("trainer.generate", *config, *own)
     data = directory / "criteo" / "data", directory / "criteo" / "test"
-    return predictions(directory / "criteo", *data, *config, "--set=train.batch_size=512")
+    return predictions(directory / "criteo", *data, *config, "--train.batch_size=512")
 
 
 def predictions(
@@ -71,7 +71,7 @@ def predictions(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Labels and scores of a dataset, by a model that saw another one once."""
     job_dir = directory / "job"
-    own = f"--train_data={data}", f"--job_dir={job_dir}", "--set=train.epochs=1"
+    own = f"--data.train={data}", f"--job_dir={job_dir}", "--train.epochs=1"
     run("trainer.task", *config, *own)
     output = directory / "scores.parquet"
     run("trainer.predict", f"--model={job_dir}/export", f"--data={test}", f"--output={output}")

@@ -161,7 +161,7 @@ def _check_roles(roles: Sequence[Role], is_replicated: bool) -> None:
         missing, other = ("ps", "workers") if "worker" in found else ("worker", "ps")
         raise UserError(
             f"the job has {other} but no {missing}: give --workers=1 and --ps=1 or more, or both "
-            "0 for one process without a cluster; workers alone need --mode=allreduce after --"
+            "0 for one process without a cluster; workers alone need --mode.name=allreduce after --"
         )
     if "evaluator" in found and "worker" not in found:
         raise UserError(

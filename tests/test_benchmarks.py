@@ -122,10 +122,10 @@ def test_a_name_says_which_flags_are_added(tmp_path):
     usual = command("tfps-1ps")
     assert command("tfps-1ps-ahead-bf16") == [
         *usual,
-        "--pipeline_depth=1",
-        "--wire_dtype=bfloat16",
+        "--train.pipeline_depth=1",
+        "--train.wire_dtype=bfloat16",
     ]
-    assert command("tfps-1ps-sgd8") == [*usual, "--mode=local_sgd", "--sync_every=8"]
+    assert command("tfps-1ps-sgd8") == [*usual, "--mode.name=local_sgd", "--mode.sync_every=8"]
     assert command("torch-ddp-files") == [*command("torch-ddp"), "--input=files"]
 
 
@@ -372,8 +372,8 @@ def test_the_step_of_one_process_waits_for_nothing(tmp_path):
     def command(case, system):
         return list(growth.started_as(flags, case, system, tmp_path, "job").command)
 
-    assert "--set=task.step_seconds=0.1" in command(growth_cases.Case(), growth_cases.CLUSTER)
-    assert "--set=task.step_seconds=0.0" in command(growth_cases.Case(), STEP)
+    assert "--task.step_seconds=0.1" in command(growth_cases.Case(), growth_cases.CLUSTER)
+    assert "--task.step_seconds=0.0" in command(growth_cases.Case(), STEP)
     assert command(growth_cases.Case(gbits=1), growth_cases.CLUSTER)[0] == "unshare"
 
 

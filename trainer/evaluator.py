@@ -82,5 +82,5 @@ def _refuse_what_does_not_fit(inputs: RunInputs) -> None:
             f"an evaluator holds whole checkpoints, which needs about {byte_size.show(needed)}; "
             f"this one may have {byte_size.show(limit)}. Leave it out of the job, and the workers "
             "evaluate on the parameters on the ps; or have a job evaluate on ps of its own: "
-            "--evaluator_job here, --job=evaluate --follow there (docs/evaluation.md)"
+            "--train.evaluator_job=true here, --job=evaluate --follow there (docs/evaluation.md)"
         )

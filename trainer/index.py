@@ -199,7 +199,7 @@ def _indexed(experiment: Experiment) -> tuple[Manifest, list[str]]:
     return made, [
         f"{path}: {len(scan.damaged)} damaged records, the first of them record "
         f"{scan.damaged[0].number} (byte {scan.damaged[0].offset}); training will stop there "
-        "without --max_bad_records"
+        "without --data.max_bad_records"
         for path, scan in zip(map(made.path_of, made.shards), scans, strict=True)
         if scan.damaged
     ]

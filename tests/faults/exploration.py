@@ -193,7 +193,7 @@ class Exploration:
         }
         arguments = [json.dumps(order)]
         arguments += [f"--{name}={value}" for name, value in flags.items()]
-        arguments += [f"--set={name}={value}" for name, value in settings.items()]
+        arguments += [f"--{name}={value}" for name, value in settings.items()]
         with out.open("wb") as said:
             fork = self._loaded.start("tests.faults.misbehaving", arguments, said.fileno())
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -12,7 +12,9 @@ pytestmark = pytest.mark.slow
 
 
 def training_flags(datasets: Datasets, job_dir: pathlib.Path, *more: str) -> list[str]:
-    return trainer_flags(datasets.long, job_dir, "--evaluator_job", *more, eval_data=datasets.eval)
+    return trainer_flags(
+        datasets.long, job_dir, "--train.evaluator_job=true", *more, eval_data=datasets.eval
+    )
 
 
 def following_flags(datasets: Datasets, job_dir: pathlib.Path) -> list[str]:
@@ -33,7 +35,7 @@ def test_a_job_with_ps_of_its_own_evaluates_what_another_trains(
         assert_gone(list(tasks.values()))
     found = assert_evaluated(job_dir, epochs=2)
     assert "the workers do it" not in trained.text
-    assert "waiting for the job of --evaluator_job to evaluate" in trained.text
+    assert "waiting for the job of --train.evaluator_job=true to evaluate" in trained.text
     assert "the job is done, and its last checkpoint evaluated" in follower.text
     report = read_report(job_dir / "evaluator")
     assert (report["status"], report["metrics"]) == ("finished", found[-1]["metrics"])
@@ -45,7 +47,7 @@ def test_the_job_that_follows_goes_on_whoever_of_it_dies(
     datasets: Datasets, job_dir: pathlib.Path, victim: str
 ) -> None:
     flags = training_flags(
-        datasets, job_dir, "--set=train.batch_size=8", "--set=train.checkpoint_seconds=1"
+        datasets, job_dir, "--train.batch_size=8", "--train.checkpoint_seconds=1"
     )
     with (
         local_cluster(1, 1, flags) as trained,

@@ -55,7 +55,7 @@ CASES = {
 def test_what_a_mode_has_no_way_for_is_refused(case):
     mode, settings, message = CASES[case]
     check(Async(), **settings)
-    with pytest.raises(UserError, match=f"--mode={mode}.*{message}"):
+    with pytest.raises(UserError, match=f"--mode.name={mode}.*{message}"):
         check(MODES[mode](), **settings)
     check(MODES[mode]())
 
@@ -73,9 +73,12 @@ def test_clipped_gradients_and_a_scaled_loss_suit_every_mode(task):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"pipeline_depth": 1}, "--batches_per_exchange=4 pulls when it is a batch's turn"),
-        ({"data": {"max_bad_records": 3}}, "--batches_per_exchange=4 cannot pass over bad records"),
-        ({"task": Half()}, "--batches_per_exchange=4 does not scale the loss"),
+        ({"pipeline_depth": 1}, "--mode.batches_per_exchange=4 pulls when it is a batch's turn"),
+        (
+            {"data": {"max_bad_records": 3}},
+            "--mode.batches_per_exchange=4 cannot pass over bad records",
+        ),
+        ({"task": Half()}, "--mode.batches_per_exchange=4 does not scale the loss"),
     ],
 )
 def test_what_batches_together_have_no_way_for_is_refused(settings, message):
@@ -99,9 +102,9 @@ class WithoutVocabulary(Smoke):
     [
         (
             Async(batches_per_exchange=4),
-            r"--batches_per_exchange=4: a worker .*\(tokens/table/embeddings\)",
+            r"--mode.batches_per_exchange=4: a worker .*\(tokens/table/embeddings\)",
         ),
-        (AllReduce(), r"--mode=allreduce has no .*\(tokens/table/embeddings\)"),
+        (AllReduce(), r"--mode.name=allreduce has no .*\(tokens/table/embeddings\)"),
     ],
 )
 def test_a_table_without_a_vocabulary_is_refused_where_it_cannot_be(mode, message):
@@ -120,7 +123,7 @@ def test_a_learning_rate_by_staleness_is_refused_where_there_is_one_for_all_grad
 
 
 def test_differences_that_cannot_be_added_are_refused():
-    with pytest.raises(UserError, match=r"--mode=local_sgd.*Ftrl makes a parameter anew"):
+    with pytest.raises(UserError, match=r"--mode.name=local_sgd.*Ftrl makes a parameter anew"):
         check(LocalSGD(), FollowTheLeader())
 
 
@@ -134,5 +137,5 @@ class ClippedByValue(Smoke):
 def test_occurrences_whose_share_in_a_mean_is_not_known_are_not_clipped(mode):
     check(MODES[mode](), ClippedByValue())
     check(Bounded(), ClippedByValue(), repeated_ids="each")
-    with pytest.raises(UserError, match=f"--mode={mode} with .*=each: clipvalue=0.5 clips"):
+    with pytest.raises(UserError, match=f"--mode.name={mode} with .*=each: clipvalue=0.5 clips"):
         check(MODES[mode](), ClippedByValue(), repeated_ids="each")

@@ -101,12 +101,12 @@ class DeployPlan(NamedTuple):
             UserError: If so.
         """
         if inputs.experiment.train.export == NO_EXPORT:
-            raise UserError(f"--deploy_to with --export={NO_EXPORT}: leave one of them out")
+            raise UserError(f"--deploy_to with --train.export={NO_EXPORT}: leave one of them out")
         if not self.conditions:
             return
         if not inputs.eval_data:
             raise UserError(
-                f"--deploy_if={self.conditions[0]} without --eval_data: nothing is measured; name "
+                f"--deploy_if={self.conditions[0]} without --data.eval: nothing is measured; name "
                 "evaluation data, or leave it out"
             )
         known = inputs.metric_names

@@ -260,8 +260,8 @@ def piece_records(batch_size: int) -> int:
 def replica_fingerprint(inputs: RunInputs, store: ParameterStore) -> dict[str, Any]:
     """What must be equal on all replicas, as JSON-ready data by name."""
     return {
-        "--train_data": list(inputs.data.identities()),
-        "--eval_data": inputs.eval_data.identity if inputs.eval_data else None,
+        "--data.train": list(inputs.data.identities()),
+        "--data.eval": inputs.eval_data.identity if inputs.eval_data else None,
         **{
             f"data.{field}": getattr(inputs.experiment.data, field)
             for field in ("shuffle_buffer", "negatives", "negatives_of", "negatives_by")

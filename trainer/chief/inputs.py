@@ -33,7 +33,7 @@ class DataUse(NamedTuple):
     needs_labels: bool = True
 
 
-TRAINED, EVALUATED = DataUse("--train_data"), DataUse("--eval_data")
+TRAINED, EVALUATED = DataUse("--data.train"), DataUse("--data.eval")
 _FIRST_RECORDS = 4096  # that are looked at before the work begins
 
 
@@ -81,14 +81,14 @@ def evaluator_of(experiment: Experiment, cluster: Cluster) -> str:
         return next((f"evaluator 0 ({address})" for address in cluster.evaluators), "")
     if cluster.evaluators:
         raise UserError(
-            "--evaluator_job in a job that has an evaluator: who evaluates? Leave one of them out"
+            "--train.evaluator_job=true in a job that has an evaluator: who evaluates? Leave one of them out"
         )
     if cluster.is_local:
         raise UserError(
-            "--evaluator_job in a job without workers and ps, which evaluates in its one process; "
-            "leave it out"
+            "--train.evaluator_job=true in a job without workers and ps, which evaluates in its "
+            "one process; leave it out"
         )
-    return "the job of --evaluator_job"
+    return "the job of --train.evaluator_job=true"
 
 
 def first_records(data: Manifest, most: int) -> RecordSource:

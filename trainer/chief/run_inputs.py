@@ -191,7 +191,7 @@ def _read_datasets(
     preflight.check(
         [
             *(Use(use.flag, directory) for directory in of_epochs),
-            Use("--eval_data", data.eval),
+            Use("--data.eval", data.eval),
             Use("--job_dir", job_dir, writes=True),
         ]
     )
@@ -219,7 +219,7 @@ def _in_whole_batches(data: Manifest, experiment: Experiment) -> Manifest:
     whole = data.in_whole_batches(size)
     if not whole.records:
         raise UserError(
-            f"train.drop_remainder: no shard of --train_data={data.directory} holds a batch of "
+            f"train.drop_remainder: no shard of --data.train={data.directory} holds a batch of "
             f"{size} records; take fewer shards, or a smaller train.batch_size"
         )
     if left := data.records - whole.records:
@@ -239,7 +239,7 @@ def _check_warm_start(
     """Looks at what a job begins with that has no checkpoint yet."""
     warm_start = WarmStart.of(train)
     if warm_start and not CheckpointDirectory(job_dir).names():
-        preflight.check([Use("--init_from", warm_start.path)])
+        preflight.check([Use("--train.init_from", warm_start.path)])
         warm_start.check(layout.signature(bool(model.loss_scaling)), model.numberings)
 
 
@@ -266,8 +266,8 @@ def _refuse_unshared(experiment: Experiment) -> None:
     for name, (value, only) in settings.items():
         if value != only:
             raise UserError(
-                f"{name}={value}: training without ps (--mode=allreduce) knows only {only}; leave "
-                "it out, or train with ps"
+                f"{name}={value}: training without ps (--mode.name=allreduce) knows only {only}; "
+                "leave it out, or train with ps"
             )
 
 
@@ -293,14 +293,16 @@ def _check_evaluation(experiment: Experiment, cluster: Cluster) -> None:
         )
     if experiment.data.eval:
         return
-    mend = "name evaluation shards with --eval_data, or"
+    mend = "name evaluation shards with --data.eval, or"
     if experiment.train.export == BEST:
-        raise UserError(f"--export={BEST} without --eval_data; {mend} leave it out")
+        raise UserError(f"--train.export={BEST} without --data.eval; {mend} leave it out")
     if math.isfinite(experiment.train.max_metric_drop):
-        drop = f"--max_metric_drop={experiment.train.max_metric_drop:g}"
-        raise UserError(f"{drop} without --eval_data; {mend} leave it out")
+        drop = f"--train.max_metric_drop={experiment.train.max_metric_drop:g}"
+        raise UserError(f"{drop} without --data.eval; {mend} leave it out")
     if has_evaluator:
-        raise UserError(f"the job has an evaluator but no --eval_data; {mend} leave it out")
+        raise UserError(f"the job has an evaluator but no --data.eval; {mend} leave it out")
     if experiment.train.early_stopping:
         patience = experiment.train.early_stopping
-        raise UserError(f"--early_stopping={patience} without --eval_data; {mend} leave it out")
+        raise UserError(
+            f"--train.early_stopping={patience} without --data.eval; {mend} leave it out"
+        )

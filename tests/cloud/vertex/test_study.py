@@ -84,7 +84,7 @@ def test_a_study_is_sent_once_and_followed(cloud, vertex, vertex_submit, tmp_pat
     (parameter,) = job.study_spec.parameters
     assert (parameter.parameter_id, parameter.integer_value_spec.max_value) == ("task.dim", 8)
     trial = job.trial_job_spec.worker_pool_specs[1].container_spec
-    own = ("--chief_works", *ARGUMENTS, "--set=train.best_metric=min:loss")
+    own = ("--chief_works", *ARGUMENTS, "--train.best_metric=min:loss")
     assert tuple(trial.args) == own
     listed = vertex_submit("list")[1]
     assert job.name in listed

@@ -163,8 +163,8 @@ def test_a_deployment_that_fails_says_how_to_try_again(job_dir, caplog, capsys):
 @pytest.mark.parametrize(
     ("conditions", "train", "evaluates", "message"),
     [
-        ([], {"export": "none"}, True, "--deploy_to with --export=none"),
-        (["auc>0.5"], {}, False, "--deploy_if=auc>0.5 without --eval_data: nothing is measured"),
+        ([], {"export": "none"}, True, "--deploy_to with --train.export=none"),
+        (["auc>0.5"], {}, False, "--deploy_if=auc>0.5 without --data.eval: nothing is measured"),
         (["mse<1"], {}, True, "--deploy_if=mse<1: there is no metric 'mse'; use one of loss, auc"),
         (["auc>0.5"], {}, True, None),
     ],

@@ -149,5 +149,5 @@ def test_what_needs_evaluations_is_refused_without(data, tmp_path):
             data=Data(train=str(data / "train")),
             train=dataclasses.replace(experiment.train, **{name: value}),
         )
-        with pytest.raises(UserError, match=f"--{name}={value} without --eval_data; name eval"):
+        with pytest.raises(UserError, match=f"--{name}={value} without --data.eval; name eval"):
             RunInputs.check(experiment, Cluster(), str(tmp_path), None)

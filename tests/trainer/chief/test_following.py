@@ -124,7 +124,7 @@ def test_a_job_without_a_checkpoint_leaves_nothing_to_report(followed, tmp_path)
 @pytest.mark.parametrize(
     ("cluster", "message"),
     [
-        (Cluster(), "--evaluator_job in a job without workers and ps"),
+        (Cluster(), "--train.evaluator_job=true in a job without workers and ps"),
         (Cluster(("c:1",), ("w:1",), ("p:1",), ("e:1",)), "in a job that has an evaluator"),
     ],
 )
