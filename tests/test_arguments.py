@@ -221,8 +221,8 @@ CALLED = {
     },
 }
 WITHOUT_ARGUMENTS = {
-    "AllReduce", "Local", "Calibration", "GroupAUC", "GroupedMetric", "LogLoss", "MeanReciprocalRank",
-    "NormalizedEntropy", "SummedMetric", "ExportedModel",
+    "AllReduce", "Calibration", "GroupAUC", "GroupedMetric", "Local", "LogLoss",
+    "MeanReciprocalRank", "NormalizedEntropy", "SummedMetric", "ExportedModel",
 }  # fmt: skip
 CASES = [
     (name, argument)

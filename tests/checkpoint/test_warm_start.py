@@ -243,7 +243,7 @@ def test_a_layer_is_meant_by_its_name_its_path_or_a_pattern_of_them(pattern, mat
 
 def test_layers_without_a_job_are_refused():
     with pytest.raises(
-        UserError, match="--train.init_layers=a,b without --train.init_from: name the job"
+        UserError, match=r"--train.init_layers=a,b without --train.init_from: name the job"
     ):
         WarmStart.of(Train(init_layers=("a", "b")))
     assert WarmStart.of(Train()) is None

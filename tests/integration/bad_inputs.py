@@ -189,7 +189,8 @@ CASES = {
         lambda place: [*shard_of_another_schema(place), "--data.max_bad_records=139"],
         (
             "record 0 (byte 0) holds 3 values in 'numbers', not 4; it is the first of 140 bad "
-            "records there; 0 were passed over before, and --data.max_bad_records=139 allows no more",
+            "records there; 0 were passed over before, and --data.max_bad_records=139 allows no "
+            "more",
         ),
     ),
     "data of another schema": Case(

@@ -81,7 +81,8 @@ def evaluator_of(experiment: Experiment, cluster: Cluster) -> str:
         return next((f"evaluator 0 ({address})" for address in cluster.evaluators), "")
     if cluster.evaluators:
         raise UserError(
-            "--train.evaluator_job=true in a job that has an evaluator: who evaluates? Leave one of them out"
+            "--train.evaluator_job=true in a job that has an evaluator: who evaluates? Leave one "
+            "of them out"
         )
     if cluster.is_local:
         raise UserError(
