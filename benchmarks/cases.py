@@ -9,7 +9,7 @@ FLAGS_OF_PARTS = {
     "bf16": ("--train.wire_dtype=bfloat16",),
     "sync": ("--mode.name=sync",),
     "sgd8": ("--mode.name=local_sgd", "--mode.sync_every=8"),
-    "together": ("--mode.batches_per_exchange=4",),
+    "together": ("--mode.name=async", "--mode.batches_per_exchange=4"),
     "lazy": ("--train.row_updates=lazy",),
     "keys": ("--config=benchmarks/dlrm_keys.py",),
     "rowwise": ("--config=benchmarks/narrow_rows.py", "--task.row_wise=true"),

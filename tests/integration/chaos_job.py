@@ -25,7 +25,7 @@ CONFIG = "--config=tests/counting_census.py"
 CHECKPOINT_SECONDS = 2.0
 LATENESS = 10.0  # seconds that a checkpoint may come later than it is due, or take
 SYNC_EVERY = 4
-ROUND_SECONDS = 2
+_ROUNDS = "--mode.round_seconds=2"
 CENSUS = "TFPS_CENSUS"  # names the directory of the real data
 # Of rows that are drawn like them, runs to which nothing happens reach 0.655 to 0.697.
 AUC_TOLERANCE = 0.01 if CENSUS in os.environ else 0.08
@@ -34,9 +34,9 @@ _LEARNING_RATE = 0.05
 _UNSEEN_STEPS = 10 + 9 + 3
 _MODES = {
     "async": ("--mode.name=async",),
-    "sync": ("--mode.name=sync",),
-    "sync, 1 backup": ("--mode.name=sync", "--mode.backup_workers=1"),
-    "bounded": ("--mode.name=bounded", "--mode.max_staleness=2"),
+    "sync": ("--mode.name=sync", _ROUNDS),
+    "sync, 1 backup": ("--mode.name=sync", "--mode.backup_workers=1", _ROUNDS),
+    "bounded": ("--mode.name=bounded", "--mode.max_staleness=2", _ROUNDS),
     "local_sgd": ("--mode.name=local_sgd", f"--mode.sync_every={SYNC_EVERY}"),
 }
 MODES = tuple(_MODES)
@@ -156,7 +156,6 @@ class Job:
             f"--job_dir={self.job_dir}",
             *_MODES[drawn.mode],
             *["--chief_works"] * drawn.chief_works,
-            f"--mode.round_seconds={ROUND_SECONDS}",
             f"--task.in_rounds={in_rounds}",
             f"--task.learning_rate={rate}",
             f"--task.has_keys={drawn.has_keys}",

@@ -79,7 +79,7 @@ def running(program: Program, task: str) -> psutil.Process:
 @pytest.mark.parametrize("mode", MODES)
 def test_the_worker_beside_the_chief_is_killed(mode: str, tmp_path: pathlib.Path) -> None:
     job = Job(tmp_path, SIZES, STEP_SECONDS)
-    with job.start(f"--mode.name={mode}", *MODES[mode]) as program:
+    with job.start(f"--mode.name={mode.partition(',')[0]}", *MODES[mode]) as program:
         program.see(CONNECTED)
         time.sleep(random.Random(mode).uniform(0.0, LATEST_KILL / 2))
         program.tasks()["worker 1"].kill()
