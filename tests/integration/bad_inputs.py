@@ -151,11 +151,11 @@ CASES = {
     "batch_size=0": Case(with_flags("--train.batch_size=0"), ("train.batch_size=0", "least 1")),
     "unknown flag": Case(with_flags("--job_directory=x"), ("job_directory", "--help")),
     "no job_dir": Case(without("job_dir"), ("--job_dir is missing",)),
-    "no train_data": Case(without("train_data"), ("--data.train is missing", "trainer.prepare")),
-    "train_data not there": Case(
+    "no data.train": Case(without("data.train"), ("--data.train is missing", "trainer.prepare")),
+    "data.train not there": Case(
         with_flags("--data.train={path}/nowhere"), ("--data.train={path}/nowhere does not exist",)
     ),
-    "eval_data not there": Case(
+    "data.eval not there": Case(
         with_flags("--data.eval={path}/nowhere"), ("--data.eval={path}/nowhere does not exist",)
     ),
     "no manifest": Case(no_manifest, ("--data.train={path}/empty has no manifest.json",)),
