@@ -50,6 +50,7 @@ start() {{
 }}
 
 {starts}
+chief=$!
 
 while kill -0 "$chief" 2> /dev/null; do
   if [[ $is_over ]]; then
@@ -61,10 +62,12 @@ while kill -0 "$chief" 2> /dev/null; do
 done
 wait "$chief"
 code=$?
-if ((${{#servers[@]}})); then
+pause=1
+while [[ $(jobs -pr) ]]; do
   end_tasks
-  wait "${{servers[@]}}"
-fi
+  sleep "$pause"
+  pause=5 # then again: one may have started since
+done
 rm -r "$run"
 if [[ $is_over && $code == 143 ]]; then
   echo "the time is almost over; the job is queued again and resumes from the last checkpoint"
@@ -237,13 +240,11 @@ def _exports(spec: JobSpec, allocation: Allocation, tasks: dict[str, int]) -> It
 
 
 def _starts(spec: JobSpec) -> Iterator[str]:
-    """Servers first; the chief writes to the job's own log."""
-    yield "servers=()"
+    """Servers first and the chief last, which writes to the job's own log."""
     for role in sorted(spec.roles, key=lambda role: role.job == "chief"):
         options = [] if role.job == "chief" else [f"--output={spec.name}-%j-{role.job}-%t.log"]
         options.append(_gpus(role))
         yield f"start {role.job} {role.replicas} {shlex.join(options)}"
-        yield "chief=$!" if role.job == "chief" else 'servers+=("$!")'
 
 
 def _gpus(role: Role) -> str:

@@ -93,3 +93,26 @@ def test_single_layers_are_taken_with_a_warning(directory, caplog):
 def test_a_checkpoint_that_does_not_say_how_words_were_numbered_is_taken(directory):
     older = dataclasses.replace(directory.latest(), numberings={})
     restore(older, store_of(Towns(("Bonn", "Ulm"))), DATA)
+
+
+@dataclasses.dataclass(frozen=True)
+class Texts(Towns):
+    """A text, whose words a layer within a layer numbers."""
+
+    def build_model(self):
+        town = keras.Input((), name="town", dtype="string")
+        words = keras.layers.TextVectorization(
+            vocabulary=list(self.towns), output_sequence_length=2, name="words"
+        )(town)
+        number = keras.layers.StringLookup(vocabulary=["Rom"], name="places")(town)
+        rows = keras.layers.Flatten()(keras.layers.Embedding(5, 4, name="rows")(words))
+        more = keras.layers.Embedding(3, 4, name="more")(number)
+        both = keras.layers.Concatenate()([rows, more])
+        return keras.Model(town, keras.layers.Dense(1, name="head")(both))
+
+
+def test_words_of_a_layer_without_a_path_are_kept_with_those_of_others(tmp_path):
+    directory = CheckpointDirectory(str(tmp_path))
+    save(directory, store_of(Texts()), QueueState(1), DATA)
+    kept = directory.latest().numberings
+    assert sorted(each["words"] for each in kept.values()) == [2, 4]  # of both, [UNK] included

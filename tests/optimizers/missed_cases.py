@@ -16,7 +16,7 @@ from tfps.store.learning_rates import LearningRates
 
 DIM = 2
 EXACT = 1e-5
-ADAM, ADAM_OTHER_BETAS, FTRL_SHRINKAGE = 1e-4, 2e-2, 5e-2
+ADAM, ADAM_OTHER_BETAS, FTRL_SHRINKAGE = 2e-4, 2e-2, 5e-2
 STAIRS, CYCLES = 1000, 100
 # Of learning rates that a callback sets: with more decay than momentum falls, and Adam's.
 DECAY_FIRST, EARLY, CHANGED = 1.0, 0.5, 5e-2
@@ -243,9 +243,10 @@ class Case:
         row, slots = row.astype(float), [slot.astype(float) for slot in slots]
         rates = self.rates()
         theirs, way = dense_reference.missed(self.optimizer, row, slots, self.first, rates)
-        if not np.all(np.isfinite(theirs)):
-            return 0.0  # Keras's own
-        off = np.abs(self.caught_up() - theirs)
+        with np.errstate(over="ignore"):
+            is_lost = ~np.isfinite(theirs.astype("f4"))  # by Keras itself
+        theirs, way = (np.where(is_lost, 0.0, each) for each in (theirs, way))
+        off = np.where(is_lost, 0.0, np.abs(self.caught_up() - theirs))
         off -= ROUNDING * len(self.parts) * (np.abs(row) + np.abs(theirs) + way * 1e-2)
         if self.kind == "Lion":  # rounding may have its momentum end an update earlier or later
             off -= np.max(rates)

@@ -209,10 +209,10 @@ def test_too_little_for_any_number_of_ps_is_refused_as_such():
 
 
 def test_a_table_larger_than_any_one_ps_trains(tmp_path):
-    task = Smoke(vocabulary=600_000)
+    task = Smoke(vocabulary=1_000_000)
     experiment = dataclasses.replace(get_config(), task=task)
     manifest = generate(experiment, str(tmp_path), 200, 2, 0, 0, "smoke", False)
-    table = 600_000 * 4 * 3 * 4  # rows, dim, Adam's slots, bytes
+    table = 1_000_000 * 4 * 3 * 4  # rows, dim, Adam's slots, bytes
     limit = RESERVE + table // 2
     trainer = Trainer(manifest, task=task, parts=3)
     with pytest.raises(UserError, match="3 ps of that memory would do"):

@@ -73,7 +73,21 @@ def _of_frame(values: Any) -> Array | list[Any]:
             return array
     names = ("to_pylist", "to_list", "tolist")
     to_list = next(getattr(values, name) for name in names if hasattr(values, name))
-    return list(to_list())
+    try:
+        return list(to_list())
+    except UnicodeDecodeError as error:
+        place = next(number for number in range(len(values)) if not _is_text(values[number]))
+        why = f"the text is no UTF-8 ({error}); cast the column to pyarrow's binary"
+        raise Refusal((place,), why) from None
+
+
+def _is_text(scalar: Any) -> bool:
+    """Whether a value of pyarrow's can be had, in which text may be any bytes."""
+    try:
+        scalar.as_py()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _array_of_frame(values: Any) -> Array:

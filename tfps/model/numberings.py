@@ -55,12 +55,13 @@ def numberings_of(model: keras.Model) -> dict[str, Numbering]:
     """How the layers of a model number things, by the layers' paths."""
     found = {}
     for layer in keras_patches.layers_of(model):
+        path = layer.path or layer.name  # it has no path before it is built
         if isinstance(layer, _LOOKUPS):
-            found[layer.path] = Numbering(words=tuple(map(str, layer.get_vocabulary())))
+            found[path] = Numbering(words=tuple(map(str, layer.get_vocabulary())))
         elif isinstance(layer, _BY_SETTINGS):
             config = json.loads(json.dumps(layer.get_config(), default=str))
             kept = {name: value for name, value in config.items() if name not in _OF_ANY_LAYER}
-            found[layer.path] = Numbering(settings=kept)
+            found[path] = Numbering(settings=kept)
     return found
 
 

@@ -92,9 +92,10 @@ class Ftrl(UpdateRule):
         if shrinkage := 2.0 * self.config["l2_shrinkage_regularization_strength"]:
             kept = tf.cast(sums.kept(missed.first, missed.first + 1.0), tf.float32)
             first = linear + shrinkage * kept * rows
-            beyond = first - self._clipped(first)
-            left = tf.cast(self._left(power, sums, missed, shrinkage), tf.float32)
-            linear = tf.where(has_missed, self._clipped(first) + beyond * left, linear)
+            beyond = tf.cast(first - self._clipped(first), tf.float64)
+            # What is left may be too large for float32, and nothing of it stays nothing.
+            left = tf.math.multiply_no_nan(self._left(power, sums, missed, shrinkage), beyond)
+            linear = tf.where(has_missed, self._clipped(first) + tf.cast(left, tf.float32), linear)
         rate = self.learning_rate(missed.next_step - 1)
         value = self._value(linear, self._quadratic(power, rate))
         return [tf.where(has_missed, value, rows), accumulator, linear]

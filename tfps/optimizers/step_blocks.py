@@ -9,7 +9,7 @@ import numpy as np
 from tfps.optimizers.schedule_rates import END
 
 SHORTEST = 16  # a shorter range is cut into single updates
-_MOST, _AT_ONCE = 3072, 64  # ranges
+_MOST, _AT_ONCE = 7168, 64  # ranges
 _DEGREE = 8
 _TOLERANCE = 1e-7
 # Within a range from 0 to 1: where functions are fitted, and where the fit is tested.

@@ -9,8 +9,8 @@ import dataclasses
 from tfps.store.packing import MOST_PS
 
 # Of a closure unrolled into ten steps and one, with Adam, whose rule has the most operations: for
-# the dense parameters of a ps, and again for each group of tables.
-_NODES_PER_BUFFER = 300
+# the dense parameters of a ps, and for each group of tables, whose rows catch up as well.
+_NODES_OF_DENSE, _NODES_PER_GROUP = 300, 600
 # What puts tensors together that go to a ps or come from it, where the ps are few.
 _NODES_TO_PACK = 250
 _OTHER_BYTES = 450_000  # of the GraphDef: the model, reading
@@ -38,7 +38,7 @@ class GraphSize:
     def nodes_per_ps(self) -> int:
         """Operations on one ps."""
         packing = _NODES_TO_PACK if self.ps <= MOST_PS else 0
-        return _NODES_PER_BUFFER * (1 + self.groups) + packing
+        return _NODES_OF_DENSE + _NODES_PER_GROUP * self.groups + packing
 
     @property
     def total_bytes(self) -> int:
