@@ -138,7 +138,7 @@ def training(
     started = system(flags.system, case, flags, data, directory / "job")
     command = list(started.command)
     if place != "local":
-        command[command.index(f"--train_data={data}")] = f"--train_data={there}"
+        command[command.index(f"--data.train={data}")] = f"--data.train={there}"
     if place == "cached":
         command.append(f"--cache_dir={directory.parent / 'cache'}")
     return System(command, started.root)

@@ -8,6 +8,7 @@ from cloud import names
 from cloud.role import Role
 from tfps.cluster.spec import CLUSTER_SPEC, JOBS, TF_CONFIG, TF_CONFIG_FILE
 from tfps.errors import UserError
+from tfps.experiment import field_flags
 
 _TRUE = ("true", "t", "1")  # as absl reads booleans
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -57,7 +58,7 @@ class JobSpec:
     def __post_init__(self) -> None:
         names.check_name(self.name)
         _check_arguments(self)
-        _check_roles(self.roles, self.argument("mode") == "allreduce")
+        _check_roles(self.roles, self.argument("mode.name") == "allreduce")
         if self.chief_works and not self.role("ps"):
             raise UserError(
                 "--chief_works, but the job has no ps: its chief trains already; leave the flag out"
@@ -101,7 +102,7 @@ def flag_value(name: str, arguments: Sequence[str]) -> str:
     """The value of a flag among a task's arguments, the last of several, empty without one."""
     found = ""
     for place, text in enumerate(arguments):
-        if match := re.fullmatch(rf"--?{name}(?:=(.*))?", text, re.DOTALL):
+        if match := re.fullmatch(rf"--?{re.escape(name)}(?:=(.*))?", text, re.DOTALL):
             after = arguments[place + 1] if place + 1 < len(arguments) else ""
             found = after if match[1] is None else match[1]
     return found
@@ -129,7 +130,10 @@ def _check_arguments(spec: JobSpec) -> None:
             f"--module={spec.module}: there is no such module to run with `python -m`; write a "
             "dotted name such as trainer.task"
         )
-    if spec.module == "trainer.task" and not spec.argument("flagfile"):  # which may have them
+    if spec.module != "trainer.task":
+        return
+    field_flags.refuse_former(spec.arguments)
+    if not spec.argument("flagfile"):  # which may have them
         for name in ("config", "job_dir"):
             if not spec.argument(name):
                 raise UserError(f"the tasks' arguments have no --{name}: add it after --")
@@ -157,7 +161,7 @@ def _check_roles(roles: Sequence[Role], is_replicated: bool) -> None:
         missing, other = ("ps", "workers") if "worker" in found else ("worker", "ps")
         raise UserError(
             f"the job has {other} but no {missing}: give --workers=1 and --ps=1 or more, or both "
-            "0 for one process without a cluster; workers alone need --mode=allreduce after --"
+            "0 for one process without a cluster; workers alone need --mode.name=allreduce after --"
         )
     if "evaluator" in found and "worker" not in found:
         raise UserError(

@@ -1,7 +1,7 @@
 r"""Starts a job on a platform: `python -m cloud.submit --target=vertex … -- …`.
 
     python -m cloud.submit --target=local --workers=2 --ps=2 -- \
-      --config=configs/census.py --train_data=data/train --job_dir=runs/census
+      --config=configs/census.py --data.train=data/train --job_dir=runs/census
 
 What follows `--` goes to every task. Other verbs come first: `follow JOB`, `cancel JOB`,
 `describe JOB`, `list`, each with the target's own flags.

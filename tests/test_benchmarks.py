@@ -121,10 +121,10 @@ def test_a_name_says_which_flags_are_added(tmp_path):
     usual = command("tfps-1ps")
     assert command("tfps-1ps-ahead-bf16") == [
         *usual,
-        "--pipeline_depth=1",
-        "--wire_dtype=bfloat16",
+        "--train.pipeline_depth=1",
+        "--train.wire_dtype=bfloat16",
     ]
-    assert command("tfps-1ps-sgd8") == [*usual, "--mode=local_sgd", "--sync_every=8"]
+    assert command("tfps-1ps-sgd8") == [*usual, "--mode.name=local_sgd", "--mode.sync_every=8"]
     assert command("torch-ddp-files") == [*command("torch-ddp"), "--input=files"]
 
 

@@ -24,12 +24,13 @@ from tfps.data import examples
 from tfps.data.dataset_writer import DatasetWriter
 from tfps.data.manifest import Manifest
 from tfps.data.synthetic import PlantedSignal
-from tfps.experiment import loader, metrics, overrides
+from tfps.experiment import metrics
 from tfps.experiment.experiment import Experiment
 from tfps.storage import preflight
 from tfps.storage.preflight import Use
 from trainer import entry
 from trainer.console import file_progress
+from trainer.flags import experiment_flags
 
 _BLOCK_RECORDS = 4096
 
@@ -98,7 +99,7 @@ def main() -> None:
     """Generates what the flags name and prints a summary."""
     values = flags.FLAGS
     started = time.monotonic()
-    experiment = overrides.apply(loader.load(values.config), values.set)
+    experiment = experiment_flags.experiment()
     preflight.check([Use("--output", values.output, writes=True)])
     dataset = generate(
         experiment,
@@ -145,8 +146,8 @@ def _values(column: npt.NDArray[np.generic]) -> list[list[Any]]:
 
 
 def _define_flags() -> None:
-    flags.DEFINE_string("config", None, "Config file or module.", required=True)
-    flags.DEFINE_multi_string("set", [], "Override of a config's field: task.dim=8.")
+    flags.adopt_module_key_flags(experiment_flags)
+    flags.mark_flag_as_required("config")
     flags.DEFINE_string("output", None, "Directory of the dataset.", required=True)
     flags.DEFINE_integer("records", None, "Number of records.", lower_bound=1, required=True)
     flags.DEFINE_integer("shards", None, "Number of shards.", lower_bound=1, required=True)
@@ -158,4 +159,4 @@ def _define_flags() -> None:
 
 if __name__ == "__main__":
     _define_flags()
-    entry.run(main)
+    entry.run(main, rewritten=experiment_flags.take)

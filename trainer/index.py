@@ -42,7 +42,7 @@ from trainer.datasets import data_files, shard_scan
 from trainer.datasets.row_encoding import ConfiguredExperiment
 from trainer.datasets.shard_scan import CHECKED_RECORDS, ShardScan
 from trainer.datasets.shuffled_copy import copy_shuffled, files_to_copy
-from trainer.flags import shuffle_flags
+from trainer.flags import experiment_flags, shuffle_flags
 
 
 def index(
@@ -166,7 +166,9 @@ def main() -> None:
     """Makes a dataset of what the flags name and prints a summary."""
     values = flags.FLAGS
     started = time.monotonic()
-    experiment = ConfiguredExperiment(values.config, tuple(values.set), values.without_labels)()
+    experiment = ConfiguredExperiment(
+        values.config, experiment_flags.fields(), values.without_labels
+    )()
     seed = shuffle_flags.seed()
     if seed is None:
         made, damages = _indexed(experiment)
@@ -198,7 +200,7 @@ def _indexed(experiment: Experiment) -> tuple[Manifest, list[str]]:
     return made, [
         f"{path}: {len(scan.damaged)} damaged records, the first of them record "
         f"{scan.damaged[0].number} (byte {scan.damaged[0].offset}); training will stop there "
-        "without --max_bad_records"
+        "without --data.max_bad_records"
         for path, scan in zip(map(made.path_of, made.shards), scans, strict=True)
         if scan.damaged
     ]
@@ -221,8 +223,8 @@ def _shuffled(experiment: Experiment, seed: int) -> Manifest:
 
 
 def _define_flags() -> None:
-    flags.DEFINE_string("config", None, "Config file or module.", required=True)
-    flags.DEFINE_multi_string("set", [], "Override of a config's field: task.dim=8.")
+    flags.adopt_module_key_flags(experiment_flags)
+    flags.mark_flag_as_required("config")
     flags.DEFINE_string("data", None, "Directory, file or glob of TFRecords.", required=True)
     flags.DEFINE_boolean("without_labels", False, "The records have no labels: to be predicted.")
     flags.DEFINE_string("name", "", "Of the dataset; the experiment's name by default.")
@@ -236,4 +238,4 @@ def _define_flags() -> None:
 
 if __name__ == "__main__":
     _define_flags()
-    entry.run(main)
+    entry.run(main, rewritten=experiment_flags.take)

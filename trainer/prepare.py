@@ -44,7 +44,7 @@ from trainer.console.order_warning import warn_of_sorted
 from trainer.datasets import data_files, row_encoding
 from trainer.datasets.processes import Processes, worthwhile
 from trainer.datasets.row_encoding import Block, ConfiguredExperiment, EncodedRows
-from trainer.flags import shuffle_flags
+from trainer.flags import experiment_flags, shuffle_flags
 
 _SHOWN_BAD_ROWS = 5
 
@@ -174,7 +174,7 @@ def main() -> None:
     if seed is not None and (room := describe_room(values.output, _size(inputs))):
         sys.stderr.write(f"{room}\n")
     dataset = prepare(
-        ConfiguredExperiment(values.config, tuple(values.set), values.without_labels),
+        ConfiguredExperiment(values.config, experiment_flags.fields(), values.without_labels),
         inputs=inputs,
         output=values.output,
         shards=values.shards,
@@ -196,8 +196,8 @@ def main() -> None:
 
 
 def _define_flags() -> None:
-    flags.DEFINE_string("config", None, "Config file or module.", required=True)
-    flags.DEFINE_multi_string("set", [], "Override of a config's field: task.mlp=64,32.")
+    flags.adopt_module_key_flags(experiment_flags)
+    flags.mark_flag_as_required("config")
     flags.DEFINE_list(
         "input",
         None,
@@ -218,4 +218,4 @@ def _define_flags() -> None:
 
 if __name__ == "__main__":
     _define_flags()
-    entry.run(main)
+    entry.run(main, rewritten=experiment_flags.take)

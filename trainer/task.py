@@ -1,5 +1,8 @@
 """What every task of a job runs: `python -m trainer.task --config=… --job_dir=…`.
 
+Each field of the config is a flag by its dotted name: `--data.train=DIR --train.batch_size=512
+--mode.name=sync --task.dim=32`.
+
 The role comes from TF_CONFIG (or Vertex AI's CLUSTER_SPEC): the chief trains, worker and ps serve,
 the evaluator follows the checkpoints. Without either, one process does everything.
 """
@@ -31,7 +34,6 @@ from trainer.flags import (
     chief_worker_flags,
     deploy_flags,
     experiment_flags,
-    field_flags,
     flag_checks,
     limit_flags,
     pass_flags,
@@ -137,7 +139,7 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
             _start_staging()
         if _FLAGS.profiler_port is not None:
             _start_profiler()
-        monitoring = task_flags.monitoring(paths.tensorboard, experiment_flags.overridden())
+        monitoring = task_flags.monitoring(paths.tensorboard, experiment_flags.fields())
         run(inputs, limits, interruption, display, monitoring, replica, work.prepare)
         return deploys.carry_out(_FLAGS.job_dir) if deploys else EXIT_OK
     except Interrupted as interrupted:
@@ -213,11 +215,12 @@ def _check_replica(experiment: "Experiment", cluster: Cluster) -> None:
 
     Says the mode where nobody has chosen it.
     """
+    from tfps.experiment.mode import suited
     from tfps.storage import preflight
 
-    mode = experiment.mode.on(cluster)
-    if not experiment.mode.name:
-        _log.info("TF_CONFIG names no ps: --mode=%s", mode.name)
+    mode = suited(experiment.mode, cluster)
+    if not experiment.mode:
+        _log.info("TF_CONFIG names no ps: --mode.name=%s", mode.name)
     preflight.check([preflight.Use("--job_dir", _FLAGS.job_dir, writes=True)])
 
 
@@ -291,4 +294,4 @@ def _start_staging() -> None:
 
 
 if __name__ == "__main__":
-    entry.run(main, has_lasting_threads=True, rewritten=field_flags.expand)
+    entry.run(main, has_lasting_threads=True, rewritten=experiment_flags.take)

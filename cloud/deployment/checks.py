@@ -40,5 +40,5 @@ def check_memory(model: ServedModel, held: int, where: str, versions: int = 1) -
             f"{where}: {many}{model.path} with variables of "
             f"{byte_size.show(model.variables_bytes)} need some {byte_size.show(needed)} of "
             f"memory, but a server has {byte_size.show(held)}; take a larger one, or export the "
-            "model with --export_dtype=bfloat16 or int8"
+            "model with --train.export_dtype=bfloat16 or int8"
         )

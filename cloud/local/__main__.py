@@ -84,7 +84,7 @@ def _spec(args: Sequence[str]) -> JobSpec:
     workers, ps = _FLAGS.workers, _FLAGS.ps
     if not workers:
         mend = (
-            f"for one process without a cluster run `python -m {_FLAGS.module} --mode=local`"
+            f"for one process without a cluster run `python -m {_FLAGS.module} --mode.name=local`"
             if not ps
             else "a cluster needs a worker: give --workers=1 or more"
         )

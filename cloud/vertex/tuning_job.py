@@ -52,7 +52,7 @@ def _trial(spec: JobSpec, study: Study) -> JobSpec:
     """The job of a trial, whose trainer refuses a metric that it does not have."""
     if spec.module != _TRAINER:
         return spec
-    best = f"--set=train.best_metric={_DIRECTIONS[study.goal]}:{study.metric}"
+    best = f"--train.best_metric={_DIRECTIONS[study.goal]}:{study.metric}"
     return dataclasses.replace(spec, arguments=(*spec.arguments, best))
 
 

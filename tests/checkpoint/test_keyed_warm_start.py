@@ -124,5 +124,5 @@ def test_a_table_of_another_kind_or_dim_is_refused_by_name(theirs, ours, why):
     signatures = [
         {"dense": {}, "state": {}, "tables": {"t/embeddings": shape}} for shape in (theirs, ours)
     ]
-    with pytest.raises(UserError, match=f"--init_layers: {why}"):
+    with pytest.raises(UserError, match=f"--train.init_layers: {why}"):
         LayerSelection.of(["t"], *signatures, "other/7")

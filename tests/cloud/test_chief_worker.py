@@ -48,7 +48,7 @@ GPU = {"accelerator": "nvidia-l4", "accelerators": 1}
         (job(chief={"cpus": 2}), []),
         (job(chief={"cpus": 0}, worker={"cpus": 0}), []),  # nobody said what they have
         (job(module="mine.task"), []),
-        (job("--mode=allreduce", roles=(Role("chief", cpus=4), Role("worker", cpus=4))), []),
+        (job("--mode.name=allreduce", roles=(Role("chief", cpus=4), Role("worker", cpus=4))), []),
         (job(roles=(Role("chief", cpus=4),)), []),
     ],
 )
@@ -82,7 +82,7 @@ def test_a_boolean_flag_is_read_as_absl_reads_it(arguments, expected):
 def test_without_ps_it_is_refused():
     roles = (Role("chief"), Role("worker", 2))
     with pytest.raises(UserError, match="no ps: its chief trains already; leave the flag out"):
-        job("--chief_works", "--mode=allreduce", roles=roles)
+        job("--chief_works", "--mode.name=allreduce", roles=roles)
 
 
 @pytest.mark.parametrize(

@@ -70,9 +70,9 @@ def test_a_changed_shard_fails_its_checksum(dataset: Manifest) -> None:
 
 def test_directories_that_are_no_dataset(tmp_path: Path) -> None:
     with pytest.raises(
-        UserError, match=r"^--train_data=.*absent does not exist; run trainer\.prep"
+        UserError, match=r"^--data.train=.*absent does not exist; run trainer\.prep"
     ):
-        manifest.read(str(tmp_path / "absent"), "--train_data")
+        manifest.read(str(tmp_path / "absent"), "--data.train")
     with pytest.raises(UserError, match=r"has no manifest\.json; run trainer\.prepare"):
         manifest.read(str(tmp_path))
     with pytest.raises(UserError, match=r"is no directory of that name; .* trainer\.index"):

@@ -11,8 +11,8 @@ from tests.golden.models import MODEL, in_bucket
 DIRECTORY = pathlib.Path(__file__).parent
 _ARGUMENTS = (
     "--config=configs/criteo.py",
-    "--train_data=gs://bucket/train",
-    "--eval_data=gs://bucket/eval",
+    "--data.train=gs://bucket/train",
+    "--data.eval=gs://bucket/eval",
     "--job_dir=gs://bucket/run",
 )
 _PREDICTED = (

@@ -50,7 +50,7 @@ from tfps.worker.step import Step
 
 _FLAGS = flags.FLAGS
 flags.DEFINE_string("config", None, "Config.")
-flags.DEFINE_string("train_data", None, "Data, of at least two shards.")
+flags.DEFINE_string("data", None, "Data, of at least two shards.")
 flags.DEFINE_string("job_dir", None, "Where servers look for a report.")
 flags.DEFINE_string("tensorflow_log", None, "Given by the launcher; not used.")
 flags.DEFINE_string("progress", None, "Given by the launcher; not used.")
@@ -63,7 +63,7 @@ def main() -> None:
         serve(cluster, _FLAGS.job_dir, ServerOptions(chief_lost_seconds=1), threading.Event())
         return
     experiment = loader.load(_FLAGS.config)
-    data = manifest.read(_FLAGS.train_data)
+    data = manifest.read(_FLAGS.data)
     train = experiment.train
     model = StatelessModel(experiment.task, train.seed, train.dense_table_bytes)
     layout = StoreLayout.of(model, Rules.of(experiment.task, model), len(cluster.ps))

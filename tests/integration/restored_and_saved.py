@@ -53,4 +53,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    entry.run(main, has_lasting_threads=True)
+    entry.run(main, has_lasting_threads=True, rewritten=experiment_flags.take)

@@ -45,7 +45,7 @@ def test_what_four_ps_hold_together_no_process_has_to(tmp_path: pathlib.Path) ->
     with Program(*generate, module="trainer.generate") as made:
         assert made.finish(PATIENCE) == 0, made.text
     data, job_dir = tmp_path / "data", tmp_path / "job"
-    flags = [CONFIG, f"--train_data={data}", f"--eval_data={data}", f"--job_dir={job_dir}"]
+    flags = [CONFIG, f"--data.train={data}", f"--data.eval={data}", f"--job_dir={job_dir}"]
     said = finish_within_limit(local_cluster(2, 4, flags, loads=True))
     report = read_report(job_dir)
     assert report["examples"]["trained"] == RECORDS, said

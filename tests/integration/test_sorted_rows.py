@@ -30,14 +30,14 @@ class Job:
 
     def prepare(self, rows: str, output: str, *flags: str) -> str:
         paths = [f"--input={self.directory / rows}", f"--output={self.directory / output}"]
-        kind = f"--set=task.kind={self.kind}"
+        kind = f"--task.kind={self.kind}"
         return self.run("trainer.prepare", CONFIG, kind, *paths, "--shards=2", *flags)
 
     def train(self, data: str) -> dict[str, float]:
         """Metrics on rows that were not trained."""
-        paths = {"train_data": data, "eval_data": "eval", "job_dir": f"job-{data}"}
+        paths = {"data.train": data, "data.eval": "eval", "job_dir": f"job-{data}"}
         flags = [f"--{flag}={self.directory / name}" for flag, name in paths.items()]
-        self.run("trainer.task", CONFIG, f"--set=task.kind={self.kind}", "--mode=local", *flags)
+        self.run("trainer.task", CONFIG, f"--task.kind={self.kind}", "--mode.name=local", *flags)
         report = read_report(self.directory / paths["job_dir"])
         assert report["examples"]["skipped"] == 0
         return report["metrics"]
@@ -57,7 +57,7 @@ def test_sorted_rows_are_told_of_and_a_shuffle_helps(kind: str, tmp_path: pathli
         assert "--shuffle=whole" in warning
     assert "warning" not in job.prepare("rows.csv", "shuffled", "--shuffle=whole")
     copied = tmp_path / "copied"
-    kind_flag, data = f"--set=task.kind={kind}", f"--data={tmp_path / 'sorted'}"
+    kind_flag, data = f"--task.kind={kind}", f"--data={tmp_path / 'sorted'}"
     text = job.run(
         "trainer.index", CONFIG, kind_flag, data, "--shuffle=whole", f"--output={copied}"
     )

@@ -25,7 +25,7 @@ def flags_fixture(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         with Program("--config=configs/census.py", *flags, module="trainer.prepare") as program:
             assert program.finish() == 0, program.text
     settings = {"batch_size": 32, "epochs": EPOCHS, "checkpoint_seconds": 2}
-    own = (f"--set=train.{name}={value}" for name, value in settings.items())
+    own = (f"--train.{name}={value}" for name, value in settings.items())
     made = trainer_flags(directory / "train", directory / "job", *own, eval_data=directory / "eval")
     often = ("--sample_seconds=0.5", "--progress_seconds=0.2")
     return ["--config=configs/census.py", *made[1:], *often]

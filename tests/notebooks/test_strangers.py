@@ -34,12 +34,14 @@ def execute_on(name, directory, **parameters):
 
 def test_a_job_of_the_demo(tmp_path):
     config, sets = "--config=configs/criteo.py", ["task.rows_per_table=500"]
-    flags = [config, f"--set={sets[0]}"]
+    flags = [config, f"--{sets[0]}"]
     for name, records, seed in (("train", 3000, 0), ("eval", 600, 1)):
         size = [f"--records={records}", f"--seed={seed}", "--shards=4"]
         census_job.run("trainer.generate", *flags, *size, f"--output={tmp_path / name}")
-    paths = [f"--train_data={tmp_path / 'train'}", f"--eval_data={tmp_path / 'eval'}"]
-    census_job.run("trainer.task", "--mode=local", *flags, *paths, f"--job_dir={tmp_path / 'job'}")
+    paths = [f"--data.train={tmp_path / 'train'}", f"--data.eval={tmp_path / 'eval'}"]
+    census_job.run(
+        "trainer.task", "--mode.name=local", *flags, *paths, f"--job_dir={tmp_path / 'job'}"
+    )
     parameters = {
         **{"JOB_DIR": "job", "DATA": "eval", "CONFIG": "configs/criteo.py", "SET": sets},
         **{"GROUP_BY": "categorical_1", "TABLE": "", "TOKENS_OF": "", "ROWS": []},

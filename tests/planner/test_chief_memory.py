@@ -27,8 +27,8 @@ def test_a_chief_holds_the_model_that_it_exports():
     needed, held = byte_size.show(memory.needed_bytes), byte_size.show(EXPORT.held_bytes)
     assert refusal(memory) == (
         f"the chief needs about {needed}, but may have {needed}; give it more memory, or have it "
-        f"need less; {held} of it for the model that is exported (--export=none exports none, and "
-        "--export_dtype=bfloat16 or int8 holds no table for it)"
+        f"need less; {held} of it for the model that is exported (--train.export=none exports "
+        "none, and --train.export_dtype=bfloat16 or int8 holds no table for it)"
     )
 
 
@@ -36,8 +36,8 @@ def test_tables_in_slices_are_not_held():
     sliced = ExportSize.of(PLACED, "int8")
     memory = ChiefMemory.of(PLACEMENT, sliced, has_parameters=False, works=False)
     assert memory.export_bytes < 3 * 200_000 * 16
-    assert "--export_dtype" not in refusal(memory)
-    assert "(--export=none exports none)" in refusal(memory)
+    assert "--train.export_dtype" not in refusal(memory)
+    assert "(--train.export=none exports none)" in refusal(memory)
 
 
 def test_the_worker_beside_the_chief_is_on_the_same_machine():

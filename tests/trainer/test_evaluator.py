@@ -231,9 +231,9 @@ def test_settings_of_evaluation_are_checked(job, change, message):
 @pytest.mark.parametrize(
     ("cluster", "patience", "message"),
     [
-        (CLUSTER, 0, "the job has an evaluator but no --eval_data"),
+        (CLUSTER, 0, "the job has an evaluator but no --data.eval"),
         (dataclasses.replace(CLUSTER, job="chief"), 0, "the job has an evaluator but no --eval"),
-        (Cluster(), 3, "--early_stopping=3 without --eval_data"),
+        (Cluster(), 3, "--train.early_stopping=3 without --data.eval"),
     ],
 )
 def test_what_needs_evaluation_data_is_refused_without(job, cluster, patience, message):

@@ -52,7 +52,7 @@ def test_files_become_a_dataset_where_they_are(tmp_path: Path) -> None:
     (tmp_path / "_SUCCESS").touch()
     index(SMOKE, str(tmp_path), 1, name="foreign")
     made = manifest.read(str(tmp_path))
-    schema.check(made, SMOKE.task.schema(), "--train_data")
+    schema.check(made, SMOKE.task.schema(), "--data.train")
     assert {shard.file: (shard.records, shard.compression) for shard in made.shards} == counts
     assert [offsets.tolist() for offsets in made.index.offsets] == [
         [0, (16 + len(record(1))) * STRIDE],

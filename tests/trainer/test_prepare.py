@@ -49,7 +49,7 @@ def test_rows_are_dealt_to_the_shards_in_turn(tmp_path: Path) -> None:
     dataset = prepare(smoke.get_config, inputs, str(tmp_path / "out"), shards=3)
     assert [records(dataset, shard) for shard in range(3)] == [[0, 3, 6], [1, 4], [2, 5]]
     assert dataset == manifest.read(str(tmp_path / "out"))
-    schema.check(dataset, SMOKE.task.schema(), "--train_data")
+    schema.check(dataset, SMOKE.task.schema(), "--data.train")
     assert dataset.shards[0].file == "smoke-00000-of-00003.tfrecord"
 
 
@@ -238,8 +238,7 @@ def test_the_command_prints_a_summary(tmp_path: Path) -> None:
         "--shards=3",
         "--max_bad_rows=1",
         "--name=few",
-        "--set",
-        "task.vocabulary=50",
+        "--task.vocabulary=50",
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("few: 2 records in 3 shards, 1 of them empty")

@@ -95,7 +95,7 @@ class RecordForm:
         Args:
             model: Any exported model.
             config: Path of the config with which it was trained; empty to do without.
-            sets: What was set for it with `--set`.
+            sets: What was set of its fields, as `task.dim=8`.
 
         Raises:
             UserError: If the config cannot be loaded, or its records are not those of the model.

@@ -61,8 +61,8 @@ class LayerSelection:
             matched = {path for path in both if _matches(path, pattern)}
             if not matched:
                 raise UserError(
-                    f"--init_layers={pattern} matches no layer that this model and {checkpoint} "
-                    f"both have: {_common(both, here, there)}"
+                    f"--train.init_layers={pattern} matches no layer that this model and "
+                    f"{checkpoint} both have: {_common(both, here, there)}"
                 )
             taken |= matched
         for path in sorted(taken):
@@ -101,14 +101,14 @@ def _refuse_other(path: str, there: _Parameter, here: _Parameter, checkpoint: st
     if there.is_table != here.is_table:
         kinds = {True: "a table", False: "a dense parameter"}
         raise UserError(
-            f"--init_layers: {path} is {kinds[there.is_table]} in {checkpoint} and "
+            f"--train.init_layers: {path} is {kinds[there.is_table]} in {checkpoint} and "
             f"{kinds[here.is_table]} here; give both jobs the same train.dense_table_bytes, or "
             "name other layers"
         )
     if here.is_table and (there.shape[0] is None) != (here.shape[0] is None):
         kinds = {True: "a table without a vocabulary", False: "a table with a row for each id"}
         raise UserError(
-            f"--init_layers: {path} is {kinds[there.shape[0] is None]} in {checkpoint} and "
+            f"--train.init_layers: {path} is {kinds[there.shape[0] is None]} in {checkpoint} and "
             f"{kinds[here.shape[0] is None]} here, so that its rows belong to other ids; name "
             "other layers, or give it another name"
         )
@@ -116,8 +116,8 @@ def _refuse_other(path: str, there: _Parameter, here: _Parameter, checkpoint: st
         kind = "table" if here.is_table else "variable"
         theirs, ours = (_shape(each.shape) for each in (there, here))
         raise UserError(
-            f"--init_layers: {kind} {path} is {theirs} in {checkpoint} and {ours} here; name only "
-            "layers of equal shapes (a table may have more rows), or give it another name"
+            f"--train.init_layers: {kind} {path} is {theirs} in {checkpoint} and {ours} here; name "
+            "only layers of equal shapes (a table may have more rows), or give it another name"
         )
 
 

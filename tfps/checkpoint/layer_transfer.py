@@ -40,7 +40,7 @@ def take_layers(checkpoint: Checkpoint, selection: LayerSelection, store: Parame
     for table in store.layout.tables:
         if table.name in selection.tables and table.rows_from:
             raise UserError(
-                f"--init_layers: table {table.name} begins with the rows of "
+                f"--train.init_layers: table {table.name} begins with the rows of "
                 f"{table.rows_from.path}; name other layers, or give it another initializer"
             )
     if selection.variables:
@@ -122,8 +122,8 @@ def _rule(saved: SavedGroup | SavedKeyedGroup, tables: Sequence[str]) -> UpdateR
         return rule_of(saved.optimizer)
     except UserError as error:
         _log.warning(
-            "--init_layers: rows of %s are taken as their last updates left them, without what the "
-            "other job's optimizer has moved them since: %s",
+            "--train.init_layers: rows of %s are taken as their last updates left them, without "
+            "what the other job's optimizer has moved them since: %s",
             ", ".join(tables),
             error,
         )

@@ -46,8 +46,8 @@ class WarmStart:
         """
         if train.init_layers and not train.init_from:
             raise UserError(
-                f"--init_layers={','.join(train.init_layers)} without --init_from: name the job "
-                "whose layers they are, or leave it out"
+                f"--train.init_layers={','.join(train.init_layers)} without --train.init_from: "
+                "name the job whose layers they are, or leave it out"
             )
         path = train.init_from.rstrip("/")
         return cls(path, train.init_layers) if path else None
@@ -104,8 +104,8 @@ class WarmStart:
         others = "; ".join(renumbered(checkpoint.numberings, numberings))
         if others and self.layers:
             _log.warning(
-                "--init_layers: rows that are looked up by these numbers belong to other words in "
-                "%s: %s",
+                "--train.init_layers: rows that are looked up by these numbers belong to other "
+                "words in %s: %s",
                 checkpoint.path,
                 others,
             )
@@ -116,15 +116,15 @@ class WarmStart:
         tables = {**theirs.get("tables", {}), **grown}
         if found := differences({**theirs, "tables": tables}, ours):
             raise UserError(
-                f"--init_from: checkpoint {checkpoint.path} does not fit this run: "
+                f"--train.init_from: checkpoint {checkpoint.path} does not fit this run: "
                 f"{'; '.join(found)}; a table may have more rows than there, nothing else may "
-                "differ. --init_layers=NAME,NAME takes layers that both have, '*' all of them, "
-                "with new slots"
+                "differ. --train.init_layers=NAME,NAME takes layers that both have, '*' all of "
+                "them, with new slots"
             )
         if others:
             raise UserError(
-                f"--init_from: checkpoint {checkpoint.path} does not fit this run: {others}. "
-                f"{KEEP_NUMBERS}; --init_layers takes layers that these do not matter to"
+                f"--train.init_from: checkpoint {checkpoint.path} does not fit this run: {others}. "
+                f"{KEEP_NUMBERS}; --train.init_layers takes layers that these do not matter to"
             )
         return None
 
@@ -133,19 +133,19 @@ class WarmStart:
         wrong: dict[str, str] = {}
         while path := self._newest(wrong):
             try:
-                with explain_failures(f"--init_from: checkpoint {path} cannot be read"):
+                with explain_failures(f"--train.init_from: checkpoint {path} cannot be read"):
                     return _use(path, use)
             except DamagedCheckpointError as damage:
-                _log.warning("--init_from: checkpoint %s is passed over: %s", path, damage)
+                _log.warning("--train.init_from: checkpoint %s is passed over: %s", path, damage)
                 wrong[path] = str(damage)
         if not wrong:
-            raise no_checkpoint(f"--init_from={self.path}")
+            raise no_checkpoint(f"--train.init_from={self.path}")
         said = "; ".join(f"{path}: {why}" for path, why in wrong.items())
-        raise UserError(f"--init_from={self.path}: no checkpoint is whole ({said})")
+        raise UserError(f"--train.init_from={self.path}: no checkpoint is whole ({said})")
 
     def _newest(self, wrong: Mapping[str, str]) -> str | None:
         """The newest committed checkpoint now, without those that something is wrong with."""
-        with explain_failures(f"--init_from={self.path} cannot be read"):
+        with explain_failures(f"--train.init_from={self.path} cannot be read"):
             found = CheckpointDirectory.committed_at(self.path)
         return next((path for path in reversed(found) if path not in wrong), None)
 

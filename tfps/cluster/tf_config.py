@@ -70,7 +70,7 @@ def _check_chief_works(found: Sequence[Cluster]) -> None:
     if found[0].is_replicated:
         raise UserError(
             "--chief_works, but there are no ps: the chief trains as every replica does "
-            "(--mode=allreduce); leave the flag out"
+            "(--mode.name=allreduce); leave the flag out"
         )
 
 

@@ -68,7 +68,7 @@ class SyncEvery:
         least = math.ceil(exchange * (1 - _SHARE) / _SHARE / step) if step else MOST_STEPS
         self.steps, self.is_chosen = min(max(1, least), MOST_STEPS), True
         _log.info(
-            "--sync_every=auto: %d, since an exchange takes %.2f ms and a step %.2f ms",
+            "--mode.sync_every=0: %d, since an exchange takes %.2f ms and a step %.2f ms",
             self.steps,
             1000 * exchange,
             1000 * step,

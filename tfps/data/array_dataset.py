@@ -47,7 +47,7 @@ def write_dataset(
     shuffle: Literal["none", "whole"] = "none",
     seed: int = 0,
 ) -> Manifest:
-    """Writes a dataset of what Keras's `fit` takes, for `--train_data` and `--eval_data`.
+    """Writes a dataset of what Keras's `fit` takes, for `--data.train` and `--data.eval`.
 
     Record number k goes to shard k modulo the number of shards, so that records which lie side by
     side, say of one user, are spread. Integers and bool become int64, floats float32, text and

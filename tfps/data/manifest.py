@@ -167,7 +167,7 @@ def read(directory: str, flag: str = "", may_be_cut: bool = False) -> Manifest:
 
     Args:
         directory: Of the dataset, local or `gs://`.
-        flag: What named the directory, for messages; for example `--train_data`.
+        flag: What named the directory, for messages; for example `--data.train`.
         may_be_cut: Whether a shard may have fewer bytes than the manifest says.
 
     Returns:

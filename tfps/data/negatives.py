@@ -74,7 +74,7 @@ class Negatives:
         if not columns:
             raise UserError(
                 f"data.negatives={count}: which feature is drawn? Name it, as in "
-                "--set=data.negatives_of=item"
+                "--data.negatives_of=item"
             )
         drawn = known[columns[0]]
         if drawn.shape not in ((), (1,)) or drawn.vocabulary_size < 2:

@@ -47,7 +47,7 @@ def check(manifest: Manifest, wanted_schema: Schema, flag: str) -> None:
     Args:
         manifest: Of the dataset.
         wanted_schema: What its records must hold.
-        flag: What named the dataset, for the message; for example `--train_data`.
+        flag: What named the dataset, for the message; for example `--data.train`.
 
     Raises:
         UserError: Lists every difference.

@@ -31,20 +31,20 @@ def directories(named: str, epochs: int) -> tuple[str, ...]:
     found = named.split(",")
     if len(found) > 1 and not all(found):
         raise UserError(
-            f"--train_data={named}: a directory between two commas has no name; leave the comma out"
+            f"--data.train={named}: a directory between two commas has no name; leave the comma out"
         )
     if any(map(_EPOCH.search, found)):
         if len(found) > 1:
             raise UserError(
-                f"--train_data={named}: a pattern with {{epoch}} stands alone, and names the "
+                f"--data.train={named}: a pattern with {{epoch}} stands alone, and names the "
                 "datasets of all epochs; leave the others out, or name each dataset"
             )
         return tuple(_directory(named, epoch) for epoch in range(1, epochs + 1))
     if len(found) > epochs:
         raise UserError(
-            f"--train_data names {len(found)} datasets, one for each epoch, and train.epochs="
+            f"--data.train names {len(found)} datasets, one for each epoch, and train.epochs="
             f"{epochs}: the last {len(found) - epochs} would never be trained; set "
-            f"--set=train.epochs={len(found)}, or name fewer"
+            f"--train.epochs={len(found)}, or name fewer"
         )
     return tuple(found)
 

@@ -8,7 +8,7 @@ import keras
 from tfps import arguments
 from tfps.data.negatives import DISTRIBUTIONS, UNIFORM, Negatives
 from tfps.errors import UserError
-from tfps.experiment.mode import Mode
+from tfps.experiment.mode import MODES, Mode
 from tfps.experiment.task import Task
 
 WIRE_DTYPES = ("float32", "bfloat16")
@@ -164,7 +164,8 @@ class Experiment:
         task: The user's task.
         data: Where the records are.
         train: How to train.
-        mode: How the workers' updates come together.
+        mode: How the workers' updates come together, such as `tfps.Sync()`; None for what suits the
+            cluster: `Async` with ps, `AllReduce` without, `Local` without a cluster.
         callbacks: Given the task, makes the Keras callbacks that the chief calls; other ones at
             each call, for a chief may begin again. None for none.
     """
@@ -173,7 +174,7 @@ class Experiment:
     task: Task
     data: Data = dataclasses.field(default_factory=Data)
     train: Train = dataclasses.field(default_factory=Train)
-    mode: Mode = dataclasses.field(default_factory=Mode)
+    mode: Mode | None = None
     callbacks: Callable[[Task], Sequence[keras.callbacks.Callback]] | None = None
 
     def __post_init__(self) -> None:
@@ -182,6 +183,12 @@ class Experiment:
                 f"Experiment(callbacks={arguments.shown(self.callbacks)}): a chief that begins "
                 "again needs fresh callbacks; give a function of the task that makes them: "
                 "callbacks=lambda task: [...]"
+            )
+        if not isinstance(self.mode, Mode | None):
+            known = ", ".join(f"tfps.{kind.__name__}()" for kind in MODES.values())
+            raise UserError(
+                f"Experiment(mode={arguments.shown(self.mode)}): it must be one of {known}, with "
+                "its settings in the brackets, or None"
             )
         arguments.check_fields(self, "Experiment(): ")
 

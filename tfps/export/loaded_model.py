@@ -299,7 +299,7 @@ def _checked_size(directory: str, beside_bytes: int) -> int:
             f"--model={directory}: its variables take {byte_size.show(held)}, and this process may "
             f"have {byte_size.show(limit)}{beside}; predict with its checkpoint on a cluster, "
             "where the tables are spread over ps (--job=predict, docs/predict.md), or export it "
-            "with --export_dtype=int8"
+            "with --train.export_dtype=int8"
         )
     return held
 

@@ -211,7 +211,7 @@ def try_export(task: Task, model: StatelessModel, layout: StoreLayout) -> None:
     except Exception as error:  # whatever TensorFlow says of whatever a model may hold
         raise UserError(
             "build_model(): the model can be trained, but not exported as a SavedModel: "
-            f"{trial.account(error)}. Change that, or train with --export=none and {_WAY_OUT}"
+            f"{trial.account(error)}. Change that, or train with --train.export=none and {_WAY_OUT}"
         ) from error
     finally:
         if tf.io.gfile.exists(_TRIAL):

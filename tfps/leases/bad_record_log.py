@@ -49,7 +49,7 @@ class BadRecords:
             self._add(shard, BadRecord(*fields))
         if limit and self.count > limit:
             raise UserError(
-                f"--max_bad_records={limit}, but the last checkpoint knows {self.count:,} bad "
+                f"--data.max_bad_records={limit}, but the last checkpoint knows {self.count:,} bad "
                 "records already: allow as many, or start again with another --job_dir"
             )
 
@@ -112,8 +112,8 @@ class BadRecords:
         if self.count > self._limit:
             raise UserError(
                 f"{doing}: shard {source.path}: {bad_records.describe(found)}; {before:,} were "
-                f"passed over before, and --max_bad_records={self._limit} allows no more: correct "
-                "the data or make the shard again"
+                f"passed over before, and --data.max_bad_records={self._limit} allows no more: "
+                "correct the data or make the shard again"
             )
         if self.count > before:
             _log.warning(

@@ -9,9 +9,9 @@ from tfps.planner.export_size import ExportSize
 from tfps.planner.memory import PROCESS_BYTES, WORKING_BYTES, Placement
 
 _PARTS = {
-    "export": "{} of it for the model that is exported (--export=none exports none)",
-    "export with tables": "{} of it for the model that is exported (--export=none exports none, "
-    "and --export_dtype=bfloat16 or int8 holds no table for it)",
+    "export": "{} of it for the model that is exported (--train.export=none exports none)",
+    "export with tables": "{} of it for the model that is exported (--train.export=none exports "
+    "none, and --train.export_dtype=bfloat16 or int8 holds no table for it)",
     "worker": "{} of it for the worker beside it (--nochief_works leaves that out)",
     "parameters": "{} of it for parameters, which several ps would share (--workers and --ps of "
     "python -m cloud.local, or a cluster)",

@@ -98,7 +98,7 @@ def _straggler(workers: Mapping[TaskName, TaskShares], are_in_step: bool) -> Bou
         STRAGGLER,
         f"{str(slowest).capitalize()} is a straggler: a step takes it {times:.1f} times as long as "
         f"the others{waits}. Look at what else its machine does; give workers equal machines, or "
-        "use --mode=async.",
+        "use --mode.name=async.",
     )
 
 

@@ -127,7 +127,7 @@ def _set_mode(callback: Any, metrics: Sequence[str], is_complete: bool) -> None:
     monitored, logs = callback.monitor, ["loss", *(f"val_{name}" for name in metrics)]
     where = f"{describe(callback)}(monitor={monitored!r})"
     if monitored not in logs and is_complete:
-        more = "" if metrics else "; name evaluation shards with --eval_data"
+        more = "" if metrics else "; name evaluation shards with --data.eval"
         raise UserError(f"{where}: the logs of an epoch have {', '.join(logs)}{more}")
     if callback.mode != "auto" or monitored in ("loss", "val_loss"):
         return

@@ -18,7 +18,6 @@ from tfps.data.pieces import Piece, pieces_of
 from tfps.errors import UserError
 from tfps.evaluation.results import EvaluatedPiece
 from tfps.experiment.experiment import NO_EXPORT, Experiment
-from tfps.experiment.mode import Mode
 from tfps.store.parameter_store import ParameterStore
 from trainer.chief.engine import Engine, measure, piece_records
 from trainer.chief.inputs import DataUse
@@ -78,7 +77,7 @@ class PassPlan:
                 export=NO_EXPORT,
                 export_if=(),
             ),
-            mode=Mode(),
+            mode=None,
         )
 
     def kept(self, inputs: RunInputs) -> tuple[Feature, ...]:

@@ -30,7 +30,7 @@ class DeployPlan(NamedTuple):
     def check(self, inputs: RunInputs) -> None:
         """Refuses a run that will have nothing to deploy."""
         if inputs.experiment.train.export == NO_EXPORT:
-            raise UserError(f"--deploy_to with --export={NO_EXPORT}: leave one of them out")
+            raise UserError(f"--deploy_to with --train.export={NO_EXPORT}: leave one of them out")
 
     def carry_out(self, job_dir: str) -> int:
         """Deploys the version that a job has exported.

@@ -32,8 +32,7 @@ from tfps.data.pieces import Piece, pieces_of
 from tfps.evaluation.history import Evaluation
 from tfps.evaluation.metrics import RunningMetrics
 from tfps.evaluation.results import EvaluatedPiece
-from tfps.experiment.experiment import Experiment
-from tfps.experiment.mode import LOCAL_SGD, SYNC
+from tfps.experiment.mode import Async, Bounded, LocalSGD, Sync
 from tfps.leases.progress import LeaseProgress
 from tfps.store.parameter_store import ParameterStore
 from tfps.worker.async_loop import AsyncLoop
@@ -87,15 +86,17 @@ class Engine:
         """
         experiment, model, mode = inputs.experiment, inputs.model, inputs.mode
         train = experiment.train
-        waits = mode.waits and inputs.cluster.job == "chief"
-        lanes = lanes_of(executor, waits)
+        waiting = mode if isinstance(mode, Sync | Bounded) else None
+        if inputs.cluster.job != "chief":
+            waiting = None
+        lanes = lanes_of(executor, waiting is not None)
         store = ParameterStore(
             model,
             inputs.rules,
             executor.devices,
             train.seed,
             train.wire_dtype,
-            mode.staleness_power,
+            mode.staleness_power if isinstance(mode, Async) else 0.0,
             experiment.callbacks is not None,
             packs=executor.is_remote,
         )
@@ -104,14 +105,13 @@ class Engine:
         gpus = [f"/device:GPU:{k}" for k in range(executor.gpus)] if executor.gpus > 1 else [""]
         step = Step(experiment.task, model, store, train.jit_compile, gpus)
         barrier = members = None
-        if waits:
-            barrier = _barrier(experiment, store, progress, lanes)
+        if waiting:
+            barrier = _barrier(waiting, train.pipeline_depth, store, progress, lanes)
             ps_calls = PsCalls(monitor, stall_seconds)
-            members = BarrierMembers(barrier, monitor, ps_calls, mode.round_seconds)
-        sync_every = sync_every or SyncEvery(mode.sync_every)
-        make_loop = functools.partial(
-            _loop, experiment, step, progress, executor, barrier, model.has_loops, sync_every
-        )
+            members = BarrierMembers(barrier, monitor, ps_calls, waiting.round_seconds)
+        if not sync_every:
+            sync_every = SyncEvery(mode.sync_every if isinstance(mode, LocalSGD) else 0)
+        make_loop = functools.partial(_loop, inputs, step, progress, executor, barrier, sync_every)
         index, locate = executor.worker_index, inputs.staged.locate
         has_labels = bool(inputs.data.of_epoch(0).labels or not experiment.task.labels())
         closures = Closures(
@@ -174,40 +174,42 @@ class Engine:
 
 
 def _barrier(
-    experiment: Experiment, store: ParameterStore, progress: LeaseProgress, members: int
+    mode: Sync | Bounded,
+    pipeline_depth: int,
+    store: ParameterStore,
+    progress: LeaseProgress,
+    members: int,
 ) -> Barrier:
-    """Where the workers of an experiment's mode wait for each other."""
-    mode = experiment.mode
-    if mode.name == SYNC:
+    """Where the workers of a mode wait for each other."""
+    if isinstance(mode, Sync):
         return SyncBarrier(store, progress, members, mode.backup_workers)
     # What is pulled ahead is so many steps older when it is used.
-    lead = mode.max_staleness - experiment.train.pipeline_depth
+    lead = mode.max_staleness - pipeline_depth
     return BoundedStalenessBarrier(store, progress, members, lead)
 
 
 def _loop(
-    experiment: Experiment,
+    inputs: RunInputs,
     step: Step,
     progress: LeaseProgress,
     executor: Executor,
     barrier: Barrier | None,
-    has_loops: bool,
     sync_every: SyncEvery,
 ) -> Loop:
-    """How a worker trains a lease in an experiment's mode."""
-    mode = experiment.mode
+    """How a worker trains a lease in a run's mode."""
+    mode, depth = inputs.mode, inputs.experiment.train.pipeline_depth
     unroll = UNROLL if executor.is_remote else UNROLL_IN_ONE_PROCESS
-    if has_loops:
+    if inputs.model.has_loops:
         unroll = 1  # each copy of a loop takes a worker a second and more to begin
     if barrier:
-        depth = experiment.train.pipeline_depth
-        return BarrierLoop(step, barrier, mode.backup_workers > 0, depth, unroll)
-    if mode.name == LOCAL_SGD:
+        has_backups = isinstance(mode, Sync) and mode.backup_workers > 0
+        return BarrierLoop(step, barrier, has_backups, depth, unroll)
+    if isinstance(mode, LocalSGD):
         workers, is_timed = len(executor.workers), not sync_every.is_chosen
         return LocalSgdLoop(step, step.store, progress, workers, sync_every.steps, is_timed)
-    if mode.batches_per_exchange > 1:
+    if isinstance(mode, Async) and mode.batches_per_exchange > 1:
         return ExchangeLoop(step, progress, mode.batches_per_exchange, unroll)
-    return AsyncLoop(step, progress, experiment.train.pipeline_depth, unroll)
+    return AsyncLoop(step, progress, depth, unroll)
 
 
 def measure(inputs: RunInputs, results: Iterable[EvaluatedPiece], records: int) -> dict[str, float]:
@@ -258,8 +260,8 @@ def piece_records(batch_size: int) -> int:
 def replica_fingerprint(inputs: RunInputs, store: ParameterStore) -> dict[str, Any]:
     """What must be equal on all replicas, as JSON-ready data by name."""
     return {
-        "--train_data": list(inputs.data.identities()),
-        "--eval_data": inputs.eval_data.identity if inputs.eval_data else None,
+        "--data.train": list(inputs.data.identities()),
+        "--data.eval": inputs.eval_data.identity if inputs.eval_data else None,
         **{
             f"data.{field}": getattr(inputs.experiment.data, field)
             for field in ("shuffle_buffer", "negatives", "negatives_of", "negatives_by")

@@ -90,7 +90,7 @@ class JobEvaluations:
             path = posixpath.join(self._checkpoints.path, name)
             raise RunError(
                 f"checkpoint {path}, of the best evaluation, is gone; put it back from a copy, or "
-                "export the last one with --export=last"
+                "export the last one with --train.export=last"
             )
         return found
 
@@ -180,7 +180,7 @@ class JobEvaluations:
         if any(evaluation.dataset != self._dataset for evaluation in new):
             directory = self._engine.inputs.experiment.data.eval
             raise UserError(
-                f"the evaluator evaluates other data than --eval_data={directory}; give every task "
+                f"the evaluator evaluates other data than --data.eval={directory}; give every task "
                 "the same flags"
             )
         self._told = found

@@ -96,7 +96,7 @@ class Exporter:
         except DamagedCheckpointError as damage:
             raise RunError(
                 f"checkpoint {checkpoint.path}, of the best evaluation, is damaged: {damage}; "
-                "export the last one with --export=last"
+                "export the last one with --train.export=last"
             ) from None
 
     def _export(

@@ -31,7 +31,7 @@ class DataUse(NamedTuple):
     needs_labels: bool = True
 
 
-TRAINED, EVALUATED = DataUse("--train_data"), DataUse("--eval_data")
+TRAINED, EVALUATED = DataUse("--data.train"), DataUse("--data.eval")
 _FIRST_RECORDS = 4096  # that are looked at before the work begins
 
 

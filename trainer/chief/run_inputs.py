@@ -17,7 +17,7 @@ from tfps.errors import UserError
 from tfps.evaluation.best import BestMetric
 from tfps.evaluation.metrics import check_metrics, metric_names, try_metrics
 from tfps.experiment.experiment import BEST, NO_EXPORT, WIRE_DTYPES, Experiment, Train
-from tfps.experiment.mode import Mode
+from tfps.experiment.mode import Mode, suited
 from tfps.experiment.task import Task
 from tfps.export.names import EXPORT_DIRECTORY
 from tfps.export.saved_model import try_export
@@ -106,7 +106,7 @@ class RunInputs:
                 the job_dir or what a new job begins with cannot be used, or the parameters do not
                 fit the ps.
         """
-        mode = experiment.mode.on(cluster)
+        mode = suited(experiment.mode, cluster)
         experiment.negatives()  # refuses those that cannot be sampled before anything is read
         if cluster.is_replicated:
             _refuse_unshared(experiment)
@@ -196,7 +196,7 @@ def _read_datasets(
     preflight.check(
         [
             *(Use(use.flag, directory) for directory in of_epochs),
-            Use("--eval_data", data.eval),
+            Use("--data.eval", data.eval),
             Use("--job_dir", job_dir, writes=True),
         ]
     )
@@ -224,7 +224,7 @@ def _in_whole_batches(data: Manifest, experiment: Experiment) -> Manifest:
     whole = data.in_whole_batches(size)
     if not whole.records:
         raise UserError(
-            f"train.drop_remainder: no shard of --train_data={data.directory} holds a batch of "
+            f"train.drop_remainder: no shard of --data.train={data.directory} holds a batch of "
             f"{size} records; take fewer shards, or a smaller train.batch_size"
         )
     if left := data.records - whole.records:
@@ -244,7 +244,7 @@ def _check_warm_start(
     """Looks at what a job begins with that has no checkpoint yet."""
     warm_start = WarmStart.of(train)
     if warm_start and not CheckpointDirectory(job_dir).names():
-        preflight.check([Use("--init_from", warm_start.path)])
+        preflight.check([Use("--train.init_from", warm_start.path)])
         warm_start.check(layout.signature(bool(model.loss_scaling)), model.numberings)
 
 
@@ -271,8 +271,8 @@ def _refuse_unshared(experiment: Experiment) -> None:
     for name, (value, only) in settings.items():
         if value != only:
             raise UserError(
-                f"{name}={value}: training without ps (--mode=allreduce) knows only {only}; leave "
-                "it out, or train with ps"
+                f"{name}={value}: training without ps (--mode.name=allreduce) knows only {only}; "
+                "leave it out, or train with ps"
             )
 
 
@@ -298,14 +298,16 @@ def _check_evaluation(experiment: Experiment, cluster: Cluster) -> None:
         )
     if experiment.data.eval:
         return
-    mend = "name evaluation shards with --eval_data, or"
+    mend = "name evaluation shards with --data.eval, or"
     if experiment.train.export == BEST:
-        raise UserError(f"--export={BEST} without --eval_data; {mend} leave it out")
+        raise UserError(f"--train.export={BEST} without --data.eval; {mend} leave it out")
     if experiment.train.export_if:
         gate = f"train.export_if={','.join(experiment.train.export_if)}"
-        raise UserError(f"{gate} without --eval_data; {mend} leave it out")
+        raise UserError(f"{gate} without --data.eval; {mend} leave it out")
     if has_evaluator:
-        raise UserError(f"the job has an evaluator but no --eval_data; {mend} leave it out")
+        raise UserError(f"the job has an evaluator but no --data.eval; {mend} leave it out")
     if experiment.train.early_stopping:
         patience = experiment.train.early_stopping
-        raise UserError(f"--early_stopping={patience} without --eval_data; {mend} leave it out")
+        raise UserError(
+            f"--train.early_stopping={patience} without --data.eval; {mend} leave it out"
+        )

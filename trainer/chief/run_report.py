@@ -13,7 +13,7 @@ import tfps
 from tfps.errors import UserError
 from tfps.evaluation.best import BestMetric
 from tfps.evaluation.history import Evaluation
-from tfps.experiment.mode import LOCAL_SGD
+from tfps.experiment.mode import LocalSGD
 from tfps.job_dir import report as report_file
 from tfps.job_dir.chief_fence import ChiefFence
 from tfps.job_dir.report_fields import (
@@ -215,7 +215,7 @@ def first_report(inputs: RunInputs, before: Report | None) -> Report:
             holds until this run has looked for one.
     """
     train, cluster = inputs.experiment.train, inputs.cluster
-    is_local_sgd = inputs.mode.name == LOCAL_SGD
+    steps = inputs.mode.sync_every if isinstance(inputs.mode, LocalSGD) else None
     begun = Report(
         mode=inputs.mode.name,
         config=inputs.experiment.name,
@@ -230,7 +230,7 @@ def first_report(inputs: RunInputs, before: Report | None) -> Report:
         negatives=inputs.experiment.data.negatives,
         examples=ExampleCounts(per_epoch=inputs.data.of_epoch(0).records),
         pipeline_depth=train.pipeline_depth,
-        sync_every=(inputs.mode.sync_every or None) if is_local_sgd else None,
+        sync_every=steps or None,
         best_auc=inputs.eval_data.best_auc if inputs.eval_data else None,
     )
     if before is None:
@@ -242,7 +242,7 @@ def first_report(inputs: RunInputs, before: Report | None) -> Report:
         epochs=before.epochs,
         steps=before.steps,
         # What was chosen once stays.
-        sync_every=begun.sync_every or (before.sync_every if is_local_sgd else None),
+        sync_every=begun.sync_every or (None if steps is None else before.sync_every),
         checkpoint=before.checkpoint,
         init_from=before.init_from if before.checkpoint else None,
     )

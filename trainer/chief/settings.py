@@ -7,7 +7,6 @@ from tfps.experiment.experiment import Experiment
 from tfps.monitoring.events import TableSize
 from tfps.store.layout import StoreLayout
 
-_PARTS = ("task", "data", "train", "mode")
 # Tokens are words as well: max_tokens is no secret.
 _SECRET = re.compile(
     r"secret|passw|credential|(api|access|private)_?key|(api|access|auth|bearer)_?token",
@@ -17,15 +16,16 @@ _HIDDEN = "(not shown)"
 
 
 def settings_of(experiment: Experiment) -> dict[str, str]:
-    """What an experiment says, by field as in `--set`; what may be a secret is not shown.
+    """What an experiment says, by field; what may be a secret is not shown.
 
     Args:
         experiment: The experiment; of a task that is no dataclass there is nothing to say.
     """
-    parts = {name: getattr(experiment, name) for name in _PARTS}
-    found = {
+    mode = experiment.mode
+    parts = {"task": experiment.task, "data": experiment.data, "train": experiment.train}
+    found = {"mode.name": mode.name if mode else ""} | {
         f"{name}.{field.name}": str(getattr(part, field.name))
-        for name, part in parts.items()
+        for name, part in {**parts, "mode": mode}.items()
         if dataclasses.is_dataclass(part)
         for field in dataclasses.fields(part)
     }

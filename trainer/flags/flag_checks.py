@@ -36,8 +36,8 @@ def check(cluster: Cluster) -> None:
         )
     if _FLAGS.collectives != "auto" and not cluster.is_replicated:
         raise UserError(
-            f"--collectives={_FLAGS.collectives} is for replicas without ps (--mode=allreduce), "
-            "and this task is of no such job; leave it out"
+            f"--collectives={_FLAGS.collectives} is for replicas without ps "
+            "(--mode.name=allreduce), and this task is of no such job; leave it out"
         )
     if _FLAGS.min_workers > max(1, len(cluster.workers)):
         raise UserError(

@@ -88,7 +88,9 @@ def is_pass(cluster: Cluster, job_dir: str) -> bool:
     if _FLAGS.job == TRAIN:
         given = [name for name in _OWN if _FLAGS[name].present]
         if given:
-            raise UserError(f"--{given[0]} is for --job={EVALUATE} or {PREDICT}; leave it out")
+            is_size = given[0] == "batch_size"
+            fix = "a training has --train.batch_size" if is_size else "leave it out"
+            raise UserError(f"--{given[0]} is for --job={EVALUATE} or {PREDICT}; {fix}")
         return False
     for name in _OF_PREDICT:
         if _FLAGS.job != PREDICT and _FLAGS[name].present:

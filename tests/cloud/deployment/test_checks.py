@@ -34,7 +34,7 @@ def test_a_server_needs_more_than_the_variables_and_twice_while_it_changes_versi
     assert str(error.value) == (
         "--machine=n2-standard-4: 2 versions of gs://bucket/runs/my_job.v2/export/3 with variables "
         "of 10 GiB need some 24.5 GiB of memory, but a server has 16 GiB; take a larger one, or "
-        "export the model with --export_dtype=bfloat16 or int8"
+        "export the model with --train.export_dtype=bfloat16 or int8"
     )
 
 

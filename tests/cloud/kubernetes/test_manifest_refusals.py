@@ -15,7 +15,7 @@ from tfps.errors import UserError
         ("tfjob", large(1900, 100), "2001 tasks: the training operator gives each a TF_CONFIG"),
         (
             "jobset",
-            job(arguments=(*ARGUMENTS, *("--set=" + "x" * 100_000 for _ in range(4)))),
+            job(arguments=(*ARGUMENTS, *("--task.x=" + "x" * 100_000 for _ in range(4)))),
             "the JobSet has .* put them into the config",
         ),
     ],

@@ -222,7 +222,7 @@ def test_callbacks_that_cannot_be_made_or_do_not_fit_the_run_are_refused():
     assert "the optimizer's is a schedule" in refused(lambda task: [scheduler], (), True)
     stopping = [keras.callbacks.EarlyStopping("val_ndcg")]
     assert "add mode='max' or mode='min'" in refused(lambda task: stopping, ("loss", "ndcg"))
-    assert "name evaluation shards with --eval_data" in refused(lambda task: stopping, ())
+    assert "name evaluation shards with --data.eval" in refused(lambda task: stopping, ())
     with pytest.raises(UserError, match="give a function of the task"):
         tfps.Experiment("line", tfps.task_of(compiled, LABEL, ()), callbacks=stopping)
 

@@ -136,5 +136,5 @@ def test_a_run_that_will_have_nothing_to_deploy_is_refused(tmp_path):
     job_dir = str(tmp_path / "job")
     inputs = RunInputs.check(experiment, Cluster(), job_dir, None)
     plan = DeployPlan.parse(f"--target=tfserving --output={job_dir}/served", job_dir)
-    with pytest.raises(UserError, match="--deploy_to with --export=none"):
+    with pytest.raises(UserError, match=r"--deploy_to with --train\.export=none"):
         plan.check(inputs)

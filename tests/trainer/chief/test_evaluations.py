@@ -154,5 +154,5 @@ def test_what_needs_evaluations_is_refused_without(data, tmp_path):
             train=dataclasses.replace(experiment.train, **{name: value}),
         )
         said = "best" if value == "best" else "loss<1"
-        with pytest.raises(UserError, match=f"{name}={said} without --eval_data; name eval"):
+        with pytest.raises(UserError, match=f"{name}={said} without --data.eval; name eval"):
             RunInputs.check(experiment, Cluster(), str(tmp_path), None)

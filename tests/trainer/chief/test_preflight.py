@@ -120,7 +120,7 @@ def test_a_chief_that_has_too_little_memory_is_refused_before_the_training(
     monkeypatch.setattr("tfps.cluster.own_memory.limit", lambda: needed - 1)
     with pytest.raises(UserError, match=r"the chief needs about .* but may have ") as raised:
         preflight.check_machine(inputs, is_serving=True)
-    assert "--export=none exports none" in str(raised.value)
+    assert "--train.export=none exports none" in str(raised.value)
     assert works == ("--nochief_works leaves that out" in str(raised.value))
     unexported = inputs_for(data, tmp_path, cluster, export="none")
     preflight.check_machine(unexported, is_serving=True)
