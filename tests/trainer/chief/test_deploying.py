@@ -132,7 +132,7 @@ def test_a_run_that_will_have_nothing_to_deploy_is_refused(tmp_path):
     directory = str(tmp_path / "data")
     experiment = reused(dataset(directory, records=34)).experiment
     train = dataclasses.replace(experiment.train, export="none")
-    experiment = dataclasses.replace(experiment, data=Data(train=directory), train=train)
+    experiment = dataclasses.replace(experiment, data=Data(train=directory), train=train, mode=None)
     job_dir = str(tmp_path / "job")
     inputs = RunInputs.check(experiment, Cluster(), job_dir, None)
     plan = DeployPlan.parse(f"--target=tfserving --output={job_dir}/served", job_dir)
