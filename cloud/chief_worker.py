@@ -17,7 +17,6 @@ def with_default(spec: JobSpec, has_own_machines: bool) -> JobSpec:
     --nochief_works. What is added comes before the job's own arguments, which therefore win.
 
     Args:
-        spec: The job.
         has_own_machines: Whether the platform gives each task what its role asks for.
     """
     added = []
@@ -31,11 +30,7 @@ def with_default(spec: JobSpec, has_own_machines: bool) -> JobSpec:
 
 
 def has_workers_machine(spec: JobSpec) -> bool:
-    """Whether the chief of a job with ps has all that each worker has, and it is said what.
-
-    Args:
-        spec: The job.
-    """
+    """Whether the chief of a job with ps has all that each worker has, and it is said what."""
     chief, worker = spec.role("chief"), spec.role("worker")
     if chief is None or worker is None or not spec.role("ps"):
         return False
@@ -45,15 +40,7 @@ def has_workers_machine(spec: JobSpec) -> bool:
 
 
 def port(spec: JobSpec, chiefs_port: int) -> int | None:
-    """The port of the worker beside the chief; None without one.
-
-    Args:
-        spec: The job.
-        chiefs_port: The chief's own.
-
-    Raises:
-        UserError: If the arguments name no port for it.
-    """
+    """The port of the worker beside the chief; None without one."""
     if not spec.chief_works:
         return None
     text = spec.argument("chief_worker_port") or "0"

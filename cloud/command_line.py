@@ -17,19 +17,9 @@ class CommandLine:
 
     A target is a module with `define_flags(values)` and `from_flags(values)`. Loading it loads no
     client of its platform.
-
-    Attributes:
-        values: The flags.
     """
 
     def __init__(self, program: str, targets: Mapping[str, str], define_own: DefineFlags):
-        """Defines the flags that such programs share, the program's own, and those of all targets.
-
-        Args:
-            program: How it is run, for messages: `python -m cloud.submit`.
-            targets: Names of modules by the values of --target.
-            define_own: Defines the program's own flags.
-        """
         self.values = flags.FlagValues()  # an own set, since absl.logging has a --log_dir too
         self._program = program
         self._targets = targets
@@ -54,14 +44,7 @@ class CommandLine:
         define_own(values)
 
     def parse(self, argv: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Parses the flags; returns what else stands before `--`, and what after.
-
-        Args:
-            argv: Program name and arguments.
-
-        Raises:
-            UserError: If they are no flags of this program.
-        """
+        """Parses the flags; returns what else stands before `--`, and what after."""
         place = argv.index("--") if "--" in argv else len(argv)
         self.values.set_gnu_getopt(True)  # flags may stand behind the verb
         try:
@@ -72,11 +55,7 @@ class CommandLine:
         return own, list(argv[place + 1 :])
 
     def target(self) -> Any:
-        """What the module of --target makes of the flags.
-
-        Raises:
-            UserError: If there is no --target, or a flag is of another one.
-        """
+        """What the module of --target makes of the flags."""
         chosen = self.values.target
         if chosen is None:
             raise UserError(f"--target is missing; give one of {', '.join(self._targets)}")

@@ -32,9 +32,6 @@ _PROGRAM = "python -m cloud.deploy"
 def main(argv: Sequence[str]) -> int:
     """Renders, makes or manages one deployment.
 
-    Args:
-        argv: Program name, verb and flags.
-
     Returns:
         The exit code: 0, 2 for a mistake of the user, 3 when a platform failed or was too slow.
     """
@@ -60,15 +57,7 @@ def check(deploy_to: str, job_dir: str, *, here: bool) -> tuple[str, ...]:
     """Looks at flags with which a job is to deploy its model once it has trained it.
 
     Args:
-        deploy_to: The flags without the model's, as in a shell.
-        job_dir: The job's directory.
         here: Whether this machine will deploy, and so must have what that needs.
-
-    Returns:
-        The flags, one by one.
-
-    Raises:
-        UserError: If no model of that job can be deployed with them.
     """
     try:
         arguments = tuple(shlex.split(deploy_to))

@@ -31,11 +31,7 @@ OF_DEPLOYMENT = (*_TEXTS, *_NUMBERS, "label")
 
 
 def define(values: flags.FlagValues) -> None:
-    """Defines the flags.
-
-    Args:
-        values: Where to.
-    """
+    """Defines the flags."""
     for name, text in _TEXTS.items():
         flags.DEFINE_string(name, None, text, flag_values=values)
     for name, text in _NUMBERS.items():
@@ -51,17 +47,7 @@ def define(values: flags.FlagValues) -> None:
 
 
 def build(values: flags.FlagValues) -> Deployment:
-    """Makes a Deployment of the flags, and of the files of the model.
-
-    Args:
-        values: Parsed flags.
-
-    Returns:
-        The deployment.
-
-    Raises:
-        UserError: If a flag or the model cannot be used, or together they describe no deployment.
-    """
+    """Makes a Deployment of the flags, and of the files of the model."""
     if not values.model:
         raise UserError("--model is missing; name the JOB_DIR of a job, or what it has exported")
     model = ServedModel.read(values.model, values.version or 0)
@@ -69,15 +55,7 @@ def build(values: flags.FlagValues) -> Deployment:
 
 
 def server_settings(values: flags.FlagValues, base: str) -> ServerSettings:
-    """What the flags say of a deployment whose model is not there yet.
-
-    Args:
-        values: Parsed flags.
-        base: Directory in which all versions of the model will be.
-
-    Raises:
-        UserError: If a flag cannot be used, or together they describe no deployment.
-    """
+    """What the flags say of a deployment whose model is not there yet."""
     return ServerSettings(**_fields(values, base))
 
 

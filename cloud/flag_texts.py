@@ -6,30 +6,14 @@ from tfps.errors import UserError
 
 
 def positive(flag: str, text: str) -> int:
-    """A whole number of 1 or more.
-
-    Args:
-        flag: For the message, such as `--cpus`.
-        text: What was given.
-
-    Raises:
-        UserError: If it is anything else.
-    """
+    """A whole number of 1 or more."""
     if not text.isdecimal() or int(text) < 1:
         raise UserError(f"{flag}={text}: write a whole number of 1 or more")
     return int(text)
 
 
 def accelerator(flag: str, text: str) -> tuple[str, int]:
-    """A GPU and how many, as in NVIDIA_L4:1; of `none` an empty name and 0.
-
-    Args:
-        flag: For the message.
-        text: What was given.
-
-    Raises:
-        UserError: If it is anything else.
-    """
+    """A GPU and how many, as in NVIDIA_L4:1; of `none` an empty name and 0."""
     if text == "none":
         return "", 0
     name, colon, count = text.rpartition(":")
@@ -39,15 +23,7 @@ def accelerator(flag: str, text: str) -> tuple[str, int]:
 
 
 def pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
-    """Values by name, of texts such as NAME=value.
-
-    Args:
-        flag: For the message.
-        texts: What was given.
-
-    Raises:
-        UserError: If one is anything else, or a name is given twice.
-    """
+    """Values by name, of texts such as NAME=value."""
     found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")

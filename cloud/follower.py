@@ -19,8 +19,6 @@ class Patience:
     """How long, and how often, to look.
 
     Attributes:
-        limit_seconds: For the whole job.
-        poll_seconds: Between two looks.
         last_looks: Further looks for lines after the end, since they come in late.
     """
 
@@ -33,12 +31,6 @@ class Follower:
     """Prints the state of a job and what its tasks write, until it ends."""
 
     def __init__(self, sender: JobClient, patience: Patience):
-        """Follows on stdout.
-
-        Args:
-            sender: Reaches the platform.
-            patience: How long to follow.
-        """
         is_terminal = sys.stdout.isatty()
         has_colour = is_terminal and "NO_COLOR" not in os.environ
         self._sender = sender
@@ -49,16 +41,8 @@ class Follower:
     def follow(self, job: str, again: str) -> int:
         """Follows a job.
 
-        Args:
-            job: The platform's name of it.
-            again: Flags with which this program reaches the platform.
-
         Returns:
             0 once the job has ended well.
-
-        Raises:
-            RunError: If the job ends otherwise, or the limit is over.
-            KeyboardInterrupt: If the user has enough; the job goes on.
         """
         try:
             status = self._watch(job)

@@ -10,14 +10,7 @@ _DEFAULT = "25"  # of trainer.task's --grace_seconds
 
 
 def grace_seconds(spec: JobSpec) -> int:
-    """The tasks' --grace_seconds, rounded up.
-
-    Args:
-        spec: The job.
-
-    Raises:
-        UserError: If its arguments give no number of seconds.
-    """
+    """The tasks' --grace_seconds, rounded up."""
     text = spec.argument("grace_seconds") or _DEFAULT
     if not re.fullmatch(r"\d{1,6}(\.\d+)?", text):
         raise UserError(f"--grace_seconds={text} is no number of seconds; write one such as 25")

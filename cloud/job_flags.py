@@ -40,11 +40,7 @@ _MACHINE = {
 
 
 def define(values: flags.FlagValues) -> None:
-    """Defines the flags.
-
-    Args:
-        values: Where to.
-    """
+    """Defines the flags."""
 
     def string(name: str, text: str) -> None:
         flags.DEFINE_string(name, None, text, flag_values=values)
@@ -67,18 +63,7 @@ def define(values: flags.FlagValues) -> None:
 
 
 def build(values: flags.FlagValues, arguments: Sequence[str]) -> JobSpec:
-    """Makes a JobSpec of the file that --job names, if any, and the flags, which come first.
-
-    Args:
-        values: Parsed flags.
-        arguments: Of every task; after those of the file.
-
-    Returns:
-        The job.
-
-    Raises:
-        UserError: If a flag or the file cannot be used, or together they describe no job.
-    """
+    """Makes a JobSpec of the file that --job names, if any, and the flags, which come first."""
     base: dict[str, Any] = {"arguments": (), "roles": (), "environment": {}, "labels": {}}
     if values.job:
         spec = python_config.load(values.job, "--job", "get_job", JobSpec)

@@ -24,14 +24,9 @@ class JobSpec:
 
     Attributes:
         name: 1 to 40 lowercase letters, digits and "-", beginning with a letter.
-        arguments: Of every task.
         roles: In the order chief, worker, ps, evaluator; roles without tasks are left out.
-        module: What every task runs with `python -m`.
-        image: Container image; a target says what it needs.
         package: Directory of the project whose source distribution is installed in the image before
             the start, or the address of that file; empty if the image holds the project.
-        environment: Environment variables of every task.
-        labels: Labels of the job, which are the platform's for searching and billing.
         service_account: Account that the tasks run as; empty for the platform's default.
         network: Network that the tasks are in; empty for the platform's default.
         timeout_seconds: After which the job is ended; 0 for the platform's own limit, if any.

@@ -10,25 +10,13 @@ LABELS = "logging.googleapis.com/labels"
 
 
 def said(fields: Mapping[str, Any]) -> str:
-    """How far the run is, as `tfps.live_view.status.parse` reads it, else the message.
-
-    Args:
-        fields: The object's.
-
-    Returns:
-        Nothing for an object that says neither.
-    """
+    """How far the run is, as `tfps.live_view.status.parse` reads it, else the message."""
     found = status.from_json(fields)
     return found.to_text() if found else str(fields.get("message", ""))
 
 
 def teller(task: str, labels: Mapping[str, Any]) -> str:
-    """Whose line it is: a chief's container has those of the worker beside it, too.
-
-    Args:
-        task: Whose container wrote it, for people.
-        labels: The line's.
-    """
+    """Whose line it is: a chief's container has those of the worker beside it, too."""
     role, index = labels.get("role"), str(labels.get("index"))
     if task == "chief" and role == "worker" and index.isdecimal():
         return TaskName(role, int(index)).label

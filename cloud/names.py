@@ -11,11 +11,7 @@ _LABEL_VALUE = r"([a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?)?"
 
 
 def check_name(name: str) -> None:
-    """Refuses a name that some platform would.
-
-    Raises:
-        UserError: If it is anything but 1 to 40 lowercase letters, digits and "-".
-    """
+    """Refuses a name that some platform would."""
     if not re.fullmatch(_NAME, name):
         raise UserError(
             f'--name={name}: write 1 to 40 lowercase letters, digits and "-", beginning with a '
@@ -24,11 +20,7 @@ def check_name(name: str) -> None:
 
 
 def check_labels(labels: Mapping[str, str]) -> None:
-    """Refuses labels that some platform would.
-
-    Raises:
-        UserError: Names the first of them.
-    """
+    """Refuses labels that some platform would."""
     for key, value in labels.items():
         if not re.fullmatch(_LABEL_KEY, key) or not re.fullmatch(_LABEL_VALUE, value):
             raise UserError(

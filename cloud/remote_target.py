@@ -14,11 +14,6 @@ class RemoteTarget(Target):
     """A target with a sender, which does all that follows the rendering."""
 
     def __init__(self, patience: Patience):
-        """Sets the limits of following a job.
-
-        Args:
-            patience: How long, and how often, to look.
-        """
         self._patience = patience
 
     @property
@@ -28,21 +23,10 @@ class RemoteTarget(Target):
 
     @abc.abstractmethod
     def sender(self) -> JobClient:
-        """What reaches the platform.
-
-        Raises:
-            UserError: If its client is not installed, or there are no credentials.
-        """
+        """What reaches the platform."""
 
     def stage(self, spec: JobSpec) -> None:
-        """Checks and uploads what the job needs on the platform; called before it is sent.
-
-        Args:
-            spec: The job.
-
-        Raises:
-            UserError: If the platform cannot run such a job.
-        """
+        """Checks and uploads what the job needs on the platform; called before it is sent."""
 
     def submit(self, spec: JobSpec, wait: bool) -> int:
         """Sends the job, once; says how to follow it, or follows it."""

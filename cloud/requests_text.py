@@ -14,11 +14,7 @@ def write(requests: Sequence[Request], form: str) -> str:
     """Requests as text.
 
     Args:
-        requests: The requests; text stays as it is.
         form: yaml or json; several JSON documents follow each other.
-
-    Returns:
-        Lines, the last one ended.
     """
     texts = [each if isinstance(each, str) else _encode(each, form) for each in requests]
     return ("---\n" if form == "yaml" else "").join(texts)

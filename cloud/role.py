@@ -16,13 +16,10 @@ class Role:
     for a machine type, Kubernetes and Slurm for CPUs and memory.
 
     Attributes:
-        job: chief, worker, ps or evaluator.
-        replicas: Number of tasks.
         machine: The platform's machine type, such as n2-standard-8; empty for its choice.
         cpus: CPU cores of each task; 0 for the platform's choice.
         memory_bytes: Memory of each task; 0 for the platform's choice.
         accelerator: The platform's name of a GPU, such as NVIDIA_L4; empty for none.
-        accelerators: GPUs of each task.
         disk_gb: Boot disk or scratch space of each task, in GB; 0 for the platform's choice.
         disk_type: The platform's disk type, such as pd-ssd; empty for its choice.
     """

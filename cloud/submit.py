@@ -42,9 +42,6 @@ def _define_flags(values: flags.FlagValues) -> None:
 def main(argv: Sequence[str]) -> int:
     """Renders, sends or manages one job.
 
-    Args:
-        argv: Program name, verb, flags, `--`, and the arguments of every task.
-
     Returns:
         The exit code: 0, 2 for a mistake of the user, 3 when a platform or a job failed, or what
         the job ended with.

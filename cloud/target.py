@@ -17,7 +17,6 @@ class Target(abc.ABC):
     reaches the platform is in the other methods, which import its client when they are called.
 
     Attributes:
-        name: The value of --target.
         has_own_machines: Whether each task gets the machine that its role asks for, and shares it
             with no other.
     """
@@ -26,48 +25,16 @@ class Target(abc.ABC):
     has_own_machines: ClassVar[bool] = False
 
     def prepare(self, spec: JobSpec) -> JobSpec:
-        """Makes on this machine what the requests name, such as a package; sends nothing.
-
-        Args:
-            spec: The job.
-
-        Returns:
-            The job as `render` and `submit` take it.
-
-        Raises:
-            UserError: If it cannot be made.
-        """
+        """Makes on this machine what the requests name, such as a package; sends nothing."""
         return spec
 
     @abc.abstractmethod
     def render(self, spec: JobSpec) -> tuple[Request, ...]:
-        """The requests that make the job, in their order.
-
-        Args:
-            spec: The job.
-
-        Returns:
-            What --dry_run prints and `submit` sends.
-
-        Raises:
-            UserError: If the platform cannot run such a job.
-        """
+        """The requests that make the job, in their order."""
 
     @abc.abstractmethod
     def submit(self, spec: JobSpec, wait: bool) -> int:
-        """Makes the job.
-
-        Args:
-            spec: The job.
-            wait: Whether to follow the job to its end.
-
-        Returns:
-            The exit code: with `wait` the job's.
-
-        Raises:
-            UserError: If the platform cannot run such a job, or does not take it.
-            RunError: If the platform fails, or the job does.
-        """
+        """Makes the job."""
 
     def follow(self, job: str) -> int:
         """Shows the state and the tasks' output of a job until it ends; returns its exit code."""

@@ -51,24 +51,15 @@ def export_checkpoint(
     """Exports the model that a checkpoint holds.
 
     Args:
-        experiment: The job's.
         checkpoint: Of parameters on any number of ps. This process gets to hold the dense
             parameters and small tables; for a file of Keras's all tables, without slots.
         output: Directory or file to write; one that exists is replaced.
-        data: Dataset whose first records the exported model is tried on; empty for records that
-            are drawn.
-        form: A SavedModel, or a file of Keras's.
+        data: Dataset whose first records the exported model is tried on; empty for records that are
+            drawn.
         part: Name of a model within the model, for a file of Keras's; empty for all of it.
-        dtype: In which a SavedModel keeps the rows of tables, one of `EXPORT_DTYPES`.
 
     Returns:
         What the dtype costs and saves; None for float32.
-
-    Raises:
-        UserError: If the checkpoint or the dataset is another experiment's, or damaged, or the
-            output cannot be written.
-        RunError: If the checkpoint cannot be read, or the exported model predicts something else
-            than its parameters do.
     """
     manifest = read_data(experiment.task, data, DataUse("--data")) if data else None
     task, train = experiment.task, experiment.train

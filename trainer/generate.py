@@ -48,20 +48,10 @@ def generate(
     """Writes a dataset of drawn records.
 
     Args:
-        experiment: Whose task says what a record holds.
-        output: Directory of the dataset.
-        records: Number of records, spread evenly over the shards.
-        shards: Number of shards.
-        seed: Of the records and labels.
-        signal_seed: Of the weights that turn a record into the log-odds of its labels.
         name: Prefix of the shards; the experiment's name when empty.
-        overwrite: Replaces a dataset that is in the directory.
 
     Returns:
         The dataset's manifest, with the best AUC if there is a single label.
-
-    Raises:
-        UserError: If the task's schema cannot be generated or the output cannot be written.
     """
     task = experiment.task
     features, labels = task.features(), task.labels()

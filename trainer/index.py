@@ -51,18 +51,7 @@ def index(
     """Writes index and manifest beside TFRecord files.
 
     Args:
-        experiment: Whose task says what the records hold.
-        data: Directory, file or glob.
-        processes: How many read files at the same time.
         name: Of the dataset; the experiment's when empty.
-        overwrite: Replaces index and manifest that are there.
-
-    Returns:
-        The manifest, and what was found in each file.
-
-    Raises:
-        UserError: If there are no such files, they hold no records or others than the task's, are
-            truncated or no TFRecord files, or the directory cannot be written.
     """
     schema = experiment.task.schema()
     manifest.check_name(name := name or experiment.name)

@@ -56,12 +56,8 @@ class Inspection:
     """What was found.
 
     Attributes:
-        paths: The files.
-        scans: What each of them holds.
         dataset: The manifest, None for files without one.
-        problems: What is damaged or differs from the manifest.
         schema: What the manifest says of the records; of files without one, what some of them have.
-        counts: Of these features, over all records.
     """
 
     paths: Sequence[str]
@@ -78,15 +74,7 @@ class Inspection:
 
 
 def inspect(data: str, processes: int) -> Inspection:
-    """Reads all files.
-
-    Args:
-        data: Directory, file or glob.
-        processes: How many read files at the same time.
-
-    Raises:
-        UserError: If there are no such files or one cannot be read.
-    """
+    """Reads all files."""
     problems: list[str] = []
     dataset = None
     try:

@@ -43,10 +43,7 @@ class Predictions:
     """What a run of predictions came to.
 
     Attributes:
-        records: How many were predicted.
-        bad_rows: How many rows were left out.
         auc: Of labels and predictions; None where it is not defined.
-        without_auc: Why it is not.
     """
 
     records: int
@@ -61,17 +58,7 @@ def predict(
     """Predicts all records and writes the file.
 
     Args:
-        model: The exported model.
-        source: The records.
         output: Path of the file, local or `gs://`: Parquet if it ends in `.parquet`, else CSV.
-        batch_size: Records per call of the model.
-        overwrite: Replaces a file of that name.
-
-    Returns:
-        What to tell.
-
-    Raises:
-        UserError: If a record is bad, there is none, or the output exists or cannot be written.
     """
     sink = PredictionsFile(output, overwrite)
     sink.open()

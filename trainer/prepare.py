@@ -83,21 +83,8 @@ def prepare(
     Args:
         get_experiment: Gives the experiment whose task says how a row becomes a record; with
             several processes it is pickled and called in each.
-        inputs: Files of rows, read in this order.
-        output: Directory of the dataset.
-        shards: Number of shards.
-        max_bad_rows: How many bad rows may be left out.
         name: Prefix of the shards; the experiment's name when empty.
-        overwrite: Replaces a dataset that is in the directory.
-        processes: How many turn rows into records.
         shuffle_seed: Of an order that is drawn over all records; None keeps that of the rows.
-
-    Returns:
-        The dataset's manifest.
-
-    Raises:
-        UserError: If an input cannot be read or has too many bad rows, there is no row at all, or
-            the output cannot be written.
     """
     experiment = get_experiment()
     task = experiment.task

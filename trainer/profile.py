@@ -37,12 +37,7 @@ _ANSWER_SECONDS = 60.0  # for the traces to be written, behind the time that is 
 
 
 def main() -> None:
-    """Traces the job that the flags name, and prints what its tasks do.
-
-    Raises:
-        UserError: If the job does not run, or its traces cannot be used.
-        RunError: If no task answers, or the traces do not come in time.
-    """
+    """Traces the job that the flags name, and prints what its tasks do."""
     values = flags.FLAGS
     if not values.job_dir:
         raise UserError("--job_dir is missing")

@@ -45,12 +45,8 @@ class ReplicaWorker:
         """Has not joined yet.
 
         Args:
-            cluster: The cluster, as this task sees it.
             job_dir: Where the chief's report says whether it is done.
-            options: How long to wait for the chief, and how long to go on when asked to end.
-            stall_seconds: Limit for the next round.
             asked_to_end: Set when this task is to end before the chief is done.
-            hint: How large tensors travel, see `ReplicaGroup`.
         """
         self._cluster = cluster
         self._job_dir = job_dir
@@ -69,10 +65,6 @@ class ReplicaWorker:
         Args:
             check: Gathers the inputs; called when the replicas are together, for TensorFlow must
                 not be used before.
-
-        Raises:
-            UserError: If something cannot be used.
-            RunError: If the chief stays away without being done, or nothing moves any more.
         """
         self._notices.clear(self._name)  # what it left behind when it was killed
         self._end_of_chief = self._watch_chief()

@@ -14,9 +14,8 @@ def memory_needed(model: ServedModel, versions: int = 1) -> int:
     """Bytes of memory that a server needs.
 
     Args:
-        model: The model.
-        versions: How many versions a server holds at once: a server that is to put a new one in
-            the place of another loads it before it lets the other go.
+        versions: How many versions a server holds at once: a server that is to put a new one in the
+            place of another loads it before it lets the other go.
     """
     return _SERVER_BYTES + math.ceil(model.variables_bytes * _GROWTH) * versions
 
@@ -25,13 +24,8 @@ def check_memory(model: ServedModel, held: int, where: str, versions: int = 1) -
     """Refuses servers into which a model does not fit.
 
     Args:
-        model: The model.
         held: Bytes of memory of each.
         where: What says so, for the message: `--machine=n2-standard-4`.
-        versions: As of `memory_needed`.
-
-    Raises:
-        UserError: If it does not fit.
     """
     needed = memory_needed(model, versions)
     if needed > held:

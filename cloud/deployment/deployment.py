@@ -9,11 +9,7 @@ from tfps.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Deployment(ServerSettings):
-    """One model, on how many machines of which kind.
-
-    Attributes:
-        model: The model.
-    """
+    """One model, on how many machines of which kind."""
 
     model: ServedModel
 

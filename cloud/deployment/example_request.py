@@ -14,12 +14,6 @@ def body(model: ServedModel) -> str:
 
     A record is an object in `instances`. Where the number of values varies among records, only
     `inputs` can tell: all records' values laid end to end, and how many each has.
-
-    Args:
-        model: The model, whose default signature takes features.
-
-    Returns:
-        JSON, in one line.
     """
     if any(feature.is_ragged for feature in model.features):
         inputs: dict[str, Any] = {}
@@ -32,12 +26,7 @@ def body(model: ServedModel) -> str:
 
 
 def curl(model: ServedModel, address: str) -> str:
-    """The request as a line for a shell.
-
-    Args:
-        model: The model.
-        address: Of the model: http://HOST:PORT/v1/models/NAME.
-    """
+    """The request as a line for a shell."""
     quoted = body(model).replace("'", "'\\''")
     return f"curl --fail-with-body {address}:predict --data '{quoted}'"
 

@@ -18,10 +18,7 @@ class Field(NamedTuple):
     """A field of a message.
 
     Attributes:
-        name: Its name.
-        number: Its number.
         kind: TEXT, BYTES, NUMBER, or the name of a message.
-        is_repeated: Whether there may be several.
     """
 
     name: str
@@ -31,11 +28,7 @@ class Field(NamedTuple):
 
 
 def class_of(messages: Mapping[str, Sequence[Field]]) -> Any:
-    """A class for the first of some messages.
-
-    Args:
-        messages: The known fields of each, by its name.
-    """
+    """A class for the first of some messages."""
     outermost = next(iter(messages))
     package = f"tfps.{outermost}"
     file = descriptor_pb2.FileDescriptorProto(

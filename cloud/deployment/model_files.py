@@ -12,7 +12,6 @@ class ModelFile(NamedTuple):
     """What a listing says of a file.
 
     Attributes:
-        bytes: Its size.
         crc32c: Checksum of its content; empty for one on a disk.
     """
 
@@ -21,21 +20,13 @@ class ModelFile(NamedTuple):
 
 
 def check_place(path: str) -> None:
-    """Refuses a path that is neither local nor in `gs://`.
-
-    Raises:
-        UserError: If it is another.
-    """
+    """Refuses a path that is neither local nor in `gs://`."""
     if not is_local(path) and not is_cloud(path):
         raise UserError(f"--model={path}: models are read from disks and from gs://; copy it there")
 
 
 def directories(path: str) -> list[str]:
-    """Names of the directories right in a directory; none of one that is missing.
-
-    Raises:
-        UserError: If the storage does not say.
-    """
+    """Names of the directories right in a directory; none of one that is missing."""
     if is_cloud(path):
         from tfps.storage import objects  # it loads the client of Google Cloud Storage
 
@@ -49,11 +40,7 @@ def directories(path: str) -> list[str]:
 
 
 def files(path: str) -> dict[str, ModelFile]:
-    """All files below a directory, by path from there; none of one that is missing.
-
-    Raises:
-        UserError: If the storage does not say.
-    """
+    """All files below a directory, by path from there; none of one that is missing."""
     if is_cloud(path):
         from tfps.storage import objects
 
@@ -74,11 +61,7 @@ def files(path: str) -> dict[str, ModelFile]:
 
 
 def read(path: str) -> bytes:
-    """All of a file.
-
-    Raises:
-        UserError: If it is missing or cannot be read.
-    """
+    """All of a file."""
     try:
         if is_cloud(path):
             from tfps.storage import objects

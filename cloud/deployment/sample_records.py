@@ -18,12 +18,7 @@ _LENGTH, _CRC_BYTES = struct.Struct("<QI"), 4
 
 
 class SampleRecords(NamedTuple):
-    """Records as a server takes them.
-
-    Attributes:
-        signature: The signature that takes them.
-        examples: Serialized examples, one or more.
-    """
+    """Records as a server takes them."""
 
     signature: str
     examples: tuple[bytes, ...]
@@ -32,14 +27,8 @@ class SampleRecords(NamedTuple):
 def read(model: ServedModel) -> SampleRecords | None:
     """The largest request of serialized examples with which servers warm a model up.
 
-    Args:
-        model: The model.
-
     Returns:
         Its records; None of a model that has none.
-
-    Raises:
-        UserError: If the file cannot be read.
     """
     if not model.has_warm_up:
         return None

@@ -27,13 +27,8 @@ class ServedModel:
     """One version of an exported model, which is whole.
 
     Attributes:
-        base: Directory of all versions, an absolute path or `gs://`.
-        version: Number of this one, the name of its directory.
         versions: Numbers of all versions there, whole or not, in their order.
         features: The model's inputs; of vocabularies it knows the sizes.
-        labels: What it has learnt.
-        signatures: What each signature takes, `features` by name or serialized `examples`.
-        variables_bytes: Of its variables' files, which a server holds in memory.
         has_warm_up: Whether it has requests with which a server warms it up.
         digest: Tells a model in `gs://` from any other, whatever its path; hexadecimal.
     """
@@ -58,11 +53,7 @@ class ServedModel:
         """Reads what the files of a model say.
 
         Args:
-            path: JOB_DIR, JOB_DIR/export or a version's directory, local or `gs://`.
             version: Which of several; 0 for the newest one.
-
-        Raises:
-            UserError: If there is no such model, or the version is not whole.
         """
         model_files.check_place(path)
         base, found = _place(os.path.abspath(path) if is_local(path) else path.rstrip("/"))
@@ -122,9 +113,6 @@ def _numbers(names: Sequence[str]) -> list[int]:
 
 def digest_of(files: Mapping[str, model_files.ModelFile]) -> str:
     """What tells these files from any other's: their names, sizes and checksums.
-
-    Args:
-        files: By path from the directory of a version.
 
     Returns:
         64 hexadecimal digits.

@@ -21,18 +21,15 @@ class ServerSettings:
 
     Attributes:
         name: Of the deployment: 1 to 40 lowercase letters, digits and "-", beginning with a letter.
-        image: Container image with TensorFlow Serving.
         min_replicas: Servers that there are at least.
         max_replicas: Servers that there are at most, when many requests come.
         machine: The platform's machine type, such as n2-standard-4; empty for its choice.
         cpus: CPU cores of each server; 0 for the platform's choice.
         memory_bytes: Memory of each server; 0 for what the model needs.
         accelerator: The platform's name of a GPU, such as NVIDIA_L4; empty for none.
-        accelerators: GPUs of each server.
-        max_batch_size: Most records of several requests that a server computes together; 0 for
-            each request alone.
+        max_batch_size: Most records of several requests that a server computes together; 0 for each
+            request alone.
         service_account: Account that the servers run as; empty for the platform's default.
-        labels: Labels, which are the platform's for searching and billing.
     """
 
     name: str
@@ -81,10 +78,6 @@ class ServerSettings:
 
 
 def default_name(base: str) -> str:
-    """The name of the job that exports a model; `ServerSettings` checks it as any other.
-
-    Args:
-        base: Directory of all versions of the model.
-    """
+    """The name of the job that exports a model; `ServerSettings` checks it as any other."""
     job = posixpath.basename(posixpath.dirname(base)) or posixpath.basename(base)
     return job.lower().replace("_", "-").replace(".", "-")

@@ -24,15 +24,7 @@ _MEND = "export the model again, or name another version"
 
 
 def check_there(directory: str, files: Mapping[str, ModelFile]) -> None:
-    """Refuses a version that lacks a file.
-
-    Args:
-        directory: Of the version.
-        files: What is there, by path from the directory.
-
-    Raises:
-        UserError: If so.
-    """
+    """Refuses a version that lacks a file."""
     shards = [match for name in files if (match := re.fullmatch(DATA, name))]
     count = int(shards[0][2]) if shards else 1
     _check_names(directory, files, [GRAPH_FILE, SCHEMA_FILE, INDEX, *_data(count)])
@@ -42,14 +34,9 @@ def check_sizes(directory: str, files: Mapping[str, ModelFile], sizes: Mapping[s
     """Refuses a version of which a file is cut short, or was written by another export.
 
     Args:
-        directory: Of the version, which `check_there` has found nothing wrong with.
-        files: What is there, by path from the directory.
         sizes: Bytes of each file as it was exported; empty of a model from before they were
             recorded, of which only the number of its data files is known, and that none is empty
             that never is.
-
-    Raises:
-        UserError: If so.
     """
     if not sizes:
         for name in (GRAPH_FILE, INDEX):

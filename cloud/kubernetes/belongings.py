@@ -12,11 +12,6 @@ class Belongings:
     """The NetworkPolicies and ConfigMaps of a namespace."""
 
     def __init__(self, cluster: KubernetesCluster):
-        """Uses a cluster.
-
-        Args:
-            cluster: The cluster and the namespace.
-        """
         self._cluster = cluster
         self._apis = {
             POLICY: (cluster.networking, "network_policy"),

@@ -31,14 +31,7 @@ class RefusedError(UserError):
 
 
 class KubernetesCluster:
-    """The cluster of a kubeconfig, or the one that this program runs in.
-
-    Attributes:
-        namespace: Where the jobs are.
-        custom_objects: The client's CustomObjectsApi.
-        core: Its CoreV1Api.
-        networking: Its NetworkingV1Api.
-    """
+    """The cluster of a kubeconfig, or the one that this program runs in."""
 
     def __init__(self, namespace: str = "", context: str = ""):
         """Reads the credentials; connects to nothing.
@@ -46,9 +39,6 @@ class KubernetesCluster:
         Args:
             namespace: Empty for that of the context.
             context: Of the kubeconfig; empty for its current one.
-
-        Raises:
-            UserError: If the client is not installed, or there is no such context.
         """
         client = optional_imports.load("kubernetes.client", _EXTRA)
         config = optional_imports.load("kubernetes.config", _EXTRA)
@@ -66,19 +56,7 @@ class KubernetesCluster:
         self.networking = client.NetworkingV1Api(self._api)
 
     def call(self, what: str, send: Callable[[tuple[float, float]], _T]) -> _T:
-        """Sends a request, again after a while if the cluster is busy or away.
-
-        Args:
-            what: What it is for, for messages.
-            send: Sends it; takes the client's `_request_timeout`.
-
-        Returns:
-            The answer.
-
-        Raises:
-            RefusedError: If the cluster refuses it.
-            RunError: If it does not answer however often it is asked.
-        """
+        """Sends a request, again after a while if the cluster is busy or away."""
         for wait in (*_WAITS, None):
             try:
                 return send(_REQUEST_SECONDS)
@@ -105,22 +83,7 @@ class KubernetesCluster:
         body: Any = None,
         content_type: str = "application/json",
     ) -> dict[str, Any]:
-        """Sends a request that may well be made twice, to where the client has no method for it.
-
-        Args:
-            what: What it is for, for messages.
-            method: Of HTTP.
-            path: Of the API, without a host.
-            query: What stands behind the path.
-            body: JSON-ready.
-            content_type: Of the body.
-
-        Returns:
-            The answer.
-
-        Raises:
-            RefusedError, RunError: As `call` does.
-        """
+        """Sends a request that may well be made twice, to where the client has no method for it."""
         answer: dict[str, Any] = self.call(
             what,
             lambda limit: self._api.call_api(

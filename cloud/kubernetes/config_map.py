@@ -18,18 +18,7 @@ def name(job: str) -> str:
 
 
 def config_map(spec: JobSpec, cluster: dict[str, list[str]]) -> dict[str, Any]:
-    """Renders it.
-
-    Args:
-        spec: The job.
-        cluster: Addresses of its tasks, by job.
-
-    Returns:
-        A ConfigMap.
-
-    Raises:
-        UserError: If there are more tasks than it can hold.
-    """
+    """Renders it."""
     text = cluster_in_file.text(cluster)
     if len(text) > MOST_BYTES:
         raise UserError(

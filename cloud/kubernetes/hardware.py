@@ -58,7 +58,6 @@ def resources(asked: Hardware, disk_gb: int = 0) -> dict[str, Any]:
     """A container's `resources`; the memory is its limit, too.
 
     Args:
-        asked: What is asked for.
         disk_gb: Scratch space in GB; 0 for no request.
     """
     requests, limits = {}, {}
@@ -78,7 +77,6 @@ def placement(asked: Hardware, spot: bool = False) -> dict[str, Any]:
     """The part of a pod's `spec` that says which nodes it may be on.
 
     Args:
-        asked: What is asked for.
         spot: Whether the pod is on nodes that may be taken away.
     """
     selector: dict[str, str] = {}

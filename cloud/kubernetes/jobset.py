@@ -25,13 +25,6 @@ def jobset(spec: JobSpec, volumes: Sequence[Volume] = ()) -> dict[str, Any]:
     host name. JobSet's own RestartJob is not used: it is off unless a cluster's administrator
     turns it on. A chief that dies takes all tasks with it, because servers that saw it interrupted
     have ended well by then and a Job that ended well is not begun again.
-
-    Args:
-        spec: The job.
-        volumes: What every task mounts.
-
-    Returns:
-        A JobSet.
     """
     return {
         "apiVersion": f"{JOBSET.group}/{JOBSET.version}",

@@ -13,19 +13,7 @@ _STATES = ("Suspended", "Restarting", "Running")  # the first that is true
 
 @dataclasses.dataclass(frozen=True)
 class KubernetesKind:
-    """A custom resource whose objects are jobs.
-
-    Attributes:
-        name: The value of --target, and the extension's name.
-        group: Of its API.
-        version: Of its API.
-        plural: Its name in the API's paths.
-        name_label: On every pod, with the job's name.
-        role_label: On every pod, with chief, worker, ps or evaluator.
-        index_label: On every pod, with its index in the role.
-        success: The condition of a job that has ended well.
-        install: How to get the extension.
-    """
+    """A custom resource whose objects are jobs."""
 
     name: str
     group: str

@@ -13,13 +13,6 @@ def network_policy(spec: JobSpec, pods: Mapping[str, str]) -> dict[str, Any]:
     Who else is in the cluster may ask for the chief's figures, if the job serves them. TensorFlow's
     servers ask for no credentials, so whoever reaches them can run code. The cluster's
     network plugin must enforce policies.
-
-    Args:
-        spec: The job.
-        pods: Labels that all pods of the job have, and no others.
-
-    Returns:
-        A NetworkPolicy.
     """
     own = {
         "from": [{"podSelector": {"matchLabels": dict(pods)}}],

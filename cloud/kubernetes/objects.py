@@ -36,11 +36,6 @@ class KubernetesObjects:
     """
 
     def __init__(self, cluster: KubernetesCluster):
-        """Uses a cluster.
-
-        Args:
-            cluster: The cluster and the namespace.
-        """
         self._cluster = cluster
 
     @property

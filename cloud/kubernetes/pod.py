@@ -23,15 +23,7 @@ _SERVERS = ("worker", "ps")
 
 
 def check(spec: JobSpec, target: str) -> None:
-    """Refuses what no pod can give.
-
-    Args:
-        spec: The job.
-        target: The value of --target, for messages.
-
-    Raises:
-        UserError: If the job asks for something that Kubernetes does not know.
-    """
+    """Refuses what no pod can give."""
     if not spec.image:
         raise UserError(f"--target={target} needs --image, the container image of every task")
     for name, mend in {
@@ -63,18 +55,7 @@ def template(
     environment: Sequence[Mapping[str, Any]],
     files: tuple[dict[str, Any], dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """The template of a role's pods.
-
-    Args:
-        spec: The job.
-        role: The role.
-        volumes: What every task mounts.
-        environment: Further entries of the container's `env`.
-        files: A further volume, and its mount.
-
-    Returns:
-        A PodTemplateSpec without restartPolicy.
-    """
+    """The template of a role's pods."""
     pod: dict[str, Any] = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -115,11 +96,7 @@ def tensorflow_ports(spec: JobSpec) -> list[int]:
 
 
 def metrics_port(spec: JobSpec) -> int | None:
-    """The port where Prometheus may ask the chief of a job; None where it may not.
-
-    Raises:
-        UserError: If it could only be asked from within its own pod.
-    """
+    """The port where Prometheus may ask the chief of a job; None where it may not."""
     text = spec.argument("metrics_port")
     if not text:
         return None

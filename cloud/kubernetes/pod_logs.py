@@ -19,23 +19,12 @@ class PodLogs:
     """Reads each line of each container once, also of containers that were restarted."""
 
     def __init__(self, kind: KubernetesKind, read: Callable[..., str]):
-        """Reads with a function.
-
-        Args:
-            kind: Names the pods' tasks.
-            read: Reads a pod's log: `read(name, container=…, timestamps=True, since_seconds=…,
-                previous=…)`.
-        """
         self._kind = kind
         self._read = read
         self._streams: dict[tuple[str, int], _Stream] = {}  # by pod's uid, and container's start
 
     def new_lines(self, pods: list[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-        """Task and text of each new line.
-
-        Args:
-            pods: The job's pods, as the API has them.
-        """
+        """Task and text of each new line."""
         for pod in sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp"))):
             task = self._kind.task(pod["metadata"].get("labels") or {})
             for state in (pod.get("status") or {}).get("containerStatuses") or []:

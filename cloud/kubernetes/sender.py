@@ -20,12 +20,6 @@ class KubernetesSender:
     """Jobs of one kind in one namespace of a cluster."""
 
     def __init__(self, kind: KubernetesKind, cluster: KubernetesCluster):
-        """Uses a cluster.
-
-        Args:
-            kind: JOBSET or TFJOB.
-            cluster: The cluster and the namespace.
-        """
         self._kind = kind
         self._cluster = cluster
         self._belongings = Belongings(cluster)

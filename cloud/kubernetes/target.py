@@ -33,11 +33,7 @@ _MOST_OBJECT_BYTES = 1 << 20  # etcd takes 1.5 MiB, and the controller adds what
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of all targets on Kubernetes.
-
-    Args:
-        values: Where to.
-    """
+    """Defines the flags of all targets on Kubernetes."""
 
     def string(name: str, text: str) -> None:
         flags.DEFINE_string(name, None, f"Kubernetes: {text}", flag_values=values)
@@ -91,12 +87,8 @@ class KubernetesTarget(RemoteTarget):
         """Describes where to run.
 
         Args:
-            name: jobset or tfjob.
             namespace: Empty for that of the context.
             context: Of the kubeconfig; empty for its current one.
-            volumes: What every task mounts.
-            applies: Whether `submit` sends, not prints.
-            patience: How long to follow a job, and how often to look.
         """
         super().__init__(patience)
         self._kind, self._render = _KINDS[name]

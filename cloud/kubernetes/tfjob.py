@@ -25,11 +25,7 @@ def check_size(spec: JobSpec, namespace: str) -> None:
     Linux starts no process with a variable of 128 KiB or more.
 
     Args:
-        spec: The job.
         namespace: Where it runs; empty where that is not known, for the longest name there is.
-
-    Raises:
-        UserError: If they are too many.
     """
     place = namespace or "x" * _LONGEST_NAMESPACE
     addresses = {
@@ -53,16 +49,6 @@ def tfjob(spec: JobSpec, volumes: Sequence[Volume] = ()) -> dict[str, Any]:
     leaves; any other ends the job. The others are restarted however they end, since servers that
     saw their chief interrupted end well and the next chief needs them; the operator deletes them
     when the chief has ended.
-
-    Args:
-        spec: The job.
-        volumes: What every task mounts.
-
-    Returns:
-        A TFJob.
-
-    Raises:
-        UserError: If it may not restart anything.
     """
     if not spec.restarts:
         raise UserError(

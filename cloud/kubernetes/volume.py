@@ -14,7 +14,6 @@ class Volume:
 
     Attributes:
         claim: Name of the claim, which more than one node must be able to mount.
-        path: Where.
     """
 
     claim: str
@@ -22,11 +21,7 @@ class Volume:
 
     @classmethod
     def parse(cls, text: str) -> "Volume":
-        """Reads CLAIM:/PATH.
-
-        Raises:
-            UserError: If it is anything else.
-        """
+        """Reads CLAIM:/PATH."""
         match = re.fullmatch(r"(?P<claim>[a-z0-9]([a-z0-9.-]*[a-z0-9])?):(?P<path>/[^:]+)", text)
         if not match or match["path"].rstrip("/") in ("", SCRATCH):
             raise UserError(

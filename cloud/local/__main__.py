@@ -48,9 +48,6 @@ _define_flags()
 def main(argv: Sequence[str]) -> int:
     """Runs a local cluster.
 
-    Args:
-        argv: Program name, flags, `--`, and the arguments of every task.
-
     Returns:
         The exit code: the chief's, or 2 for a mistake of the user, or 3 for a run that failed.
     """

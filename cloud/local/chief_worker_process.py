@@ -12,12 +12,7 @@ _SESSION = re.compile(r".*\) \S \d+ \d+ (\d+) ", re.DOTALL)  # in /proc/PID/stat
 
 
 def find(session: int, worker: TaskName) -> int | None:
-    """Its process id; None where it does not run.
-
-    Args:
-        session: The chief's, which it is in: the chief's process id.
-        worker: Its name.
-    """
+    """Its process id; None where it does not run."""
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, KeyError):  # it has ended, or is no task
             match = _SESSION.match((process / "stat").read_text())

@@ -16,10 +16,6 @@ class Command:
     """The command line and environment of one task.
 
     Attributes:
-        job: chief, worker, ps or evaluator.
-        index: Index in the job.
-        argv: Program and arguments.
-        environ: The whole environment.
         log: File of the task's native log, which may never come to be.
     """
 
@@ -46,15 +42,9 @@ def commands(
     """The commands of every task, servers first, then the evaluator, the chief last.
 
     Args:
-        tasks: The cluster.
-        spec: What every task runs.
-        log_dir: Directory of the tasks' native logs.
         environ: The launcher's environment; a cluster it may describe is left out.
         progress: How the chief shows progress, "live" or "lines"; None adds no such flag.
         gpus: What says which GPUs a task may use, by job and index; none for all of them.
-
-    Returns:
-        One command per task.
     """
     inherited = {
         name: value

@@ -16,12 +16,6 @@ class Events:
     """
 
     def __init__(self, signals: Iterable[signal.Signals], on_signal: Callable[[int], None]):
-        """Watches for signals.
-
-        Args:
-            signals: The signals to receive.
-            on_signal: Called with the number of each signal.
-        """
         self._on_signal = on_signal
         self._selector = selectors.DefaultSelector()
         self._order = itertools.count()

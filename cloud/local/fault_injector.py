@@ -23,12 +23,6 @@ class FaultInjector:
     """
 
     def __init__(self, faults: Sequence[Fault], say: Callable[[str], None]):
-        """Prepares faults.
-
-        Args:
-            faults: In the order of their times.
-            say: Takes lines for people.
-        """
         self._faults = faults
         self._say = say
         self._began = time.monotonic()
@@ -38,12 +32,7 @@ class FaultInjector:
         self._rest = b""
 
     def begin(self, events: Events, running: Mapping[str, Process]) -> None:
-        """The cluster starts now.
-
-        Args:
-            events: Calls back at the times.
-            running: The tasks that run, by name, now and later.
-        """
+        """The cluster starts now."""
         self._began = time.monotonic()
         for fault in self._faults:
             events.after(fault.at, functools.partial(self._inject, fault, events, running))

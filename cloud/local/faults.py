@@ -21,8 +21,6 @@ class Fault:
     """A signal to a task at a time.
 
     Attributes:
-        kind: kill, stop or term.
-        task: Which.
         at: Seconds after the start of the cluster.
         hold: For stop, seconds until SIGCONT; None leaves it stopped.
     """
@@ -49,14 +47,6 @@ def parse(text: str, tasks: Mapping[str, int], seed: int) -> list[Fault]:
         text: Faults with commas between: kind, job, index (`*` draws one; may be left out for a
             chief), time after the start (or two, between which one is drawn), and for a stop how
             long it lasts.
-        tasks: Number of tasks by job.
-        seed: Of what is drawn.
-
-    Returns:
-        The faults in the order of their times.
-
-    Raises:
-        UserError: If one cannot be read, or names a task that there is not.
     """
     draw = random.Random(seed)  # noqa: S311 - no secrets
     return sorted(

@@ -25,9 +25,6 @@ def owned(tasks: Cluster, each: int, environ: Mapping[str, str]) -> TaskEnvironm
 
     Returns:
         By job and index, the variables of a task. An evaluator has the GPUs that are left.
-
-    Raises:
-        UserError: If there are too few.
     """
     if not each:
         return {}

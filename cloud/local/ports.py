@@ -22,14 +22,6 @@ class Ports:
     """Free ports of this machine, held until `close`; a context manager."""
 
     def __init__(self, count: int):
-        """Reserves ports.
-
-        Args:
-            count: How many.
-
-        Raises:
-            UserError: If the system has not that many free ports or file descriptors.
-        """
         self._held = contextlib.ExitStack()
         self.numbers: list[int] = []
         try:

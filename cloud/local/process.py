@@ -23,7 +23,6 @@ class Process:
     process itself started and left behind in its group is killed when it ends.
 
     Attributes:
-        command: What was started.
         output: File descriptor of the pipe's reading end; it does not block.
         log_start: Size in bytes of the task's log file before the start.
     """
@@ -33,10 +32,6 @@ class Process:
 
         Must be called in the main thread: Linux ties the death signal to the *thread* that started
         the child, so a child started in a passing thread would be killed when that thread ends.
-
-        Raises:
-            UserError: If the system is not Linux.
-            RunError: If the process cannot be started.
         """
         check_system()
         if threading.current_thread() is not threading.main_thread():
@@ -114,11 +109,7 @@ class Process:
 
 
 def check_system() -> None:
-    """Refuses a system that cannot promise to end the tasks with the launcher.
-
-    Raises:
-        UserError: If the system is not Linux.
-    """
+    """Refuses a system that cannot promise to end the tasks with the launcher."""
     if sys.platform != "linux":
         raise UserError(
             f"the local launcher needs Linux, not {sys.platform}: only there the kernel ends the "

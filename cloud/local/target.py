@@ -35,11 +35,7 @@ _OF_MACHINES = ("image", "package", "service_account", "network", "labels", "spo
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of this target.
-
-    Args:
-        values: Where to.
-    """
+    """Defines the flags of this target."""
     flags.DEFINE_integer(
         "grace_seconds",
         30,
@@ -102,10 +98,9 @@ class LocalTarget(Target):
 
         Args:
             grace_seconds: Time for the chief to end after Ctrl-C or SIGTERM.
-            log_dir: Directory of the tasks' logs; None for JOB_DIR/logs, or for a temporary one
-                if the job_dir is not on this machine.
+            log_dir: Directory of the tasks' logs; None for JOB_DIR/logs, or for a temporary one if
+                the job_dir is not on this machine.
             faults: Faults to inject, as `faults.parse` reads them.
-            faults_seed: Seed of what they leave open.
             gpus_per_worker: GPUs that each worker has for itself; 0 for all of them to share all.
         """
         self._grace_seconds = grace_seconds

@@ -88,7 +88,6 @@ class Allocation:
         qos: Quality of service; empty for the default.
         first_port: The first of as many ports as there are tasks; 0 to choose it by the job's
             number, since jobs share nodes where a partition has OverSubscribe=FORCE.
-        python: The interpreter, the same on all nodes.
     """
 
     nodes: int = 0
@@ -104,16 +103,6 @@ def script(spec: JobSpec, allocation: Allocation) -> str:
 
     Nodes are exclusive: whoever reaches a task's port can run code there, and no other job then
     takes a port. All tasks of a node share its processors; GPUs are given to tasks.
-
-    Args:
-        spec: The job.
-        allocation: What else to ask for.
-
-    Returns:
-        A bash script for sbatch.
-
-    Raises:
-        UserError: If Slurm cannot run such a job.
     """
     _check(spec)
     tasks = {job: spec.replicas(job) for job in JOBS}
@@ -165,11 +154,7 @@ def _check(spec: JobSpec) -> None:
 
 
 def _directive(option: str) -> str:
-    """An option of sbatch as a line of the script.
-
-    Raises:
-        UserError: If it would be more than a line: bash runs the next one.
-    """
+    """An option of sbatch as a line of the script."""
     name, equals, value = option.partition("=")
     if not value.isprintable():
         raise UserError(

@@ -31,15 +31,7 @@ _LOG = re.compile(r"(?:-(?P<role>[a-z]+)-(?P<index>\d+))?\.log")  # after name a
 
 
 class _QueuedJob(NamedTuple):
-    """A line of `squeue`, printed as `_QUEUE_FORMAT` says; the comment alone may hold any sign.
-
-    Attributes:
-        number: Of the job.
-        state: Such as RUNNING.
-        created: When it was submitted.
-        name: As its script says.
-        comment: As its script says.
-    """
+    """A line of `squeue`, printed as `_QUEUE_FORMAT` says; the comment alone may hold any sign."""
 
     number: str
     state: str

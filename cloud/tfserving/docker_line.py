@@ -32,11 +32,7 @@ def base_in_container(deployment: Deployment) -> str:
 
 
 def arguments(files: Sequence[str]) -> list[str]:
-    """Arguments of the server.
-
-    Args:
-        files: Names of its configuration's files.
-    """
+    """Arguments of the server."""
     flags = {
         "model_config_file": "models.config",
         "monitoring_config_file": "monitoring.config",
@@ -59,15 +55,6 @@ def script(
     """A script that starts the container, with the files that lie beside it.
 
     The server has no rights, and writes nothing but scratch files.
-
-    Args:
-        deployment: What is served.
-        files: Names of its configuration's files.
-        address: Of this machine's network, where the ports are opened.
-        ports: Ports of this machine, by those within the container.
-
-    Returns:
-        The script, for bash.
     """
     own = _options(deployment, address, ports)
     lines = [*own, shlex.quote(deployment.image), *arguments(files)]

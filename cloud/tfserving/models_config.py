@@ -17,14 +17,7 @@ def models_config(
     """Says which model is served, and which of its versions: a `ModelServerConfig`.
 
     Args:
-        name: The model's name in addresses.
-        base: Directory of its versions, as the server sees it.
         policy: specific, for `versions`; latest, for the newest as soon as it is there; or all.
-        versions: Numbers of versions, for specific alone.
-        labels: Versions by further names.
-
-    Returns:
-        The content of the file that --model_config_file names.
     """
     chosen = [f"        versions: {version}" for version in versions]
     lines = [
@@ -43,11 +36,7 @@ def models_config(
 
 
 def monitoring_config() -> str:
-    """Lets Prometheus ask at `METRICS_PATH`: a `MonitoringConfig`.
-
-    Returns:
-        The content of the file that --monitoring_config_file names.
-    """
+    """Lets Prometheus ask at `METRICS_PATH`: a `MonitoringConfig`."""
     return f"prometheus_config {{\n  enable: true\n  path: {_quoted(METRICS_PATH)}\n}}\n"
 
 
@@ -56,9 +45,6 @@ def batching_parameters(size: int) -> str:
 
     Args:
         size: Most records of a batch; a request of more is cut into several.
-
-    Returns:
-        The content of the file that --batching_parameters_file names.
     """
     return (
         f"max_batch_size {{ value: {size} }}\n"

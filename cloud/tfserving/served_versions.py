@@ -12,27 +12,14 @@ from tfps.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class ServedVersions:
-    """A policy, and names for some versions.
-
-    Attributes:
-        policy: specific, latest or all.
-        labels: Versions by names that may be used in their place.
-    """
+    """A policy, and names for some versions."""
 
     policy: str
     labels: Mapping[str, int]
 
     @classmethod
     def parse(cls, policy: str, labels: Sequence[str]) -> Self:
-        """Reads the flags.
-
-        Args:
-            policy: specific, latest or all.
-            labels: Of --version_label: NAME=version.
-
-        Raises:
-            UserError: If a label is anything else.
-        """
+        """Reads the flags."""
         pairs = flag_texts.pairs("--version_label", labels)
         found = {
             label: flag_texts.positive(f"--version_label={label}", text)
@@ -41,11 +28,7 @@ class ServedVersions:
         return cls(policy, found)
 
     def numbers(self, model: ServedModel) -> tuple[int, ...]:
-        """Numbers of the versions that a server has now, in their order.
-
-        Raises:
-            UserError: If there is no such version, or the policy does not load it.
-        """
+        """Numbers of the versions that a server has now, in their order."""
         held = {
             SPECIFIC: {model.version, *self.labels.values()},
             LATEST: {max(model.versions)},

@@ -42,10 +42,6 @@ class ServingSettings:
 
     Attributes:
         output: Directory for the files; empty if they are only printed.
-        versions: Which versions are served.
-        address: Of this machine's network, where the ports are opened.
-        rest_port: For requests over HTTP.
-        grpc_port: For requests over gRPC.
     """
 
     output: str
@@ -71,11 +67,7 @@ class ServingSettings:
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of this target.
-
-    Args:
-        values: Where to.
-    """
+    """Defines the flags of this target."""
     for name, text in {
         "output": "directory for its files.",
         "address": "of this machine's network, where its ports are opened (default: 127.0.0.1).",
@@ -109,14 +101,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def from_flags(values: flags.FlagValues) -> "ServingTarget":
-    """The target that the flags of `define_flags` describe.
-
-    Args:
-        values: Parsed flags, --version among them.
-
-    Raises:
-        UserError: If they cannot be used.
-    """
+    """The target that the flags of `define_flags` describe."""
     policy = values.version_policy or (SPECIFIC if values.version else LATEST)
     given = {
         name: values[name].value
@@ -133,11 +118,6 @@ class ServingTarget(DeployTarget):
     name = "tfserving"
 
     def __init__(self, settings: ServingSettings):
-        """Describes the server.
-
-        Args:
-            settings: What it is told beside the model.
-        """
         self._settings = settings
 
     def check(self, servers: ServerSettings, base: str) -> None:

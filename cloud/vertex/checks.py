@@ -21,15 +21,7 @@ _WEEK_SECONDS = 7 * 24 * 3600
 
 
 def check(spec: JobSpec, settings: VertexSettings) -> None:
-    """Refuses what Vertex AI cannot run.
-
-    Args:
-        spec: The job.
-        settings: Where it is to run.
-
-    Raises:
-        UserError: At the first thing that is wrong.
-    """
+    """Refuses what Vertex AI cannot run."""
     _check_image(spec)
     for role in spec.roles:
         _check_machine(role)
@@ -49,10 +41,6 @@ def check_account(account: str, settings: VertexSettings) -> None:
 
     Args:
         account: Of tasks or servers; empty for the platform's default.
-        settings: Where it is used.
-
-    Raises:
-        UserError: If it is none.
     """
     if account and not re.fullmatch(_ACCOUNT, account):
         raise UserError(

@@ -15,10 +15,6 @@ def custom_job(spec: JobSpec, settings: VertexSettings) -> dict[str, Any]:
 
     Args:
         spec: The job; `checks.check` has found nothing wrong with it.
-        settings: Where it is to run.
-
-    Returns:
-        The body of `POST …/customJobs`.
     """
     job: dict[str, Any] = {"displayName": spec.name}
     if spec.labels:
@@ -31,10 +27,6 @@ def custom_job(spec: JobSpec, settings: VertexSettings) -> dict[str, Any]:
 
 def custom_job_spec(spec: JobSpec, settings: VertexSettings) -> dict[str, Any]:
     """What a CustomJob and each trial of a tuning job run.
-
-    Args:
-        spec: The job.
-        settings: Where it is to run.
 
     Returns:
         A CustomJobSpec: pool 0 has the chief, 1 the workers, 2 the ps, 3 the evaluator.

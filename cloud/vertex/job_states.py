@@ -8,9 +8,5 @@ LAST = (GOOD, "FAILED", "CANCELLED", "EXPIRED", "PARTIALLY_SUCCEEDED")
 
 
 def state_of(job: Mapping[str, Any]) -> str:
-    """The state of a job.
-
-    Args:
-        job: The job as Vertex AI tells of it.
-    """
+    """The state of a job."""
     return str(job.get("state", "UNKNOWN")).removeprefix("JOB_STATE_")

@@ -26,8 +26,6 @@ class VertexJobs:
         """Reaches the jobs of a region.
 
         Args:
-            rest: A session.
-            settings: The project and region.
             endpoint: What stands for Google's APIs; empty for those themselves.
         """
         self._rest = rest

@@ -20,14 +20,6 @@ class Logs:
     """Reads the lines of one job, each once."""
 
     def __init__(self, rest: Rest, endpoint: str, project: str, job_id: str):
-        """Reads from the job's beginning.
-
-        Args:
-            rest: Reaches Cloud Logging.
-            endpoint: Its address.
-            project: Id of the job's project.
-            job_id: Last part of the job's name.
-        """
         self._rest = rest
         self._url = f"{endpoint}/v2/entries:list"
         self._project = project

@@ -84,7 +84,6 @@ def mismatch(machine: str, accelerator: str, count: int) -> str:
     Args:
         machine: Machine type, such as n2-standard-8.
         accelerator: Vertex AI's name of the GPU, empty for none.
-        count: Number of GPUs.
 
     Returns:
         What is wrong and how to mend it, empty if the two go together.

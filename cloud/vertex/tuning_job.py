@@ -26,11 +26,6 @@ def tuning_job(spec: JobSpec, settings: VertexSettings, study: Study) -> dict[st
 
     Args:
         spec: The job of one trial; `checks.check` has found nothing wrong with it.
-        settings: Where it is to run.
-        study: What to vary.
-
-    Returns:
-        The body of `POST …/hyperparameterTuningJobs`.
     """
     job: dict[str, Any] = {"displayName": spec.name}
     if spec.labels:

@@ -26,11 +26,8 @@ class TrainedRounds(NamedTuple):
     """What came of a lease.
 
     Attributes:
-        rounds: How many were trained.
-        loss_sum: Sum over all replicas' records of the loss of their round.
         bad_round: The round, from 0, whose loss was not finite; -1 for none.
         began: When, in seconds since 1970 on this machine's clock.
-        seconds: How long it took.
     """
 
     rounds: int
@@ -70,7 +67,6 @@ class ReplicaClosures:
         train: (source, [begin, end, rounds, seed] int64) -> [5] float64, of which
             `TrainedRounds.unpack` makes the rounds. Trains a shard's batches from number `begin` up
             to `end`, followed by batches without records up to the number of rounds.
-        progress: How far the lease has come.
     """
 
     def __init__(
@@ -80,14 +76,6 @@ class ReplicaClosures:
         progress: LeaseProgress,
         locate: Callable[[tf.Tensor], tf.Tensor] = lambda path: path,
     ):
-        """Prepares the closure of an experiment.
-
-        Args:
-            experiment: The experiment.
-            step: Trains a round.
-            progress: Where the lease's progress is kept, for this process to show.
-            locate: Gives the path from which a replica reads a shard.
-        """
         self._batching = EpochOrder.batching(experiment)
         self._step = step
         self.progress = progress

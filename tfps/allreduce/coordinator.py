@@ -22,14 +22,12 @@ class ReplicaCoordinator:
 
     Attributes:
         meter: What is measured meanwhile; a lease's length is in rounds.
-        replica: The chief's own.
     """
 
     def __init__(self, replica: Replica, fingerprint: dict[str, Any]):
         """Gives out nothing yet.
 
         Args:
-            replica: The chief's own.
             fingerprint: What must be equal on all replicas, as JSON-ready data by name.
         """
         self.meter = TrainingMeter(range(replica.group.size))
@@ -44,7 +42,6 @@ class ReplicaCoordinator:
         report: Callable[[Progress], None],
         due: float = math.inf,
     ) -> None:
-        """See `Coordinator`."""
         self._share_parameters()
         self.replica.tell(
             Order.TAKE_LEASES, state=queue.state().to_json(), learning_rates=self._learning_rates()
@@ -57,13 +54,11 @@ class ReplicaCoordinator:
         self.meter.pause(queue)
 
     def evaluate(self, pieces: Iterable[Piece]) -> Iterator[EvaluatedPiece]:
-        """See `Coordinator`."""
         self._share_parameters()
         self.replica.tell(Order.EVALUATE)
         yield from self.replica.evaluate(pieces)
 
     def gradients(self, source: RecordSource, lease: Sequence[int]) -> Gradients:
-        """See `Coordinator`; the chief's own replica alone computes them."""
         return self.replica.gradients(source, lease)
 
     def _share_parameters(self) -> None:

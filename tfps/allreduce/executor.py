@@ -11,11 +11,7 @@ from tfps.job_dir.task_name import TaskName
 
 
 class ReplicaExecutor(LocalExecutor):
-    """One of several equal processes, which hold the same parameters.
-
-    Attributes:
-        group: All of them.
-    """
+    """One of several equal processes, which hold the same parameters."""
 
     def __init__(self, group: ReplicaGroup):
         super().__init__()
@@ -23,21 +19,7 @@ class ReplicaExecutor(LocalExecutor):
 
     @classmethod
     def join(cls, cluster: Cluster, limit_seconds: float, hint: str = AUTO) -> "ReplicaExecutor":
-        """Waits for all other replicas, where there are no ps; as the chief.
-
-        Args:
-            cluster: The cluster, as its chief sees it.
-            limit_seconds: How long to wait for them.
-            hint: How large tensors travel, see `ReplicaGroup`.
-
-        Returns:
-            Where to run closures.
-
-        Raises:
-            UserError: If a replica does not answer in time, or the chief's own port is taken.
-            LostReplicaError: If a replica is lost while the others are waited for.
-            RunError: If all answer, but do not come together in time.
-        """
+        """Waits for all other replicas, where there are no ps; as the chief."""
         deadline = time.monotonic() + limit_seconds
 
         def refuse_late() -> None:

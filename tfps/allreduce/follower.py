@@ -31,9 +31,7 @@ class ReplicaFollower:
         """Has not heard of the chief yet.
 
         Args:
-            replica: This one.
             fingerprint: What must be equal on all replicas, as JSON-ready data by name.
-            queue: Makes a lease queue.
             pieces: Gives the evaluation data, as `ReplicaCoordinator.evaluate` is given it.
         """
         self._replica = replica
@@ -47,12 +45,6 @@ class ReplicaFollower:
 
         Args:
             poll: Called several times a second; may raise.
-
-        Raises:
-            UserError: If a shard cannot be used, or this replica was started otherwise than the
-                chief.
-            LostReplicaError: If a replica is lost; it may be that the chief is done.
-            RunError: If nothing moves any more.
         """
         while True:
             order, details = self._replica.listen(poll)

@@ -37,8 +37,6 @@ class ReplicaGroup:
     Replica 0 is the chief, replica k + 1 is worker k.
 
     Attributes:
-        index: This replica's number.
-        size: Number of replicas.
         is_ordered: Whether all replicas must begin large collectives in one order.
     """
 
@@ -46,9 +44,6 @@ class ReplicaGroup:
         """Prepares the collectives of a process that has joined.
 
         Args:
-            index: This replica's number.
-            size: Number of replicas.
-            device: Where large tensors are when they are sent.
             hint: `NCCL` where each replica has a GPU of its own to send them from, else `AUTO`.
         """
         self.index = index
@@ -69,15 +64,8 @@ class ReplicaGroup:
         TensorFlow must not have been used before, for a tensor or anything else.
 
         Args:
-            cluster: The cluster, as this task sees it.
             check: Called several times a second; raises when it makes no sense to wait longer.
             hint: `NCCL` where each replica has a GPU of its own, else `AUTO`.
-
-        Raises:
-            UserError: If this task's port is taken, TensorFlow was used before, or there is no GPU
-                for NCCL.
-            LostReplicaError: If another replica is lost meanwhile, or not all belong to this start
-                of the group.
         """
         has_gpu = bool(tf.config.list_physical_devices("GPU"))
         if hint == NCCL and not has_gpu:
@@ -114,11 +102,7 @@ class ReplicaGroup:
         return isinstance(error, _OF_LOSS) and bool(_OF_GROUP.search(str(error)))
 
     def sum(self, value: tf.Tensor) -> tf.Tensor:
-        """The sum over all replicas, bit for bit the same on each; in a graph.
-
-        Args:
-            value: Float, of one shape on all replicas.
-        """
+        """The sum over all replicas, bit for bit the same on each; in a graph."""
         with tf.device(self._device):
             return tf.raw_ops.CollectiveReduceV2(
                 input=value,

@@ -32,12 +32,6 @@ class ReplicaStep:
     """
 
     def __init__(self, step: Step, group: ReplicaGroup):
-        """Prepares the rounds of a task.
-
-        Args:
-            step: Computes the gradients of a batch, with this replica's parameters.
-            group: The replicas.
-        """
         self._step = step
         self._store = step.store
         self._group = group

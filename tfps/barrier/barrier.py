@@ -29,22 +29,11 @@ class Barrier(abc.ABC):
     into the loop's queue: for whom a closure will work, who has begun, who has contributed. The
     loop answers with tokens. A worker's next pull waits for its token on the ps, so that the
     barrier costs no message of its own. Nothing of it passes through the chief.
-
-    Attributes:
-        run: The barrier loop, a function without arguments.
-        has_rounds: Whether it closes rounds.
     """
 
     has_rounds: bool
 
     def __init__(self, store: ParameterStore, progress: LeaseProgress, loop: MessageLoop):
-        """Takes a loop to talk to.
-
-        Args:
-            store: Where the parameters are.
-            progress: How far the members' leases have come.
-            loop: The barrier loop.
-        """
         self._store = store
         self._progress = progress
         self._loop = loop
@@ -81,14 +70,7 @@ class Barrier(abc.ABC):
             return token, self._steps(member, token)
 
     def begin_again(self, token: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """In a closure that has missed a round: has others wait for its member again.
-
-        Args:
-            token: The one that tells it to begin again.
-
-        Returns:
-            As `begin` does.
-        """
+        """In a closure that has missed a round: has others wait for its member again."""
         member = token[MEMBER]
         with tf.device(self._device):
             attempt = self._attempt_now(member, token[ATTEMPT])
@@ -103,13 +85,8 @@ class Barrier(abc.ABC):
         """In a closure: sends a batch's gradients and waits until the member may go on.
 
         Args:
-            token: What the batch's parameters were pulled with.
-            gradients: The batch's.
             records: How many the batch has, scalar int32.
             change: What the batch adds to the lease's progress, `[CHANGE]` float64.
-
-        Returns:
-            The next token.
         """
         # One tensor: each one that travels costs a message.
         trained = tf.concat([[tf.cast(records, tf.float64)], change], 0)
@@ -143,11 +120,6 @@ class Barrier(abc.ABC):
         self, token: tf.Tensor, gradients: Gradients, trained: tf.Tensor
     ) -> tuple[list[tf.Tensor | tf.Operation], tf.Tensor]:
         """In a closure: sends gradients, and what the loop is to be told with them.
-
-        Args:
-            token: What the batch's parameters were pulled with.
-            gradients: The batch's.
-            trained: As in `Message`.
 
         Returns:
             What must be over before the loop is told, and what was trained, where it has arrived.

@@ -27,14 +27,6 @@ class BoundedStalenessBarrier(Barrier):
     def __init__(
         self, store: ParameterStore, progress: LeaseProgress, members: int, max_staleness: int
     ):
-        """Creates queues and variables.
-
-        Args:
-            store: Where the parameters are.
-            progress: How far the members' leases have come.
-            members: How many lanes of leases there are.
-            max_staleness: How many steps a member may be ahead of the slowest.
-        """
         loop = _BoundedLoop(store.devices[0], progress, members, max_staleness)
         super().__init__(store, progress, loop)
 

@@ -16,11 +16,7 @@ class LoopState(NamedTuple):
     """What the barrier loop carries from message to message, beside its variables; scalars.
 
     Attributes:
-        round: As in `BarrierStatus`, int64.
-        dropped: As in `BarrierStatus`, int64.
-        is_stopped: Whether the loop is to end, bool.
         is_due: Whether members that wait may be let go, bool.
-        counts: What a barrier counts besides.
     """
 
     round: tf.Tensor
@@ -31,11 +27,7 @@ class LoopState(NamedTuple):
 
     @classmethod
     def at_first(cls, counts: int) -> "LoopState":
-        """Makes the state in which a loop begins.
-
-        Args:
-            counts: How many numbers its barrier counts besides.
-        """
+        """Makes the state in which a loop begins."""
         zero, no = tf.zeros([], tf.int64), tf.constant(False)
         return cls(zero, zero, no, no, (zero,) * counts)
 
@@ -44,7 +36,6 @@ class Transition(NamedTuple):
     """What a message does to its member.
 
     Attributes:
-        message: The message.
         event: What it means, an `Event`, scalar int64.
         held: Number of the attempt that has had the member's place so far, scalar int64.
         before: The member's state before, scalar int64.
@@ -78,21 +69,9 @@ class MessageLoop(abc.ABC):
     its closure is told. A kind of barrier fills in what members wait for: which event a
     contribution is, what is counted, and what is done once members that wait may be let go. What a
     message costs does not grow with the number of members; what is done once for all of them does.
-
-    Attributes:
-        messages: What the loop is told.
-        tokens: What the loop answers.
-        members: How many members there are.
     """
 
     def __init__(self, members: int, device: str, has_backups: bool = False):
-        """Creates queues and variables.
-
-        Args:
-            members: How many lanes of leases there are.
-            device: The first ps.
-            has_backups: Whether rounds close without waiting for everybody.
-        """
         self.messages = MessageQueue(device)
         self.tokens = TokenQueues(members, device)
         self.members = members
@@ -128,8 +107,6 @@ class MessageLoop(abc.ABC):
         """Says which event a contribution is of the closure that has its member's place, int64.
 
         Args:
-            state: The loop's state.
-            message: The contribution.
             before: The member's state, scalar int64.
         """
 
@@ -201,7 +178,6 @@ class MessageLoop(abc.ABC):
         """Gives a token to the closure that a message is about, unless it is told nothing.
 
         Args:
-            transition: What the message does.
             round_: What the token of a closure that may pull says of the round, scalar int64.
         """
         message, answer = transition.message, transition.answer

@@ -26,7 +26,6 @@ class BarrierStatus(NamedTuple):
     Attributes:
         round: Number of the open round, from 0; without rounds, of the steps of all members.
         dropped: Contributions so far that came after their round had closed.
-        states: By member.
     """
 
     round: int
@@ -87,11 +86,7 @@ class Transitions(NamedTuple):
 
     @classmethod
     def of(cls, has_backups: bool) -> "Transitions":
-        """Makes the table.
-
-        Args:
-            has_backups: Whether rounds close without waiting for everybody.
-        """
+        """Makes the table."""
         rows = {**_TRANSITIONS, **(_WITH_BACKUPS if has_backups else {})}
         states, answers = zip(*(rows[event] for event in Event), strict=True)
         return cls(np.array(states, np.int64), np.array(answers, np.int64))

@@ -26,14 +26,6 @@ class BarrierMembers:
     def __init__(
         self, barrier: Barrier, monitor: TaskMonitor, ps_calls: PsCalls, round_seconds: float
     ):
-        """Starts nothing yet.
-
-        Args:
-            barrier: The barrier.
-            monitor: Knows which workers are lost.
-            ps_calls: Makes the chief's calls of the ps.
-            round_seconds: How long others wait for a worker that is lost.
-        """
         self._barrier = barrier
         self._monitor = monitor
         self._ps_calls = ps_calls
@@ -62,17 +54,7 @@ class BarrierMembers:
             self._ps_calls("telling whom to wait for", lambda: self._tell(before, now))
 
     def poll(self, rows: Sequence[LaneProgress]) -> list[int]:
-        """Has others wait no more for members that nobody works for, or whose worker is lost.
-
-        Args:
-            rows: Progress of the leases, by lane.
-
-        Returns:
-            The lanes that others still wait for.
-
-        Raises:
-            Exception: What ended the barrier loop, if it has ended.
-        """
+        """Has others wait no more for members that nobody works for, or whose worker is lost."""
         if self._error:
             raise self._error
         status = self._ps_calls("reading who waits for whom", self._barrier.status)

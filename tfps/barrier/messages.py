@@ -57,8 +57,8 @@ class Message(NamedTuple):
         member: Whom it is about, scalar int64.
         attempt: Number of the attempt for which the closure works that says it, scalar int64.
         round: The one that was contributed to, scalar int64.
-        trained: Records of the batch contributed, and the change of the lease's progress by it,
-            `[1 + CHANGE]` float64.
+        trained: Records of the batch contributed, and the change of the lease's progress by it, `[1
+            + CHANGE]` float64.
     """
 
     kind: tf.Tensor
@@ -74,11 +74,9 @@ def message(
     """Makes a message as it lies in a queue: one tensor, `[_WIDTH]` float64.
 
     Args:
-        kind: What it says.
         member: Whom it is about, scalar int64.
         attempt: The closure's, scalar int64.
         round_: The one that was contributed to, scalar int64.
-        trained: As in `Message`; zeros if None.
     """
     header = tf.cast(tf.stack([int(kind), member, attempt, round_]), tf.float64)
     if trained is None:
@@ -124,9 +122,6 @@ class TokenQueues:
     Attempts of a member use several in turn: a closure that was given up may still wait at its own.
     One more is that of all closures that know that they are displaced: where their attempt's was,
     another one may wait by now.
-
-    Attributes:
-        queues: The queues: of each member in turn its own, then the one of displaced closures.
     """
 
     def __init__(self, members: int, device: str):

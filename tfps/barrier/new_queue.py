@@ -17,8 +17,6 @@ def new_queue(
     what they hold.
 
     Args:
-        capacity: How many elements fit into it.
-        dtypes: Of an element's tensors.
         shapes: Of an element's tensors; None where they vary.
     """
     handle = tf.raw_ops.FIFOQueueV2(

@@ -21,13 +21,6 @@ class RoundUpdate:
     """
 
     def __init__(self, store: ParameterStore, contributions: Contributions, members: int):
-        """Changes nothing yet.
-
-        Args:
-            store: Where the parameters are.
-            contributions: What the members have sent.
-            members: How many there are.
-        """
         self._store = store
         self._contributions = contributions
         self._members = members
@@ -39,9 +32,6 @@ class RoundUpdate:
         Args:
             decided: The round, each member's attempt, and each member's share in the mean, `[1 + 2
                 * members]` float64, on the first ps.
-
-        Returns:
-            What is there once all is written.
         """
         store = self._store
         writes: list[tf.Tensor | tf.Operation] = []

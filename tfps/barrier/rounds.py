@@ -33,9 +33,6 @@ class SyncBarrier(Barrier):
         """Creates queues and variables.
 
         Args:
-            store: Where the parameters are.
-            progress: How far the members' leases have come.
-            members: How many lanes of leases there are.
             backups: So many of the members are not waited for.
         """
         self._contributions = Contributions(store, 4 * members + 16)

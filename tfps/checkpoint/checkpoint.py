@@ -28,7 +28,6 @@ class CheckpointFile:
     them. So a checksum of the small index is enough for all: none of the values is read twice.
 
     Attributes:
-        name: Its name in the checkpoint's directory.
         size: Bytes.
         crc32c: Checksum of the index; None for files of values.
     """
@@ -39,11 +38,7 @@ class CheckpointFile:
 
     @classmethod
     def all_in(cls, directory: str) -> tuple["CheckpointFile", ...]:
-        """The files of a checkpoint that was just written.
-
-        Raises:
-            StorageError: If they cannot be read, or one of them is not there.
-        """
+        """The files of a checkpoint that was just written."""
         found = [(name, _VALUES.fullmatch(name)) for name in files.names(directory)]
         values = [(name, int(match[1])) for name, match in found if match]
         names = [_INDEX, *(name for name, _ in values)]
@@ -65,12 +60,7 @@ class CheckpointFile:
             raise explain(error, "read", path) from None
 
     def check(self, directory: str) -> None:
-        """Holds what is on disk against the description, without reading values.
-
-        Raises:
-            DamagedCheckpointError: If it differs.
-            StorageError: If the storage does not answer.
-        """
+        """Holds what is on disk against the description, without reading values."""
         path = posixpath.join(directory, self.name)
         try:
             size = files.size(path)
@@ -85,12 +75,7 @@ class CheckpointFile:
 
 @dataclasses.dataclass(frozen=True)
 class Base:
-    """A full checkpoint that increments build on.
-
-    Attributes:
-        name: Its directory's name.
-        saved_at: When it was committed, which tells it from another of the same name.
-    """
+    """A full checkpoint that increments build on."""
 
     name: str
     saved_at: float
@@ -106,10 +91,7 @@ class RowRun:
     """Rows of a group of tables of which an increment holds some.
 
     Attributes:
-        tensor: Name of the group's tensor.
-        first: First row, in the group's logical order.
         end: The row after the last.
-        touched: How many of them the increment holds.
     """
 
     tensor: str
@@ -123,7 +105,6 @@ class Increment:
     """The part of a checkpoint in which it differs from a full one.
 
     Attributes:
-        base: The last full checkpoint, which holds all other rows.
         tensors: Names of the groups of which only rows touched since then are held.
         runs: Where those rows are: for each group in the order of its rows. None for groups of
             tables without vocabularies, whose rows are found by the hashes of their keys.
@@ -164,14 +145,7 @@ def values_name(tensor: str) -> str:
 
 
 def slice_specs(touched: int, width: int, first: int, count: int) -> tuple[str, str]:
-    """A run of the two tensors as `tf.raw_ops.SaveV2` and `RestoreV2` want it.
-
-    Args:
-        touched: Rows of both tensors.
-        width: Values of a row, slots included.
-        first: The run's first row.
-        count: Its number of rows.
-    """
+    """A run of the two tensors as `tf.raw_ops.SaveV2` and `RestoreV2` want it."""
     return f"{touched} {first},{count}", f"{touched} {width} {first},{count}:-"
 
 
@@ -180,9 +154,6 @@ class Checkpoint:
     """What a commit marker says.
 
     Attributes:
-        path: The checkpoint's directory.
-        steps: Updates of the parameters that it holds.
-        queue: State of the lease queue that belongs to them.
         datasets: Identities of the training data that the lease state speaks of: of the first
             epoch's, the second's and so on; later epochs begin at its front again.
         signature: What must be equal for the parameters to fit.
@@ -190,8 +161,6 @@ class Checkpoint:
             in checkpoints that were saved before it was kept.
         increment: Where rows that it does not hold are; None for a full checkpoint.
         saved_at: When it was committed, seconds since 1970.
-        files: The files that hold the parameters.
-        losses: Those of the training up to it.
         learning_rates: Those that the chief has set, as `LearningRates.changes` gives them; none
             where it may not.
         numberings: The `summary` of each `Numbering` of the model, by its layer's path; empty in
@@ -237,15 +206,8 @@ class Draft:
     """A state of the parameters and the leases that belongs together, not written yet.
 
     Attributes:
-        steps: Updates of the parameters.
-        queue: State of the lease queue.
-        datasets: As in a checkpoint.
         signature: What must be equal for the parameters to fit.
-        optimizers: As those of a checkpoint.
         increment: What to write of the tables; None for all of everything.
-        losses: Those of the training up to it.
-        learning_rates: As in a checkpoint.
-        numberings: As in a checkpoint.
         keyed: What to write of tables without vocabularies; None where there are none.
     """
 

@@ -23,9 +23,6 @@ class CheckpointDirectory:
     A directory holds `parameters.*`, a TensorFlow checkpoint of logical tensors in slices, and
     `commit.json`, written last. Without `commit.json` it is not a checkpoint, whatever it holds.
     One that was found damaged is kept under a name that ends in `.damaged-1` or so.
-
-    Attributes:
-        path: Where it is.
     """
 
     def __init__(self, job_dir: str):
@@ -41,30 +38,16 @@ class CheckpointDirectory:
 
     @classmethod
     def committed_at(cls, path: str) -> list[str]:
-        """Paths of the committed checkpoints that are named, oldest first.
-
-        Args:
-            path: A job's directory, for all of the job, or a checkpoint's own.
-        """
+        """Paths of the committed checkpoints that are named, oldest first."""
         return [path] if commit_marker.is_in(path) else cls(path).committed()
 
     def latest(self) -> Checkpoint | None:
-        """The newest committed checkpoint, None if there is none.
-
-        Raises:
-            DamagedCheckpointError: If its commit marker is damaged.
-            UserError: If another version of tfps wrote it.
-        """
+        """The newest committed checkpoint, None if there is none."""
         committed = self.committed()
         return commit_marker.read(committed[-1]) if committed else None
 
     def find(self, name: str) -> Checkpoint | None:
-        """The committed checkpoint of that name; None if it is not there, or not any more.
-
-        Raises:
-            RunError: If its commit marker is damaged.
-            UserError: If another version of tfps wrote it.
-        """
+        """The committed checkpoint of that name; None if it is not there, or not any more."""
         path = posixpath.join(self.path, name)
         try:
             return commit_marker.read(path)
@@ -78,11 +61,7 @@ class CheckpointDirectory:
         return self._directories(_ASIDE)
 
     def set_aside(self, path: str) -> None:
-        """Keeps a damaged checkpoint under a name by which it is not taken for a checkpoint.
-
-        Raises:
-            RunError: If it cannot be renamed.
-        """
+        """Keeps a damaged checkpoint under a name by which it is not taken for a checkpoint."""
         names = (f"{path}.damaged-{number}" for number in itertools.count(1))
         target = next(name for name in names if not files.exists(name))
         _log.warning("keeping the damaged checkpoint %s as %s", path, target)
@@ -90,11 +69,7 @@ class CheckpointDirectory:
             _move(path, target)
 
     def delete(self, path: str) -> None:
-        """Deletes a committed checkpoint.
-
-        Raises:
-            StorageError: If it cannot be deleted.
-        """
+        """Deletes a committed checkpoint."""
         # The marker first: a half-deleted directory must not look like a checkpoint.
         commit_marker.remove(path)
         files.remove_tree(path)
@@ -104,9 +79,6 @@ class CheckpointDirectory:
 
         Returns:
             Whether it was none.
-
-        Raises:
-            StorageError: If the storage does not say whether it is committed.
         """
         if not commit_marker.forbid(path):
             return False
@@ -118,9 +90,6 @@ class CheckpointDirectory:
         """Deletes what saves that were cut off left behind, of this job's earlier chiefs.
 
         None of them can commit anything once this returns. What may be committed is not deleted.
-
-        Raises:
-            StorageError: If the storage does not say what is committed.
         """
         for path in self._directories(_NAME):
             self.delete_unless_committed(path)
@@ -135,11 +104,7 @@ class CheckpointDirectory:
 
 
 def no_checkpoint(where: str) -> UserError:
-    """The error of a path at which there is none.
-
-    Args:
-        where: The path, or what named it.
-    """
+    """The error of a path at which there is none."""
     return UserError(
         f"{where} holds no checkpoint; name a job's directory, or one in its checkpoints/ that has "
         "a commit.json"

@@ -27,12 +27,8 @@ def explain_failures(what: str, mend: str = "") -> Iterator[None]:
     TensorFlow's are those of the ps, too; that of a lost ps stays what it is.
 
     Args:
-        what: What cannot be done, as a sentence.
         mend: What a person can do about it, or needs to know; empty where the same command goes on
             once the storage answers.
-
-    Raises:
-        RunError: If the storage fails in the context.
     """
     try:
         yield

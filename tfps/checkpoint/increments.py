@@ -24,7 +24,6 @@ class _KeyedSize:
     """How large a group of tables without vocabularies is in a checkpoint.
 
     Attributes:
-        name: Of the group.
         full: Bytes of all rows.
         changed: Bytes of what an increment holds: the hashes of all keys, and the rows that changed
             since its base.
@@ -52,16 +51,14 @@ class Increments:
     than that one. Of tables without vocabularies each row says itself when it was changed last.
 
     Attributes:
-        touched_rows: How many rows of each table, of those where that is kept, were touched by
-            the last save since the last full checkpoint before it.
+        touched_rows: How many rows of each table, of those where that is kept, were touched by the
+            last save since the last full checkpoint before it.
     """
 
     def __init__(self, slices: Sequence[TensorSlice], keyed: Sequence[KeyedGroup], largest: float):
         """Makes its graphs.
 
         Args:
-            slices: Of the store.
-            keyed: Its groups of tables without vocabularies.
             largest: The part of a full checkpoint's bytes above which no increment is worth it.
         """
         self._tracked = [slice_ for slice_ in slices if slice_.touched]

@@ -32,7 +32,6 @@ class SavedKeyedGroup:
 
     Attributes:
         layout: Its name and tables, of which the number of rows is not known.
-        row: What each row is.
         catches_up: Whether rows make up for updates that they were no part of.
         optimizer: How they do; None where the checkpoint does not say.
     """
@@ -64,16 +63,7 @@ class SavedKeyedGroup:
         return [table.name for table in self.layout.tables]
 
     def read(self, checkpoint: Checkpoint) -> Iterator[SavedKeys]:
-        """Reads all rows in the order of their hashes, a chunk of which is held at a time.
-
-        Args:
-            checkpoint: The one that holds the group, checked before.
-
-        Raises:
-            DamagedCheckpointError: If a file is damaged.
-            UserError: If a file is gone.
-            tf.errors.OpError: If the storage does not answer.
-        """
+        """Reads all rows in the order of their hashes, a chunk of which is held at a time."""
         rows = SavedKeyedRows(checkpoint, self.layout, self.row)
         for first, count in rows.runs(0, rows.total):
             yield rows.read(_CHIEF, first, count)
@@ -84,22 +74,9 @@ class SavedKeyedRows:
 
     An increment holds the hashes of all keys and the rows that changed since its base; the other
     rows are those of the base. Rows of the base whose keys are not among these are lost.
-
-    Attributes:
-        total: How many.
     """
 
     def __init__(self, checkpoint: Checkpoint, layout: KeyedLayout, row: StoredRow):
-        """Looks how many there are.
-
-        Args:
-            checkpoint: The one that holds the group, checked before.
-            layout: The group's, on any number of ps.
-            row: What each is.
-
-        Raises:
-            DamagedCheckpointError: If an index is damaged.
-        """
         name, increment = layout.name, checkpoint.increment
         self._name = name
         self._all = SortedRows(checkpoint, row, name)
@@ -110,14 +87,7 @@ class SavedKeyedRows:
         self.total = self._all.total
 
     def bounds(self, layout: KeyedLayout) -> list[int]:
-        """For each part of a layout the number of its first row, and behind them that of all rows.
-
-        Args:
-            layout: The group's, on any number of ps.
-
-        Raises:
-            DamagedCheckpointError: If a file is damaged.
-        """
+        """For each part of a layout the number of its first row, then that of all rows."""
         firsts = [self._all.find(layout.first_hash(part)) for part in range(1, layout.parts)]
         return [0, *firsts, self.total]
 
@@ -125,23 +95,12 @@ class SavedKeyedRows:
         """First row and number of rows of each run in which rows are read.
 
         Args:
-            first: Number of the first row.
             end: The one after the last.
         """
         return self._all.runs(first, end)
 
     def read(self, device: str, first: int, count: int) -> SavedKeys:
-        """Reads a run of rows.
-
-        Args:
-            device: Where to.
-            first: Number of the first row.
-            count: How many.
-
-        Raises:
-            DamagedCheckpointError: If a file is damaged.
-            UnseenFilesError: If the device does not see the files.
-        """
+        """Reads a run of rows."""
         if self._changed is None or self._base is None:
             return self._all.read(device, first, count)
         hashes = self._all.read_hashes(device, first, count)
@@ -179,18 +138,7 @@ def _read_between(source: SortedRows, device: str, hashes: tf.Tensor) -> Iterato
 
 
 def read(checkpoint: Checkpoint, group: KeyedGroup, devices: Sequence[str]) -> None:
-    """Takes the rows from all keys of a group, and gives them those of a checkpoint.
-
-    Args:
-        checkpoint: One that fits, checked before.
-        group: Of the store.
-        devices: One per ps.
-
-    Raises:
-        DamagedCheckpointError: If a file is damaged; the group has some of the rows.
-        UserError: If a ps does not see the files, or has no room for so many rows.
-        tf.errors.OpError: If the storage does not answer, or a ps is lost.
-    """
+    """Takes the rows from all keys of a group, and gives them those of a checkpoint."""
     saved = SavedKeyedRows(checkpoint, group.layout, group.row)
     bounds = saved.bounds(group.layout)
     room = group.layout.capacity - len(group.layout.tables)

@@ -35,44 +35,24 @@ def changed_name(group: str) -> str:
     """Begins the names of the tensors that hold those rows of a group that an increment holds.
 
     Beside them it holds the hashes of all keys, under the name that they have in a full checkpoint.
-
-    Args:
-        group: Its name.
     """
     return f"{group}/changed"
 
 
 def slice_specs(row: StoredRow, total: int, first: int, count: int) -> list[str]:
-    """A run of rows of these tensors as `tf.raw_ops.SaveV2` and `RestoreV2` want it.
-
-    Args:
-        row: What each is.
-        total: Rows of all ps.
-        first: The run's first row.
-        count: Its number of rows.
-    """
+    """A run of rows of these tensors as `tf.raw_ops.SaveV2` and `RestoreV2` want it."""
     run = f"{first},{count}"
     lines = f"{total} {row.lines} {row.width} {run}:-:-"
     return [f"{total} {run}", f"{total} 3 {run}:-", lines]
 
 
 def rows_per_chunk(row: StoredRow) -> int:
-    """How many rows are written and read at once.
-
-    Args:
-        row: What each is.
-    """
+    """How many rows are written and read at once."""
     return max(1, CHUNK_BYTES // (row.bytes + RECORD_BYTES))
 
 
 class _Written(NamedTuple):
-    """Tensors whose rows belong together.
-
-    Attributes:
-        group: The group that they are of.
-        names: Their names, the first ones of `tensor_names`.
-        parts: Of each ps, its run of each tensor.
-    """
+    """Tensors whose rows belong together."""
 
     group: KeyedGroup
     names: list[str]
@@ -87,7 +67,6 @@ class KeyedSnapshot:
     """
 
     def __init__(self, store: ParameterStore, written: Sequence[_Written]):
-        """Made by `of`."""
         self._store = store
         self._written = written
 
@@ -96,7 +75,6 @@ class KeyedSnapshot:
         """What a store holds now; None where no table is without a vocabulary.
 
         Args:
-            store: The parameters.
             since: Names of groups of which only the rows are held that changed after so many
                 updates, and the hashes of all keys: one that is not among them has lost its row.
         """
@@ -119,18 +97,7 @@ class KeyedSnapshot:
         return cls(store, written)
 
     def write(self, prefix: str, pace: Pace) -> list[str]:
-        """Writes it, each ps its own rows at the same time.
-
-        Args:
-            prefix: Of the checkpoint's files.
-            pace: Told of each chunk of a group that a ps has written, but the last.
-
-        Returns:
-            Prefixes of what was written, to be merged.
-
-        Raises:
-            tf.errors.OpError: If a ps cannot write, or is lost.
-        """
+        """Writes it, each ps its own rows at the same time."""
         parts = range(len(self._store.devices))
         with concurrent.futures.ThreadPoolExecutor(len(parts), "save") as pool:
             written = pool.map(lambda part: self._write_part(prefix, part, pace), parts)

@@ -20,14 +20,7 @@ class _Parameter(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class LayerSelection:
-    """What a run takes from a checkpoint of another model, by the paths of variables and tables.
-
-    Attributes:
-        variables: Dense parameters and state that are taken.
-        tables: Tables that are taken.
-        new: What the run has beside them.
-        left: What the checkpoint has beside them.
-    """
+    """What a run takes from a checkpoint of another model, by the paths of variables and tables."""
 
     variables: tuple[str, ...]
     tables: tuple[str, ...]
@@ -47,12 +40,6 @@ class LayerSelection:
         Args:
             patterns: Each a layer's name, its path, or a pattern of one of them, such as `block_*`.
                 What lies within a layer that matches is taken, too.
-            theirs: Signature of the checkpoint.
-            ours: Signature of the run's parameters.
-            checkpoint: Where it is, for messages.
-
-        Raises:
-            UserError: If a pattern matches nothing that both have, or what it matches differs.
         """
         there, here = _parameters(theirs), _parameters(ours)
         both = [path for path in here if path in there]

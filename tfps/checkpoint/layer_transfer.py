@@ -26,16 +26,6 @@ def take_layers(checkpoint: Checkpoint, selection: LayerSelection, store: Parame
 
     Slots begin as they do in any new job, and so does the number of updates: an optimizer's moving
     averages and their bias correction belong together.
-
-    Args:
-        checkpoint: Which was checked before.
-        selection: What to take.
-        store: On any number of ps.
-
-    Raises:
-        DamagedCheckpointError: If a file is damaged; the store holds parts of it.
-        UserError: If a file is gone, or a table begins with other rows, or has no room for so many.
-        tf.errors.OpError: If the storage does not answer, or a ps is lost.
     """
     for table in store.layout.tables:
         if table.name in selection.tables and table.rows_from:
@@ -71,14 +61,7 @@ def _take_keys(
     numbers: Mapping[str, int],
     store: ParameterStore,
 ) -> None:
-    """Gives keys the rows that they have in a checkpoint.
-
-    Args:
-        checkpoint: Which was checked before.
-        saved: A group in it.
-        numbers: The store's numbers of the tables that are taken of it, by their names.
-        store: In which these tables have no keys yet.
-    """
+    """Gives keys the rows that they have in a checkpoint."""
     rule = _rule(saved, list(numbers))
     for run in saved.read(checkpoint):
         hashes, records = run.hashes.numpy(), run.records.numpy()

@@ -13,16 +13,7 @@ from tfps.errors import UserError
 
 
 def named_checkpoint(path: str) -> Checkpoint:
-    """Finds a committed checkpoint; whether its files are whole shows when they are read.
-
-    Args:
-        path: `JOB_DIR/checkpoints/NAME`, or `JOB_DIR` for the newest of the job.
-
-    Raises:
-        UserError: If there is none, its commit marker is damaged, or another version of tfps wrote
-            it.
-        StorageError: If the storage does not answer.
-    """
+    """Finds a committed checkpoint; whether its files are whole shows when they are read."""
     directory = path.rstrip("/")
     try:
         found = CheckpointDirectory.committed_at(directory)
@@ -47,14 +38,8 @@ def dense_values(path: str) -> dict[str, np.ndarray]:
             if variable.path in values:
                 variable.assign(values[variable.path])
 
-    Args:
-        path: `JOB_DIR/checkpoints/NAME`, or `JOB_DIR` for the newest of the job.
-
     Returns:
         Values by the paths of their variables, float32.
-
-    Raises:
-        UserError: If there is no such checkpoint, or it is damaged or cannot be read.
     """
     checkpoint = named_checkpoint(path)
     try:

@@ -33,10 +33,6 @@ class Pace:
         self._is_waited_for.set()
 
     def rest(self, worked_seconds: float) -> None:
-        """Rests after a turn.
-
-        Args:
-            worked_seconds: How long the turn took.
-        """
+        """Rests after a turn."""
         left = self._end - time.monotonic()
         self._is_waited_for.wait(max(0.0, min(_RESTS * worked_seconds, left)))

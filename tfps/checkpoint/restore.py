@@ -29,17 +29,6 @@ def restore(
     """Reads a checkpoint's parameters into the store, for any number of ps.
 
     The data of epochs that have not begun may be others than when it was saved.
-
-    Args:
-        checkpoint: The checkpoint.
-        store: What it is read into.
-        datasets: Identities of the run's training data, as in a checkpoint.
-
-    Raises:
-        DamagedCheckpointError: If a file of it, or of its base, is damaged; the store holds parts
-            of it.
-        UserError: If it was made by another model, other optimizers or on other data.
-        RunError: If the storage does not answer.
     """
     begun = max(1, checkpoint.queue.epoch + (checkpoint.queue.cursor > 0))
     several = len(checkpoint.datasets) > 1 or len(datasets) > 1
@@ -53,17 +42,7 @@ def restore(
 
 
 def read_whole(checkpoint: Checkpoint, store: ParameterStore) -> None:
-    """Checks a checkpoint's files, and overwrites all that a store holds.
-
-    Args:
-        checkpoint: One that fits.
-        store: What it is read into.
-
-    Raises:
-        DamagedCheckpointError: If a file of it, or of its base, is damaged; the store holds parts
-            of it.
-        RunError: If the storage does not answer.
-    """
+    """Checks a checkpoint's files, and overwrites all that a store holds."""
     with explain_failures(f"checkpoint {checkpoint.path} cannot be read"):
         reader.check(checkpoint)
         read_parameters(checkpoint, store)
@@ -78,13 +57,8 @@ def refuse_misfit(
     """Holds a checkpoint against the parameters that it is to be read for.
 
     Args:
-        checkpoint: The checkpoint.
         ours: The signature of the parameters, and what else must be equal.
-        numberings: How the model's layers number what rows belong to.
         data: What else must be equal, of the checkpoint.
-
-    Raises:
-        UserError: If they differ.
     """
     if found := differences({**checkpoint.signature, **(data or {})}, ours):
         raise UserError(
@@ -114,15 +88,8 @@ def read_parameters(
     """Overwrites all that a store holds, and the number of its updates.
 
     Args:
-        checkpoint: One that fits, checked before.
-        store: What it is read into.
         grown: Names of tables that have more rows than in the checkpoint; the others stay as they
             are.
-
-    Raises:
-        DamagedCheckpointError: If a file is damaged; the store holds parts of it.
-        UserError: If a ps does not see the files.
-        tf.errors.OpError: If the storage does not answer, or a ps is lost.
     """
     done = read_grown(checkpoint, store, grown)
     reader.read(checkpoint, [slice_ for slice_ in store.slices() if slice_.name not in done])
@@ -156,18 +123,9 @@ def restore_newest(
     renamed, so that none of them is taken for the newest again; people may look at them, and delete
     them.
 
-    Args:
-        directory: The job's checkpoints.
-        store: What is read into.
-        datasets: Identities of the run's training data, as in a checkpoint.
-
     Returns:
         The checkpoint, None when the job has none yet; and what is wrong with each that was passed
         over, by its path as it was.
-
-    Raises:
-        UserError: If the newest that is not damaged does not fit; if all are damaged.
-        RunError: If the storage does not answer.
     """
     wrong: dict[str, str] = {}
     aside = directory.damaged()

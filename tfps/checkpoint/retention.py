@@ -44,7 +44,6 @@ class Retention:
 
         Args:
             saved_at: For every checkpoint, oldest first, when it was saved, in seconds.
-            metrics: For every checkpoint that was evaluated, oldest first, what was measured.
             bases: For every checkpoint, the full one that it needs; itself if it is one.
         """
         names = list(saved_at)
@@ -69,25 +68,13 @@ class OldCheckpoints:
     def __init__(
         self, directory: CheckpointDirectory, retention: Retention, evaluations: Evaluations
     ):
-        """Deletes nothing yet.
-
-        Args:
-            directory: The job's checkpoints.
-            retention: Which of them stay.
-            evaluations: What was measured of them.
-        """
         self._directory = directory
         self._retention = retention
         self._evaluations = evaluations
         self._known: dict[str, Checkpoint] = {}  # by path
 
     def delete(self) -> None:
-        """Deletes those that do not stay by what is known now.
-
-        Raises:
-            UserError: If another version of tfps wrote one.
-            StorageError: If the storage does not answer.
-        """
+        """Deletes those that do not stay by what is known now."""
         found = self._readable()
         parent = self._directory.path
         saved_at = {path: checkpoint.saved_at for path, checkpoint in found.items()}

@@ -22,16 +22,8 @@ _DEVICE = "/device:CPU:0"
 def read_variables(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
     """Reads all dense parameters, and the state, such as BatchNorm statistics.
 
-    Args:
-        checkpoint: Which was checked before.
-
     Returns:
         Values by the paths of their variables, float32.
-
-    Raises:
-        DamagedCheckpointError: If a file is damaged.
-        UserError: If a file is gone.
-        tf.errors.OpError: If the storage does not answer.
     """
     found: dict[str, np.ndarray] = {}
     for tensor in ("dense", "state"):
@@ -48,7 +40,6 @@ class SavedRows:
     """Some rows of a table, as their last updates left them.
 
     Attributes:
-        table: Name of the table.
         ids: Of the rows, `[n]` int64.
         lines: The rows, each with its slots behind it, `[n, size]` of `StoredRow`, float32.
         last_updates: How many updates there had been after each row's last one, `[n]` int32; None
@@ -66,9 +57,6 @@ class SavedGroup:
     """A group of tables in a checkpoint.
 
     Attributes:
-        name: Name of its tensor.
-        layout: Where its rows lie in it.
-        row: What each row is.
         catches_up: Whether rows make up for updates that they were no part of, so that it is kept
             when each was updated last.
         optimizer: How they do; None where the checkpoint does not say.
@@ -106,16 +94,10 @@ class SavedGroup:
         """Reads tables, all of them in one pass over the group, a chunk of which is held at a time.
 
         Args:
-            checkpoint: The one that holds the group, checked before.
             tables: Names of the wanted ones; others may be among them.
 
         Yields:
             Rows of one table; all of them together are all rows of all wanted tables.
-
-        Raises:
-            DamagedCheckpointError: If a file is damaged.
-            UserError: If a file is gone.
-            tf.errors.OpError: If the storage does not answer.
         """
         wanted = [index for index, name in enumerate(self.tables) if name in tables]
         for first, count in self.runs() if wanted else ():
@@ -141,18 +123,8 @@ class SavedGroup:
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Reads a run of rows with their slots, and when each was updated last where that is kept.
 
-        Args:
-            checkpoint: The one that holds the group, checked before.
-            first: First row, in the group's logical order.
-            count: Number of rows.
-
         Returns:
             `[count, size]` of `StoredRow`, float32, and `[count]` int32 or None.
-
-        Raises:
-            DamagedCheckpointError: If a file is damaged.
-            UserError: If a file is gone.
-            tf.errors.OpError: If the storage does not answer.
         """
         total, lines = self.layout.total_rows, self.row.lines
         shape, dtype = (total * lines, self.row.width), tf.as_dtype(self.row.dtype)

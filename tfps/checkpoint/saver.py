@@ -42,9 +42,6 @@ def save(
     """Saves the parameters with the state of the leases; then deletes old checkpoints.
 
     Args:
-        directory: Where to save.
-        old: What is deleted.
-        draft: Which state to save.
         writer: Of the parameters in this state; nothing may be changing what it writes.
         before_commit: Called when all is on the disk and the marker prepared; may raise to have no
             checkpoint.
@@ -52,9 +49,6 @@ def save(
 
     Returns:
         The checkpoint; where this state is saved already, the one that is.
-
-    Raises:
-        RunError: If it cannot be written, or another chief has begun meanwhile.
     """
     path = posixpath.join(directory.path, draft.name)
     with explain_failures(
@@ -131,16 +125,10 @@ class Saver:
         """Saves nothing yet.
 
         Args:
-            directory: Where to save.
-            old: What is deleted after each save.
-            store: The parameters.
-            ps_calls: How the ps are called.
             in_background: Whether training may go on as soon as a save has begun, which takes the
                 memory of another copy of the parameters on every ps.
             largest_increment: The part of a full checkpoint's bytes up to which a checkpoint is an
                 increment.
-            spread_seconds: Over how long a save in the background may be spread by rests, as long
-                as nobody waits for it.
         """
         self._directory = directory
         self._old = old
@@ -164,12 +152,7 @@ class Saver:
         self._increments.go_on_from(checkpoint)
 
     def poll(self) -> None:
-        """Tells of the save under way if it has come to its end; else does nothing.
-
-        Raises:
-            LostPsError: If a ps is lost.
-            RunError: If it cannot be written.
-        """
+        """Tells of the save under way if it has come to its end; else does nothing."""
         if self._writing is not None and self._writing.done():
             self.finish()
 
@@ -188,13 +171,8 @@ class Saver:
 
         Args:
             queue: State of the leases; no worker may be changing the parameters.
-            datasets: Identities of the training data, as in a checkpoint.
             before_commit: Called when all but the marker is written, in another thread; may raise
                 to have no checkpoint.
-            after_commit: Called with the checkpoint by what learns of it: `poll`, `finish` or the
-                context's end.
-            is_full: Whether an increment will not do.
-            losses: Those of the training so far.
         """
         began = time.monotonic()
         draft = self._ps_calls(
@@ -210,12 +188,7 @@ class Saver:
         self._stopped_seconds += time.monotonic() - began
 
     def finish(self) -> None:
-        """Waits for the save under way, if there is one, and tells of it.
-
-        Raises:
-            LostPsError: If a ps is lost.
-            RunError: If it cannot be written, or takes too long.
-        """
+        """Waits for the save under way, if there is one, and tells of it."""
         if self._writing is None:
             return
         self._pace.hurry()

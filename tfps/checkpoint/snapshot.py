@@ -20,11 +20,6 @@ class Snapshot:
     """
 
     def __init__(self, slices: Sequence[TensorSlice]):
-        """Makes variables without values.
-
-        Args:
-            slices: Of the store.
-        """
         self._sources = slices
         self.slices = [dataclasses.replace(slice_, variable=_empty(slice_)) for slice_ in slices]
         self._take = trace_now(self._assign_sources)

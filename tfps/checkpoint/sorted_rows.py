@@ -21,11 +21,7 @@ _WINDOW = 1 << 16
 
 
 class SortedRows:
-    """Rows of a group, or its hashes alone, as one checkpoint's files hold them.
-
-    Attributes:
-        total: How many.
-    """
+    """Rows of a group, or its hashes alone, as one checkpoint's files hold them."""
 
     def __init__(
         self,
@@ -34,17 +30,6 @@ class SortedRows:
         name: str,
         is_of_base: bool = False,
     ):
-        """Looks how many there are.
-
-        Args:
-            checkpoint: One that was checked before.
-            row: What each is.
-            name: Begins the names of the tensors.
-            is_of_base: Whether they are those of the checkpoint's base.
-
-        Raises:
-            DamagedCheckpointError: If the index is damaged.
-        """
         self._base = checkpoint.base.name if is_of_base and checkpoint.increment else None
         directory = checkpoint.base_path if is_of_base else checkpoint.path
         self._prefix = posixpath.join(directory, PREFIX)
@@ -61,38 +46,17 @@ class SortedRows:
         """First row and number of rows of each run in which rows are read.
 
         Args:
-            first: Number of the first row.
             end: The one after the last.
         """
         starts = range(first, end, self._stride)
         return [(start, min(self._stride, end - start)) for start in starts]
 
     def read(self, device: str, first: int, count: int) -> SavedKeys:
-        """Reads a run of rows.
-
-        Args:
-            device: Where to.
-            first: Number of the first row.
-            count: How many.
-
-        Raises:
-            DamagedCheckpointError: If a file is damaged.
-            UnseenFilesError: If the device does not see the files.
-        """
+        """Reads a run of rows."""
         return SavedKeys(*self._read(device, first, count, len(self._names)))
 
     def read_hashes(self, device: str, first: int, count: int) -> tf.Tensor:
-        """Reads the hashes of a run of rows, `[count]` int64.
-
-        Args:
-            device: Where to.
-            first: Number of the first row.
-            count: How many.
-
-        Raises:
-            DamagedCheckpointError: If a file is damaged.
-            UnseenFilesError: If the device does not see the files.
-        """
+        """Reads the hashes of a run of rows, `[count]` int64."""
         [hashes] = self._read(device, first, count, 1)
         return hashes
 
@@ -102,9 +66,6 @@ class SortedRows:
         Args:
             value: The other, as int64.
             is_after: Whether its hash must be above the other.
-
-        Raises:
-            DamagedCheckpointError: If a file is damaged.
         """
         first, end = 0, self.total
         guess = (value + (1 << 63)) * self.total >> 64

@@ -18,7 +18,6 @@ def has_grown(there: tuple[int | None, ...], here: tuple[int | None, ...]) -> bo
     """Whether a table only has more rows than before: the ids that there were keep theirs.
 
     Args:
-        there: Number of rows and dimension in the checkpoint.
         here: The same now; no number of a table without a vocabulary.
     """
     (old, *old_dim), (new, *new_dim) = there, here
@@ -26,12 +25,7 @@ def has_grown(there: tuple[int | None, ...], here: tuple[int | None, ...]) -> bo
 
 
 def grown_tables(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """The number of rows before and now of each table that has more of them.
-
-    Args:
-        theirs: Signature of the checkpoint.
-        ours: Signature of the parameters.
-    """
+    """The number of rows before and now of each table that has more of them."""
     there, here = theirs.get("tables", {}), ours.get("tables", {})
     return {
         name: (there[name][0], shape[0])
@@ -51,19 +45,6 @@ def read_grown(checkpoint: Checkpoint, store: ParameterStore, grown: Collection[
 
     New rows stay as they were drawn. They go through this process, a chunk at a time: where a row
     of such a group lies on the ps has changed.
-
-    Args:
-        checkpoint: One that fits, checked before.
-        store: What it is read into.
-        grown: Names of the tables that have grown.
-
-    Returns:
-        Names of the tensors that are read.
-
-    Raises:
-        DamagedCheckpointError: If a file is damaged; the store holds parts of it.
-        UserError: If a file is gone.
-        tf.errors.OpError: If the storage does not answer, or a ps is lost.
     """
     read: set[str] = set()
     for saved in SavedGroup.all_in(checkpoint):

@@ -21,9 +21,7 @@ class UsedKey(NamedTuple):
 
     Attributes:
         key: As the layer was called with it; of a string, the 63 bits that it is known by.
-        uses: How many updates changed the row.
         last_update: How many updates there had been after the last of them.
-        norm: Euclidean length of the row.
     """
 
     key: int
@@ -36,13 +34,10 @@ class Norms:
     """Euclidean lengths of rows, of which the number in each of 2^19 intervals is kept.
 
     Attributes:
-        count: How many there are.
         least: The least one, 0 where there is none.
-        greatest: The greatest one.
     """
 
     def __init__(self) -> None:
-        """Begins without any."""
         self.count, self.least, self.greatest = 0, 0.0, 0.0
         self._bins = np.zeros([_BINS], np.int64)
 
@@ -73,13 +68,8 @@ class TableSummary:
     """A table in a checkpoint.
 
     Attributes:
-        name: Name of the table.
-        row: What a row is on its ps.
-        has_keys: Whether it has no vocabulary.
-        norms: Of the rows as their last updates left them.
         last_updates: How many updates there had been after a row's last one, the least and the
             greatest; None where it is not kept.
-        most_used: The keys whose rows most updates changed, of a table without a vocabulary.
     """
 
     name: str
@@ -114,20 +104,7 @@ class TableSummary:
 
 
 def summaries(checkpoint: Checkpoint, most_used: int) -> list[TableSummary]:
-    """Reads all tables, a chunk of rows after the other.
-
-    Args:
-        checkpoint: Which was checked before.
-        most_used: How many keys of each table are named.
-
-    Returns:
-        One per table, in the order of the checkpoint's signature.
-
-    Raises:
-        DamagedCheckpointError: If a file is damaged.
-        UserError: If a file is gone.
-        tf.errors.OpError: If the storage does not answer.
-    """
+    """Reads all tables, a chunk of rows after the other."""
     found = {each.name: each for each in _with_ids(checkpoint)}
     found |= {each.name: each for each in _with_keys(checkpoint, most_used)}
     return [found[name] for name in checkpoint.signature["tables"]]

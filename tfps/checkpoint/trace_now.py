@@ -12,9 +12,5 @@ def trace_now(graph: Callable[..., Any], signature: Sequence[tf.TensorSpec] = ()
     TensorFlow tells every task of a new graph and waits for each: in the middle of a run that would
     let one worker that hangs stop the chief. An operation that is called by itself is such a graph,
     too, when it is called for the first time.
-
-    Args:
-        graph: What is traced.
-        signature: Of its arguments.
     """
     return tf.function(graph, list(signature), autograph=False).get_concrete_function()

@@ -10,8 +10,6 @@ class TrainedEpoch:
 
     Attributes:
         number: The epoch, from 0.
-        steps: Updates of the parameters at its end.
-        loss: Mean over its records of the loss of their batch, as it was trained.
         seconds: What its training took, checkpoints and evaluations left out; 0 where it was not
             kept.
     """
@@ -28,9 +26,6 @@ class TrainingLosses:
 
     Attributes:
         epochs: The epochs, in their order; without those of before losses were kept.
-        loss_sum: Of the epoch being trained, the sum over its records so far of their batch's loss.
-        records: How many records of it those are.
-        seconds: What their training took.
     """
 
     epochs: tuple[TrainedEpoch, ...] = ()
@@ -39,13 +34,7 @@ class TrainingLosses:
     seconds: float = 0.0
 
     def trained(self, loss_sum: float, records: int, seconds: float) -> "TrainingLosses":
-        """The losses after some more records of the epoch.
-
-        Args:
-            loss_sum: The sum over these of the loss of their batch.
-            records: How many.
-            seconds: What their training took.
-        """
+        """The losses after some more records of the epoch."""
         return dataclasses.replace(
             self,
             loss_sum=self.loss_sum + loss_sum,
@@ -58,7 +47,6 @@ class TrainingLosses:
 
         Args:
             number: The epoch, from 0.
-            steps: Updates of the parameters by then.
         """
         loss = self.loss_sum / self.records if self.records else 0.0
         return TrainingLosses((*self.epochs, TrainedEpoch(number, steps, loss, self.seconds)))

@@ -39,11 +39,7 @@ class WarmStart:
 
     @classmethod
     def of(cls, train: Train) -> "WarmStart | None":
-        """What an experiment begins with; None for its initial values.
-
-        Raises:
-            UserError: If it names layers, but no job.
-        """
+        """What an experiment begins with; None for its initial values."""
         if train.init_layers and not train.init_from:
             raise UserError(
                 f"--train.init_layers={','.join(train.init_layers)} without --train.init_from: "
@@ -55,31 +51,11 @@ class WarmStart:
     def check(
         self, signature: Mapping[str, Any], numberings: Mapping[str, Numbering] | None = None
     ) -> None:
-        """Holds the checkpoint against the parameters of a run, without reading values.
-
-        Args:
-            signature: Of the parameters.
-            numberings: How the model's layers number what rows belong to.
-
-        Raises:
-            UserError: If there is no checkpoint, it does not fit, or all are damaged.
-            RunError: If the storage does not answer.
-        """
+        """Holds the checkpoint against the parameters of a run, without reading values."""
         self._use_newest(lambda checkpoint: self._fit(checkpoint, signature, numberings or {}))
 
     def begin(self, store: ParameterStore) -> Checkpoint:
-        """Reads what is taken into a store that was not trained yet.
-
-        Args:
-            store: On any number of ps.
-
-        Returns:
-            The checkpoint it is from.
-
-        Raises:
-            UserError: If there is no checkpoint, it does not fit, or all are damaged.
-            RunError: If the storage does not answer.
-        """
+        """Reads what is taken into a store that was not trained yet."""
 
         def take(checkpoint: Checkpoint) -> None:
             selection = self._fit(checkpoint, store.signature(), store.layout.numberings)

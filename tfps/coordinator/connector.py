@@ -34,9 +34,6 @@ class Connector:
     A run begins with every ps and enough workers. A worker that is left out may join later, but
     TensorFlow can connect a process once to one set of workers: it does not give up its server. For
     other workers the chief has to begin again.
-
-    Attributes:
-        left_out: The workers that the last connection is without.
     """
 
     def __init__(
@@ -51,9 +48,6 @@ class Connector:
         """Is not connected yet.
 
         Args:
-            cluster: The cluster, as its chief sees it.
-            job_dir: Where the tasks announce themselves.
-            limit_seconds: How long to wait for the tasks to answer.
             min_workers: So many must answer. 0 asks for all when the run begins, and for one when
                 it goes on, as one is enough for a run that others leave.
             again: Whether this chief has started again, for other workers than before.
@@ -83,18 +77,7 @@ class Connector:
         return [TaskName("worker", index) for index in self._indices]
 
     def connect(self) -> Executor:
-        """Waits for the tasks, then connects to them.
-
-        Returns:
-            Where to schedule closures.
-
-        Raises:
-            UserError: If a ps or too many workers do not answer in time, a task cannot take part,
-                or the chief's own port is taken.
-            LostPsError: If a task, of whatever job, is lost while it is being connected to.
-            RunError: If connecting takes too long.
-            WorkersChangedError: If others than before are to be connected to.
-        """
+        """Waits for the tasks, then connects to them."""
         if self._cluster.is_local:
             return LocalExecutor()
         workers, ps = len(self._cluster.workers), len(self._cluster.ps)
@@ -135,11 +118,7 @@ class Connector:
         return [each.task for each in found if each.is_fit]
 
     def can_do_without(self, workers: Sequence[TaskName]) -> bool:
-        """Whether the run may go on without some more workers.
-
-        Args:
-            workers: Which.
-        """
+        """Whether the run may go on without some more workers."""
         left = len(self._cluster.workers) - len({*self.left_out, *workers})
         return left >= max(1, self._min_workers)
 

@@ -19,11 +19,7 @@ Gradients = tuple[list[np.ndarray], dict[str, np.ndarray]]
 
 
 class Coordinator(Protocol):
-    """Has leases trained, and shards evaluated; every wait has a limit.
-
-    Attributes:
-        meter: What is measured meanwhile.
-    """
+    """Has leases trained, and shards evaluated; every wait has a limit."""
 
     meter: TrainingMeter
 
@@ -39,17 +35,10 @@ class Coordinator(Protocol):
         Returns with no lease in flight.
 
         Args:
-            queue: Where leases come from and go to.
             pause: Asked before each lease but the first is given out; True lets those in flight
                 finish and ends the training.
             report: Called several times a second.
             due: When, on the monotonic clock, `pause` will be true if not before.
-
-        Raises:
-            UserError: If a shard cannot be used.
-            LostPsError: If a ps is lost.
-            LostReplicaError: If one of several replicas is lost.
-            RunError: If the loss is not finite or nothing moves any more.
         """
 
     def evaluate(self, pieces: Iterable[Piece]) -> Iterator[EvaluatedPiece]:
@@ -58,31 +47,13 @@ class Coordinator(Protocol):
         Args:
             pieces: The records, which begin at multiples of the batch size; where replicas train,
                 those of the evaluation data, which all of them know.
-
-        Yields:
-            What each piece gave, in their order.
-
-        Raises:
-            UserError: If a shard cannot be used.
-            LostPsError: If a ps is lost.
-            LostReplicaError: If one of several replicas is lost.
-            RunError: If nothing moves any more.
         """
 
     def gradients(self, source: RecordSource, lease: Sequence[int]) -> Gradients:
         """What the first batch of a lease gives, of which nothing is pushed.
 
-        Args:
-            source: Of the lease's shard.
-            lease: Its first record, number of records, and seed.
-
         Returns:
             As `Closures.gradients`, as NumPy values.
-
-        Raises:
-            UserError: If the shard cannot be used.
-            LostPsError: If a ps is lost.
-            RunError: If nothing moves any more.
         """
 
 

@@ -21,9 +21,7 @@ class Executor(Protocol):
     """Runs closures somewhere and hands back their results.
 
     Attributes:
-        devices: Where parameters live, one device per ps.
         workers: Indices of the workers; so many closures run at the same time.
-        gpus: GPUs that every worker has.
         is_remote: Whether closures run in other processes than this one.
     """
 
@@ -67,31 +65,24 @@ class LocalExecutor:
         self._beside = concurrent.futures.ThreadPoolExecutor(1, "beside")
 
     def worker_index(self) -> tf.Tensor:
-        """See `Executor`."""
         return tf.constant(0, tf.int64)
 
     def trace(self, closure: tf.types.experimental.PolymorphicFunction) -> None:
-        """See `Executor`."""
         closure.get_concrete_function()
 
     def schedule(self, closure: Callable, args: Sequence[Any]) -> Future:
-        """See `Executor`."""
         return self._pool.submit(lambda: _to_numpy(closure(*args)))
 
     def run_on(self, worker: int, function: Callable, args: Sequence[Any]) -> Future:
-        """See `Executor`."""
         return self._beside.submit(lambda: _to_numpy(function(*args)))
 
     def root_error(self, error: BaseException) -> BaseException:
-        """See `Executor`."""
         return error
 
     def retried(self) -> Sequence[ClosureFailure]:
-        """See `Executor`."""
         return ()
 
     def replaced_ps(self) -> Sequence[TaskName]:
-        """See `Executor`."""
         return ()
 
 
@@ -110,14 +101,6 @@ class ClusterExecutor:
         servers: Incarnations,
         ps: int,
     ):
-        """Runs closures through a coordinator.
-
-        Args:
-            coordinator: Of the cluster.
-            workers: For each of its workers, the worker's index in the job.
-            servers: Those of the ps.
-            ps: Number of ps.
-        """
         self.devices: Sequence[str] = [TaskName("ps", index).device for index in range(ps)]
         self.workers = workers
         self.gpus = min(_gpus_of(place) for place in range(len(workers)))
@@ -128,21 +111,17 @@ class ClusterExecutor:
         self._beside = concurrent.futures.ThreadPoolExecutor(len(workers), "beside")
 
     def worker_index(self) -> tf.Tensor:
-        """See `Executor`."""
         place = tf.distribute.coordinator.experimental_get_current_worker_index()
         return tf.gather(tf.constant(self.workers, tf.int64), place)
 
     def trace(self, closure: tf.types.experimental.PolymorphicFunction) -> None:
-        """See `Executor`."""
         with self._coordinator.strategy.scope():  # else it is another function to TensorFlow
             closure.get_concrete_function()
 
     def schedule(self, closure: Callable, args: Sequence[Any]) -> Future:
-        """See `Executor`."""
         return self._pool.submit(_fetch, self._coordinator.schedule(closure, args=tuple(args)))
 
     def run_on(self, worker: int, function: Callable, args: Sequence[Any]) -> Future:
-        """See `Executor`."""
         place = self.workers.index(worker)
 
         def call() -> Any:
@@ -152,7 +131,6 @@ class ClusterExecutor:
         return self._beside.submit(call)
 
     def root_error(self, error: BaseException) -> BaseException:
-        """See `Executor`."""
         if not isinstance(error, tf.errors.CancelledError):
             return error
         try:
@@ -162,11 +140,9 @@ class ClusterExecutor:
         return error
 
     def retried(self) -> Sequence[ClosureFailure]:
-        """See `Executor`."""
         return self._failures.take()
 
     def replaced_ps(self) -> Sequence[TaskName]:
-        """See `Executor`."""
         return self._servers.replaced()
 
 

@@ -23,13 +23,6 @@ class Lanes:
     """
 
     def __init__(self, progress: LeaseProgress, ps_calls: PsCalls, lanes: int):
-        """Holds nothing yet.
-
-        Args:
-            progress: The progress of as many lanes.
-            ps_calls: Makes the chief's calls of the ps.
-            lanes: How many leases may be in flight.
-        """
         self.rows = [NO_PROGRESS] * lanes
         self._progress = progress
         self._ps_calls = ps_calls
@@ -56,14 +49,7 @@ class Lanes:
         return dict(self._in_flight.values())
 
     def prepare(self, leases: Sequence[Lease]) -> dict[int, Lease]:
-        """Gives each lease a lane, which has no progress yet.
-
-        Args:
-            leases: No more than there are free lanes.
-
-        Returns:
-            The leases by lane.
-        """
+        """Gives each lease a lane, which has no progress yet."""
         given = {self._free.pop(): lease for lease in leases}
         # Also a lane that gets none: a closure that begins only now has nothing to train there.
         numbers = {lane: next(self._numbers) for lane in {*given, *self._ended}}
@@ -127,10 +113,6 @@ def lanes_of(executor: Executor, at_barrier: bool = False) -> int:
 
     One running and one waiting per worker; none waits where workers wait for each other, since
     they would wait for it, too.
-
-    Args:
-        executor: Knows the workers.
-        at_barrier: Whether workers wait for each other.
     """
     workers = len(executor.workers)
     return workers if at_barrier else 2 * workers

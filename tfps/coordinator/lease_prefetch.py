@@ -27,12 +27,6 @@ class LeasePrefetcher:
     """
 
     def __init__(self, executor: Executor, closures: Closures):
-        """Has opened nothing yet.
-
-        Args:
-            executor: Knows the workers.
-            closures: Hold the function that opens a lease.
-        """
         self._executor = executor
         self._closures = closures
         self._opened: dict[int, Lease] = {}  # by lane, the last lease opened
@@ -46,8 +40,6 @@ class LeasePrefetcher:
         """Opens the leases whose turn is near.
 
         Args:
-            in_flight: By lane, in the order in which they were scheduled.
-            rows: Progress of each lane.
             step_seconds: How long a step takes; None while that is not known.
         """
         if step_seconds is None:

@@ -17,7 +17,6 @@ class Progress:
     Attributes:
         epoch: From 0.
         examples: Records trained since the run began, those of unfinished leases included.
-        examples_per_second: At steady state.
         loss: Mean loss of the records trained since the last report, None when there were none.
     """
 
@@ -79,18 +78,9 @@ class _Share:
 
 
 class WorkerShares:
-    """Counts by worker, told by the closures as they end.
-
-    Attributes:
-        lease_times: How long those took that have ended a lease.
-    """
+    """Counts by worker, told by the closures as they end."""
 
     def __init__(self, workers: Sequence[int]):
-        """Starts at 0.
-
-        Args:
-            workers: Their indices.
-        """
         self.lease_times = LeaseTimes()
         self._shares = [_Share() for _ in range(1 + max(workers))]
 
@@ -105,10 +95,6 @@ class WorkerShares:
         """Notes a closure that has ended.
 
         Args:
-            worker: Index of the worker that ran it.
-            records: Of the lease that is done with it.
-            began: When the closure began, on the worker's clock.
-            seconds: How long it ran.
             leases: How many are done with it: 0 or 1.
         """
         share = self._shares[worker]
@@ -135,20 +121,9 @@ class WorkerShares:
 
 
 class TrainingMeter:
-    """Measures the training of leases, and keeps what was reported last.
-
-    Attributes:
-        throughput: Speed of the training at steady state.
-        lease_length: Steps per lease.
-        worker_shares: Which worker, or replica, trained how much.
-    """
+    """Measures the training of leases, and keeps what was reported last."""
 
     def __init__(self, workers: Sequence[int]):
-        """Has measured nothing yet.
-
-        Args:
-            workers: Indices of those who train.
-        """
         self.throughput = Throughput()
         self.lease_length = LeaseLength()
         self.worker_shares = WorkerShares(workers)
@@ -175,13 +150,7 @@ class TrainingMeter:
         self._loss_of_finished += loss_sum
 
     def measure(self, queue: LeaseQueue, examples: int, loss_sum: float) -> Progress:
-        """How far the training has come.
-
-        Args:
-            queue: Knows the epoch and what finished leases have trained.
-            examples: Records trained of unfinished leases.
-            loss_sum: Sum over these of the loss of their batch.
-        """
+        """How far the training has come."""
         examples += queue.trained
         loss = self._loss_of_finished + loss_sum
         self.throughput.update(examples)

@@ -16,7 +16,6 @@ class Recovery:
     """One loss of ps, after which the run went back to a checkpoint.
 
     Attributes:
-        what: What was lost.
         when: Seconds since the epoch at which the chief noticed it.
         records: Trained since that checkpoint, and to be trained again.
         seconds: Until the next batch was trained; None while none is.
@@ -68,11 +67,7 @@ class Recoveries:
         return last.seconds
 
     def begin(self, what: str) -> None:
-        """Notes a loss.
-
-        Raises:
-            RunError: If it is one of many between which nothing was trained.
-        """
+        """Notes a loss."""
         self._recoveries.append(Recovery(what, self._clock()))
         self._in_vain += 1
         if self._in_vain > _MOST_WITHOUT_PROGRESS:

@@ -26,9 +26,6 @@ def set_up(keep_alive_seconds: int) -> None:
     for memory to save: of a training closure with ten steps that took 5.8 of 10.5 seconds on a
     busy machine, and left 52 of 3,860 nodes less. Nor does it translate the graph to another form
     and back, which was a quarter of the rest and left every node as it was.
-
-    Args:
-        keep_alive_seconds: Without a sign of life from this process, which sends two in that time.
     """
     current = context.context()
     current.ensure_initialized()
@@ -54,12 +51,6 @@ def _of_graphs() -> tf.compat.v1.ConfigProto:
 
 
 def _connect(connect: Callable[..., None], keep_alive_seconds: int, server_def: Any) -> None:
-    """Connects to the tasks of a cluster.
-
-    Args:
-        connect: TensorFlow's method.
-        keep_alive_seconds: As of `set_up`.
-        server_def: The cluster, and what its tasks are told of their chief's settings.
-    """
+    """Connects to the tasks of a cluster."""
     server_def.default_session_config.experimental.disable_thread_spinning = True
     connect(server_def, keep_alive_secs=keep_alive_seconds)

@@ -24,12 +24,7 @@ _WORKER = re.compile(r"/job:worker/replica:0/task:(\d+)")
 
 
 class ClosureFailure(NamedTuple):
-    """A closure that has failed, and that TensorFlow has run again.
-
-    Attributes:
-        worker: Index of the worker that ran it, among those that TensorFlow is connected to.
-        error: What it failed with.
-    """
+    """A closure that has failed, and that TensorFlow has run again."""
 
     worker: int
     error: tf.errors.OpError
@@ -57,7 +52,6 @@ class _Handler(logging.Handler):
         self._failures = failures
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See `logging.Handler`."""
         if isinstance(record.args, tuple) and len(record.args) == 3:
             device, error, _ = record.args
             worker = _WORKER.fullmatch(str(device))
@@ -69,12 +63,6 @@ class RepeatedFailure:
     """Counts how often each worker has failed in the same way, with nothing trained in between."""
 
     def __init__(self, workers: Sequence[int], monitor: TaskMonitor):
-        """Knows of no failure yet.
-
-        Args:
-            workers: The workers.
-            monitor: Knows which tasks answer.
-        """
         self._workers = len(workers)
         self._monitor = monitor
         self._losses = 0
@@ -82,11 +70,7 @@ class RepeatedFailure:
         self._lost_ps: Exception | None = None
 
     def refuse_lost_ps(self) -> None:
-        """Ends the run where a failure that was noted last tells of a lost ps.
-
-        Raises:
-            LostPsError: That of the ps.
-        """
+        """Ends the run where a failure that was noted last tells of a lost ps."""
         if self._lost_ps:
             raise self._lost_ps
 
@@ -111,9 +95,6 @@ class RepeatedFailure:
 
         Args:
             doing: What the closures do, such as "training epoch 1".
-
-        Raises:
-            RunError: With the first line of the failure.
         """
         if len(self._counts) < self._workers:
             return

@@ -17,21 +17,11 @@ class Diagnosis:
     """Knows which worker has held which lease for how long without training a batch of it."""
 
     def __init__(self, monitor: TaskMonitor):
-        """Knows of no lease yet.
-
-        Args:
-            monitor: Knows which tasks answer.
-        """
         self._monitor = monitor
         self._held: dict[int, tuple[Lease, LaneProgress, float]] = {}
 
     def note(self, leases: Mapping[int, Lease], rows: Sequence[LaneProgress]) -> None:
-        """Notes the progress of the leases in flight.
-
-        Args:
-            leases: By lane.
-            rows: Of all lanes.
-        """
+        """Notes the progress of the leases in flight."""
         before, now = self._held, time.monotonic()
         self._held = {}
         for lane, lease in leases.items():
@@ -50,7 +40,6 @@ class Diagnosis:
 
         Args:
             what: What did not come, such as "batch was trained".
-            seconds: For how long.
         """
         clauses = [self._holder(*held) for held in self._held.values()]
         told = {TaskName("worker", row.worker) for _, row, _ in self._held.values()}

@@ -19,10 +19,6 @@ class SyncEvery:
     Where it is to be chosen, the first leases are timed: it becomes the least number of steps with
     which a worker waits for exchanges at most a tenth of its time, and no more than 32. What is
     chosen holds for the job's whole life.
-
-    Attributes:
-        steps: How many they are now.
-        is_chosen: Whether that is known to stay.
     """
 
     def __init__(self, steps: int, chosen: Callable[[int], None] = lambda steps: None):
@@ -30,7 +26,6 @@ class SyncEvery:
 
         Args:
             steps: How many; 0 if they are to be chosen.
-            chosen: Called with how many, once they are chosen.
         """
         self.steps = steps or _TRIED_STEPS
         self.is_chosen = steps > 0
@@ -48,7 +43,6 @@ class SyncEvery:
 
         Args:
             worker: Who has trained it. Its first lease counts for nothing: all is slow there.
-            times: What its exchanges took.
         """
         if self.is_chosen or not times.exchanges:
             return False

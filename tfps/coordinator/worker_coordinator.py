@@ -41,12 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class WorkerCoordinator:
-    """Has each lease trained by one worker; bounded in flight, every wait with a limit.
-
-    Attributes:
-        meter: What is measured meanwhile.
-        lanes: The leases in flight.
-    """
+    """Has each lease trained by one worker; bounded in flight, every wait with a limit."""
 
     def __init__(
         self,
@@ -62,14 +57,7 @@ class WorkerCoordinator:
         """Has given out nothing yet.
 
         Args:
-            executor: Runs closures on the workers.
-            closures: To train a lease, and to evaluate a shard.
-            progress: The progress of as many lanes as `lanes_of` gives.
-            monitor: Knows which tasks are lost.
-            stall_seconds: Limit for the next batch.
-            unrecorded_batches: Says what a lost worker may have pushed without having recorded it.
             members: Whom workers wait for; None where nobody waits.
-            ended: Called with what came of each closure that has trained a lease to its end.
         """
         self.meter = TrainingMeter(executor.workers)
         self._executor = executor
@@ -101,7 +89,6 @@ class WorkerCoordinator:
         report: Callable[[Progress], None],
         due: float = math.inf,
     ) -> None:
-        """See `Coordinator`."""
         self.meter.begin(queue)
         last_examples, last_change = -1, time.monotonic()
         has_begun, next_look = False, 0.0
@@ -138,7 +125,6 @@ class WorkerCoordinator:
         self.meter.pause(queue)
 
     def evaluate(self, pieces: Iterable[Piece]) -> Iterator[EvaluatedPiece]:
-        """See `Coordinator`."""
         todo, waiting = iter(pieces), collections.deque[tuple[concurrent.futures.Future, Piece]]()
         lanes = lanes_of(self._executor)
         ahead = lanes + min(_AHEAD_OF_LANE * lanes, _MOST_AHEAD)
@@ -165,7 +151,6 @@ class WorkerCoordinator:
                 self._refuse_no_end("evaluation", last_change, "record was evaluated")
 
     def gradients(self, source: RecordSource, lease: Sequence[int]) -> Gradients:
-        """See `Coordinator`."""
         args = (source.pack(), tf.constant([*lease, 0], tf.int64))
         future = self._executor.schedule(self._closures.gradients, args)
         began = time.monotonic()
@@ -176,11 +161,7 @@ class WorkerCoordinator:
         return found
 
     def give_out(self, leases: Sequence[Lease]) -> None:
-        """Sends leases to the workers.
-
-        Args:
-            leases: No more than there are free lanes.
-        """
+        """Sends leases to the workers."""
         given = self.lanes.prepare(leases)
         if self._members:
             self._members.work_for([*given, *self.lanes.leases])
@@ -189,17 +170,7 @@ class WorkerCoordinator:
             self._send(lane, lease)
 
     def take_result(self, future: concurrent.futures.Future, queue: LeaseQueue) -> None:
-        """Finishes a lease whose closure has ended, or sends it again.
-
-        Args:
-            future: What the lease is waited for with, done.
-            queue: Where the lease comes from.
-
-        Raises:
-            UserError: If the shard cannot be used.
-            LostPsError: If a ps is lost.
-            RunError: If the loss is not finite, or the shard cannot be read.
-        """
+        """Finishes a lease whose closure has ended, or sends it again."""
         lane, lease = self.lanes.arrived(future)
         doing = f"training epoch {lease.epoch + 1}"
         result = LeaseResult.unpack(self._result(future, doing, lease.source))
@@ -253,7 +224,6 @@ class WorkerCoordinator:
         """Ends a wait for closures beside the training that cannot come to an end, or takes long.
 
         Args:
-            doing: What they do, for people.
             since: When one came to its end last, on the monotonic clock.
             what: What has not happened since, as "shard was evaluated".
         """
@@ -302,9 +272,6 @@ class WorkerCoordinator:
 
         It may be there again by then; what closures failed with before, that were to be run again,
         tells of it as well.
-
-        Raises:
-            LostPsError: If one was.
         """
         deadline = time.monotonic() + _LOSS_SECONDS
         while time.monotonic() < deadline:

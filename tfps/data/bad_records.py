@@ -26,7 +26,6 @@ class BadRecord:
     Attributes:
         number: Of the record in its shard, from 0.
         offset: Byte at which it begins; of what is decompressed, when the shard is compressed.
-        reason: What to say after its name.
         records: How many records are lost with it, itself included: more than 1 where the file ends
             or its length is damaged, up to the next record whose offset is known.
         next_offset: Byte at which the record behind them begins; 0 where there is none.
@@ -56,16 +55,8 @@ def find(
     are held against their checksums.
 
     Args:
-        source: The shard's file, where its records begin and how many there are to be.
         features: Features and labels that every record must hold, ids within their vocabularies.
-        first: Number of the first of the records.
         end: Number of the one after the last.
-
-    Returns:
-        The bad records in order, those in the source's bad ranges left out.
-
-    Raises:
-        tf.errors.OpError: If the file cannot be read.
     """
     bad: list[BadRecord] = []
     number, offset = _known(source, first)
@@ -127,7 +118,6 @@ def find_problem(record: bytes, features: Sequence[Feature], may_lack: bool = Fa
     """Why a record is not what the features say.
 
     Args:
-        record: A serialized `tf.train.Example`.
         features: Features and labels that it must hold.
         may_lack: Whether it may lack any of them, or have empty lists.
 

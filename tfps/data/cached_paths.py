@@ -26,10 +26,6 @@ class CachedPaths:
 
         Args:
             cache_dir: A local directory of the worker; empty for no copies.
-            datasets: Whose shards may be read.
-
-        Raises:
-            UserError: If the directory cannot be one of copies.
         """
         if is_cloud(cache_dir) or any(sign in cache_dir for sign in "*?[\\"):
             raise UserError(

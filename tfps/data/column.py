@@ -25,8 +25,6 @@ class Column:
     """Values of some records.
 
     Attributes:
-        name: Of the feature.
-        before: Number of records before them, for messages.
         values: `[records, *shape]`, or the values of all lists, one after the other. Texts are
             bytes objects.
         bounds: Where each list begins in `values` and the last one ends, `[records + 1]`; None for
@@ -40,11 +38,7 @@ class Column:
 
     @classmethod
     def of(cls, values: Any, name: str, before: int = 0) -> Self:
-        """The column of an array, a list, a tensor or a data frame's column.
-
-        Raises:
-            UserError: If it holds what no record can; names the column and the record.
-        """
+        """The column of an array, a list, a tensor or a data frame's column."""
         try:
             if isinstance(values, tf.RaggedTensor):
                 return cls(name, before, *_of_ragged_tensor(values))
@@ -72,11 +66,7 @@ class Column:
         return dataclasses.replace(self, before=before, values=values, bounds=bounds - bounds[0])
 
     def feature(self) -> Feature:
-        """The feature that holds them.
-
-        Raises:
-            UserError: If they do not show which.
-        """
+        """The feature that holds them."""
         if self.bounds is None:
             if not self.values.size:
                 self._refuse(f"no value: the shape of a record is {self.values.shape[1:]}", 0)
@@ -90,11 +80,7 @@ class Column:
         return Feature(self.name, _DTYPES[self.values.dtype.kind], (None,))
 
     def encodable(self, feature: Feature) -> Any:
-        """The values as `RecordEncoder` takes them.
-
-        Raises:
-            UserError: If they are not what the feature says, or would be changed.
-        """
+        """The values as `RecordEncoder` takes them."""
         self._check_sizes(feature)
         try:
             values = _of_dtype(self.values.reshape(-1), feature)
@@ -160,7 +146,6 @@ def _of_cells(cells: Sequence[Any], is_array: bool) -> tuple[Array, npt.NDArray[
 
     Args:
         cells: A scalar, a list or an array per record.
-        is_array: Whether equally long lists are an array.
     """
     values, lengths = column_cells.flatten(cells)
     if not lengths:

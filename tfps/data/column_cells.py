@@ -16,11 +16,7 @@ Lengths = list[npt.NDArray[np.int64]]
 
 
 def plain(values: Any) -> Array | list[Any]:
-    """An array of numbers, or a list of cells as they are.
-
-    Raises:
-        Refusal: If a value is masked or missing, or the values are no sequence or of another dtype.
-    """
+    """An array of numbers, or a list of cells as they are."""
     if isinstance(values, np.ma.MaskedArray):
         if (masked := np.ma.getmaskarray(values)).any():
             raise Refusal(_first(masked), f"the value is masked; {exact_values.MISSING}")
@@ -104,9 +100,6 @@ def flatten(cells: Sequence[Any]) -> tuple[Array, Lengths]:
     Returns:
         The values of all cells, one after the other, and by depth of the lists that they stand in
         how many each of these holds. Arrays in the lists may give the values more dimensions.
-
-    Raises:
-        Refusal: If a cell holds what no record can, or something of another kind than the others.
     """
     lengths: Lengths = []
     try:
@@ -170,12 +163,7 @@ def _scalar(cell: Any) -> Any:
 
 
 def place_of(lengths: Lengths, index: int) -> tuple[int, ...]:
-    """Where a value is: the record, and the place in its list, and in the list in that.
-
-    Args:
-        lengths: As `flatten` returns them.
-        index: Of the value, among all.
-    """
+    """Where a value is: the record, and the place in its list, and in the list in that."""
     place: list[int] = []
     for sizes in reversed(lengths):
         ends = np.cumsum(sizes)

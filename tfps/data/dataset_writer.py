@@ -29,15 +29,7 @@ Frames = tuple[bytes, npt.NDArray[np.int64]]
 
 
 def deal(framed: Sequence[bytes], shards: int) -> list[Frames]:
-    """Deals records to shards in turn.
-
-    Args:
-        framed: The records as they stand in a file (`tfps.data.tfrecord.frame`).
-        shards: Their number.
-
-    Returns:
-        The records for the shard whose turn it is, for the next one, …
-    """
+    """Deals records to shards in turn."""
     return [
         (b"".join(some), np.fromiter(map(len, some), np.int64, len(some)))
         for some in (framed[first::shards] for first in range(min(shards, len(framed))))
@@ -56,9 +48,6 @@ class DatasetWriter:
 
     A dataset that is in the directory already stays what it is until the new one is whole
     (`tfps.data.replacement`).
-
-    Attributes:
-        files: Names of the shards, in order.
     """
 
     def __init__(
@@ -68,14 +57,6 @@ class DatasetWriter:
         schema: Schema,
         shards: Mapping[str, tf.io.gfile.GFile],
     ) -> None:
-        """Has no records yet.
-
-        Args:
-            directory: Of the dataset.
-            name: Prefix of the files' names.
-            schema: What a record holds.
-            shards: The open files by name, in order.
-        """
         self.files = list(shards)
         self._directory = directory
         self._name = name
@@ -95,13 +76,7 @@ class DatasetWriter:
         Args:
             directory: Made when it does not exist; local or `gs://`.
             name: Prefix of the shards' names; where files have such names, a number follows it.
-            shards: Their number.
-            schema: What a record holds.
             overwrite: Replaces a dataset that is in the directory; without it that is an error.
-
-        Raises:
-            UserError: If the name is no file name, the number of shards is none, or the directory
-                holds a dataset or cannot be written.
         """
         manifest.check_name(name)
         if not 1 <= shards <= _MOST_SHARDS:
@@ -128,11 +103,7 @@ class DatasetWriter:
         return sum(self._records)
 
     def write(self, shard: int, record: bytes) -> None:
-        """Adds a serialized record to a shard.
-
-        Raises:
-            UserError: If the shard cannot be written.
-        """
+        """Adds a serialized record to a shard."""
         framed = frame(record)
         self.write_frames(shard, framed, np.array([len(framed)]))
 
@@ -140,12 +111,7 @@ class DatasetWriter:
         """Adds records that have their frames already to a shard.
 
         Args:
-            shard: Index of the shard.
-            frames: The records as they stand in a file (`tfps.data.tfrecord.frame`).
             sizes: Bytes of each, its frame included, `[records]`.
-
-        Raises:
-            UserError: If the shard cannot be written.
         """
         try:
             self._files[shard].write(frames)
@@ -159,27 +125,13 @@ class DatasetWriter:
         self._bytes[shard] += len(frames)
 
     def write_in_turn(self, dealt: Sequence[Frames]) -> None:
-        """Adds records that are dealt to the shards, from the shard on whose turn it is.
-
-        Args:
-            dealt: As `deal` gives them.
-
-        Raises:
-            UserError: If a shard cannot be written.
-        """
+        """Adds records that are dealt to the shards, from the shard on whose turn it is."""
         shards = len(self._files)
         for turn, (frames, sizes) in enumerate(dealt, self.records):
             self.write_frames(turn % shards, frames, sizes)
 
     def write_all_in_turn(self, framed: Iterable[bytes]) -> None:
-        """Adds all records of a stream, dealt to the shards in turn.
-
-        Args:
-            framed: The records as they stand in a file.
-
-        Raises:
-            UserError: If a shard cannot be written.
-        """
+        """Adds all records of a stream, dealt to the shards in turn."""
         stream = iter(framed)
         while some := list(itertools.islice(stream, _DEALT_AT_ONCE)):
             self.write_in_turn(deal(some, len(self._files)))
@@ -193,12 +145,7 @@ class DatasetWriter:
         """Closes the shards and writes the manifest.
 
         Args:
-            rejected_rows: Bad rows that were left out.
-            best_auc: The AUC that a planted signal allows.
             counts: Over the records that were added; None where nobody counted.
-
-        Returns:
-            The manifest, with sizes and checksums as the storage gives them back.
         """
         try:
             for opened in self._files:

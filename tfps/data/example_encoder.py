@@ -20,18 +20,9 @@ _FIRST, _SECOND = b"\x0a", b"\x12"  # field 1 and field 2, each a length and so 
 
 
 class RecordEncoder:
-    """Turns columns of values into `tf.train.Example`s.
-
-    Attributes:
-        counts: Over the records that it encoded last.
-    """
+    """Turns columns of values into `tf.train.Example`s."""
 
     def __init__(self, features: Sequence[Feature]):
-        """Prepares what records share.
-
-        Args:
-            features: Features and labels that a record holds.
-        """
         self._features = sorted(features, key=lambda feature: feature.name)  # as examples.encode
         self._example_prefix = _Prefix(_FIRST)
         self.counts: dict[str, ValueCounts] = {}
@@ -42,13 +33,6 @@ class RecordEncoder:
         Args:
             columns: By feature name, a sequence per value of a record, each with one number or
                 bytes per record; for shape `(None,)` one sequence with a sequence per record.
-
-        Returns:
-            Serialized `tf.train.Example`s.
-
-        Raises:
-            ValueError: If values are not of the feature's dtype or size, or an id lies outside its
-                vocabulary; `examples.encode` knows which.
         """
         self.counts = {}
         parts = [self._entries(feature, columns[feature.name]) for feature in self._features]

@@ -15,17 +15,12 @@ def batch_of(feature: Feature, columns: Sequence[Sequence[Any]]) -> Any:
     """A batch as a model takes it.
 
     Args:
-        feature: The feature.
         columns: A sequence per value of a record, each with one number or bytes per record; or one
             sequence with a sequence per record.
 
     Returns:
         An array `[n, *shape]`, of bytes objects for strings; for shape `(None,)` a
         `tf.RaggedTensor` `[n, (values)]`.
-
-    Raises:
-        ValueError: If values are not of the feature's dtype or size, or an id lies outside its
-            vocabulary; `examples.encode` knows which.
     """
     if not feature.is_ragged and not _holds_lists(columns):
         if len(columns) != feature.size:
@@ -48,13 +43,6 @@ def numbers(feature: Feature, values: Any) -> npt.NDArray[Any]:
     Args:
         feature: Of dtype int64 or float32.
         values: `[values of a record, n]`, or of shape `[n]`.
-
-    Returns:
-        An array of one dimension, of the feature's dtype.
-
-    Raises:
-        ValueError: If the values are of another dtype or do not fit it, or an id lies outside its
-            vocabulary.
     """
     array = np.asarray(values)
     if array.size == 0:

@@ -13,9 +13,6 @@ from tfps.errors import listed
 def foreign_kind(record: bytes) -> str:
     """What a record is that is no Example.
 
-    Args:
-        record: A serialized message.
-
     Returns:
         What to say after the record's name; empty where it may be an Example.
     """

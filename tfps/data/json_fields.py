@@ -10,18 +10,13 @@ MEND = "run trainer.prepare again"
 
 
 class JsonFields:
-    """The fields of a JSON object in a dataset's manifest.
-
-    Attributes:
-        where: What names the object, for messages.
-    """
+    """The fields of a JSON object in a dataset's manifest."""
 
     def __init__(self, content: Any, where: str):
         """Looks at no field yet.
 
         Args:
             content: What was decoded; anything but an object has no fields.
-            where: What names the object, for messages.
         """
         self._content = content if isinstance(content, dict) else {}
         self.where = where
@@ -31,12 +26,7 @@ class JsonFields:
         """Reads a text that says of which format it is.
 
         Args:
-            text: The text.
-            where: What names it, for messages.
             number: Of the format that it must have.
-
-        Raises:
-            UserError: If it is not JSON, or of another format.
         """
         try:
             content = json.loads(text)
@@ -50,15 +40,7 @@ class JsonFields:
         return cls(content, where)
 
     def get(self, key: str, kind: Any) -> Any:
-        """The value of a field.
-
-        Args:
-            key: Name of the field.
-            kind: Its type, or several.
-
-        Raises:
-            UserError: If it is missing, or of another type.
-        """
+        """The value of a field."""
         value = self._content.get(key)
         if not isinstance(value, kind) or isinstance(value, bool):
             name = getattr(kind, "__name__", kind)
@@ -66,28 +48,16 @@ class JsonFields:
         return value
 
     def file(self) -> str:
-        """The field `file`: the name of a file in the dataset's directory.
-
-        Raises:
-            UserError: If it is missing, or names anything else.
-        """
+        """The field `file`: the name of a file in the dataset's directory."""
         name = self.get("file", str)
         if not is_file_name(name):
             raise UserError(f"{self.where}: {name!r} is not the name of a file; {MEND}")
         return str(name)
 
     def object(self, key: str) -> "JsonFields":
-        """The fields of the object that a field holds.
-
-        Raises:
-            UserError: If it holds none.
-        """
+        """The fields of the object that a field holds."""
         return JsonFields(self.get(key, dict), f"{self.where}: {key}")
 
     def objects(self, key: str) -> list["JsonFields"]:
-        """The fields of each object in the list that a field holds.
-
-        Raises:
-            UserError: If it holds none.
-        """
+        """The fields of each object in the list that a field holds."""
         return [JsonFields(each, f"{self.where}: {key}") for each in self.get(key, list)]

@@ -10,15 +10,7 @@ from tfps.data.record_source import PackedSource, RecordSource
 
 
 class Piece(NamedTuple):
-    """Neighbouring records of one shard.
-
-    Attributes:
-        shard: Position of the shard in the manifest.
-        source: Where they are.
-        first: The first of them, counted in the shard.
-        records: How many.
-        is_last: Whether the shard ends with them.
-    """
+    """Neighbouring records of one shard."""
 
     shard: int
     source: RecordSource
@@ -35,7 +27,6 @@ def pieces_of(data: Manifest, largest: int, shards: Iterator[int] | None = None)
     """The pieces of a dataset, made as they are asked for.
 
     Args:
-        data: The dataset.
         largest: Records that a piece has at most. A compressed shard is one piece, since nothing in
             it can be found without reading all before.
         shards: Positions of the shards, in their order; None for all.

@@ -28,9 +28,8 @@ class RecordIndex:
     """Byte offsets of some records of every shard.
 
     Attributes:
-        stride: Records from one entry to the next.
-        offsets: Per shard an int64 array `[ceil(records / stride)]`: the byte offsets of records
-            0, stride, 2 stride, …; an empty one for a shard without records or a compressed one.
+        offsets: Per shard an int64 array `[ceil(records / stride)]`: the byte offsets of records 0,
+            stride, 2 stride, …; an empty one for a shard without records or a compressed one.
     """
 
     stride: int
@@ -51,8 +50,6 @@ class RecordIndex:
         """What a reader of some records needs of the index, as a `RecordSource` has it.
 
         Args:
-            shard: Position of the shard.
-            first: The record from which it reads.
             end: The record after the last that is asked for.
 
         Returns:
@@ -67,16 +64,7 @@ class RecordIndex:
 
     @classmethod
     def decode(cls, content: bytes, stride: int, entries: Sequence[int]) -> "RecordIndex":
-        """Reads what `encode` gave.
-
-        Args:
-            content: Of the file.
-            stride: Records from one entry to the next.
-            entries: Number of entries of each shard.
-
-        Raises:
-            ValueError: If the content does not hold as many entries.
-        """
+        """Reads what `encode` gave."""
         if len(content) != sum(entries) * _ITEM.itemsize:
             raise ValueError(f"it has {len(content)} bytes, not {sum(entries) * _ITEM.itemsize}")
         flat = np.frombuffer(content, _ITEM).astype(np.int64)
@@ -84,18 +72,7 @@ class RecordIndex:
 
 
 def read(fields: JsonFields, directory: str, where: str, shards: Sequence[Shard]) -> RecordIndex:
-    """Reads the index of a dataset, and holds it against its checksum and the shards.
-
-    Args:
-        fields: What the manifest says of the index.
-        directory: Of the dataset.
-        where: What names the dataset, for messages.
-        shards: Of the dataset.
-
-    Raises:
-        UserError: If it is missing, or not the one that the manifest was written with.
-        tf.errors.OpError: If the storage does not answer.
-    """
+    """Reads the index of a dataset, and holds it against its checksum and the shards."""
     file, stride, crc32c = fields.file(), fields.get("stride", int), fields.get("crc32c", str)
     try:
         with tf.io.gfile.GFile(posixpath.join(directory, file), "rb") as opened:

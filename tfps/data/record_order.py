@@ -33,10 +33,6 @@ def describe(dataset: Manifest, hint: str) -> str:
 
     Args:
         dataset: About 8,192 records of its shards are read, or 64 MiB of them.
-        hint: What writes the records in a drawn order, such as `--shuffle=whole`.
-
-    Raises:
-        UserError: If a shard cannot be read.
     """
     schema = Schema.of(dataset)
     judged = [each for each in (*schema.labels, *schema.features) if each.size == 1]

@@ -11,12 +11,8 @@ class RecordSource(NamedTuple):
     """A shard's file, and where some of its records begin; what a lease says, as Python values.
 
     Attributes:
-        path: Path of the file.
-        compression: "", "GZIP" or "ZLIB".
         offsets: Byte offsets of records `first`, `first + stride`, …, at least one. Compressed
             files have only that of record 0.
-        first: The record of the first offset.
-        stride: Records between two offsets.
         end: The record after the last that is needed; 0 where all are.
         bad_ranges: Neighbouring records that are passed over, in order: the first of them, how many
             there are, and the byte at which the record behind them begins.

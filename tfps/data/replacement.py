@@ -24,45 +24,21 @@ FILE = "replacing.json"
 
 
 def free_prefix(directory: str, name: str, files: Callable[[str], Iterable[str]]) -> str:
-    """The name, or the first of `NAME.2`, `NAME.3`, … whose files are not in the directory yet.
-
-    Args:
-        directory: Where the files will be.
-        name: What their names should begin with.
-        files: Names of all files with such a prefix.
-
-    Raises:
-        tf.errors.OpError: If the directory cannot be listed.
-    """
+    """The name, or the first of `NAME.2`, `NAME.3`, … whose files are not in the directory yet."""
     taken = set(tf.io.gfile.listdir(directory))
     prefixes = (name if number == 1 else f"{name}.{number}" for number in itertools.count(1))
     return next(prefix for prefix in prefixes if taken.isdisjoint(files(prefix)))
 
 
 def begin(directory: str, files: Sequence[str]) -> None:
-    """Lists files before they are made, or are no part of the dataset any more.
-
-    Args:
-        directory: Of the dataset.
-        files: Names of the new ones and of those that they replace.
-
-    Raises:
-        UserError: If a list that is there already is none.
-        tf.errors.OpError: If that list cannot be read.
-        StorageError: If the new one cannot be written.
-    """
+    """Lists files before they are made, or are no part of the dataset any more."""
     listed = sorted({*_listed(directory), *files})
     text = json.dumps({"files": listed}, indent=1) + "\n"
     atomic_file.write(posixpath.join(directory, FILE), text, "partial")
 
 
 def settle(directory: str) -> None:
-    """Deletes those of the listed files that are no part of the dataset, then the list.
-
-    Raises:
-        UserError: If list or manifest cannot be understood: then nothing is deleted.
-        tf.errors.OpError: If the storage does not answer.
-    """
+    """Deletes those of the listed files that are no part of the dataset, then the list."""
     listed = _listed(directory)
     stated = manifest.named_files(directory) if listed else ()
     for name in (*sorted(set(listed) - set(stated)), *([FILE] if listed else [])):

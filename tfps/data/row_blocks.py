@@ -17,9 +17,6 @@ class RowBlock:
     """Some rows of a file.
 
     Attributes:
-        path: The file.
-        before: Number of lines before the block.
-        content: Whole lines, of whole rows.
         size: Bytes that it takes of the file as it is stored.
         header: What names the file's columns; None where they stand as a format says.
     """
@@ -35,11 +32,7 @@ class RowBlock:
         return _lines(self.content)
 
     def columns(self, row_format: RowFormat) -> tuple[int, dict[str, Columns]]:
-        """Number of rows, and their values by field name.
-
-        Raises:
-            ValueError: If a row is bad; `rows` knows which.
-        """
+        """Number of rows, and their values by field name."""
         return self._layout(row_format).read_columns(self.content.decode("utf-8"))
 
     def rows(
@@ -64,15 +57,7 @@ def row_blocks(
 
     Args:
         path: A text file, local or `gs://`; gzip when it ends in `.gz`.
-        delimiter: One character between cells.
-        block_bytes: About as large is a block.
         header: What stands before the first row and names the columns.
-
-    Yields:
-        Blocks, the same ones whenever the file is read.
-
-    Raises:
-        UserError: The file cannot be read.
     """
     before, counted, rest = header.lines if header else 0, 0, b""
     with text_file(path) as (content, stored):

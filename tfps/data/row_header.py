@@ -11,24 +11,14 @@ from tfps.errors import UserError
 
 
 class Header(NamedTuple):
-    """A line that names the columns of a file.
-
-    Attributes:
-        path: The file.
-        lines: How many lines of the file it ends.
-        columns: The names, in the file's order.
-    """
+    """A line that names the columns of a file."""
 
     path: str
     lines: int
     columns: tuple[str, ...]
 
     def layout(self, row_format: RowFormat) -> RowFormat:
-        """A format whose columns are found by their names, wherever they stand in the file.
-
-        Raises:
-            UserError: If the header lacks a column that a field needs, or has a name twice.
-        """
+        """A format whose columns are found by their names, wherever they stand in the file."""
         where = f"{self.path} line {self.lines}"
         needed = {name: None for field in row_format.fields.values() for name in field.columns}
         missing = [name for name in needed if name not in self.columns]
@@ -55,9 +45,6 @@ def find_header(path: str, row_format: RowFormat) -> Header | None:
 
     It is one if half of its cells or more, or of the format's columns if they are fewer, are names
     of columns or fields, in any order. Columns are then found by name, as in a Parquet file.
-
-    Raises:
-        UserError: If the file cannot be read.
     """
     first = first_line(path, row_format.delimiter)
     if first is None:
@@ -81,11 +68,7 @@ def _is_number(text: str) -> bool:
 
 
 def first_line(path: str, delimiter: str) -> Header | None:
-    """The cells of the first line that is not blank; None if there is none, or it is no row.
-
-    Raises:
-        UserError: If the file cannot be read.
-    """
+    """The cells of the first line that is not blank; None if there is none, or it is no row."""
     with text_file(path) as (content, _):
         texts = (line.decode("utf-8", errors="surrogateescape") for line in content)
         reader = csv.reader(texts, delimiter=delimiter, skipinitialspace=True)

@@ -8,12 +8,7 @@ from tfps.errors import UserError
 
 
 class Schema(NamedTuple):
-    """What a record holds.
-
-    Attributes:
-        features: Its features.
-        labels: Its labels.
-    """
+    """What a record holds."""
 
     features: tuple[Feature, ...]
     labels: tuple[Feature, ...]
@@ -45,12 +40,8 @@ def check(manifest: Manifest, wanted_schema: Schema, flag: str) -> None:
     """Refuses a dataset whose records hold something else than what is wanted.
 
     Args:
-        manifest: Of the dataset.
         wanted_schema: What its records must hold.
         flag: What named the dataset, for the message; for example `--data.train`.
-
-    Raises:
-        UserError: Lists every difference.
     """
     held = {schema["name"]: ("feature", schema) for schema in manifest.features}
     held.update({schema["name"]: ("label", schema) for schema in manifest.labels})

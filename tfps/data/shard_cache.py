@@ -44,7 +44,6 @@ class ShardCache:
         """Copies nothing yet.
 
         Args:
-            cache_dir: Where copies are kept, for later epochs and runs too.
             limit_bytes: How many bytes they may have together.
         """
         self._directory = pathlib.Path(cache_dir)
@@ -55,22 +54,14 @@ class ShardCache:
         self._pool = concurrent.futures.ThreadPoolExecutor(_CONNECTIONS, "fetch")
 
     def make_directories(self) -> None:
-        """Makes the directory and those in it that are not there.
-
-        Raises:
-            OSError: If one cannot be made, or others can write to it.
-        """
+        """Makes the directory and those in it that are not there."""
         self._directory.parent.mkdir(parents=True, exist_ok=True)
         for directory in (self._directory, self._asked, self._shards):
             directory.mkdir(mode=0o700, exist_ok=True)
             _make_private(directory)
 
     def start(self) -> None:
-        """Makes the directory, then works in the background until the process ends.
-
-        Raises:
-            OSError: If the directory cannot be made, or others can write to it.
-        """
+        """Makes the directory, then works in the background until the process ends."""
         self.make_directories()
         threading.Thread(target=self._work, name="shard cache", daemon=True).start()
 
@@ -178,11 +169,7 @@ class ShardCache:
 
 
 def _make_private(directory: pathlib.Path) -> None:
-    """Leaves a directory to its owner, who must be this process's user.
-
-    Raises:
-        PermissionError: If it is another's, or others could write to it until now.
-    """
+    """Leaves a directory to its owner, who must be this process's user."""
     found = directory.stat()
     if found.st_uid != os.geteuid():
         raise PermissionError(errno.EPERM, f"{directory} belongs to user {found.st_uid}")

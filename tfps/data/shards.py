@@ -24,11 +24,7 @@ class Shard:
     """One TFRecord file.
 
     Attributes:
-        file: Its name in the dataset's directory.
-        records: How many it holds.
-        bytes: Its size.
         crc32c: Checksum of the whole file, 8 hexadecimal digits.
-        compression: One of `COMPRESSIONS`, as `tf.data.TFRecordDataset` names them.
         generation: The object's on gs://, which changes when it is written again; 0 for a file.
     """
 
@@ -41,11 +37,7 @@ class Shard:
 
     @classmethod
     def from_json(cls, fields: JsonFields) -> "Shard":
-        """Reads what `dataclasses.asdict` gave.
-
-        Raises:
-            UserError: If a field is missing, or cannot be.
-        """
+        """Reads what `dataclasses.asdict` gave."""
         compression = fields.get("compression", str)
         if compression not in COMPRESSIONS:
             raise UserError(
@@ -71,18 +63,11 @@ def check_files(
     """Holds the shards' files against the manifest.
 
     Args:
-        directory: Of the dataset.
-        shards: As the manifest lists them.
-        where: What named the dataset, for messages.
         may_be_cut: Whether a file may have fewer bytes than the manifest says.
 
     Returns:
         The shards with the generations that they have now; 0 for local files. A copy of a dataset
         has others than its manifest says, so checksums are compared, not generations.
-
-    Raises:
-        UserError: If a file is missing, or its size or, on gs://, its checksum is another.
-        tf.errors.OpError: If a local file cannot be looked at.
     """
     found = _look(directory, shards)
     problems = []
@@ -115,11 +100,7 @@ def check_files(
 
 
 def with_generations(directory: str, shards: Sequence[Shard]) -> tuple[Shard, ...]:
-    """The shards with the generations that their objects have now; 0 for local files.
-
-    Raises:
-        UserError: If the directory cannot be listed.
-    """
+    """The shards with the generations that their objects have now; 0 for local files."""
     if not is_cloud(directory):
         return tuple(shards)
     found = zip(shards, _look(directory, shards), strict=True)
@@ -134,11 +115,6 @@ def refuse_replaced(directory: str, shards: Sequence[Shard]) -> None:
 
     Args:
         directory: Of the dataset; local files have no generations and are not looked at.
-        shards: As `check_files` gave them.
-
-    Raises:
-        RunError: If an object was written again or deleted.
-        UserError: If the directory cannot be listed.
     """
     if not is_cloud(directory):
         return

@@ -19,13 +19,6 @@ def text_file(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
 
     Args:
         path: A file, local or `gs://`; gzip when it ends in `.gz`.
-
-    Yields:
-        Its content, decompressed, and the file as it is stored, whose position says how much of it
-        has been read.
-
-    Raises:
-        UserError: If it is no file, cannot be read or is not a whole gzip file.
     """
     if files.is_directory(path):
         raise UserError(f"{path} is a directory, not a file of rows")

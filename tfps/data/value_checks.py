@@ -10,13 +10,7 @@ from tfps.errors import UserError, listed
 
 
 def notes(counts: Counts, records: int, features: Sequence[Feature]) -> list[str]:
-    """What may be wrong with a dataset's features: a line for each of which there is anything.
-
-    Args:
-        counts: Over all records.
-        records: Number of all.
-        features: What they were counted for.
-    """
+    """What may be wrong with a dataset's features: a line for each of which there is anything."""
     found = []
     for feature in features:
         held = counts.get(feature.name, ValueCounts())
@@ -54,18 +48,7 @@ def lacking(feature: Feature, counts: Counts) -> int:
 def refuse_absent(
     counts: Counts, records: int, features: Sequence[Feature], names: Sequence[str], where: str
 ) -> None:
-    """Refuses features that no record has.
-
-    Args:
-        counts: Over all records.
-        records: Number of all.
-        features: What they were counted for.
-        names: What some of the records have.
-        where: What holds the records, for the message.
-
-    Raises:
-        UserError: If there is one.
-    """
+    """Refuses features that no record has."""
     for feature in features:
         if records and counts[feature.name].missing == records:
             raise UserError(
@@ -75,12 +58,7 @@ def refuse_absent(
 
 
 def instead_of(feature: Feature, names: Iterable[str]) -> str:
-    """What to do about a feature that no record has.
-
-    Args:
-        feature: The feature.
-        names: What the records have.
-    """
+    """What to do about a feature that no record has."""
     close = difflib.get_close_matches(feature.name, list(names), 1)
     hint = f"did you mean {listed(close)}? " if close else ""
     return f"{hint}The config's features() and label() must name what the records hold"
@@ -91,12 +69,7 @@ def refuse_missing(counts: Counts, records: int, schema: Schema, where: str) -> 
 
     Args:
         counts: Over all records; nothing is refused where nobody counted.
-        records: Number of all.
         schema: What every record must have.
-        where: What holds the records, for the message.
-
-    Raises:
-        UserError: If one is missing somewhere.
     """
     for feature in schema.all:
         if missing := lacking(feature, counts):

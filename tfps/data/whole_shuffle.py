@@ -38,14 +38,8 @@ def whole_shuffle(
     """Reads all records, then gives them back in a drawn order.
 
     Args:
-        records: As they stand in a file (`tfps.data.tfrecord.frame`).
-        seed: Of the order.
-        scratch: A local directory whose disk has room for all records.
         memory_bytes: Of records that are held at once. The sorted runs are read through buffers of
             that size together, but for runs of which more than one falls on 64 KiB.
-
-    Raises:
-        UserError: If the disk of `scratch` has no room for the records, or cannot be used.
     """
     runs: list[_Run] = []
     held: list[tuple[int, bytes]] = []
@@ -66,11 +60,7 @@ def whole_shuffle(
 
 
 def scratch_for(directory: str) -> str:
-    """The local directory for what does not fit the memory.
-
-    Args:
-        directory: Of the dataset that is written: itself, where it is local.
-    """
+    """The local directory for what does not fit the memory."""
     return directory if is_local(directory) else tempfile.gettempdir()
 
 
@@ -78,7 +68,6 @@ def describe_room(directory: str, size: int) -> str:
     """What room a shuffle needs beside the shards, to be said before it begins.
 
     Args:
-        directory: Of the dataset that will be written.
         size: Bytes of all records, or of what they are made of.
 
     Returns:

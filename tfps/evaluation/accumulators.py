@@ -29,7 +29,6 @@ class Measured(NamedTuple):
     """What a metric measured.
 
     Attributes:
-        value: Its value.
         note: What people should know of it; empty for nothing.
     """
 
@@ -44,8 +43,6 @@ class Accumulator(Protocol):
         """Adds some records.
 
         Args:
-            labels: As a metric is given them.
-            predictions: As a metric is given them.
             groups: The group of each record; None for a task without groups.
         """
 

@@ -20,7 +20,6 @@ class BestMetric:
     """A metric by which evaluations are compared.
 
     Attributes:
-        name: Its name among an evaluation's metrics.
         is_higher_better: Whether a higher value is better, else a lower one.
     """
 
@@ -34,10 +33,6 @@ class BestMetric:
         Args:
             setting: A metric's name, such as `auc`; for a metric whose direction is not known by
                 its name with `max:` or `min:` before it, such as `min:rmse`.
-            names: Names of the metrics that an evaluation has.
-
-        Raises:
-            UserError: If there is no such metric, or its direction is not known.
         """
         where = f"train.best_metric={setting}"
         said, colon, rest = setting.partition(":")
@@ -90,7 +85,6 @@ class EarlyStopping:
     """The rule: stop when the best evaluation is so many evaluations old.
 
     Attributes:
-        metric: Which evaluation is the best.
         patience: Evaluations in a row without a better one that end the training; 0 for none.
     """
 
@@ -98,11 +92,7 @@ class EarlyStopping:
     patience: int
 
     def reason(self, evaluations: Sequence[Evaluation]) -> str | None:
-        """Why to stop, in words; None to go on.
-
-        Args:
-            evaluations: In the order of the training.
-        """
+        """Why to stop, in words; None to go on."""
         best = self.metric.best([evaluation.metrics for evaluation in evaluations])
         since = len(evaluations) if best is None else len(evaluations) - 1 - best
         if not self.patience or since < self.patience:

@@ -21,12 +21,6 @@ class Evaluation:
 
     Attributes:
         checkpoint: Name of its directory; names sort in the order of the training.
-        steps: Updates of the parameters that it holds.
-        epoch: Epochs that were trained.
-        records: Records that were evaluated, each once.
-        metrics: `loss` and the task's metrics by name.
-        seconds: From the first record to the metrics.
-        dataset: Identity of the evaluation data.
     """
 
     checkpoint: str
@@ -59,49 +53,24 @@ class Evaluations:
         self._damaged: set[str] = set()  # that were told of
 
     def write(self, evaluation: Evaluation) -> None:
-        """Adds an evaluation, in place of one of the same checkpoint.
-
-        Raises:
-            StorageError: If it cannot be written.
-        """
+        """Adds an evaluation, in place of one of the same checkpoint."""
         files.make_directories(self._path)
         data = {"format": FORMAT, **dataclasses.asdict(evaluation)}
         atomic_file.write(self._file(evaluation.checkpoint), json.dumps(data, indent=1) + "\n")
         self._known[evaluation.checkpoint] = evaluation
 
     def checkpoints(self) -> list[str]:
-        """Names of the checkpoints that have one, in the order of the training.
-
-        Raises:
-            UserError: If another version of tfps wrote one.
-            StorageError: If the storage does not answer.
-        """
+        """Names of the checkpoints that have one, in the order of the training."""
         return [evaluation.checkpoint for evaluation in self.all()]
 
     def all(self) -> list[Evaluation]:
-        """Every evaluation, in the order of the training; each file is read once.
-
-        Raises:
-            UserError: If another version of tfps wrote one.
-            StorageError: If the storage does not answer.
-        """
+        """Every evaluation, in the order of the training; each file is read once."""
         found = {name: self._known.get(name) or self._read(name) for name in self._files()}
         self._known = {name: evaluation for name, evaluation in found.items() if evaluation}
         return list(self._known.values())
 
     def forget(self, is_stale: Callable[[Evaluation], bool]) -> int:
-        """Deletes evaluations.
-
-        Args:
-            is_stale: Which ones.
-
-        Returns:
-            How many.
-
-        Raises:
-            UserError: If another version of tfps wrote one.
-            StorageError: If the storage does not answer.
-        """
+        """Deletes evaluations."""
         stale = [evaluation.checkpoint for evaluation in self.all() if is_stale(evaluation)]
         for checkpoint in stale:
             files.remove(self._file(checkpoint))

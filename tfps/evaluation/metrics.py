@@ -20,11 +20,6 @@ class RunningMetrics:
     """A task's metrics of an evaluation whose records come one part after the other."""
 
     def __init__(self, task: Task):
-        """Begins without records.
-
-        Args:
-            task: Whose `metrics()` are asked.
-        """
         self._task = task
         self._group = task.group()
         flat = list(_flat(task))
@@ -39,9 +34,6 @@ class RunningMetrics:
         Args:
             labels: What the task's `measured()` names, `[records, ...]` by name.
             predictions: `[records, ...]` float32 by name.
-
-        Raises:
-            UserError: If a metric fails.
         """
         whole = predictions[SINGLE] if list(predictions) == [SINGLE] else dict(predictions)
         groups = labels[self._group.name] if self._group else None
@@ -54,11 +46,7 @@ class RunningMetrics:
             self._try(name, functools.partial(kept.add, given[0], given[1], groups))
 
     def result(self) -> dict[str, Measured]:
-        """The metrics by name; those under a label's name are `LABEL_METRIC`. To be asked once.
-
-        Raises:
-            UserError: If a metric fails.
-        """
+        """The metrics by name; those under a label's name are `LABEL_METRIC`. To be asked once."""
         return {name: self._try(name, kept.result) for name, _, kept in self._kept}
 
     def _try(self, name: str, work: Callable[[], _Value]) -> _Value:
@@ -83,13 +71,8 @@ def try_metrics(
     """Computes the metrics of labels and drawn predictions, for what it says of the metrics.
 
     Args:
-        task: Whose metrics they are.
-        labels: What its `measured()` names of some records of the evaluation data,
-            `[records, ...]` by name.
-        prediction_shapes: Shape of one record's predictions by name.
-
-    Raises:
-        UserError: If a metric fails.
+        labels: What its `measured()` names of some records of the evaluation data, `[records, ...]`
+            by name.
     """
     _refuse_unknown_prediction(task, list(prediction_shapes))
     drawn = np.random.default_rng(0)
@@ -122,11 +105,7 @@ def _refuse_unknown_prediction(task: Task, prediction_names: Sequence[str]) -> N
 
 
 def check_metrics(task: Task, prediction_names: Sequence[str]) -> None:
-    """Refuses metrics that stand under a name which is no label, or has no prediction, or no group.
-
-    Raises:
-        UserError: If there are any.
-    """
+    """Refuses metrics that are under a name that is no label, or has no prediction, or no group."""
     _check_group(task)
     names = {label.name for label in task.targets()}
     for name, label, metric in _flat(task):

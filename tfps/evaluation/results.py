@@ -12,7 +12,6 @@ class EvaluatedPiece(NamedTuple):
     """What `Closures.evaluate` gives.
 
     Attributes:
-        loss_sum: Sum over the records of the loss of their batch.
         labels: What `Task.measured` names, and what is kept, `[records, ...]` by name.
         predictions: `[records, ...]` float32 by name.
         measured: What the model's own metrics have seen, by name, `[n]` float64.

@@ -34,11 +34,6 @@ class RunningAuc:
     """
 
     def __init__(self, exact_records: int = EXACT_RECORDS):
-        """Begins without records.
-
-        Args:
-            exact_records: Up to how many the area is exact.
-        """
         self._exact_records = exact_records
         self._labels: list[np.ndarray] = []
         self._scores: list[np.ndarray] = []
@@ -52,10 +47,6 @@ class RunningAuc:
 
         Args:
             labels: 0 or 1, shape `[n]` or `[n, 1]`.
-            predictions: Any scores, of the same shape.
-
-        Raises:
-            ValueError: If the sizes differ or a label is neither 0 nor 1.
         """
         is_positive, scores = as_binary(labels, predictions)
         self._has_nan = self._has_nan or bool(np.isnan(scores).any())

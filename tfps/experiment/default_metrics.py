@@ -45,7 +45,6 @@ def default_metrics(label: Feature, loss: Any) -> dict[str, Any]:
     and float32 is a number. Of anything else nothing but the loss is measured.
 
     Args:
-        label: The label.
         loss: Its loss, a `keras.losses.Loss`, one of Keras's functions or its name, or None where
             the task computes it otherwise.
     """

@@ -20,12 +20,6 @@ def auc(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
     Args:
         labels: 0 or 1, shape `[n]` or `[n, 1]`.
         predictions: Any scores, shape `[n]` or `[n, 1]`; higher means more likely 1.
-
-    Returns:
-        The area, or nan when a class is absent or a prediction is nan.
-
-    Raises:
-        ValueError: If the sizes differ or a label is neither 0 nor 1.
     """
     is_positive, scores = as_binary(labels, predictions)
     positives, negatives = scores[is_positive], scores[~is_positive]
@@ -50,9 +44,6 @@ def accuracy(labels: npt.ArrayLike, predictions: npt.ArrayLike, threshold: float
 
     Returns:
         The share in [0, 1], or nan when there is no record or a prediction is nan.
-
-    Raises:
-        ValueError: If the sizes differ or a label is neither 0 nor 1.
     """
     is_positive, scores = as_binary(labels, predictions)
     if not scores.size or np.isnan(scores).any():
@@ -71,9 +62,6 @@ def class_accuracy(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
 
     Returns:
         The share in [0, 1], or nan when there is no label or a prediction is nan.
-
-    Raises:
-        ValueError: If the shapes do not fit each other.
     """
     truth, scores = np.asarray(labels), np.asarray(predictions)
     if scores.size == truth.size and scores.shape[-1:] in ((1,), truth.shape[-1:]):
@@ -94,12 +82,6 @@ def mean_squared_error(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> flo
     Args:
         labels: `[n, ...]`.
         predictions: Of the labels' shape, but for dimensions of 1.
-
-    Returns:
-        The mean, or nan when there is no record.
-
-    Raises:
-        ValueError: If the shapes differ.
     """
     return _mean_over_values(np.square, labels, predictions)
 
@@ -110,12 +92,6 @@ def mean_absolute_error(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> fl
     Args:
         labels: `[n, ...]`.
         predictions: Of the labels' shape, but for dimensions of 1.
-
-    Returns:
-        The mean, or nan when there is no record.
-
-    Raises:
-        ValueError: If the shapes differ.
     """
     return _mean_over_values(np.abs, labels, predictions)
 
@@ -127,10 +103,6 @@ def as_binary(
 
     Args:
         labels: 0 or 1, of any shape.
-        predictions: As many, of any shape.
-
-    Raises:
-        ValueError: If the sizes differ or a label is neither 0 nor 1.
     """
     flat_labels = np.asarray(labels).reshape(-1)
     scores = np.asarray(predictions).reshape(-1)

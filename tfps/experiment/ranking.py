@@ -62,7 +62,6 @@ class LogFactorials:
     """Chances of drawing without replacement, by the logarithms of factorials."""
 
     def __init__(self, most: int):
-        """Computes them up to that of `most`."""
         # As exact as there is: of millions, those of neighbours differ by little.
         numbers = np.arange(1, most + 1, dtype=np.longdouble)
         self._of = np.concatenate([[0.0], np.cumsum(np.log(numbers))])
@@ -71,8 +70,6 @@ class LogFactorials:
         """The chance that none of some positives is drawn; all arguments have its shape `[n]`.
 
         Args:
-            among: How many there are to draw from, the positives included.
-            positives: How many of them are positives.
             draws: How many are drawn, at most all.
         """
         negatives = (among - positives).astype("i8")

@@ -24,10 +24,7 @@ class GroupMean(NamedTuple):
     """A metric's mean over groups.
 
     Attributes:
-        value: The mean, or nan when the metric is defined of no group or a prediction is nan.
-        groups: How many groups there are.
         left_out: How many of them the metric is not defined of.
-        needs: What these lack, for people.
     """
 
     value: float
@@ -40,9 +37,6 @@ class GroupSums(NamedTuple):
     """What a metric's mean over groups follows from; those of other groups are added.
 
     Attributes:
-        total: Sum over the groups of value times weight.
-        weight: Sum of the weights.
-        groups: How many groups there are.
         left_out: How many of them the metric is not defined of.
     """
 
@@ -162,11 +156,7 @@ class GroupedMetric(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class _AtK(GroupedMetric):
-    """A metric of the first `k` ranks of each group.
-
-    Attributes:
-        k: How many ranks.
-    """
+    """A metric of the first `k` ranks of each group."""
 
     k: int
 

@@ -26,10 +26,7 @@ class Table:
     """A matrix of parameters of which a step touches few rows.
 
     Attributes:
-        name: Path of its variable in the model.
         rows: Number of rows; ids lie in `[0, rows)`. With `keys`, how many there are at most.
-        dim: Length of a row.
-        initializer: Keras initializer of its rows, or a function of shape and dtype.
         is_trained: Whether training changes it; False where its layer has `trainable=False`.
         constraint: What every row is subjected to after every update, each by itself.
         keys: Of a table without a vocabulary, which keys have a row; None for a row for each id.

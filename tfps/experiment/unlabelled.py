@@ -16,11 +16,6 @@ class UnlabelledTask(Task):
     """
 
     def __init__(self, task: Task):
-        """Makes it.
-
-        Args:
-            task: The task whose features the records hold.
-        """
         self._task = task
 
     def features(self) -> tuple[Feature, ...]:
@@ -32,20 +27,12 @@ class UnlabelledTask(Task):
         return ()
 
     def rows(self) -> RowFormat:
-        """Those of the task without the columns that are for labels alone.
-
-        Raises:
-            UserError: If the task does not say.
-        """
+        """Those of the task without the columns that are for labels alone."""
         names = [each.name for each in self._task.labels()]
         return self._task.rows().without(names)
 
     def build_model(self) -> NoReturn:
-        """There is none.
-
-        Raises:
-            TypeError: Always.
-        """
+        """There is none."""
         raise TypeError("records without labels are predicted, not trained")
 
     def optimizer(self) -> keras.optimizers.Optimizer:

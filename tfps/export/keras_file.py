@@ -39,18 +39,7 @@ def export_keras(
     hold what it held.
 
     Args:
-        task: The task.
-        model: Its model, whose parameters these are.
-        parameters: The parameters, all of which this process gets to hold.
         path: File to write; it ends in `MODEL` for the whole model, in `WEIGHTS` for its weights.
-        sample: What the parameters predict.
-        part: Name of a model within the model, such as a tower, that is written instead of all.
-
-    Raises:
-        UserError: If a table has no vocabulary, there is no such part, or Keras cannot save the
-            model and load it again.
-        StorageError: If the file cannot be written.
-        RunError: If it predicts something else than the parameters do.
     """
     if keyed := [table.name for table in model.tables if table.keys]:
         raise UserError(

@@ -14,9 +14,6 @@ class KeyPlaces:
 
     The SavedModel has the hashes alone, in the order of the rows: whoever loads it, with objects or
     as a graph, fills the table from them once they are restored.
-
-    Attributes:
-        table: To be tracked by the module that is saved.
     """
 
     def __init__(self, hashes: tf.Variable):

@@ -26,7 +26,6 @@ class KeyedSlices(SlicedVariables):
     Attributes:
         variables: Of the SavedModel: the hashes, `[0]` here, and what is kept of the rows, `[0,
             width]`; restored, they have a row for each key and one behind the last.
-        resources: A table that knows the row of each hash, once the variables are restored.
     """
 
     def __init__(self, layout: KeyedLayout, encoding: RowEncoding, number: int):
@@ -34,8 +33,6 @@ class KeyedSlices(SlicedVariables):
 
         Args:
             layout: The group's; on how many ps it lies does not matter.
-            encoding: How rows are kept.
-            number: Position among the groups of the exported model.
         """
         self._layout, self._encoding = layout, encoding
         self._tensors = encoding.tensors(layout.dim)
@@ -50,7 +47,6 @@ class KeyedSlices(SlicedVariables):
         """The rows of keys, `[*ids.shape, dim]` float32; of unknown ones what the table says.
 
         Args:
-            table: Name of the table.
             ids: Keys of any shape, int32 or int64.
             gather: Where rows are taken from; None for the variables.
         """
@@ -68,44 +64,21 @@ class KeyedSlices(SlicedVariables):
         """Writes a run of rows as a slice of the variables; to be called where the rows are.
 
         Args:
-            prefix: Of the SavedModel's variables.
-            first: Number of the first, in the order of all hashes.
             hashes: Of the keys, `[count]` int64.
             rows: Theirs, `[count, dim]` float32.
-            total: How many keys there are.
-
-        Raises:
-            tf.errors.OpError: If it cannot be written.
         """
         values = [hashes, *self._encoding.encode(rows)]
         return self._write_run(prefix, first, values, total + 1)
 
     def write_end(self, prefix: str, total: int) -> WrittenRun:
-        """Writes what stands behind the last key.
-
-        Args:
-            prefix: Of the SavedModel's variables.
-            total: How many keys there are.
-        """
+        """Writes what stands behind the last key."""
         nothing = tf.zeros([1, self._layout.dim])
         return self.write(prefix, total, tf.constant([NO_KEY], tf.int64), nothing, total)
 
     def read(
         self, prefix: str, runs: Sequence[WrittenRun], lookups: Sequence[tuple[str, np.ndarray]]
     ) -> Gather:
-        """Reads the rows of some lookups out of what was written, each run once at most.
-
-        Args:
-            prefix: Of the SavedModel's variables, of which all runs are parts.
-            runs: All runs of the group.
-            lookups: Names of tables of the group, with keys of any shape that are asked of them.
-
-        Returns:
-            A `Gather` that has these rows and no others.
-
-        Raises:
-            tf.errors.OpError: If they cannot be read, or are not what was written.
-        """
+        """Reads the rows of some lookups out of what was written, each run once at most."""
         salts = dict(zip(self.tables, self._layout.salts, strict=True))
         asked = [hashes_of_array(ids.ravel().astype(np.int64), salts[k]) for k, ids in lookups]
         wanted = np.unique(np.concatenate([np.zeros([0], np.int64), *asked]))

@@ -33,11 +33,7 @@ from tfps.storage import files
 
 
 class RefusedRecordsError(RunError):
-    """The model's own operations refuse the records that it was given.
-
-    Attributes:
-        reason: What TensorFlow says of it, in one line.
-    """
+    """The model's own operations refuse the records that it was given."""
 
     def __init__(self, message: str, reason: str):
         super().__init__(message)

@@ -12,12 +12,7 @@ _LARGEST = 127.0  # of an int8, so that zero stays zero
 
 
 class RowTensor(NamedTuple):
-    """One of the tensors in which the rows of a group are kept.
-
-    Attributes:
-        dtype: Its dtype.
-        width: Values for each row.
-    """
+    """One of the tensors in which the rows of a group are kept."""
 
     dtype: tf.DType
     width: int
@@ -25,11 +20,7 @@ class RowTensor(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RowEncoding:
-    """Rows as float32 or bfloat16, or as int8 with one float32 scale for each row.
-
-    Attributes:
-        dtype: One of `EXPORT_DTYPES`.
-    """
+    """Rows as float32 or bfloat16, or as int8 with one float32 scale for each row."""
 
     dtype: str = FLOAT32
 

@@ -29,7 +29,6 @@ class Sample(NamedTuple):
     Attributes:
         features: By name, `[records, *shape]`, ragged for shape `(None,)`.
         predictions: By name, `[records, ...]` float32.
-        rounding: By what part of the largest prediction others may differ.
         labels: What the task's `measured()` names, `[records, ...]` by name; none of records that
             are drawn.
     """
@@ -63,12 +62,6 @@ class Sample(NamedTuple):
 
         Args:
             predict: Asks the exported model; given features like these, its predictions by name.
-
-        Returns:
-            What it predicts.
-
-        Raises:
-            RunError: If an output differs by more than rounding, or the model fails.
         """
         found, again = predict(self.features), predict(self.features)
         for name, wanted in self.predictions.items():

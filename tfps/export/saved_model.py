@@ -78,22 +78,10 @@ def export(
     `saved_model.pb` is written last.
 
     Args:
-        task: The task.
-        parameters: The parameters of its model.
         path: Directory to write, which every ps must see when there are tables in slices. One that
             exists is replaced.
         sample: What the parameters predict, which the exported model must predict as well.
-        form: How parameters are kept.
         facts: What else `schema.json` says, JSON-ready.
-
-    Returns:
-        What the exported model predicts of the sample, by name.
-
-    Raises:
-        StorageError: If it cannot be written.
-        UserError: If a ps does not see the directory.
-        RunError: If it cannot be saved, or predicts something else than the parameters do.
-        tf.errors.OpError: If a ps is lost.
     """
     in_place = is_cloud(path)
     staged = path if in_place else f"{path}.tmp"
@@ -135,13 +123,6 @@ def _write(
     form: ExportForm,
 ) -> tuple[Mapping[str, np.ndarray], dict[str, Any]]:
     """Writes all but the schema, and tries it.
-
-    Args:
-        task: The task.
-        parameters: The parameters of its model.
-        places: Where TensorFlow writes the SavedModel, and where all of it but its graph goes.
-        sample: What the parameters predict.
-        form: How parameters are kept.
 
     Returns:
         What it predicts of the sample, by name; and its schema.
@@ -195,14 +176,6 @@ def try_export(task: Task, model: StatelessModel, layout: StoreLayout) -> None:
     """Finds out before the training whether a model can be exported after it.
 
     The model is saved as a trial, in memory, without its embedding tables.
-
-    Args:
-        task: The task.
-        model: Its model.
-        layout: Where its parameters lie.
-
-    Raises:
-        UserError: If it cannot be exported.
     """
     trial = TrialModel(task, model, layout)
     try:

@@ -23,12 +23,8 @@ class ExportSchema(NamedTuple):
     """The content of the file.
 
     Attributes:
-        features: The model's inputs.
-        labels: What it has learnt.
-        signatures: What each signature takes, `features` by name or serialized `examples`.
         sizes: Bytes of each other file, by path from the model's directory; empty of a model from
             before they were recorded.
-        arguments: What Python calls inputs whose names no argument can have, by their names.
     """
 
     features: tuple[Feature, ...]
@@ -39,15 +35,7 @@ class ExportSchema(NamedTuple):
 
     @classmethod
     def of(cls, schema: Mapping[str, Any], where: str) -> Self:
-        """Reads what was decoded.
-
-        Args:
-            schema: Of the file.
-            where: What it is, for messages.
-
-        Raises:
-            UserError: If it is not what an export of tfps has.
-        """
+        """Reads what was decoded."""
         features = schema.get("features")
         if not isinstance(features, list) or not features:
             raise UserError(f"{where}: 'features' is not a list of features; {MEND}")
@@ -70,15 +58,7 @@ def encode(feature: Feature) -> dict[str, Any]:
 
 
 def decode(text: bytes, where: str) -> dict[str, Any]:
-    """Decodes the file.
-
-    Args:
-        text: Its content.
-        where: Its path, for messages.
-
-    Raises:
-        UserError: If it is not JSON, or of another format.
-    """
+    """Decodes the file."""
     try:
         content = json.loads(text.decode("utf-8", errors="replace"))
     except json.JSONDecodeError as error:

@@ -31,13 +31,7 @@ from tfps.store.layout import StoreLayout
 
 
 class ServingModel:
-    """A task's own model, with its parameters but for tables that no process can hold whole.
-
-    Attributes:
-        model: The model whose parameters it has.
-        slices: Groups of these tables by their index, without rows.
-        tables: All tables, those that it holds whole too.
-    """
+    """A task's own model, with its parameters but for tables that no process can hold whole."""
 
     def __init__(
         self,
@@ -50,11 +44,8 @@ class ServingModel:
         """Builds the model anew, with its initial values.
 
         Args:
-            task: The task.
-            model: Its model.
             layout: Where its parameters lie; on how many ps does not matter.
             in_slices: Indices of the groups that are not held whole.
-            encoding: How these keep their rows.
         """
         self._task = task
         self.model = model
@@ -86,8 +77,8 @@ class ServingModel:
 
         Args:
             features: By name, `[batch, *shape]`.
-            gathers: What the groups in slices have read again, by their index; None for
-                the variables, which have none before they are restored.
+            gathers: What the groups in slices have read again, by their index; None for the
+                variables, which have none before they are restored.
         """
 
         def answer(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
@@ -117,11 +108,7 @@ class ServingModel:
         return self.slices[index].look_up(name, ids, gathers[index] if gathers else None)
 
     def account(self, error: Exception) -> str:
-        """What an error says with which the model could not be saved, and of which layer.
-
-        Args:
-            error: What `save` has raised.
-        """
+        """What an error says with which the model could not be saved, and of which layer."""
         reason = account(error, self._keras_model)
         if not isinstance(error, AssertionError) or "'untracked' resource" not in reason:
             return reason
@@ -138,11 +125,7 @@ class ServingModel:
         """The rows of ids as the model has them, `[n, dim]`.
 
         Args:
-            table: Name of one of `tables`.
             ids: `[n]` int64.
-
-        Raises:
-            tf.errors.InvalidArgumentError: Names the first id that lies outside the table.
         """
         if table in self._whole:
             rows = self._whole[table].embeddings
@@ -152,14 +135,7 @@ class ServingModel:
         return layer.with_unknown_row(rows) if layer else rows
 
     def save(self, path: str) -> None:
-        """Writes a SavedModel, whose tables in slices have no rows.
-
-        Args:
-            path: Its directory.
-
-        Raises:
-            Exception: Whatever TensorFlow says of whatever the model may hold.
-        """
+        """Writes a SavedModel, whose tables in slices have no rows."""
         features = self._task.features()
         specs = inputs.signature_specs(features)
         arguments = inputs.python_arguments(specs)
@@ -218,7 +194,6 @@ class TrialModel(ServingModel):
     """The same without any table, to find out whether the user's own model can be saved."""
 
     def __init__(self, task: Task, model: StatelessModel, layout: StoreLayout):
-        """Builds the model again; as for `ServingModel`."""
         super().__init__(task, model, layout, range(len(layout.groups)))
 
     def _rows_of(
@@ -241,12 +216,7 @@ def _group_in_slices(
 
 
 def _whole_tables(model: keras.Model, others: Collection[str]) -> dict[str, keras.layers.Embedding]:
-    """The layers that hold their tables themselves, by the names of these.
-
-    Args:
-        model: The model.
-        others: Names of tables that it does not hold.
-    """
+    """The layers that hold their tables themselves, by the names of these."""
     layers = [x for x in keras_patches.layers_of(model) if isinstance(x, keras.layers.Embedding)]
     named = {f"{layer.path}/embeddings": layer for layer in layers if layer.built}
     return {name: layer for name, layer in named.items() if name not in others}

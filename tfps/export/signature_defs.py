@@ -19,15 +19,7 @@ _SavedModel = message_factory.GetMessageClass(
 
 
 def read_signature_defs(directory: str) -> SignatureDefMap:
-    """The signatures of a SavedModel: names, dtypes and shapes of their inputs and outputs.
-
-    Args:
-        directory: Of the SavedModel, local or `gs://`.
-
-    Raises:
-        UserError: If its graph file is not one.
-        StorageError: If the storage does not answer.
-    """
+    """The signatures of a SavedModel: names, dtypes and shapes of their inputs and outputs."""
     path = posixpath.join(directory, GRAPH_FILE)
     try:
         graphs = _SavedModel.FromString(files.read(path)).meta_graphs
@@ -45,11 +37,6 @@ def rename_inputs(directory: str, signature: str, names: Mapping[str, str]) -> N
     """Gives inputs of a signature other names, for servers of TensorFlow's.
 
     `tf.saved_model.load` finds functions by the object graph, where they keep theirs.
-
-    Args:
-        directory: Of a SavedModel that was just written.
-        signature: Name of the signature.
-        names: The new names by the present ones, which no other input has.
     """
     path = posixpath.join(directory, GRAPH_FILE)
     with tf.io.gfile.GFile(path, "rb") as file:

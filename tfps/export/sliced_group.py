@@ -31,8 +31,6 @@ class SlicedGroup(SlicedVariables):
 
         Args:
             layout: The group's; on how many ps it lies does not matter.
-            encoding: How rows are kept.
-            number: Position among the groups of the exported model.
         """
         self._layout = layout
         self._encoding = encoding
@@ -44,12 +42,8 @@ class SlicedGroup(SlicedVariables):
         """The rows of ids, `[*ids.shape, dim]` float32.
 
         Args:
-            table: Name of the table.
             ids: Of any shape, int32 or int64.
             gather: Where rows are taken from; None for the variables.
-
-        Raises:
-            tf.errors.InvalidArgumentError: Names the first id that lies outside the table.
         """
         member, layout = self.tables.index(table), self._layout
         flat = tf.reshape(tf.cast(ids, tf.int64), [-1])
@@ -63,31 +57,14 @@ class SlicedGroup(SlicedVariables):
         """Writes a run of rows as a slice of the variables; to be called where the rows are.
 
         Args:
-            prefix: Of the SavedModel's variables.
-            first: First row, in the group's logical order.
             rows: `[count, dim]` float32.
-
-        Raises:
-            tf.errors.OpError: If it cannot be written.
         """
         return self._write_run(prefix, first, self._encoding.encode(rows), self._layout.total_rows)
 
     def read(
         self, prefix: str, runs: Sequence[WrittenRun], lookups: Sequence[tuple[str, np.ndarray]]
     ) -> Gather:
-        """Reads the rows of some lookups out of what was written, each run once at most.
-
-        Args:
-            prefix: Of the SavedModel's variables, of which all runs are parts.
-            runs: All runs of the group.
-            lookups: Names of tables of the group, with ids of any shape that are asked of them.
-
-        Returns:
-            A `gather` that has these rows and no others.
-
-        Raises:
-            tf.errors.OpError: If they cannot be read, or are not what was written.
-        """
+        """Reads the rows of some lookups out of what was written, each run once at most."""
         members = {name: member for member, name in enumerate(self.tables)}
         asked = [self._layout.rows_of(members[name], ids.ravel()) for name, ids in lookups]
         wanted = np.unique(np.concatenate([np.zeros([0], np.int64), *asked]))

@@ -12,13 +12,7 @@ from tfps.store.save_now import save_now
 
 @dataclasses.dataclass(frozen=True)
 class WrittenRun:
-    """Rows of a group that one process has written.
-
-    Attributes:
-        prefix: Of the files.
-        first: First row, in the order of the group's variables.
-        count: Number of rows.
-    """
+    """Rows of a group that one process has written."""
 
     prefix: str
     first: int
@@ -31,20 +25,11 @@ class SlicedVariables:
     Attributes:
         variables: Of the SavedModel, without rows here; restored, they have all.
         resources: What else the SavedModel needs to find rows, without being written.
-        tables: Names of the group's tables.
     """
 
     def __init__(
         self, name: str, tables: Sequence[Table], number: int, rows: Sequence[tf.TensorSpec]
     ):
-        """Makes variables without rows.
-
-        Args:
-            name: Of the group.
-            tables: The group's.
-            number: Position among the groups of the exported model.
-            rows: Shape and dtype of a row of each variable.
-        """
         self._number = number
         self._row_specs = list(rows)
         self.tables = [table.name for table in tables]
@@ -73,29 +58,14 @@ class SlicedVariables:
         """Writes a run of rows as a slice of each variable; to be called where the rows are.
 
         Args:
-            prefix: Of the SavedModel's variables.
-            first: Number of the first row.
             values: Rows of each variable, `[count, *shape]`.
-            total: Rows that the variables are to have.
-
-        Raises:
-            tf.errors.OpError: If it cannot be written.
         """
         run = WrittenRun(f"{prefix}.slice-{self._number}-{first}", first, int(values[0].shape[0]))
         save_now(run.prefix, self.names, self._slices(run, total), values)
         return run
 
     def _read_run(self, prefix: str, run: WrittenRun, total: int) -> list[tf.Tensor]:
-        """Reads a run of each variable.
-
-        Args:
-            prefix: Of the SavedModel's variables, of which the run is a part.
-            run: The run.
-            total: Rows that the variables have.
-
-        Raises:
-            tf.errors.OpError: If it cannot be read, or is not what was written.
-        """
+        """Reads a run of each variable."""
         return list(
             tf.raw_ops.RestoreV2(
                 prefix=prefix,

@@ -19,20 +19,6 @@ def write_slices(
 
     TensorFlow's format knows tensors in slices: each is written by whoever holds it, and reading
     the tensor joins them.
-
-    Args:
-        directory: Of the SavedModel.
-        groups: Its groups in slices, by their index.
-        parameters: What has their rows.
-
-    Returns:
-        The runs of rows that were written, by the group's index.
-
-    Raises:
-        UserError: If a ps does not see the directory.
-        RunError: If TensorFlow names variables otherwise than it did.
-        tf.errors.OpError: If they cannot be written, or a ps is lost.
-        StorageError: If the storage does not answer.
     """
     prefix = variables_prefix(directory)
     runs = {index: parameters.write_group(index, group, prefix) for index, group in groups.items()}

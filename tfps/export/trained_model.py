@@ -9,13 +9,7 @@ from tfps.model.stateless_model import StatelessModel
 
 
 def trained_model(task: Task, model: StatelessModel, parameters: WholeParameters) -> keras.Model:
-    """The task's own model with its parameters, all of them in this process's memory.
-
-    Args:
-        task: The task.
-        model: Its model, whose parameters these are.
-        parameters: The parameters.
-    """
+    """The task's own model with its parameters, all of them in this process's memory."""
     trained = build_model(task, model.seed)
     assign_values(trained, values_by_path(model, parameters))
     return trained

@@ -13,28 +13,14 @@ _REFUSED = "refused"
 
 
 def whole_versions(base: str) -> list[int]:
-    """Numbers of the versions in a directory that are whole, in their order.
-
-    Args:
-        base: The directory, which may be missing.
-
-    Raises:
-        StorageError: If the storage does not answer.
-    """
+    """Numbers of the versions in a directory that are whole, in their order."""
     return [
         number for number in _numbers(base) if files.exists(f"{path_of(base, number)}/{GRAPH_FILE}")
     ]
 
 
 def newest_version(base: str) -> str | None:
-    """Path of the newest version that is whole; None if there is none.
-
-    Args:
-        base: The directory of all versions, which may be missing.
-
-    Raises:
-        StorageError: If the storage does not answer.
-    """
+    """Path of the newest version that is whole; None if there is none."""
     for number in reversed(_numbers(base)):
         path = path_of(base, number)
         if files.exists(f"{path}/{GRAPH_FILE}"):
@@ -43,14 +29,7 @@ def newest_version(base: str) -> str | None:
 
 
 def next_version(base: str) -> str:
-    """Path of the next version, behind all that there are, whole or not.
-
-    Args:
-        base: The directory of all versions, which may be missing.
-
-    Raises:
-        StorageError: If the storage does not answer.
-    """
+    """Path of the next version, behind all that there are, whole or not."""
     return path_of(base, max(_numbers(base), default=0) + 1)
 
 
@@ -65,15 +44,7 @@ def refused_path(base: str) -> str:
 
 
 def delete_old(base: str, keep: int) -> None:
-    """Deletes all but the newest versions, the oldest first; and what is not whole before them.
-
-    Args:
-        base: The directory of all versions.
-        keep: How many stay.
-
-    Raises:
-        StorageError: If the storage does not answer.
-    """
+    """Deletes all but the newest versions, the oldest first; and what is not whole before them."""
     stay = whole_versions(base)[-keep:]
     for number in _numbers(base):
         if stay and number < stay[0]:

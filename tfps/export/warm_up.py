@@ -30,12 +30,7 @@ _SIZES = (1, 32)  # records of a request
 
 
 class WarmUpRequest(NamedTuple):
-    """What a model is asked before it answers anybody.
-
-    Attributes:
-        signature: Which of its signatures.
-        inputs: Arrays by the names of the signature's inputs.
-    """
+    """What a model is asked before it answers anybody."""
 
     signature: str
     inputs: dict[str, Any]
@@ -45,8 +40,6 @@ def write_warm_up(directory: str, features: Sequence[Feature], records: Mapping[
     """Writes requests to both signatures, of one record and of several.
 
     Args:
-        directory: Of the SavedModel.
-        features: The model's inputs.
         records: Tensors `[n, *shape]` of some records by feature name, ragged for shape `(None,)`.
     """
     path = posixpath.join(directory, WARM_UP_FILE)
@@ -62,15 +55,7 @@ def write_warm_up(directory: str, features: Sequence[Feature], records: Mapping[
 
 
 def read_warm_up(directory: str) -> list[WarmUpRequest]:
-    """The requests that lie beside a SavedModel; none where there is no such file.
-
-    Args:
-        directory: Of the SavedModel.
-
-    Raises:
-        tf.errors.OpError: If the file cannot be read.
-        ValueError: If it does not hold such requests.
-    """
+    """The requests that lie beside a SavedModel; none where there is no such file."""
     path = posixpath.join(directory, WARM_UP_FILE)
     if not files.exists(path):
         return []

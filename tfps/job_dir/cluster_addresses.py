@@ -15,23 +15,14 @@ def write(job_dir: str, addresses: Mapping[str, Sequence[str]]) -> None:
     """Tells where the tasks of a run are.
 
     Args:
-        job_dir: The job's.
         addresses: `HOST:PORT` by job, in the order of the tasks; nothing for one process.
-
-    Raises:
-        StorageError: If it cannot be written.
     """
     by_job = {job: list(some) for job, some in addresses.items()}
     atomic_file.write(posixpath.join(job_dir, _FILE), json.dumps(by_job, indent=1) + "\n")
 
 
 def read(job_dir: str) -> dict[TaskName, str]:
-    """Where the tasks of a job are, as its last chief has told.
-
-    Raises:
-        UserError: If there is no such file, or it is damaged.
-        StorageError: If the storage does not answer.
-    """
+    """Where the tasks of a job are, as its last chief has told."""
     path = posixpath.join(job_dir, _FILE)
     try:
         by_job = json.loads(files.read(path))

@@ -29,11 +29,7 @@ class PreemptionNotices:
         return files.exists(self._file(ps))
 
     def posted(self) -> list[TaskName]:
-        """All that have, asked of the storage once.
-
-        Raises:
-            StorageError: If it does not answer.
-        """
+        """All that have, asked of the storage once."""
         try:
             names = files.names(self._path, patience=0.0)
         except FileNotFoundError:

@@ -18,10 +18,6 @@ def reopen(job_dir: str) -> None:
     """Says that a job runs again, where a report says that its chief will do no more.
 
     For tasks that ask so before the new chief has all that a report of its own holds.
-
-    Raises:
-        UserError: If another version of tfps wrote the report.
-        StorageError: If it cannot be read or written.
     """
     fields = read(job_dir)
     if fields is not None and fields["status"] != RUNNING:
@@ -33,14 +29,6 @@ def read(job_dir: str, patience: float | None = None) -> dict[str, Any] | None:
 
     A file that is empty or cut off, as a power cut can leave it, is none: the next run writes it
     again, and nothing depends on the old one.
-
-    Args:
-        job_dir: The job's.
-        patience: As of `files.read`.
-
-    Raises:
-        UserError: If another version of tfps wrote it.
-        StorageError: If the storage does not answer.
     """
     path = posixpath.join(job_dir, FILE)
     try:
@@ -56,12 +44,7 @@ def read(job_dir: str, patience: float | None = None) -> dict[str, Any] | None:
 
 
 def load(job_dir: str) -> Report | None:
-    """The whole report of a job, None where `read` finds none.
-
-    Raises:
-        UserError: If another version of tfps wrote it.
-        StorageError: If the storage does not answer.
-    """
+    """The whole report of a job, None where `read` finds none."""
     fields = read(job_dir)
     try:
         return None if fields is None else Report.from_json(fields)
@@ -71,11 +54,7 @@ def load(job_dir: str) -> Report | None:
 
 
 def write(job_dir: str, report: Report) -> None:
-    """Writes the report of a job in one piece, in place of the one that is there.
-
-    Raises:
-        StorageError: If it cannot be written.
-    """
+    """Writes the report of a job in one piece, in place of the one that is there."""
     _write(job_dir, report.to_json())
 
 

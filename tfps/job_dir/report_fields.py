@@ -113,13 +113,7 @@ class LossScaleState:
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationRow:
-    """One evaluation; in the file the metrics stand beside the other fields.
-
-    Attributes:
-        epoch: Number of epochs trained.
-        steps: Updates of the parameters.
-        metrics: `loss` and the task's metrics by name.
-    """
+    """One evaluation; in the file the metrics stand beside the other fields."""
 
     epoch: int
     steps: int
@@ -179,13 +173,7 @@ class KeyTotals:
     """What has become of the keys of a table without a vocabulary, since this process began.
 
     Attributes:
-        rows: That the table has now.
-        bytes: Of these, with slots and what the ps keep beside them.
-        admitted: Keys that were given a row.
-        evicted: Rows that made room for others.
         forgotten: Rows of keys that did not occur any more, or whose norm was small.
-        refused: Times that a key was to get a row and there was no room.
-        dropped: Gradients of keys that had no row, or had lost it when they came.
     """
 
     rows: int = 0
@@ -264,13 +252,7 @@ class Report:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Report":
-        """The report that `to_json` gave; of an earlier version fields may be missing.
-
-        Raises:
-            TypeError: If a field that every version writes is missing, or is something else.
-            KeyError: If an evaluation lacks one.
-            ValueError: If a part is no object.
-        """
+        """The report that `to_json` gave; of an earlier version fields may be missing."""
         fields = dict(data)
         for name, part in _PARTS.items():
             if fields.get(name) is not None:

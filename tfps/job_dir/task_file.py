@@ -10,11 +10,7 @@ from tfps.storage.failures import StorageError
 
 
 class TaskFile:
-    """A dataclass whose fields are the JSON of a task's file.
-
-    Attributes:
-        ending: Of the file's name, behind the task's.
-    """
+    """A dataclass whose fields are the JSON of a task's file."""
 
     ending: ClassVar[str]
 

@@ -29,15 +29,6 @@ class TaskInfo(TaskFile):
     Attributes:
         incarnation: The number that its server gave itself; a file whose number is not that of the
             server which answers is of an earlier one.
-        tensorflow: Version.
-        keras: Version.
-        tfps: Version.
-        python: Version.
-        tasks: Number of tasks by job, as this task's TF_CONFIG has them.
-        host: Name of its machine.
-        process: Its process id.
-        memory_bytes: How much memory it may have.
-        since: When it was written, UTC.
     """
 
     ending = ".json"
@@ -54,13 +45,7 @@ class TaskInfo(TaskFile):
 
     @classmethod
     def own(cls, tasks: Mapping[str, int], incarnation: int, memory_bytes: int) -> "TaskInfo":
-        """That of this process.
-
-        Args:
-            tasks: Number of tasks by job, as its TF_CONFIG has them.
-            incarnation: The number that its server gave itself.
-            memory_bytes: How much memory it may have.
-        """
+        """That of this process."""
         return cls(
             incarnation=incarnation,
             tensorflow=tf.__version__,

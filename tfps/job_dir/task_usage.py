@@ -27,10 +27,7 @@ class TaskUsage(TaskFile):
 
     Attributes:
         at: When it was measured, seconds since 1970, on its machine's clock.
-        memory_bytes: Of its memory, those that are in RAM.
         cpu_seconds: Of all its threads since it began.
-        sent_bytes: To other tasks since it began.
-        received_bytes: From other tasks since it began.
     """
 
     ending = ".usage.json"
@@ -54,11 +51,7 @@ class TaskUsage(TaskFile):
         return cls(round(time.time(), 3), memory, round(time.process_time(), 3), sent, received)
 
     def write(self, job_dir: str, task: TaskName) -> None:
-        """Reports it.
-
-        Raises:
-            StorageError: If it cannot be written.
-        """
+        """Reports it."""
         path = self.path(job_dir, task)
         files.make_directories(posixpath.dirname(path))
         files.write(path, f"{json.dumps(dataclasses.asdict(self))}\n".encode())
@@ -67,14 +60,7 @@ class TaskUsage(TaskFile):
 def start_reporting(
     job_dir: str, task: TaskName, traffic: Traffic | None = None, seconds: float = REPORT_SECONDS
 ) -> None:
-    """Reports what this process takes until it ends, in a thread of its own.
-
-    Args:
-        job_dir: The job's.
-        task: The name of this task.
-        traffic: As of `TaskUsage.own`.
-        seconds: Between one report and the next.
-    """
+    """Reports what this process takes until it ends, in a thread of its own."""
 
     def run() -> None:
         is_told = False

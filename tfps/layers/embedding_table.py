@@ -13,29 +13,14 @@ class EmbeddingTable(keras.layers.Embedding):
     """A `keras.layers.Embedding` that refuses ids outside its table.
 
     Keras takes a negative id for one counted from the table's end.
-
-    Attributes:
-        row_dtype: In which the ps hold its rows.
     """
 
     def __init__(self, input_dim: int, output_dim: int, row_dtype: str = "float32", **kwargs: Any):
-        """Makes the layer.
-
-        Args:
-            input_dim: Number of rows.
-            output_dim: Length of a row.
-            row_dtype: In which the ps hold its rows.
-            **kwargs: Of `keras.layers.Embedding`.
-        """
         super().__init__(input_dim, output_dim, **kwargs)
         self.row_dtype = row_dtype
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Rows `[*ids.shape, output_dim]` of ids of any shape, int32 or int64.
-
-        Raises:
-            tf.errors.InvalidArgumentError: Names the first id that lies outside, and the table.
-        """
+        """Rows `[*ids.shape, output_dim]` of ids of any shape, int32 or int64."""
         return super().call(check_ids(inputs, self.input_dim, f"{self.path}/embeddings"))
 
 

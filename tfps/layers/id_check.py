@@ -19,9 +19,6 @@ def fail_unless(fine: tf.Tensor, message: Callable[[], tf.Tensor]) -> tf.Tensor:
     Args:
         fine: The condition, scalar bool.
         message: Gives what to say when it does not hold, scalar string.
-
-    Raises:
-        tf.errors.InvalidArgumentError: The condition does not hold.
     """
 
     def fail() -> tf.Tensor:
@@ -40,9 +37,6 @@ def refuse_outside(
         rows: How many rows the table of each id has, `[n]` of the same dtype; valid ids are 0 to
             one less.
         table: Gives the name of the table of an id from its place in `ids`, scalar string.
-
-    Raises:
-        tf.errors.InvalidArgumentError: Names the first id that lies outside, and its table.
     """
     inside = (ids >= 0) & (ids < rows)
 

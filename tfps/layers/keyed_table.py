@@ -17,9 +17,7 @@ class KeyedTable(keras.layers.Embedding):
     Keras's layers hold matrices, so that it can hold no rows itself: they lie on parameter servers.
 
     Attributes:
-        options: Which keys have a row.
         key_dtype: Dtype of the keys, `int64` or `string`; of strings it is asked for hashes.
-        row_dtype: In which the ps hold its rows.
     """
 
     def __init__(
@@ -30,25 +28,12 @@ class KeyedTable(keras.layers.Embedding):
         row_dtype: str = "float32",
         **kwargs: Any,
     ):
-        """Makes the layer.
-
-        Args:
-            output_dim: Length of a row.
-            options: Which keys have a row.
-            key_dtype: Dtype of the keys.
-            row_dtype: In which the ps hold its rows.
-            **kwargs: Of `keras.layers.Embedding`.
-        """
         super().__init__(_ALL_KEYS, output_dim, **kwargs)
         self.options = options
         self.key_dtype, self.row_dtype = key_dtype, row_dtype
 
     def add_weight(self, *arguments: Any, **options: Any) -> NoReturn:
-        """Refuses to make a matrix.
-
-        Raises:
-            UserError: Always.
-        """
+        """Refuses to make a matrix."""
         raise UserError(
             f"layer {self.path!r}: a table without a vocabulary has no matrix that Keras could "
             "hold; build the model in the build_model() of a task and train it with trainer.task "

@@ -14,13 +14,7 @@ CHUNK_BLOCKS = 64
 
 
 class Chunk(NamedTuple):
-    """Neighbouring records of one shard that an epoch's order keeps together.
-
-    Attributes:
-        shard: Number of the shard.
-        first: Its first record, counted in the shard.
-        records: Number of its records.
-    """
+    """Neighbouring records of one shard that an epoch's order keeps together."""
 
     shard: int
     first: int
@@ -35,10 +29,8 @@ class EpochOrder:
     shuffled. Within a block the records are shuffled.
 
     Attributes:
-        batch_size: Records of a batch.
         shuffle_buffer: Records of a block, rounded up to whole batches; 0 keeps a shard in one
             chunk and its records in order.
-        seed: Seed of the order.
     """
 
     batch_size: int
@@ -74,7 +66,6 @@ class EpochOrder:
         A compressed shard can only be read from its beginning and is one chunk.
 
         Args:
-            shards: The epoch's, with their numbers.
             epoch: The epoch, from 0.
         """
         size = CHUNK_BLOCKS * self.block_batches * self.batch_size

@@ -13,13 +13,10 @@ class Lease:
 
     Attributes:
         epoch: Epoch it belongs to, from 0.
-        shard: Number of its shard, as `TrainingData` counts.
         source: The shard's file, where its records begin, and the bad ones known among them; its
             end is that of the lease's last block, which is read as a whole.
         first: Its first record, counted in the shard; batches begin there.
         records: Number of its records; only the last batch of a shard is not a whole one.
-        seed: Seed of the order within the shard and of random layers.
-        batch_size: Records of a batch.
     """
 
     epoch: int
@@ -58,13 +55,7 @@ class Lease:
 
 
 class LeaseShare(NamedTuple):
-    """Neighbouring batches of a lease, which one replica trains.
-
-    Attributes:
-        begin: Its first batch, counted in the shard.
-        end: The batch after its last.
-        records: Number of its records.
-    """
+    """Neighbouring batches of a lease, which one replica trains."""
 
     begin: int
     end: int
@@ -77,12 +68,7 @@ class LeaseShare(NamedTuple):
 
     @classmethod
     def of(cls, lease: Lease, replicas: int) -> list["LeaseShare"]:
-        """The shares of all replicas, which differ by one batch at most.
-
-        Args:
-            lease: What is shared.
-            replicas: How many share it.
-        """
+        """The shares of all replicas, which differ by one batch at most."""
         bounds = [lease.batches * replica // replicas for replica in range(replicas + 1)]
         return [
             cls(

@@ -21,7 +21,6 @@ class LeaseLength:
         """Starts with short leases, since nothing is measured yet.
 
         Args:
-            target_seconds: How long a lease should take.
             least_seconds: How long it should take at least, however little of the epoch is left.
         """
         self._target_seconds = target_seconds
@@ -42,7 +41,6 @@ class LeaseLength:
         """Steps of the next lease.
 
         Args:
-            left: Steps of the epoch that are in no lease yet.
             workers: Number of workers. With several, a lease has at most half of each one's share
                 of what is left, so that they end the epoch together.
             seconds: Until the pause that is to come next. A worker has two leases, one of which
@@ -64,8 +62,6 @@ class LeaseLength:
 
         Args:
             left: Steps of the epoch that are not trained, be they in a lease or in none yet.
-            members: Number of workers.
-            seconds: Until the pause that is to come next.
         """
         return min(self._before_pause(seconds), max(1, -(-left // members)))
 

@@ -32,18 +32,6 @@ class LeaseQueue:
         state: QueueState,
         bad_records: BadRecords,
     ):
-        """Starts where a state left off.
-
-        Args:
-            data: The training data.
-            order: The order of an epoch's records.
-            epochs: Number of epochs.
-            state: Where to start.
-            bad_records: The data's bad records.
-
-        Raises:
-            UserError: If the state is one in the middle of an epoch of another order.
-        """
         state.refuse_another_order(order)
         self._data = data
         self._order = order
@@ -60,17 +48,7 @@ class LeaseQueue:
 
     @classmethod
     def of(cls, experiment: Experiment, data: TrainingData, state: QueueState) -> "LeaseQueue":
-        """The queue of an experiment's training, which goes on from a state.
-
-        Args:
-            experiment: The experiment.
-            data: Its training data.
-            state: Where to start.
-
-        Raises:
-            UserError: If the state is one in the middle of an epoch of another order, or knows more
-                bad records than there may be.
-        """
+        """The queue of an experiment's training, which goes on from a state."""
         bad_records = BadRecords.of(experiment, data, state.bad_records)
         order, epochs = EpochOrder.of(experiment), experiment.train.epochs
         return cls(data, order, epochs, state, bad_records)
@@ -127,8 +105,8 @@ class LeaseQueue:
         """The next lease, now doing; None when none is left to give out in this epoch.
 
         Args:
-            batches: How many it should have. With as many as a block or more, it ends where a
-                block does; with fewer, it lies within a block. A compressed shard is one lease.
+            batches: How many it should have. With as many as a block or more, it ends where a block
+                does; with fewer, it lies within a block. A compressed shard is one lease.
         """
         if not self._todo:
             return None
@@ -154,11 +132,7 @@ class LeaseQueue:
         """The block of records that holds a batch of a lease; a block is read as a whole.
 
         Args:
-            lease: The lease.
             batches: How many of the lease's batches lie before that batch.
-
-        Returns:
-            The block's first record and the one behind its last, counted in the shard.
         """
         size = self._block_records
         first = (lease.first + batches * lease.batch_size) // size * size
@@ -166,9 +140,6 @@ class LeaseQueue:
 
     def without_bad_records(self, lease: Lease) -> Lease:
         """The lease that takes the place of one among whose records bad ones were found.
-
-        Args:
-            lease: A lease that is doing.
 
         Returns:
             The same lease, whose source passes over the bad records that are known by now; it is
@@ -184,8 +155,6 @@ class LeaseQueue:
         """Marks a lease done.
 
         Args:
-            lease: A lease that is doing.
-            trained: Records of it that were trained.
             bad: Records of it that were not trained because they are bad.
         """
         self._doing.remove(lease)

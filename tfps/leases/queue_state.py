@@ -19,9 +19,7 @@ class QueueState:
 
     Attributes:
         epoch: The epoch being trained, from 0.
-        cursor: How many records of that epoch's order are done: the first so many.
         trained: Records trained since the run began, over all epochs.
-        repeated: Records of batches that may have been trained twice.
         order: The order that the cursor counts in; None where an epoch begins.
         bad: Records that were not trained because they are bad, over all epochs.
         bad_records: The bad records that are known, as `BadRecords.state` gives them.
@@ -54,14 +52,7 @@ class QueueState:
         )
 
     def refuse_another_order(self, order: EpochOrder) -> None:
-        """Checks that a run can go on from here with an order.
-
-        Args:
-            order: The order of the run.
-
-        Raises:
-            UserError: If the state is one in the middle of an epoch of another order.
-        """
+        """Checks that a run can go on from here with an order."""
         if self.order is None or self.order == order:
             return
         theirs, ours = dataclasses.asdict(self.order), dataclasses.asdict(order)

@@ -10,7 +10,6 @@ class LiveBlock:
     """
 
     def __init__(self) -> None:
-        """Shows nothing yet."""
         self._lines: Sequence[str] = ()
 
     @property

@@ -22,10 +22,7 @@ def draw(status: RunStatus, columns: int, rows: int, has_colour: bool) -> list[s
     """The view of a run: a bar with the figures of its epoch, and a line for each task.
 
     Args:
-        status: How far it is.
-        columns: Width of the terminal; each line is narrower.
         rows: Its height; where not all tasks fit, the others are counted.
-        has_colour: Whether colours may be used.
     """
     room = max(_LEAST_TASKS, rows - _HEADING - _LEFT_FOR_LINES - 1)
     if len(status.tasks) > room + 1:

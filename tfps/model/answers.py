@@ -17,11 +17,7 @@ def zero_rows(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.T
 
 
 def noted_zero_rows(answers: list[tf.Tensor]) -> Answer:
-    """Makes an `Answer` of zeros that notes them, and finds ids that depend on them.
-
-    Args:
-        answers: Where the answers are put, in the order of the calls.
-    """
+    """Makes an `Answer` of zeros that notes them, and finds ids that depend on them."""
 
     def answer(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
         _refuse_dependence(layer, ids, answers)
@@ -32,11 +28,7 @@ def noted_zero_rows(answers: list[tf.Tensor]) -> Answer:
 
 
 def refuse_late(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
-    """The `Answer` while the loss is computed.
-
-    Raises:
-        UserError: Always: rows were pulled before.
-    """
+    """The `Answer` while the loss is computed."""
     raise UserError(
         f"layer {layer.path!r} is called by compute_loss(); on parameter servers rows are pulled "
         "before: call it in the model's call() and put what it gives into the outputs"

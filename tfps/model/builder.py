@@ -19,13 +19,6 @@ def build_model(task: Task, seed: int) -> keras.Model:
     """Builds a task's model with all its variables, named as whenever it is built.
 
     A dtype policy that `build_model()` sets holds for this model only.
-
-    Args:
-        task: The task.
-        seed: Of the initial values.
-
-    Raises:
-        UserError: If the model cannot be called with the task's features, or has a step of its own.
     """
     keras.utils.clear_session()  # equal names, whatever was built before in this process
     # Keras would wrap a UserError in a description of the failing layer's arguments.

@@ -11,18 +11,9 @@ from tfps.model.keras_metric import RunningKerasMetric
 
 
 class CompiledMetric:
-    """One metric of `compile`, as a callable of all labels and predictions of an evaluation.
-
-    Attributes:
-        name: As Keras names it in its logs.
-    """
+    """One metric of `compile`, as a callable of all labels and predictions of an evaluation."""
 
     def __init__(self, identifier: Any):
-        """Notes what it is.
-
-        Args:
-            identifier: A name, a `keras.metrics.Metric`, or a function of labels and predictions.
-        """
         self._identifier = identifier
         by_object = getattr(identifier, "name", None) or getattr(identifier, "__name__", None)
         self.name = identifier if isinstance(identifier, str) else str(by_object or identifier)
@@ -44,9 +35,6 @@ class CompiledMetric:
         Args:
             labels: Some of those that it is for, `[n, ...]`; their shape tells which it is.
             predictions: As many, `[n, ...]`.
-
-        Raises:
-            UserError: If Keras cannot make it again.
         """
         found = self._identifier
         if str(found).lower() in ("accuracy", "acc"):
@@ -59,11 +47,7 @@ class CompiledMetric:
 
 
 def made_again(metric: keras.metrics.Metric) -> keras.metrics.Metric:
-    """A metric like one that was made before this process was a chief: it lost its variables.
-
-    Raises:
-        UserError: If Keras cannot make it again.
-    """
+    """A metric like one that was made before this process was a chief: it lost its variables."""
     try:
         return type(metric).from_config(metric.get_config())
     except Exception as error:  # whatever a metric of the user's own raises
@@ -80,11 +64,6 @@ def compiled_metrics(
     """Metrics as `Task.metrics` gives them; None of a model that is compiled without any.
 
     Those of `weighted_metrics` are among them, without weights: evaluations have none.
-
-    Args:
-        compiled: The arguments of `compile`.
-        labels: Names of what the model learns.
-        outputs: Names of its outputs, as Keras has them.
     """
     found: dict[str, Any] = {}
     for argument in ("metrics", "weighted_metrics"):

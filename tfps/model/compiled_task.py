@@ -91,23 +91,18 @@ class CompiledTask(Task):
     row_format: RowFormat | None = None
 
     def features(self) -> tuple[Feature, ...]:
-        """See `Task`."""
         return self.inputs
 
     def label(self) -> Feature | tuple[Feature, ...]:
-        """See `Task`."""
         return self.learnt
 
     def build_model(self) -> keras.Model:
-        """See `Task`: a model that is compiled."""
         return self.source.make()
 
     def optimizer(self) -> keras.optimizers.Optimizer:
-        """See `Task`."""
         return self.source.optimizer()
 
     def table_optimizer(self, table: Table) -> keras.optimizers.Optimizer:
-        """See `Task`."""
         if self.optimizer_of_table is None:
             return self.optimizer()
         try:
@@ -119,18 +114,15 @@ class CompiledTask(Task):
             ) from error
 
     def weight(self) -> Feature | Mapping[str, Feature] | tuple[Feature, ...] | None:
-        """See `Task`."""
         return self.record_weight
 
     def class_factor(self, labels: Mapping[str, Any]) -> Any:
-        """See `Task`."""
         if not self.class_weights:
             return None
         [target] = self.targets()
         return _weights_of_classes(labels[target.name], self.class_weights)
 
     def metrics(self) -> Mapping[str, Metric | Mapping[str, Metric]]:
-        """See `Task`: those of `compile`, without any those that fit the loss and the label."""
         names = [target.name for target in self.targets()]
         found = compiled_metrics(self.source.compiled, names, self.source.output_names)
         if found is None and self.source.compiled["loss"] is None:
@@ -138,7 +130,6 @@ class CompiledTask(Task):
         return super().metrics() if found is None else found
 
     def rows(self) -> RowFormat:
-        """See `Task`."""
         return super().rows() if self.row_format is None else self.row_format
 
     def _known_loss(self) -> Any:
@@ -184,7 +175,6 @@ def _weights_of_classes(labels: tf.Tensor, class_weights: Sequence[tuple[int, fl
     Args:
         labels: Numbers of classes `[batch]` or `[batch, 1]`, or a value per class, of which the
             largest counts, `[batch, classes]`.
-        class_weights: Pairs of a class and its weight, in the classes' order.
     """
     if labels.shape.rank > 1:
         labels = labels[..., 0] if labels.shape[-1] == 1 else tf.argmax(labels, -1)

@@ -19,12 +19,7 @@ def draw_of(seed: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
 
 
 def on_device(draw: tf.Tensor, index: int) -> tf.Tensor:
-    """What a part of a step draws from, `[2]` int64.
-
-    Args:
-        draw: What the step does.
-        index: Of the device that computes it.
-    """
+    """What a part of a step draws from, `[2]` int64."""
     return draw + tf.constant([0, index], tf.int64)
 
 
@@ -34,10 +29,6 @@ def of_layer(draw: tf.Tensor, index: int) -> tf.Tensor:
     Keras counts up the second number with each draw, and takes both modulo 2^31 - 2: of numbers
     that lie apart only in higher bits, some are the same for it. So all bits are mixed; within one
     seed no two layers of any step begin with the same 64 of them, of which 62 are used.
-
-    Args:
-        draw: What the step draws from on this device.
-        index: Of the layer's generator in the model.
     """
     seed, position = tf.unstack(tf.bitcast(draw, tf.uint64))
     bits = splitmix64.mix(position + tf.constant(index << _LAYER_SHIFT, tf.uint64))

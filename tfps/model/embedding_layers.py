@@ -33,9 +33,7 @@ class WholeTableUsedError(UserError):
     """Says that a layer was asked for its whole table, and has none.
 
     Attributes:
-        path: That of the layer.
         size: Of its table, in bytes.
-        has_keys: Whether it has no vocabulary.
     """
 
     def __init__(self, layer: keras.layers.Embedding) -> None:
@@ -59,9 +57,6 @@ class EmbeddingLayers:
 
     What a layer is asked by a constant is part of the model as a constant, in Keras as here: its
     rows as they are drawn. A layer that is asked by nothing else is no part of the model.
-
-    Attributes:
-        tables: One per layer, in the order in which the layers were built.
     """
 
     def __init__(self, dense_table_bytes: int = 0) -> None:
@@ -79,14 +74,7 @@ class EmbeddingLayers:
         self._answer: Answer = zero_rows  # while a model is being built, only shapes matter
 
     def begin_again(self, used: WholeTableUsedError | None = None) -> "EmbeddingLayers":
-        """None, for the model to be built again.
-
-        Args:
-            used: Whose layer is left to hold its table from now on.
-
-        Raises:
-            UserError: If that is too large to travel with every step.
-        """
+        """None, for the model to be built again."""
         again = EmbeddingLayers(self._dense_table_bytes)
         again._whole = set(self._whole)
         if used:
@@ -98,9 +86,6 @@ class EmbeddingLayers:
         """None, for a model to be built of which some tables alone are taken over.
 
         Any other layer is as Keras builds it.
-
-        Args:
-            tables: Their names.
         """
         layers = cls()
         layers._only = frozenset(tables)
@@ -111,9 +96,6 @@ class EmbeddingLayers:
         """While a model is built: its embedding layers register a table instead of making one.
 
         A small layer is left as it is, and so is one whose whole table is used.
-
-        Raises:
-            UserError: At the end, if a layer has an option that cannot work on a table.
         """
         with keras_patches.embedding_class_replaced(self._build):
             yield
@@ -131,9 +113,6 @@ class EmbeddingLayers:
 
         Args:
             model: That `build_model()` returned while the layers were taken over.
-
-        Raises:
-            UserError: If there is one.
         """
         mine = set(map(id, self._layers))
         for part in keras_patches.layers_of(model):
@@ -150,9 +129,6 @@ class EmbeddingLayers:
 
         Args:
             model: That was built while the layers were taken over.
-
-        Raises:
-            UserError: If a table is too large to be drawn here.
         """
         parts = set(map(id, keras_patches.layers_of(model)))
         for layer in [each for each in self._layers if id(each) not in parts]:

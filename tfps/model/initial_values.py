@@ -68,12 +68,7 @@ def rows_of(table: Table) -> Callable[[np.ndarray], np.ndarray] | None:
 
 
 def refuse_unusable(table: Table) -> None:
-    """Refuses, before any ps is asked, an initializer that a table cannot be filled with.
-
-    Raises:
-        UserError: If the values that it gives do not fit the table, or if it must make the whole
-            of a table that is too large for that, or of one that has no vocabulary.
-    """
+    """Refuses, before any ps is asked, an initializer that a table cannot be filled with."""
     if table.rows_from:
         _refuse_unreadable(table.name, table.rows_from)
     if table.keys:

@@ -17,14 +17,6 @@ def model_inputs(model: keras.Model, features: Sequence[Feature], values: Mappin
 
     A functional model gets its own structure of inputs, a dict by its keys, a list by its inputs'
     names; any other model a dict by feature name, or the tensor itself of a single feature.
-
-    Args:
-        model: The model.
-        features: The task's features.
-        values: Tensor of each feature, by name.
-
-    Raises:
-        UserError: If an input of a functional model is no feature.
     """
     single = values[features[0].name] if len(features) == 1 else None
     structure = _structure(model)
@@ -95,9 +87,6 @@ def signature_specs(features: Sequence[Feature]) -> dict[str, tf.TensorSpec]:
 
     A feature NAME of shape `(None,)` is two of them: NAME, the values of all records laid end to
     end, and NAME_row_lengths, `[n]` int64, the number of values of each record.
-
-    Raises:
-        UserError: If a feature has the name of another's row lengths.
     """
     inputs = {}
     for feature in features:
@@ -152,12 +141,6 @@ def python_arguments(names: Iterable[str]) -> dict[str, str]:
 
     TensorFlow makes each input an argument of a Python function. Its name must be an identifier in
     ASCII and no keyword; `self` is TensorFlow's own. Names that differ in case alone are one to it.
-
-    Args:
-        names: Those of all inputs.
-
-    Returns:
-        The argument by the input's name, for inputs that cannot have their own name.
     """
     taken, others = set(), []
     for name in names:

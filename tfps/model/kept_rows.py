@@ -18,12 +18,7 @@ def keep_rows(table: str, shape: tuple[int, int], rows: Any) -> RowsOfIds:
     or from a file of weights that is closed; and only what is being copied is in memory.
 
     Args:
-        table: Name of the table.
-        shape: Its rows and its dim.
         rows: `[rows, dim]`: an array, a tensor, or a dataset of an HDF5 file.
-
-    Raises:
-        UserError: If they are of another shape.
     """
     if tuple(rows.shape) != shape:
         raise UserError(

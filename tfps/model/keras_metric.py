@@ -56,7 +56,6 @@ class RunningKerasMetric:
 
         Args:
             labels: `[records, ...]`, or a structure of such.
-            predictions: The same.
         """
         records = len(np.asarray(tree.flatten(labels)[0]))
         for first in range(0, records, _CHUNK):

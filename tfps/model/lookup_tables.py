@@ -34,11 +34,7 @@ class LookupTables:
 
     @contextlib.contextmanager
     def taken_over(self) -> Iterator[None]:
-        """While a model is built: tables that are made are taken over at the end.
-
-        Raises:
-            UserError: At the end, if a table is too large to be sent to workers.
-        """
+        """While a model is built: tables that are made are taken over at the end."""
         with keras_patches.lookup_tables_noted() as made:
             yield
         for each in made:

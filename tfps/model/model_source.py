@@ -27,14 +27,6 @@ class ModelSource:
     """
 
     def __init__(self, model: keras.Model | Callable[[], keras.Model]):
-        """Makes none yet.
-
-        Args:
-            model: The model, or a function that makes it.
-
-        Raises:
-            UserError: If it is neither, or not compiled.
-        """
         self._is_there = isinstance(model, keras.Model)
         self._model = model
         self._compiled: dict[str, Any] = {}
@@ -57,11 +49,7 @@ class ModelSource:
         return self._output_names
 
     def make(self) -> keras.Model:
-        """A new model, compiled as the user compiled it.
-
-        Raises:
-            UserError: If it cannot be copied, or is not compiled.
-        """
+        """A new model, compiled as the user compiled it."""
         if not self._is_there:
             try:
                 model = self._model()

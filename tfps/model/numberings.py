@@ -23,7 +23,6 @@ class Numbering:
     Attributes:
         words: In the order of their numbers, those for what is masked or unknown among them; none
             of a layer that computes numbers.
-        settings: By which it computes them.
     """
 
     words: tuple[str, ...] = ()
@@ -36,11 +35,7 @@ class Numbering:
         return {**words, "settings": dict(self.settings)}
 
     def difference(self, theirs: Mapping[str, Any]) -> str:
-        """What other things the numbers meant that a checkpoint keeps, in words; empty for none.
-
-        Args:
-            theirs: Its `summary` of the layer.
-        """
+        """What other things the numbers meant that a checkpoint keeps, in words; empty for none."""
         count = theirs.get("words", 0)
         if count and _digest(self.words[:count]) != theirs["sha256"]:
             had = f"{count:,} words that it had, [UNK] included"
@@ -66,12 +61,7 @@ def numberings_of(model: keras.Model) -> dict[str, Numbering]:
 
 
 def renumbered(theirs: Mapping[str, Mapping[str, Any]], ours: Mapping[str, Numbering]) -> list[str]:
-    """The layers of both that number things otherwise, in words.
-
-    Args:
-        theirs: What a checkpoint keeps, by path.
-        ours: Those of a run, by path.
-    """
+    """The layers of both that number things otherwise, in words."""
     both = {path: each.difference(theirs[path]) for path, each in ours.items() if path in theirs}
     return [f"layer {path!r} {said}" for path, said in both.items() if said]
 

@@ -14,15 +14,8 @@ SINGLE = "predictions"  # the name of predictions that are a tensor
 def predict_by_name(task: Task, outputs: Any) -> dict[str, tf.Tensor]:
     """The predictions for a batch.
 
-    Args:
-        task: Whose `predictions()` is asked.
-        outputs: What the model returned.
-
     Returns:
         Tensors `[batch, ...]` float32 by name; a single one that bears no name is `SINGLE`.
-
-    Raises:
-        UserError: If `predictions()` fails or returns something else.
     """
     try:
         found = task.predictions(outputs)

@@ -28,13 +28,7 @@ def holders_of(model: keras.Model, captured: Sequence[tf.Tensor]) -> tuple[str, 
 
 
 def users_of_others(model: keras.Model, function: Any, held: Sequence[Any]) -> list[str]:
-    """Paths of the layers that use what the model does not hold, as far as the graph names them.
-
-    Args:
-        model: The model.
-        function: The concrete function that calls it.
-        held: What it holds.
-    """
+    """Paths of the layers that use what the model does not hold, as far as the graph names them."""
     known = {id(_handle(each)) for each in held}
     paths = {layer.name: layer.path for layer in keras_patches.layers_of(model)}
     found = set()

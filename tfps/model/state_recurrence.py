@@ -22,11 +22,6 @@ def kept_by_step(
     `kept * old + something`, element by element, whatever the batch. The operations between the old
     value and the new one say so: sums, differences, and products with constants.
 
-    Args:
-        before: The state variables' values when the step begins, tensors of one graph that nothing
-            but the step depends on.
-        after: Their values at its end.
-
     Returns:
         One per variable; None where a step is something else, as for the vector of
         `keras.layers.SpectralNormalization`.
@@ -52,7 +47,6 @@ def _factor(
     """With which factor an operation's output follows a variable, None for in another way.
 
     Args:
-        operation: The operation.
         follows: For every input, whether it depends on the variable.
         factors: Those of its inputs, 0 for one that does not depend on it.
     """

@@ -22,11 +22,7 @@ def table_bytes(layer: keras.layers.Embedding) -> int:
 
 
 def refuse_options(layer: keras.layers.Embedding) -> None:
-    """Refuses what cannot work on a table.
-
-    Raises:
-        UserError: Names the layer and the option.
-    """
+    """Refuses what cannot work on a table."""
     options = {
         "embeddings_regularizer, which would change every row in every step (unlike "
         "activity_regularizer),": layer.embeddings_regularizer,
@@ -53,9 +49,6 @@ def row_constraint(layer: keras.layers.Embedding) -> keras.constraints.Constrain
     To apply it to a row whenever the row is looked at is the same for a constraint that looks at
     one row at a time and leaves alone what it has made. As in Keras, one of a layer that is not
     trained does nothing.
-
-    Raises:
-        UserError: If it is not known to be of that kind.
     """
     constraint = layer.embeddings_constraint
     if constraint is None or not layer.trainable:

@@ -20,7 +20,6 @@ def account(error: BaseException, model: keras.Model | None = None) -> str:
     """What failed: the innermost layer of a model, the user's line and the reason.
 
     Args:
-        error: What the user's code raised.
         model: The model that was called; None before there is one.
     """
     return f"{place_of(error, model)}{reason_of(error)}"
@@ -30,7 +29,6 @@ def place_of(error: BaseException, model: keras.Model | None = None) -> str:
     """The layer and the user's line of `account`; empty if neither is known.
 
     Args:
-        error: What was raised.
         model: The model that was called; None before there is one.
     """
     layer = _failing_layer(model, error) if model else None

@@ -15,18 +15,11 @@ class ModelVariables:
     """Which variables of a model have their values on the ps, and how the others get theirs.
 
     Attributes:
-        dense: The trainable variables.
-        state: Floating-point variables that no gradient changes, such as BatchNorm statistics.
         initial_dense: Initial values of `dense`, laid end to end, float32.
         initial_state: Initial values of `state`, laid end to end, float32.
     """
 
     def __init__(self, model: keras.Model):
-        """Sorts the variables of a model.
-
-        Raises:
-            UserError: If a trainable variable is not float32 or has a constraint.
-        """
         self.dense: list[keras.Variable] = list(model.trainable_variables)
         self._fixed: list[keras.Variable] = list(model.non_trainable_variables)
         self._model = model
@@ -57,8 +50,6 @@ class ModelVariables:
         """What every variable of the model is to be, for a `keras.StatelessScope`.
 
         Args:
-            dense: Values of `dense`.
-            state: Values of `state`.
             seed: `[2]` int64, from which every random layer draws.
         """
         values = list(zip(self.dense, dense, strict=True))
@@ -79,15 +70,7 @@ class ModelVariables:
     def state_after(
         self, scope: keras.StatelessScope, values: Sequence[tuple[keras.Variable, Any]]
     ) -> list[tf.Tensor]:
-        """New values of `state` at the end of a scope; the same tensor where nothing changed.
-
-        Args:
-            scope: In which the model was called.
-            values: What the variables were at its beginning.
-
-        Raises:
-            UserError: If a variable has changed that is not kept.
-        """
+        """New values of `state` at the end of a scope; the same tensor where nothing changed."""
         before = {id(variable): value for variable, value in values}
         for variable in self._fixed:
             changed = scope.get_current_value(variable) is not before[id(variable)]
@@ -102,11 +85,7 @@ class ModelVariables:
 
 
 def refuse_equal_paths(paths: Sequence[str]) -> None:
-    """Refuses parameters that a checkpoint could not tell apart.
-
-    Raises:
-        UserError: If a path is there twice.
-    """
+    """Refuses parameters that a checkpoint could not tell apart."""
     twice = {path for path in paths if paths.count(path) > 1}
     if twice:
         raise UserError(

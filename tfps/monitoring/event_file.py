@@ -26,7 +26,6 @@ class EventFile:
         """Writes nothing yet.
 
         Args:
-            directory: Where to, local or `gs://`.
             began: When the program began, seconds since 1970: later ones' files are read later.
         """
         writer = writer_of(began)
@@ -40,7 +39,6 @@ class EventFile:
         """Says that what was written before from a step on is given up: TensorBoard drops it.
 
         Args:
-            step: The first step that comes now.
             at: When, seconds since 1970.
         """
         log = _SessionLog(status=_SessionLog.START)
@@ -50,8 +48,6 @@ class EventFile:
         """Adds a point to some curves.
 
         Args:
-            values: By tag.
-            step: Where the points lie on the horizontal axis.
             at: When, seconds since 1970.
         """
         points = {tag: tf.make_tensor_proto(x, tf.float32) for tag, x in values.items()}
@@ -61,8 +57,6 @@ class EventFile:
         """Adds how some values are spread.
 
         Args:
-            values: By tag.
-            step: Where they lie on the horizontal axis.
             at: When, seconds since 1970.
         """
         bins = {  # left edge, right edge and count of each
@@ -77,9 +71,6 @@ class EventFile:
         """Adds what a plugin of TensorBoard keeps with a tag, and no values.
 
         Args:
-            tag: The tag.
-            plugin: Name of the plugin.
-            content: As the plugin reads it.
             at: When, seconds since 1970.
         """
         data = _Metadata.PluginData(plugin_name=plugin, content=content)
@@ -88,11 +79,7 @@ class EventFile:
         self._file.append(_framed(_Event(wall_time=at, summary=_Summary(value=[value]))))
 
     def flush(self) -> None:
-        """Brings what was added to where TensorBoard finds it.
-
-        Raises:
-            StorageError: If it cannot be written; the next flush tries again.
-        """
+        """Brings what was added to where TensorBoard finds it."""
         self._file.flush()
 
     def _add(

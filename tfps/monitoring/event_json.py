@@ -48,12 +48,7 @@ def to_json(event: RunEvent) -> dict[str, Any]:
 
 
 def from_json(data: Mapping[str, Any]) -> RunEvent | None:
-    """The event that `to_json` gave; None for one of a kind that a later version has added.
-
-    Raises:
-        KeyError: If the data have no kind.
-        TypeError: If a field is missing, or is something else.
-    """
+    """The event that `to_json` gave; None for one of a kind that a later version has added."""
     kind = _KINDS.get(data["kind"])
     if kind is None:
         return None

@@ -16,7 +16,6 @@ class RunEvent:
     """Something that happened.
 
     Attributes:
-        kind: What names it in a history.
         is_urgent: Whether it is to be written soon: nobody can tell it again if the chief is lost.
         at: When, seconds since 1970.
     """
@@ -28,14 +27,7 @@ class RunEvent:
 
 @dataclasses.dataclass(frozen=True)
 class TableSize:
-    """A table of a model.
-
-    Attributes:
-        name: Its name.
-        rows: How many rows it has.
-        dim: Values of a row.
-        bytes: Of its rows on all ps together, the optimizer's slots included.
-    """
+    """A table of a model."""
 
     name: str
     rows: int
@@ -50,7 +42,6 @@ class LeaseTimes:
     Attributes:
         counts: How many took at most as long as each of `LEASE_SECONDS`, but longer than the one
             before it, and in the end how many took longer than all.
-        seconds: Of all together.
     """
 
     counts: tuple[int, ...] = (0,) * (1 + len(LEASE_SECONDS))
@@ -65,17 +56,7 @@ class LeaseTimes:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunBegan(RunEvent):
-    """A chief has begun to work on the job.
-
-    Attributes:
-        config: Name of the experiment.
-        mode: How updates come together.
-        workers: How many workers there are.
-        ps: How many ps there are.
-        settings: What the config says, by field, as text.
-        overrides: What was set of it for this run, as `field=value`.
-        tables: Those of the model.
-    """
+    """A chief has begun to work on the job."""
 
     kind = "began"
     config: str
@@ -95,7 +76,6 @@ class TrainingBegan(RunEvent):
         checkpoint: Path of the checkpoint; None for parameters that are new to the job.
         epoch: The epoch that is trained next, from 0.
         examples: Records trained up to the checkpoint: what was trained after it is lost.
-        steps: Updates of the parameters up to the checkpoint.
     """
 
     kind = "training"
@@ -113,12 +93,9 @@ class Sampled(RunEvent):
     Attributes:
         epoch: The epoch being trained, from 0.
         examples: Records trained since the job began, those of unfinished leases included.
-        steps: Updates of the parameters.
         loss: Mean over the records trained since the last sample of the loss of their batch, None
             where there are none.
-        examples_per_second: Of the time since the last sample.
         repeated: Records that may have been trained twice, since the job began.
-        bad: How often a bad record was passed over.
         workers: By index, what each worker did since the chief connected.
         leases: How long leases took since then; None in histories of before.
     """
@@ -149,14 +126,7 @@ class TasksMeasured(RunEvent):
 
 @dataclasses.dataclass(frozen=True)
 class Histogram:
-    """How some values are spread.
-
-    Attributes:
-        edges: Of the bins, one more than there are.
-        counts: Values in each bin.
-        norm: Euclidean norm of all values.
-        left_out: Values that are not finite.
-    """
+    """How some values are spread."""
 
     edges: tuple[float, ...]
     counts: tuple[int, ...]
@@ -169,8 +139,6 @@ class ParametersMeasured(RunEvent):
     """What the parameters are, and what a batch would change of them.
 
     Attributes:
-        steps: Updates of the parameters.
-        epoch: Number of epochs trained.
         parameters: By path of a dense parameter its values; by name of a table, those of some rows.
         gradients: Of a batch, by path of a dense parameter; by name of a table, the norms of the
             gradients of the rows that the batch asks for.
@@ -188,11 +156,7 @@ class CheckpointSaved(RunEvent):
     """A checkpoint is committed.
 
     Attributes:
-        name: Its name.
-        examples: Records trained by then.
-        steps: Updates of the parameters.
         saves: All saves since the chief connected, and what the last one took.
-        staleness: Of the updates since the chief connected.
     """
 
     kind = "checkpoint"
@@ -209,8 +173,6 @@ class EpochTrained(RunEvent):
 
     Attributes:
         epoch: The epoch, from 0.
-        steps: Updates of the parameters by then.
-        loss: Mean over its records of the loss of their batch.
         learning_rate: That of the dense parameters at its end, None where it is not known.
         steps_per_second: Its updates by the time that it was trained, evaluations and checkpoints
             left out; None for an epoch of which this chief has not trained all.
@@ -229,9 +191,6 @@ class Evaluated(RunEvent):
     """A checkpoint is evaluated.
 
     Attributes:
-        epoch: Number of epochs trained by then.
-        steps: Updates of the parameters.
-        metrics: `loss` and the task's metrics by name.
         has_ended_epoch: Whether it is the checkpoint at an epoch's end.
     """
 
@@ -244,12 +203,7 @@ class Evaluated(RunEvent):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskLost(RunEvent):
-    """A task was lost.
-
-    Attributes:
-        task: Its name.
-        what: What was seen of it.
-    """
+    """A task was lost."""
 
     kind = "lost"
     is_urgent = True
@@ -259,12 +213,7 @@ class TaskLost(RunEvent):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskBack(RunEvent):
-    """A task that was lost answers again.
-
-    Attributes:
-        task: Its name.
-        seconds: How long it was away.
-    """
+    """A task that was lost answers again."""
 
     kind = "back"
     is_urgent = True
@@ -274,12 +223,7 @@ class TaskBack(RunEvent):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunEnded(RunEvent):
-    """The chief's run has ended.
-
-    Attributes:
-        status: As in the report.
-        error: Why it failed, if it did.
-    """
+    """The chief's run has ended."""
 
     kind = "ended"
     status: str

@@ -23,7 +23,6 @@ class RunHistory:
         """Writes nothing yet.
 
         Args:
-            job_dir: The job's.
             began: When the chief began, seconds since 1970: what later ones write comes after it.
         """
         chief, directory = writer_of(began), posixpath.join(job_dir, DIRECTORY)
@@ -34,11 +33,7 @@ class RunHistory:
         self._file.append(f"{json.dumps(event_json.to_json(event))}\n".encode())
 
     def flush(self) -> None:
-        """Brings what was added to where it is read.
-
-        Raises:
-            StorageError: If it cannot be written; the next flush tries again.
-        """
+        """Brings what was added to where it is read."""
         self._file.flush()
 
 
@@ -47,10 +42,6 @@ def read(job_dir: str) -> list[RunEvent]:
 
     The last line of a file may be one that is being written, or was when its chief was killed: it
     is left out.
-
-    Raises:
-        UserError: If another line is damaged.
-        StorageError: If the storage does not answer.
     """
     directory = posixpath.join(job_dir, DIRECTORY)
     try:

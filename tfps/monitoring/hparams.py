@@ -87,7 +87,6 @@ def session_end(is_success: bool, at: float) -> bytes:
     """What the plugin reads of a run that has ended.
 
     Args:
-        is_success: Whether it has trained what it was to.
         at: When, seconds since 1970.
     """
     data = _MESSAGES["HParamsPluginData"](version=_VERSION)

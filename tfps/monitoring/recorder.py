@@ -28,11 +28,7 @@ class Watcher(Protocol):
         """Takes what happened."""
 
     def flush(self) -> None:
-        """Brings what it was told to where it is looked at.
-
-        Raises:
-            StorageError: If that fails; the next call tries again.
-        """
+        """Brings what it was told to where it is looked at."""
 
 
 Source = Callable[[], Iterable[RunEvent]]
@@ -54,7 +50,6 @@ class RunRecorder:
         """Begins to listen.
 
         Args:
-            watchers: Who is told.
             sources: Who is asked what there is to tell before each flush, and may take their time.
             flush_seconds: After which what they were told can be seen.
         """

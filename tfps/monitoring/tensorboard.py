@@ -46,7 +46,6 @@ class TensorBoardLog:
         """Writes nothing yet.
 
         Args:
-            directory: Where `train` and `validation` are, local or `gs://`.
             began: When the chief began, seconds since 1970.
         """
         self._run = EventFile(directory, began)
@@ -173,11 +172,7 @@ class TensorBoardLog:
         self._lost[job] = self._lost.get(job, 0) + 1
 
     def flush(self) -> None:
-        """Brings the curves to where TensorBoard finds them.
-
-        Raises:
-            StorageError: If they cannot be written; the next flush tries again.
-        """
+        """Brings the curves to where TensorBoard finds them."""
         self._run.flush()
         self._train.flush()
         self._validation.flush()

@@ -26,7 +26,6 @@ class Adagrad(UpdateRule):
         self.slots = {"accumulator": Slot(start, is_square=True)}
 
     def dense(self, update: Update) -> list[tf.Operation]:
-        """See `UpdateRule`."""
         return [
             tf.raw_ops.ResourceApplyAdagradV2(
                 var=update.variable.handle,
@@ -45,7 +44,6 @@ class Adagrad(UpdateRule):
         step: tf.Tensor,
         squares: tf.Tensor | None = None,
     ) -> list[tf.Tensor]:
-        """See `UpdateRule`."""
         accumulator = slots[0] + squared(gradient, squares)
         rate = self.learning_rate(step)
         return [rows - rate * gradient * tf.math.rsqrt(accumulator), accumulator]

@@ -50,7 +50,6 @@ class Adam(UpdateRule):
             self.slots["velocity_hat"] = Slot(kept=None, is_square=True)
 
     def dense(self, update: Update) -> list[tf.Operation]:
-        """See `UpdateRule`."""
         beta1_power, beta2_power = self._powers(update.step)
         momentum, velocity, *largest = (slot.handle for slot in update.slots)
         arguments = {
@@ -77,7 +76,6 @@ class Adam(UpdateRule):
         step: tf.Tensor,
         squares: tf.Tensor | None = None,
     ) -> list[tf.Tensor]:
-        """See `UpdateRule`."""
         beta1_power, beta2_power = self._powers(step)
         momentum = slots[0] + (gradient - slots[0]) * (1.0 - self.config["beta_1"])
         squares = squared(gradient, squares)

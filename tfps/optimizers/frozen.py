@@ -25,5 +25,4 @@ class Frozen(UpdateRule):
         step: tf.Tensor,
         squares: tf.Tensor | None = None,
     ) -> list[tf.Tensor]:
-        """See `UpdateRule`."""
         return [rows]

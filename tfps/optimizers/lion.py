@@ -35,7 +35,6 @@ class Lion(UpdateRule):
         step: tf.Tensor,
         squares: tf.Tensor | None = None,
     ) -> list[tf.Tensor]:
-        """See `UpdateRule`."""
         beta_1, beta_2 = (tf.constant(self.config[name]) for name in ("beta_1", "beta_2"))
         direction = tf.sign(slots[0] * beta_1 + gradient * (1.0 - beta_1))
         momentum = slots[0] * beta_2 + gradient * (1.0 - beta_2)

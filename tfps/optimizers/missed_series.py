@@ -16,13 +16,6 @@ class MissedSeries:
     """
 
     def __init__(self, series: Series, sums: StepSums, missed: MissedUpdates):
-        """Takes the series.
-
-        Args:
-            series: What each update adds.
-            sums: Over the updates.
-            missed: The updates.
-        """
         self._series, self._sums, self._missed = series, sums, missed
 
     def whole(self) -> tf.Tensor:

@@ -53,8 +53,8 @@ class Outlooks:
 
     Attributes:
         polynomials: `[k, 9]`, of places from 0 to 1 within ranges.
-        apart: By how much the outlook is above its polynomial where it meets the next range, or
-            the one before, `[k]`.
+        apart: By how much the outlook is above its polynomial where it meets the next range, or the
+            one before, `[k]`.
         is_forward: Whether it begins with 0.
     """
 
@@ -69,8 +69,6 @@ class Outlooks:
         """Computes them.
 
         Args:
-            blocks: The ranges, cut where `cuts` says so.
-            ratio: That of the series.
             factors: At the places where ranges are fitted, `[k, 8]`.
             kept: What updates keep of a parameter there, `[k, 8]`.
             decline: The logarithm of the size of `kept / ratio`, summed over each range, `[k]`.
@@ -153,7 +151,6 @@ def cuts(ratio: float, log_kept: int | None) -> Callable[[np.ndarray, np.ndarray
     """Which ranges are cut because they are neither short nor long for a ratio.
 
     Args:
-        ratio: That of the series.
         log_kept: Which function is the logarithm of what an update keeps; None for none.
     """
 

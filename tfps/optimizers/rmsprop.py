@@ -35,7 +35,6 @@ class RmsProp(UpdateRule):
             self.slots["average_gradient"] = Slot(kept=self.config["rho"])
 
     def dense(self, update: Update) -> list[tf.Operation]:
-        """See `UpdateRule`."""
         if not self.fused:
             return super().dense(update)
         return [
@@ -59,7 +58,6 @@ class RmsProp(UpdateRule):
         step: tf.Tensor,
         squares: tf.Tensor | None = None,
     ) -> list[tf.Tensor]:
-        """See `UpdateRule`."""
         rho = self.config["rho"]
         velocity = rho * slots[0] + (1.0 - rho) * squared(gradient, squares)
         spread, averages, momenta = velocity, [], []
@@ -74,5 +72,4 @@ class RmsProp(UpdateRule):
         return [rows - change, velocity, *momenta, *averages]
 
     def drift(self, slots: Sequence[tf.Tensor], missed: MissedUpdates, decays: bool) -> tf.Tensor:
-        """See `UpdateRule`: update number j of the missed ones takes `momentum^j` of the slot."""
         return -tf.cast(self.missed_series(missed, decays).whole(), tf.float32) * slots[1]

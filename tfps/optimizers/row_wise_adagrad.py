@@ -112,7 +112,6 @@ class RowWiseAdagradRule(UpdateRule):
         step: tf.Tensor,
         squares: tf.Tensor | None = None,
     ) -> list[tf.Tensor]:
-        """See `UpdateRule`."""
         accumulator = slots[0] + tf.reduce_mean(tf.square(gradient), 1, keepdims=True)
         rate = self.learning_rate(step)
         return [rows - gradient * (rate * tf.math.rsqrt(accumulator)), accumulator]

@@ -24,7 +24,6 @@ class Sgd(UpdateRule):
         self.slots = {"momentum": Slot(kept=momentum)} if momentum else {}
 
     def dense(self, update: Update) -> list[tf.Operation]:
-        """See `UpdateRule`."""
         rate = self.learning_rate(update.step)
         if not update.slots:
             return [
@@ -51,7 +50,6 @@ class Sgd(UpdateRule):
         step: tf.Tensor,
         squares: tf.Tensor | None = None,
     ) -> list[tf.Tensor]:
-        """See `UpdateRule`."""
         change = -self.learning_rate(step) * gradient
         if not slots:
             return [rows + change]

@@ -16,7 +16,6 @@ class Slot:
     result is that of all updates one after the other, however stale the copy was.
 
     Attributes:
-        start: What it is filled with at first.
         kept: What an update keeps of it: 1 for a sum over all updates, less for a moving average;
             None for the greatest value so far.
         is_square: Whether it is made of squares, and so never below 0.
@@ -32,8 +31,6 @@ class Slot:
         """What updates add to what they keep of it.
 
         Args:
-            before: The slot before them.
-            after: The slot after them.
             updates: How many, float32, of a shape that can be broadcast to that of the slot.
         """
         if self.kept is None:
@@ -43,13 +40,7 @@ class Slot:
         return tf.maximum(added, 0.0) if self.is_square else added
 
     def merged(self, value: tf.Tensor, increment: tf.Tensor, updates: tf.Tensor) -> tf.Tensor:
-        """What those updates make of another value of the slot.
-
-        Args:
-            value: The slot as it is now.
-            increment: What `increment` returned.
-            updates: How many, as for `increment`.
-        """
+        """What those updates make of another value of the slot."""
         if self.kept is None:
             return tf.maximum(value, increment)
         return self._kept_by(updates) * value + increment

@@ -51,10 +51,6 @@ def cut(
     some of their updates.
 
     Args:
-        smooth: The functions, for ranges.
-        single: The same, for single updates.
-        breaks: Where functions jump or bend.
-        noise: What is taken for noise of `smooth`, as a part of a function's greatest value.
         splits: Given ranges' lengths `[k]` and values `[k, 8, functions]`, which are cut all the
             same.
     """

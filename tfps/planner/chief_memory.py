@@ -19,11 +19,7 @@ _PARTS = {
 
 
 def worker_bytes(placement: Placement) -> int:
-    """Memory of a worker, beside its batches.
-
-    Args:
-        placement: Of the parameters.
-    """
+    """Memory of a worker, beside its batches."""
     return PROCESS_BYTES + placement.graph.worker_bytes
 
 
@@ -32,11 +28,7 @@ class ChiefMemory:
     """What the chief's machine needs, of a cluster or of a job in one process.
 
     Attributes:
-        process_bytes: Of the chief's process, the other attributes left out.
-        parameter_bytes: Of the parameters and what training them takes, where it is the chief that
-            holds them.
         export_bytes: Of the exported model, held for a moment; 0 where none is exported.
-        tables_in_slices: Whether no table is among them.
         worker_bytes: Of the worker beside the chief; 0 without one.
     """
 
@@ -53,10 +45,8 @@ class ChiefMemory:
         """What it needs.
 
         Args:
-            placement: Of the parameters.
             export: Of the model that is exported; None for none.
             has_parameters: Whether the chief holds them, as on one ps.
-            works: Whether a worker is beside it.
         """
         process = PROCESS_BYTES + WORKING_BYTES
         return cls(
@@ -78,10 +68,6 @@ class ChiefMemory:
 
         Args:
             limit: The memory it may have, bytes.
-            who: The process, for the message.
-
-        Raises:
-            UserError: If it needs more; says for what, and how to do with less.
         """
         if self.needed_bytes <= limit:
             return

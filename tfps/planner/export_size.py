@@ -17,9 +17,7 @@ class ExportSize:
 
     Attributes:
         file_bytes: Of its files, at least.
-        whole_bytes: Of parameters that the process which exports it holds, each time it does.
         in_slices: Names of the groups of tables that it does not hold.
-        dtype: In which rows of tables are kept.
     """
 
     file_bytes: int
@@ -29,12 +27,7 @@ class ExportSize:
 
     @classmethod
     def of(cls, layout: StoreLayout, dtype: str = FLOAT32) -> "ExportSize":
-        """The size of the exported model.
-
-        Args:
-            layout: Where the parameters lie.
-            dtype: In which it keeps rows of tables.
-        """
+        """The size of the exported model."""
         indices = groups_in_slices(layout, WHOLE_BYTES if dtype == FLOAT32 else 0)
         dense = 4 * (layout.dense.total + layout.state.whole.total)
         in_slices = whole = 0
@@ -59,10 +52,5 @@ class ExportSize:
 
 
 def evaluator_bytes(placement: Placement, size: ExportSize) -> int:
-    """Memory of an evaluator, which holds whole checkpoints.
-
-    Args:
-        placement: Of the parameters and slots.
-        size: Of what it exports.
-    """
+    """Memory of an evaluator, which holds whole checkpoints."""
     return placement.all_bytes + size.process_bytes

@@ -22,13 +22,7 @@ _NODE_HELD_BYTES = 7_500  # on the ps of the node, for each worker
 
 @dataclasses.dataclass(frozen=True)
 class GraphSize:
-    """An estimate of the training closure's graph on a cluster.
-
-    Attributes:
-        ps: Number of ps.
-        workers: Number of workers.
-        groups: Number of groups of tables.
-    """
+    """An estimate of the training closure's graph on a cluster."""
 
     ps: int
     workers: int

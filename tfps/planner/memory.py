@@ -22,9 +22,6 @@ class Share:
     """What one ps holds of one buffer.
 
     Attributes:
-        name: Name of the buffer: "dense", "state", or a group of tables.
-        ps: Index of the ps.
-        rows: Rows of the tables, padding included, or values of the flat buffers.
         parameter_bytes: Bytes of the parameters.
         slot_bytes: Bytes of the optimizer's slots beside them.
         mark_bytes: Bytes that tell which rows were touched, and when each was updated last.
@@ -50,11 +47,7 @@ class Placement:
     """The shares of all ps.
 
     Attributes:
-        ps: Number of ps.
         workers: Number of workers, whose pulls and pushes take memory while they are under way.
-        shares: By ps, then by buffer.
-        graph: Of the training closure, which each ps holds for every worker.
-        in_background: Whether checkpoints are written while training goes on.
     """
 
     ps: int
@@ -109,13 +102,7 @@ def check_memory(
     """Refuses a placement that does not fit.
 
     Args:
-        layout: The parameters on their number of ps.
-        workers: Number of workers.
         limit: Memory of one ps, bytes.
-        in_background: Whether checkpoints are written while training goes on.
-
-    Raises:
-        UserError: If a ps needs more; it says how much, and how many ps would do.
     """
     over = _over(layout, workers, limit, in_background)
     if over <= 0:

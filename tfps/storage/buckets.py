@@ -28,15 +28,9 @@ def check_bucket(name: str, where: str, writes: bool, region: str) -> None:
     """Refuses a bucket that cannot be used, in seconds.
 
     Args:
-        name: Of the bucket.
-        where: What named it, for messages: `--job_dir=gs://bucket/job`.
         writes: Whether objects are to be made and deleted there, or only read.
         region: Where this process runs, such as "us-central1"; empty when not known. A bucket in
             another is only warned of.
-
-    Raises:
-        UserError: If credentials are missing or refused, or the bucket is missing or closed to
-            them.
     """
     if not name:
         raise UserError(f"{where} names no bucket; write gs://BUCKET/PATH")
@@ -71,17 +65,9 @@ def _check_kind(credentials: object, where: str) -> None:
 def distance(name: str, where: str, region: str) -> str:
     """What is to be said of a bucket that is far away.
 
-    Args:
-        name: Of the bucket.
-        where: What named it, for messages.
-        region: Where its data is used, such as "us-central1".
-
     Returns:
         Where the bucket lies and what follows from it; empty for one that is near, and where the
         credentials may not ask.
-
-    Raises:
-        UserError: If the bucket is missing, or cannot be asked.
     """
     try:
         bucket = objects.client().bucket(name)

@@ -67,9 +67,7 @@ def explain(error: OSError | tf.errors.OpError, doing: str, path: str) -> Storag
     """An error of storage in a person's words.
 
     Args:
-        error: As Python or TensorFlow raised it.
         doing: What could not be done, as a participle: "read".
-        path: To what.
     """
     if isinstance(error, OSError):
         text, may_pass = error.strerror or str(error), error.errno in PASSING
@@ -90,17 +88,7 @@ def attempt(
     """Does some work on a file, again and again while it fails with an error that may pass.
 
     Args:
-        doing: What is done, as a participle: "read".
-        path: To what.
-        work: The work.
         patience: Seconds for which to try again; None for `PATIENCE_SECONDS`.
-
-    Returns:
-        What the work returns.
-
-    Raises:
-        FileNotFoundError: If the storage says that there is no such file.
-        StorageError: If the work fails otherwise.
     """
     deadline = time.monotonic() + (PATIENCE_SECONDS if patience is None else patience)
     delay = _FIRST_DELAY_SECONDS
@@ -121,11 +109,7 @@ def attempt(
 
 
 def attempt_change(doing: str, path: str, work: Callable[[], None]) -> None:
-    """As `attempt`, for what needs no file to be there, but a directory.
-
-    Raises:
-        StorageError: If the work fails, also because the directory is not there.
-    """
+    """As `attempt`, for what needs no file to be there, but a directory."""
     try:
         attempt(doing, path, work)
     except FileNotFoundError as error:

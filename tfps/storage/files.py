@@ -25,46 +25,24 @@ from tfps.storage.paths import is_local
 
 
 def exists(path: str) -> bool:
-    """Whether there is a file or a directory.
-
-    Raises:
-        StorageError: If the storage does not say.
-    """
+    """Whether there is a file or a directory."""
     return _is_directory(path) is not None
 
 
 def is_directory(path: str) -> bool:
-    """Whether there is a directory; on gs:// one has a file in it.
-
-    Raises:
-        StorageError: If the storage does not say.
-    """
+    """Whether there is a directory; on gs:// one has a file in it."""
     return bool(_is_directory(path))
 
 
 def size(path: str) -> int:
-    """Bytes of a file.
-
-    Raises:
-        FileNotFoundError: If there is none.
-        StorageError: If the storage does not say.
-    """
+    """Bytes of a file."""
     if is_local(path):
         return attempt("read", path, lambda: os.stat(path).st_size)
     return int(attempt("read", path, lambda: tf.io.gfile.stat(path).length))
 
 
 def names(directory: str, patience: float | None = None) -> list[str]:
-    """Names of what lies right in a directory, in their order.
-
-    Args:
-        directory: The directory.
-        patience: As of `read`.
-
-    Raises:
-        FileNotFoundError: If there is no such directory.
-        StorageError: If the storage does not say.
-    """
+    """Names of what lies right in a directory, in their order."""
     if is_local(directory):
         return sorted(attempt("listed", directory, lambda: os.listdir(directory), patience))
     if not is_directory(directory):
@@ -82,23 +60,14 @@ def read(path: str, patience: float | None = None) -> bytes:
     """All of a file.
 
     Args:
-        path: The file.
         patience: Seconds for which to try again; None for `failures.PATIENCE_SECONDS`, 0 for who
             asks again by itself.
-
-    Raises:
-        FileNotFoundError: If there is none.
-        StorageError: If it cannot be read.
     """
     return attempt("read", path, lambda: _content(path), patience)
 
 
 def write(path: str, content: bytes) -> None:
-    """Writes a file, on the disk before this returns where there is one; its name is not yet.
-
-    Raises:
-        StorageError: If it cannot be written.
-    """
+    """Writes a file, on the disk before this returns where there is one; its name is not yet."""
 
     def put() -> None:
         if is_local(path):
@@ -111,44 +80,27 @@ def write(path: str, content: bytes) -> None:
 
 
 def make_directories(path: str) -> None:
-    """Makes a directory and those above it, if they are missing; their names are on the disk.
-
-    Raises:
-        StorageError: If it cannot be made.
-    """
+    """Makes a directory and those above it, if they are missing; their names are on the disk."""
     make = local_files.make_directories if is_local(path) else tf.io.gfile.makedirs
     attempt_change("made", path, lambda: make(path))
 
 
 def remove(path: str) -> None:
-    """Deletes a file, if it is there.
-
-    Raises:
-        StorageError: If it cannot be deleted.
-    """
+    """Deletes a file, if it is there."""
     work = os.remove if is_local(path) else tf.io.gfile.remove
     with contextlib.suppress(FileNotFoundError):
         attempt("deleted", path, lambda: work(path))
 
 
 def remove_tree(path: str) -> None:
-    """Deletes a directory with all that is in it, if it is there.
-
-    Raises:
-        StorageError: If it cannot be deleted.
-    """
+    """Deletes a directory with all that is in it, if it is there."""
     work = shutil.rmtree if is_local(path) else tf.io.gfile.rmtree
     with contextlib.suppress(FileNotFoundError):
         attempt("deleted", path, lambda: work(path))
 
 
 def rename(path: str, target: str) -> None:
-    """Renames a file in place of one that is there, or a directory.
-
-    Raises:
-        FileNotFoundError: If there is none.
-        StorageError: If it cannot be renamed, or it is not known whether it was.
-    """
+    """Renames a file in place of one that is there, or a directory."""
     tries = itertools.count()
 
     def move() -> None:
@@ -171,22 +123,13 @@ def sync(paths: Iterable[str]) -> None:
 
     What another process of this machine wrote waits in the same memory; what another machine wrote
     and closed is with the file server by then. Object stores need nothing.
-
-    Raises:
-        FileNotFoundError: If one is not there.
-        StorageError: If that fails.
     """
     for path in filter(is_local, paths):
         attempt("brought to the disk", path, functools.partial(local_files.sync, path))
 
 
 def sync_tree(path: str) -> None:
-    """Brings a directory with all that is in it to the disk, and its own name.
-
-    Raises:
-        FileNotFoundError: If it is not there.
-        StorageError: If that fails.
-    """
+    """Brings a directory with all that is in it to the disk, and its own name."""
     if not is_local(path):
         return
     found = attempt("listed", path, lambda: local_files.tree(path))

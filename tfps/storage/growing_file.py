@@ -32,9 +32,7 @@ class GrowingFile:
         """Writes nothing yet.
 
         Args:
-            directory: Where the file is, local or `gs://`.
             name: Given a number, from 0, the name of that file; no other writer's are the same.
-            head: What each file begins with.
         """
         self._directory = directory
         self._name = name
@@ -49,11 +47,7 @@ class GrowingFile:
         self._new.append(content)
 
     def flush(self) -> None:
-        """Writes what was added since the last flush, for whoever reads the file meanwhile.
-
-        Raises:
-            StorageError: If it cannot be written; it waits for the next flush.
-        """
+        """Writes what was added since the last flush, for whoever reads the file meanwhile."""
         if not self._new:
             return
         if not self._is_begun:

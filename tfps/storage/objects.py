@@ -37,8 +37,6 @@ class StoredObject:
     """What a listing says of an object.
 
     Attributes:
-        bytes: Its size.
-        generation: Changes whenever the object is written again.
         crc32c: Checksum of its content, 8 hexadecimal digits.
     """
 
@@ -49,22 +47,14 @@ class StoredObject:
 
 @functools.cache
 def credentials() -> google.auth.credentials.Credentials:
-    """The credentials of this process: Google's application default credentials.
-
-    Raises:
-        google.auth.exceptions.DefaultCredentialsError: If there are none.
-    """
+    """The credentials of this process: Google's application default credentials."""
     found, _ = google.auth.default(["https://www.googleapis.com/auth/devstorage.read_write"])
     return found
 
 
 @functools.cache
 def client() -> storage.Client:
-    """The client of this process.
-
-    Raises:
-        google.auth.exceptions.DefaultCredentialsError: If there are no credentials.
-    """
+    """The client of this process."""
     # Nothing that is done here needs a project.
     return storage.Client(project=None, credentials=credentials())
 
@@ -83,15 +73,8 @@ def retrying(seconds: float = _RETRY_SECONDS) -> retry.Retry:
 def list_objects(directory: str, deeply: bool = False) -> dict[str, StoredObject]:
     """Lists a directory, a thousand objects per request.
 
-    Args:
-        directory: A `gs://` path.
-        deeply: Whether what lies in directories below counts, too.
-
     Returns:
         The objects right in it, by name; or all below, by path from there.
-
-    Raises:
-        UserError: If it cannot be listed.
     """
     prefix = _prefix(directory)
     fields = "items(name,size,generation,crc32c),nextPageToken"
@@ -107,14 +90,7 @@ def list_objects(directory: str, deeply: bool = False) -> dict[str, StoredObject
 
 
 def list_directories(directory: str) -> list[str]:
-    """Names of the directories right in a directory: those that have an object below them.
-
-    Args:
-        directory: A `gs://` path.
-
-    Raises:
-        UserError: If it cannot be listed.
-    """
+    """Names of the directories right in a directory: those that have an object below them."""
     prefix = _prefix(directory)
     try:
         blobs = _blobs(directory, "/", "prefixes,nextPageToken")
@@ -126,15 +102,7 @@ def list_directories(directory: str) -> list[str]:
 
 
 def read(path: str) -> bytes:
-    """All of an object.
-
-    Args:
-        path: A `gs://` path.
-
-    Raises:
-        FileNotFoundError: If there is none.
-        UserError: If it cannot be read.
-    """
+    """All of an object."""
     bucket, name = bucket_and_name(path)
     try:
         content = client().bucket(bucket).blob(name)
@@ -168,12 +136,7 @@ def hexadecimal(crc32c: str) -> str:
 
 
 def explain(error: Exception, where: str) -> UserError:
-    """An error of the client in a person's words.
-
-    Args:
-        error: One of `FAILURES`.
-        where: What was asked for, such as `--job_dir=gs://bucket/job`.
-    """
+    """An error of the client in a person's words."""
     if isinstance(error, google.auth.exceptions.DefaultCredentialsError):
         return UserError(
             f"{where}: there are no Google Cloud credentials; run `gcloud auth application-default "

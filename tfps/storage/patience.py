@@ -26,15 +26,7 @@ class Patience:
         self._is_waiting = False
 
     def ask(self, question: Callable[[], _Answer], last: _Answer) -> _Answer:
-        """The answer to a question; the last one while the storage gives none.
-
-        Args:
-            question: Asks the storage, once.
-            last: What holds until it answers.
-
-        Raises:
-            StorageError: If it has not answered for too long, or says that it never will.
-        """
+        """The answer to a question; the last one while the storage gives none."""
         try:
             answer = question()
         except StorageError as error:

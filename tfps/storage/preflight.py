@@ -15,7 +15,6 @@ class Use:
     """What a path is used for.
 
     Attributes:
-        flag: What names it, such as `--job_dir`.
         path: Any path; only those on gs:// are looked at.
         writes: Whether objects are made and deleted there, or only read.
     """
@@ -29,12 +28,6 @@ def check(uses: Sequence[Use]) -> None:
     """Asks each bucket once whether this process may do with it what it is about to.
 
     A bucket in another region than the job's is only warned of: it works, slowly and for a charge.
-
-    Args:
-        uses: What the paths are used for.
-
-    Raises:
-        UserError: If credentials are missing or refused, or a bucket is missing or closed to them.
     """
     buckets: dict[str, list[Use]] = {}
     for use in uses:

@@ -25,12 +25,6 @@ class CurrentRows:
     constraint, which Keras applies to every row after every update, is applied likewise.
 
     The methods are to be called under the device of the part's ps.
-
-    Attributes:
-        begin: Writes initial values, as that of `RowVariable`.
-        begun: What initial values are stored as, as that of `RowVariable`.
-        stored: Rows as their last updates have left them, as that of `RowVariable`.
-        bytes_to_pull: What a ps computes with for each row that is pulled.
     """
 
     def __init__(
@@ -43,10 +37,7 @@ class CurrentRows:
         """Creates every part on its ps, all zeros.
 
         Args:
-            group: The tables, and how they are updated.
-            devices: One per ps.
             steps: Given the index of a ps, the number of updates of it so far, scalar int64.
-            rules: How each ps updates them.
         """
         self._row = group.row
         self._stored = RowVariable(group.layout, group.row, devices, group.rule.slots)
@@ -67,9 +58,7 @@ class CurrentRows:
         """Rows as they are now.
 
         Args:
-            part: Index of the ps.
             rows: Their numbers within the part, `[u]`.
-            with_slots: Whether each has its slots behind it.
 
         Returns:
             `[u, dim]`, or `[u, size]` of `StoredRow`, float32.
@@ -88,15 +77,11 @@ class CurrentRows:
         """Makes updates of rows; while nobody else does.
 
         Args:
-            part: Index of the ps.
             rows: Their numbers within the part, `[u]`.
             make: Given the rows and each of their slots as the first of these updates finds them,
                 `[u, dim]` or `[u, 1]`, what they make of them.
             step: Number of the first, scalar int64.
             updates: How many updates there have been after the last, scalar int64.
-
-        Returns:
-            What writes.
         """
         last, values = self._read(part, rows, step, with_slots=True)
         writes = self._stored.write(part, rows, make(values), step)
@@ -110,13 +95,8 @@ class CurrentRows:
         """Gives rows values, whatever they had before; while nobody else changes them.
 
         Args:
-            part: Index of the ps.
             rows: Their numbers within the part, `[u]`.
-            stored: As `stored` gives them.
             updates: How many updates there had been after each row's last one, `[u]` int32.
-
-        Returns:
-            What writes.
         """
         writes = [self._stored.set(part, rows, stored)]
         if self._last:
@@ -142,10 +122,8 @@ class CurrentRows:
         """Rows and their slots as an update finds them.
 
         Args:
-            part: Index of the ps.
             rows: Their numbers within the part, `[u]`.
             step: Number of the update, scalar int64.
-            with_slots: Whether it asks for the slots.
 
         Returns:
             When each was updated last, `[u]`, where that is kept; and the rows and, where they are

@@ -15,11 +15,6 @@ class DenseLayout:
     """Variables laid end to end in one flat float32 buffer, cut into equal parts.
 
     Cuts ignore the variables' own boundaries, so that every ps holds the same number of bytes.
-
-    Attributes:
-        names: Path of each variable, in order.
-        shapes: Shape of each variable.
-        parts: Number of parts, one per ps.
     """
 
     names: tuple[str, ...]
@@ -55,21 +50,13 @@ class DenseLayout:
         ]
 
     def spread(self, part: int, values: Sequence[bool]) -> np.ndarray:
-        """For every value of a part, what holds for its variable, `[n]` bool.
-
-        Args:
-            part: Index of the part.
-            values: One per variable.
-        """
+        """For every value of a part, what holds for its variable, `[n]` bool."""
         return np.repeat(np.asarray(values, bool), self.sizes)[slice(*self.bounds(part))]
 
     def each(self, values: Sequence[float]) -> tf.Tensor:
         """For every value of the whole buffer, what holds for its variable.
 
         A graph that uses it does not grow with the buffer.
-
-        Args:
-            values: One per variable.
 
         Returns:
             `[total]`, or a scalar where all variables have the same.
@@ -106,13 +93,7 @@ class DenseLayout:
 
 
 class StateRun(NamedTuple):
-    """Neighbouring state variables that are all changed by training, or all left as they are.
-
-    Attributes:
-        changes: Whether training changes them.
-        first: Their first value, of those of all state variables.
-        size: Number of their values.
-    """
+    """Neighbouring state variables that are all changed by training, or all left as they are."""
 
     changes: bool
     first: int
@@ -121,12 +102,7 @@ class StateRun(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class StateLayout:
-    """A model's state: those variables that training changes, and those that no step does.
-
-    Attributes:
-        whole: All of them, laid end to end, in one part.
-        changes: For each, whether training changes it.
-    """
+    """A model's state: those variables that training changes, and those that no step does."""
 
     whole: DenseLayout
     changes: tuple[bool, ...]

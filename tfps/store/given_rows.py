@@ -17,16 +17,9 @@ def given_rows(table: Table) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
     It keeps the ids of those that it has given, 8 bytes each.
 
-    Args:
-        table: With `rows_from`.
-
     Yields:
         Ids, or keys of a table without a vocabulary, `[n]` int64, and their rows `[n, dim]`
         float32. All of them are different.
-
-    Raises:
-        UserError: If a file, or a row in it, is bad; if one names an id that the table has not, or
-            that came before; names file and row.
     """
     seen = np.zeros([0], np.int64)
     for pieces in _chunks(table):

@@ -20,12 +20,6 @@ class GradientClipping:
     """
 
     def __init__(self, dense: UpdateRule, groups: Sequence[RowGroup]):
-        """Takes note of which optimizer clips what.
-
-        Args:
-            dense: The rule of the dense variables.
-            groups: All groups of tables.
-        """
         self._dense = dense
         self._groups = groups
         rules = dict.fromkeys([dense, *(group.rule for group in groups)])
@@ -40,12 +34,7 @@ class GradientClipping:
         """The gradients as they are to be pushed.
 
         Args:
-            dense: One gradient per dense variable.
             rows: For every group, the gradient of each distinct row `[u, width]`.
-            pulled: For every group, those rows.
-
-        Returns:
-            `dense` and `rows`, clipped.
         """
         dense, rows = list(dense), list(rows)
         for rule in self._rules:

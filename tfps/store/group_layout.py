@@ -31,11 +31,6 @@ class GroupLayout:
     The logical order is bucket-major. The part of any ps, for any number of ps, is a contiguous
     slice of it, cut at any row: all parts are equal but for one row, and of a group with fewer rows
     than there are ps some hold none.
-
-    Attributes:
-        tables: The tables, in order of their offsets.
-        parts: Number of parts, one per ps.
-        number: Position among the groups of this dimension, which differ in their optimizers.
     """
 
     tables: tuple[Table, ...]
@@ -95,7 +90,6 @@ class GroupLayout:
 
         Args:
             shape: `[rows, …]`.
-            dtype: Of the values.
         """
         return tf.Variable(tf.zeros(shape, dtype), trainable=False)
 
@@ -124,7 +118,6 @@ class GroupLayout:
         """The logical row of ids of one table, `[n]` int64.
 
         Args:
-            table: Index of the table.
             ids: `[n]` int64; None for all of the table, in their order.
         """
         if ids is None:
@@ -149,15 +142,7 @@ class GroupLayout:
         return table, ids - starts[table]
 
     def ids_in_group(self, members: Sequence[int], asked: Sequence[tf.Tensor]) -> AskedIds:
-        """Ids in the group of ids in its tables, end to end.
-
-        Args:
-            members: For each tensor, the index in the group of the table that it asks.
-            asked: Ids, of any integer dtype and shape.
-
-        Raises:
-            tf.errors.InvalidArgumentError: Names the first id that lies outside its table.
-        """
+        """Ids in the group of ids in its tables, end to end."""
         if not members:  # tables that this pass of the model does not use
             return AskedIds(tf.zeros([0], self.id_dtype))
         names = [self.tables[member].name for member in members]
@@ -178,8 +163,6 @@ class GroupLayout:
         time for the table's rows, however many parts there are.
 
         Args:
-            table: Index of the table.
-            part: Index of the part.
             largest: Ids that a run has at most.
 
         Yields:

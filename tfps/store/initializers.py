@@ -23,9 +23,6 @@ def write_given_rows(
     """Writes the rows of a group's tables that are not drawn on the ps, some at a time.
 
     Args:
-        layout: The group.
-        devices: One per ps.
-        seed: The run's seed.
         write: Given a part, its rows' numbers within the part `[n]` int64 and their values `[n,
             dim]` float32, puts them where they belong; called under the device of the ps.
     """
@@ -72,9 +69,6 @@ def draw_rows(
     theirs are left out. The memory it takes is that of a bucket's rows.
 
     Args:
-        layout: The group.
-        part: Index of the ps.
-        seed: The run's seed.
         write: Traced once; given the rows' numbers within the part `[n]` int64 and their values
             `[n, dim]` float32, puts them where they belong.
     """

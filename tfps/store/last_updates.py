@@ -17,13 +17,6 @@ class LastUpdates:
     """
 
     def __init__(self, layout: RowLayout, devices: Sequence[str]):
-        """Creates every part on its ps, no row updated.
-
-        Args:
-            layout: Where the rows lie.
-            devices: One per ps.
-        """
-
         def create(part: int) -> tf.Variable:
             first, end = layout.bounds(part)
             return layout.new_variable([end - first], tf.int32)
@@ -45,9 +38,6 @@ class LastUpdates:
         """Notes that rows of a part, `[u]`, were updated.
 
         Args:
-            part: Index of the ps.
-            rows: Their numbers within the part.
-            before: What `read` gave for them.
             updates: How many updates there have been then, scalar int64. Rows that have seen a
                 later one before keep its number.
         """
@@ -60,8 +50,6 @@ class LastUpdates:
         """Notes when rows of a part, `[u]`, were updated, whatever was known of them before.
 
         Args:
-            part: Index of the ps.
-            rows: Their numbers within the part.
             updates: How many updates there have been then, `[u]` int32.
         """
         return tf.raw_ops.ResourceScatterUpdate(

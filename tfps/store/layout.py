@@ -30,9 +30,6 @@ class Group:
     All have the same constraint, or none.
 
     Attributes:
-        layout: Where their rows lie.
-        rule: How they are updated.
-        decays: Whether weight decay applies to them.
         is_lazy: Whether an update changes only the rows that a batch has touched.
         is_each: Whether occurrences of an id in a batch count by themselves.
     """
@@ -77,9 +74,7 @@ class Group:
         """What missed updates make of rows with their slots.
 
         Args:
-            rule: How they are updated, with the learning rates that there were.
             lines: The rows as their last updates left them, `[u, size]` of `StoredRow`.
-            missed: What they were no part of.
 
         Returns:
             The same rows now, `[u, size]`.
@@ -103,7 +98,6 @@ class Group:
 
         Args:
             updates: Scalar int64.
-            rows: As their own last updates left them.
         """
         return tf.where(updates > 0, self.constrained(rows), rows) if self.is_constrained else rows
 
@@ -114,14 +108,6 @@ class StoreLayout:
 
     What a step asks of one ps alone is spread: the first has the progress of leases, and a barrier
     with it, the last has the state, others the loss scale and the counts of staleness.
-
-    Attributes:
-        dense: The dense parameters, in equal parts.
-        dense_rule: How they are updated.
-        state: The state, whole, on the last ps.
-        groups: The tables by dimension, optimizer and constraint.
-        group_of: For every table, the index of its group and its index in the group.
-        numberings: How the model's layers number what the rows belong to, by the layers' paths.
     """
 
     dense: DenseLayout
@@ -133,13 +119,7 @@ class StoreLayout:
 
     @classmethod
     def of(cls, model: StatelessModel, rules: Rules, parts: int) -> "StoreLayout":
-        """The layout of a model's parameters.
-
-        Args:
-            model: The model.
-            rules: How its parameters are updated.
-            parts: Number of ps.
-        """
+        """The layout of a model's parameters."""
         groups, group_of = _groups(model.tables, rules, parts)
         dense = lay_flat(model.dense, parts)
         state = StateLayout(lay_flat(model.state, 1), model.state_changes)
@@ -175,11 +155,7 @@ class StoreLayout:
         return [self.groups[group].layout.tables[index] for group, index in self.group_of]
 
     def signature(self, scales_loss: bool) -> dict[str, Any]:
-        """What must be equal for a checkpoint to fit, on any number of ps, as JSON-ready data.
-
-        Args:
-            scales_loss: Whether the loss is scaled.
-        """
+        """What must be equal for a checkpoint to fit, on any number of ps, as JSON-ready data."""
         return {
             "dense": self.dense.signature(),
             "state": self.state.whole.signature(),

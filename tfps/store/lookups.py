@@ -11,25 +11,14 @@ from tfps.store.messages import Pulled
 
 
 def ids_of_group(layout: StoreLayout, index: int, lookups: Sequence[Lookup]) -> AskedIds:
-    """Everything that lookups ask of a group, end to end.
-
-    Args:
-        layout: Where everything lies.
-        index: Of the group.
-        lookups: The lookups, in the model's order.
-    """
+    """Everything that lookups ask of a group, end to end."""
     mine = [lookup for lookup in lookups if layout.group_of[lookup.table][0] == index]
     members = [layout.group_of[lookup.table][1] for lookup in mine]
     return layout.groups[index].layout.ids_in_group(members, [lookup.ids for lookup in mine])
 
 
 def rows_by_lookup(layout: StoreLayout, pulled: Pulled) -> list[tf.Tensor]:
-    """One row per id asked for, `[*ids.shape, dim]` for each lookup, in the lookups' order.
-
-    Args:
-        layout: Where everything lies.
-        pulled: What was pulled for the lookups.
-    """
+    """One row per id asked for, `[*ids.shape, dim]` for each lookup, in the lookups' order."""
     pieces = []
     for index, group in enumerate(pulled.groups):
         mine = [x for x in pulled.lookups if layout.group_of[x.table][0] == index]
@@ -46,13 +35,7 @@ def rows_by_lookup(layout: StoreLayout, pulled: Pulled) -> list[tf.Tensor]:
 def rows_by_group(
     layout: StoreLayout, pulled: Pulled, rows: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
-    """Joins what `rows_by_lookup` cut: for each group, values of all its lookups, `[n, dim]`.
-
-    Args:
-        layout: Where everything lies.
-        pulled: What was pulled for the lookups.
-        rows: For each lookup, a value for each of its rows.
-    """
+    """Joins what `rows_by_lookup` cut: for each group, values of all its lookups, `[n, dim]`."""
     joined = []
     for index, group in enumerate(layout.groups):
         pieces = [
@@ -70,8 +53,6 @@ def norms_by_table(
     """By name of the table, the Euclidean norms of what `rows_by_group` joined, `[n]`.
 
     Args:
-        layout: Where everything lies.
-        lookups: The lookups, in the model's order.
         rows: By group, a value for each row of its lookups, `[n, dim]`.
     """
     norms: dict[str, list[tf.Tensor]] = {}
@@ -91,9 +72,7 @@ def rows_for(ids: tf.Tensor, rows: tf.Tensor, dim: int) -> tf.Tensor:
     """Rows in the shape of the ids that they are of.
 
     Args:
-        ids: Of any shape.
         rows: One for each id, `[n, dim]`.
-        dim: Length of a row.
 
     Returns:
         `[*ids.shape, dim]`.

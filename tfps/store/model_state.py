@@ -24,10 +24,6 @@ class ModelState:
 
     What no step changes, such as a frozen backbone, is no part of a push, and each worker of a
     cluster pulls it once. A variable of the ps holds neighbours that are all of one kind.
-
-    Attributes:
-        is_recurrent: Whether it holds for all of them.
-        changes: Whether training changes any of them.
     """
 
     def __init__(
@@ -40,10 +36,8 @@ class ModelState:
         """Creates the variables on their ps.
 
         Args:
-            layout: The state variables.
             kept: For each, what a step keeps of it, None where that is not known.
             initial: Their initial values, laid end to end, float32.
-            device: Of the ps.
         """
         self._layout = layout
         self._device = device
@@ -87,11 +81,7 @@ class ModelState:
             self._kept_here = None
 
     def pull(self, after: Sequence[tf.Tensor] = ()) -> list[tf.Tensor]:
-        """Every state variable's value.
-
-        Args:
-            after: What the ps waits for before it reads.
-        """
+        """Every state variable's value."""
         fixed = self._kept_here
         if fixed is None:
             fixed = self._pulled(self._layout.fixed, self._fixed, after)
@@ -107,8 +97,6 @@ class ModelState:
         """What a step adds to what it keeps of the state, `[n]`; the value, where that is unknown.
 
         Args:
-            before: The state variables when it begins.
-            after: And at its end.
             earlier: What the steps before it, of the same pull, have added together; the result is
                 then what all of them add.
         """
@@ -128,12 +116,7 @@ class ModelState:
         """Makes steps from the state that the ps has.
 
         Args:
-            increment: What `increment` returned.
-            steps: Of how many steps.
             share: The increment's part in the mean, for a variable that is not recurrent; scalar.
-
-        Returns:
-            What is there once it is written.
         """
         with tf.device(self._device):
             return self._step(tf.identity(increment), steps, tf.convert_to_tensor(share))

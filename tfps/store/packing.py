@@ -18,8 +18,8 @@ class Packing:
     Each tensor that travels is a remote call of its own, which costs more than a copy.
 
     Attributes:
-        is_used: Whether tensors are put together; not within one process, where none
-            travels, and not for more than `MOST_PS` ps.
+        is_used: Whether tensors are put together; not within one process, where none travels, and
+            not for more than `MOST_PS` ps.
     """
 
     is_used: bool = True
@@ -46,7 +46,6 @@ class Packing:
         A part that begins and ends at a multiple of 64 bytes is not copied.
 
         Args:
-            arrived: What `pack` returned, there.
             sizes: How many values each part has; scalar int32 tensors of that device, or numbers;
                 None for what is left, where those behind it are numbers.
 
@@ -77,7 +76,6 @@ def bits_of(numbers: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
     Args:
         numbers: `[n]`, of a dtype that is at least as wide.
-        dtype: Of the values.
 
     Returns:
         `[m]` of that dtype; `size_of_bits` says how many.
@@ -92,13 +90,7 @@ def numbers_of(bits: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
 
 def size_of_bits(numbers: Any, dtype: tf.DType, among: tf.DType) -> Any:
-    """How many values `bits_of` makes of so many numbers; an int or a tensor, as `numbers` is.
-
-    Args:
-        numbers: How many.
-        dtype: Of the numbers.
-        among: Of the values that they travel among.
-    """
+    """How many values `bits_of` makes of so many numbers; an int or a tensor, as `numbers` is."""
     return numbers * (dtype.size // among.size)
 
 

@@ -21,13 +21,6 @@ class PartClipping:
     """
 
     def __init__(self, layout: StoreLayout, groups: Sequence[RowGroup], devices: Sequence[str]):
-        """Takes note of which optimizer clips what.
-
-        Args:
-            layout: Where the parameters lie.
-            groups: The tables.
-            devices: One per ps.
-        """
         self._layout = layout
         self._groups = groups
         self._devices = devices
@@ -35,11 +28,7 @@ class PartClipping:
         self._by_norm = [rule for rule in rules if rule.clip in BY_NORM]
 
     def clip(self, parts: Sequence[PartGradients]) -> list[PartGradients]:
-        """The gradients as they are to be applied, on the same ps.
-
-        Args:
-            parts: One per ps.
-        """
+        """The gradients as they are to be applied, on the same ps."""
         if not self._by_norm:
             return [self._clipped(part, gradients, {}) for part, gradients in enumerate(parts)]
         squares = []
@@ -126,10 +115,7 @@ def _clip(
     """Clips what is updated by a rule.
 
     Args:
-        kind: What of.
-        gradient: Of some parameters.
         scales: What each rule multiplies gradients by, `[norms]`, of those that ask for norms.
-        spread: Of a rule's, makes what each value is multiplied by.
     """
     if kind.rule.clip == "clipvalue":
         return kind.clipped_by_value(gradient)

@@ -8,7 +8,6 @@ def draw_noise(shape: tf.Tensor, stream: int, number: tf.Tensor) -> tf.Tensor:
 
     Args:
         shape: Of the values, int32.
-        stream: Tells variables apart.
         number: Of an update of the variable, scalar int64.
 
     Returns:
@@ -34,10 +33,6 @@ def round_at_random(values: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
 
     Args:
         values: Of any shape, float32.
-        noise: What `draw_noise` gave for their shape.
-
-    Returns:
-        Of their shape, bfloat16.
     """
     # A bfloat16 is the upper half of a float32, which is the second one in memory: noise in the
     # lower half carries over into it as often as that half says.

@@ -15,7 +15,6 @@ def reserved_variable(shape: Sequence[int], dtype: tf.DType) -> tf.Variable:
 
     Args:
         shape: `[rows, …]`.
-        dtype: Of the values.
     """
     variable = tf.Variable(_memory(shape, dtype), trainable=False)
 

@@ -20,12 +20,6 @@ class RowFinder:
     """
 
     def __init__(self, layout: StoreLayout, groups: Sequence[RowGroup]):
-        """Traces nothing yet.
-
-        Args:
-            layout: Where everything lies.
-            groups: The tables.
-        """
         self._layout = layout
         self._groups = groups
         self._find, self._distinct = (
@@ -34,20 +28,12 @@ class RowFinder:
         )
 
     def find(self, lookups: Sequence[Lookup]) -> list[PulledRows]:
-        """What each ps is to be asked for, by group; without values.
-
-        Args:
-            lookups: The lookups, in the model's order.
-        """
+        """What each ps is to be asked for, by group; without values."""
         found: list[PulledRows] = self._find(list(lookups))
         return found
 
     def distinct(self, lookups: Sequence[Lookup]) -> list[tuple[AskedIds, tf.Tensor]]:
-        """What the lookups ask for by group, each row once, as `AskedIds.distinct` gives it.
-
-        Args:
-            lookups: The lookups, in the model's order.
-        """
+        """What the lookups ask for by group, each row once, as `AskedIds.distinct` gives it."""
         asked: list[tuple[AskedIds, tf.Tensor]] = self._distinct(list(lookups))
         return asked
 

@@ -29,10 +29,6 @@ class RowGroup(abc.ABC):
     being written may reach it with some values old and some new.
 
     Attributes:
-        layout: Where the rows lie.
-        row: What each of them is on its ps.
-        rule: How they are updated.
-        gradients: What a push has of each row.
         catches_up: Whether rows make up for the updates that they were no part of.
     """
 
@@ -49,10 +45,7 @@ class RowGroup(abc.ABC):
         """Creates every part on its ps, without initial values.
 
         Args:
-            group: The tables.
-            devices: One per ps.
             steps: Given the index of a ps, the number of updates of it so far, scalar int64.
-            wire: How values travel.
             rates: The learning rates, None where they are the rule's own.
         """
         self.rule = rule = group.rule
@@ -69,14 +62,7 @@ class RowGroup(abc.ABC):
 
     @abc.abstractmethod
     def find(self, asked: AskedIds) -> PulledRows:
-        """What each ps is to be asked for, each distinct row once; it takes no ps to know.
-
-        Args:
-            asked: What is asked for.
-
-        Returns:
-            As `pull`, but with no values in `rows`.
-        """
+        """What each ps is to be asked for, each distinct row once; it takes no ps to know."""
 
     @abc.abstractmethod
     def read_part(
@@ -85,9 +71,6 @@ class RowGroup(abc.ABC):
         """Reads the rows of a part that it is asked for, under the device of its ps.
 
         Args:
-            part: Index of the ps.
-            owned: What `find` has for it.
-            with_slots: Whether each row has its slots behind it.
             is_training: Whether what is asked for is to be trained.
         """
 
@@ -100,7 +83,6 @@ class RowGroup(abc.ABC):
         """The index in the group of the table of rows of a part, under the device of its ps.
 
         Args:
-            part: Index of the ps.
             numbers: Of its rows, or their places, `[u]`, as `send` gave them.
 
         Returns:
@@ -112,7 +94,6 @@ class RowGroup(abc.ABC):
         """Some rows of a table, evenly spread, `[n, dim]` float32, on the chief.
 
         Args:
-            table: Index of the table.
             most: How many at most.
         """
 
@@ -130,8 +111,6 @@ class RowGroup(abc.ABC):
         """Fetches the rows that are asked for, each distinct row once.
 
         Args:
-            asked: What is asked for.
-            after: What each ps waits for before it reads.
             with_slots: Whether each row has its slots behind it, `[u, size]` of `StoredRow`.
             is_training: Whether what is asked for is to be trained.
         """
@@ -161,7 +140,6 @@ class RowGroup(abc.ABC):
         """The gradient of each distinct row `[u, width]`, from that of every id asked for.
 
         Args:
-            pulled: What `pull` returned.
             gradient: One row per id asked for, `[n, width]`.
         """
         return sum_rows(gradient, pulled.inverse, tf.size(pulled.ids))
@@ -172,7 +150,6 @@ class RowGroup(abc.ABC):
         Of a rule that changes nothing no row is sent.
 
         Args:
-            pulled: What `pull` returned.
             gradient: One row per distinct row, `[u, width]`.
         """
         if self.rule.changes_nothing:
@@ -192,14 +169,8 @@ class RowGroup(abc.ABC):
         """Applies the gradient of distinct rows of a part; under the device of its ps.
 
         Args:
-            part: Index of the ps.
-            sent: What `send` gave for it, or any gradient of distinct rows of that part, arrived
-                on that ps.
             step: Number of updates before this one, scalar int64 on that ps.
             scale: Of the learning rate, scalar float32; None for 1.
-
-        Returns:
-            What is there once it is written.
         """
         gradient = tf.cast(sent.gradient, tf.float32)
         return [self._apply[part](sent.rows, gradient, step, scale)]
@@ -212,7 +183,6 @@ class RowGroup(abc.ABC):
         """What a step makes of distinct rows with their slots `[u, size]`, on a worker.
 
         Args:
-            lines: The rows.
             gradient: `[u, width]`.
             step: Number of updates before this one, scalar int64.
         """
@@ -225,7 +195,6 @@ class RowGroup(abc.ABC):
         """What steps on a worker add to rows and their slots as it travels, for each ps.
 
         Args:
-            pulled: What `pull` returned, with slots.
             after: What the steps have made of it, `[u, size]`.
             updates: How many steps changed each row, `[u]` int32.
         """
@@ -245,13 +214,7 @@ class RowGroup(abc.ABC):
         """Makes a worker's steps from what rows of a part have become; under its ps's device.
 
         Args:
-            part: Index of the ps.
-            sent: What `send_increments` gave for it, arrived on that ps.
             step: Number of updates before these, scalar int64 on that ps.
-            steps: How many steps the worker made.
-
-        Returns:
-            What is there once it is written.
         """
         counts = tf.cast(steps, tf.float32)
         for updates in sent.updates:
@@ -337,7 +300,6 @@ class RowGroup(abc.ABC):
         """Which rows a push changes; while the mutex is held.
 
         Args:
-            part: Index of the ps.
             numbers: As they were pulled, `[u]`.
             step: Number of the last of its updates, scalar int64.
 

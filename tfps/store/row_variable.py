@@ -27,14 +27,6 @@ class RowVariable:
     def __init__(
         self, layout: RowLayout, row: StoredRow, devices: Sequence[str], slots: Mapping[str, Slot]
     ):
-        """Creates every part on its ps, without initial values.
-
-        Args:
-            layout: Where the rows lie.
-            row: What each is.
-            devices: One per ps.
-            slots: The slots of a row, by name.
-        """
         self._layout, self._row = layout, row
         self._slots = list(slots.values())
         self._stream = zlib.crc32(layout.name.encode())
@@ -51,7 +43,6 @@ class RowVariable:
         """Rows of a part, and their slots.
 
         Args:
-            part: Index of the ps.
             rows: Their numbers within the part, `[u]`.
             with_slots: Whether all slots are read; else those alone that a row has a single value
                 of.
@@ -72,14 +63,9 @@ class RowVariable:
         """Overwrites rows of a part with all their slots.
 
         Args:
-            part: Index of the ps.
             rows: Their numbers within the part, `[u]`.
-            values: What `read` gives of them.
             update: Number of the update that makes them these, scalar int64; rows of a narrower
                 dtype are rounded at random, and by it always in the same way.
-
-        Returns:
-            What writes.
         """
         first, noise = self._first_lines(rows), None
         if self._row.dtype != "float32":

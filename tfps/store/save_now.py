@@ -8,17 +8,7 @@ import tensorflow as tf
 def save_now(
     prefix: str, names: Sequence[str], specs: Sequence[str], tensors: Sequence[tf.Tensor]
 ) -> None:
-    """Writes tensors, and returns when they are written; to be called where they are.
-
-    Args:
-        prefix: Of the files.
-        names: Of the tensors.
-        specs: Which slice each is of, as `tf.raw_ops.SaveV2` wants it.
-        tensors: The values.
-
-    Raises:
-        tf.errors.OpError: If they cannot be written.
-    """
+    """Writes tensors, and returns when they are written; to be called where they are."""
     tf.raw_ops.SaveV2(
         prefix=prefix, tensor_names=names, shape_and_slices=specs, tensors=list(tensors)
     )

@@ -13,18 +13,9 @@ class Staleness:
     A batch's staleness is the number of other updates that were applied after its parameters were
     pulled and before its own gradients were pushed: those of other workers, and the worker's own
     where it pulls ahead.
-
-    Attributes:
-        part: Index of the ps.
     """
 
     def __init__(self, part: int, device: str):
-        """Creates it, nothing counted.
-
-        Args:
-            part: Index of the ps.
-            device: Of the ps.
-        """
         self.part = part
         self._device = device
         with tf.device(device):
@@ -60,6 +51,5 @@ def rate_scale(staleness: tf.Tensor, power: float) -> tf.Tensor:
 
     Args:
         staleness: The update's, scalar int64.
-        power: How fast it falls.
     """
     return tf.pow(1.0 + tf.cast(staleness, tf.float32), -power)

@@ -27,8 +27,6 @@ class StoredRow:
     values and behind them those of each slot.
 
     Attributes:
-        dim: Length of a row.
-        single: Number of slots of which a row has a single value.
         whole: Number of slots that have as many values as the row; no rule has slots of both kinds.
         dtype: Of the rows: "float32" or "bfloat16".
     """
@@ -43,23 +41,12 @@ class StoredRow:
 
     @classmethod
     def of(cls, dim: int, rule: UpdateRule, dtype: str) -> "StoredRow":
-        """That of a table.
-
-        Args:
-            dim: Length of its rows.
-            rule: How they are updated.
-            dtype: In which the ps hold them.
-        """
+        """That of a table."""
         return cls(dim, rule.slots_per_row, len(rule.slots) - rule.slots_per_row, dtype)
 
     @classmethod
     def of_signature(cls, dim: int, group: Mapping[str, Any]) -> "StoredRow":
-        """That of a table in a checkpoint.
-
-        Args:
-            dim: Length of its rows.
-            group: What the checkpoint's signature says of the table's group.
-        """
+        """That of a table in a checkpoint."""
         said = {**UNSAID, **group}
         single = said["slots_per_row"]
         return cls(dim, single, len(said["slots"]) - single, said["row_dtype"])
@@ -122,7 +109,6 @@ class StoredRow:
         """The lines of rows and their slots.
 
         Args:
-            values: The rows and all their slots, as `decode` gives them.
             noise: By what the values of rows of another dtype are rounded, as `round_at_random`
                 wants it; None to round them to the nearest.
 

@@ -27,9 +27,6 @@ class UpdateCounts:
         """Creates the counters, all 0.
 
         Args:
-            devices: One per ps.
-            staleness_part: Index of the ps that counts how stale updates were.
-            versioned: Indices of the ps whose versions are pulled with a batch.
             staleness_power: An update of staleness s has (1 + s)^-power times the learning rate;
                 where it is not 0, all ps are versioned.
         """
@@ -43,11 +40,7 @@ class UpdateCounts:
         self.staleness = Staleness(staleness_part, devices[staleness_part])
 
     def pull(self, after: Sequence[tf.Tensor] = ()) -> dict[int, tf.Tensor]:
-        """Fetches the versions that belong to a batch, scalar int64, by the index of the ps.
-
-        Args:
-            after: What each ps waits for before it reads.
-        """
+        """Fetches the versions that belong to a batch, scalar int64, by the index of the ps."""
         return {part: self.read(part, after) for part in self._versioned}
 
     def pull_for_staleness(self) -> dict[int, tf.Tensor]:
@@ -64,7 +57,6 @@ class UpdateCounts:
         """Counts updates on a ps, and where it is counted how stale they are; under its device.
 
         Args:
-            part: Index of the ps.
             after: What must be there before.
             pulled_at: The versions that the updates were computed with; none for an update that is
                 not stale.
@@ -85,9 +77,7 @@ class UpdateCounts:
         """What the learning rate of an update is multiplied by, scalar float32; None for 1.
 
         Args:
-            part: Index of the ps, under whose device it is called.
             step: Number of updates before it, scalar int64.
-            pulled_at: The versions that it was computed with.
         """
         if not self._staleness_power:
             return None
@@ -109,11 +99,6 @@ class UpdateCounts:
                 counter.assign(steps)
 
     def read(self, part: int, after: Sequence[tf.Tensor] = ()) -> tf.Tensor:
-        """The number of updates of a ps, scalar int64.
-
-        Args:
-            part: Index of the ps.
-            after: What it waits for before it reads.
-        """
+        """The number of updates of a ps, scalar int64."""
         with tf.device(self._devices[part]), tf.control_dependencies(after):
             return self._counters[part].read_value()

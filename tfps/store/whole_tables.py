@@ -14,7 +14,6 @@ def groups_in_slices(layout: StoreLayout, limit: int = WHOLE_BYTES) -> tuple[int
     Tables without vocabularies are never held whole.
 
     Args:
-        layout: Where the groups lie.
         limit: Bytes of all tables that are held whole.
     """
     layouts = [group.layout for group in layout.groups]

@@ -20,7 +20,6 @@ class WorkerCopy:
 
         Args:
             fetch: In a closure, reads the values where they are, `[count]`.
-            count: How many there are.
         """
         self._fetch = fetch
         self._shape = [count]

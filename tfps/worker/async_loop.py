@@ -27,14 +27,6 @@ class AsyncLoop:
     def __init__(
         self, step: Step, progress: LeaseProgress, pipeline_depth: int = 0, unroll: int = UNROLL
     ):
-        """Makes the loop of all leases.
-
-        Args:
-            step: Trains one batch.
-            progress: Where each lease's progress is kept.
-            pipeline_depth: Batches for which parameters are pulled ahead.
-            unroll: Steps in one iteration of the loop.
-        """
         self._step = step
         self._progress = progress
         self._pipeline_depth = pipeline_depth
@@ -42,7 +34,6 @@ class AsyncLoop:
         self._has_one_ps = len(step.store.devices) == 1
 
     def train(self, batches: LeaseBatches, worker: tf.Tensor) -> Outcome:
-        """See `Loop`."""
         attempt = self._progress.begin(batches.place, worker)
         begin = batches.begin_of(attempt)
         # Several steps are only begun with batches of which it is known that they can be read.

@@ -41,11 +41,8 @@ class BarrierLoop:
         """Makes the loop of all leases.
 
         Args:
-            step: Computes a batch's gradients.
-            barrier: Takes gradients, and says when to go on.
             may_repeat: Whether a batch is held until its contribution is taken.
             pipeline_depth: Batches for which parameters are pulled ahead; 0 where one may repeat.
-            unroll: Steps in one iteration of the loop.
         """
         self._step = step
         self._barrier = barrier
@@ -54,7 +51,6 @@ class BarrierLoop:
         self._unroll = unroll
 
     def train(self, batches: LeaseBatches, worker: tf.Tensor) -> Outcome:
-        """See `Loop`."""
         token, steps = self._barrier.begin(batches.place, worker)
         attempt = token[ATTEMPT]
 

@@ -29,9 +29,6 @@ class ExchangeLoop:
         """Makes the loop of all leases.
 
         Args:
-            step: Computes a batch's gradients.
-            progress: Where each lease's progress is kept.
-            batches: In an exchange.
             unroll: Steps, at least, in one iteration of the loop.
         """
         self._step = step
@@ -41,7 +38,6 @@ class ExchangeLoop:
         self._has_one_ps = len(step.store.devices) == 1
 
     def train(self, batches: LeaseBatches, worker: tf.Tensor) -> Outcome:
-        """See `Loop`."""
         attempt = self._progress.begin(batches.place, worker)
         begin = batches.begin_of(attempt)
         read = batches.reader(begin)

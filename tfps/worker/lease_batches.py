@@ -21,8 +21,6 @@ class LeaseBatches:
         end: Number of the batch behind its last, scalar int64.
         may_be_bad: Whether there may be bad records: then its batches end before the first one that
             cannot be read, and one of them may be without records.
-        examples_per_record: What a batch holds for each record that was read: the record itself and
-            its negatives.
     """
 
     def __init__(
@@ -31,11 +29,8 @@ class LeaseBatches:
         """Reads nothing yet.
 
         Args:
-            source: Where to read the shard; tensors.
             numbers: [first, count, seed, place] int64: the lease's first record, counted in the
                 shard, the number of its records, its seed, and its place.
-            batching: How records become batches.
-            may_be_bad: Whether there may be bad records.
         """
         first, count, self._seed, self.place = tf.unstack(numbers)
         self._source = source
@@ -55,8 +50,8 @@ class LeaseBatches:
 
         Args:
             begin: Number of the first batch that is read, scalar int64.
-            behind: Batches without records that may be read behind the lease, to be pulled ahead
-                or held; where records may be bad, there are as many as are asked for.
+            behind: Batches without records that may be read behind the lease, to be pulled ahead or
+                held; where records may be bad, there are as many as are asked for.
         """
         order = self._batching, self._seed, (begin, self.end)
         if not self.may_be_bad:

@@ -19,7 +19,6 @@ class _Values(NamedTuple):
 
     Attributes:
         dense: The dense parameters and each of their slots, `[total]`.
-        state: The state variables.
     """
 
     dense: list[tf.Tensor]
@@ -43,7 +42,6 @@ class CopiedRows(NamedTuple):
 
     Attributes:
         found: All of them; without values until they are pulled.
-        batches: Those of each batch.
     """
 
     found: PulledRows
@@ -51,12 +49,7 @@ class CopiedRows(NamedTuple):
 
 
 def find_rows(store: ParameterStore, batches: Sequence[list[Lookup]]) -> list[CopiedRows]:
-    """Where the rows are that several batches ask for, by group.
-
-    Args:
-        store: Where they are.
-        batches: The lookups of each batch.
-    """
+    """Where the rows are that several batches ask for, by group."""
     copied, asked = [], [store.finder.distinct(lookups) for lookups in batches]
     for index, group in enumerate(store.groups):
         distinct, inverse = zip(*(of_batch[index] for of_batch in asked), strict=True)
@@ -87,9 +80,6 @@ class LocalCopy:
         """Pulls.
 
         Args:
-            store: Where the parameters are.
-            workers: How many do the same.
-            batches: The lookups of each batch.
             rows: What `find_rows` returned for them; None if it was not asked before.
         """
         self._store = store

@@ -21,13 +21,7 @@ State = tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, list[tf.Tensor]]
 
 
 class _Held(NamedTuple):
-    """The batches between a pull and its push, with what they ask of the parameters.
-
-    Attributes:
-        records: Features and labels of each batch.
-        lookups: What each asks of the tables.
-        rows: Where the rows are that they ask for together, by group.
-    """
+    """The batches between a pull and its push, with what they ask of the parameters."""
 
     records: list[tuple[Features, Labels]]
     lookups: list[list[Lookup]]
@@ -53,11 +47,6 @@ class LocalSgdLoop:
         """Makes the loop of all leases.
 
         Args:
-            step: Computes a batch's gradients.
-            store: Where the parameters are.
-            progress: Where each lease's progress is kept.
-            workers: How many do the same.
-            steps: Between a pull and its push.
             is_timed: Whether it is measured what exchanges take, which takes messages itself.
         """
         self._step = step
@@ -68,7 +57,6 @@ class LocalSgdLoop:
         self._is_timed = is_timed
 
     def train(self, batches: LeaseBatches, worker: tf.Tensor) -> Outcome:
-        """See `Loop`; the last batches, fewer than lie between pushes, are pushed one by one."""
         attempt = self._progress.begin(batches.place, worker)
         begin = batches.begin_of(attempt)
         read = batches.reader(begin, self._steps)

@@ -20,8 +20,6 @@ class ExchangeTimes(NamedTuple):
 
     Attributes:
         exchanges: How many there were; 0 where they are not timed.
-        exchange_seconds: How long the worker waited for them.
-        step_seconds: How long it made steps.
     """
 
     exchanges: int
@@ -51,7 +49,6 @@ class Loop(Protocol):
         """In a closure: begins an attempt at a lease and trains what is left of it.
 
         Args:
-            batches: The lease's.
             worker: Index of the worker, scalar int64.
         """
 
@@ -65,14 +62,9 @@ def iterate(
     """Runs a loop with several steps in an iteration, then one with a single step for the rest.
 
     Args:
-        unroll: How many steps an iteration of the first loop has.
         goes_on: Given a number of steps and the state, says whether so many more are made, scalar
             bool.
         train: Given the same, makes these steps; the state behind them.
-        state: That of the beginning.
-
-    Returns:
-        The state of the end.
     """
     for steps in dict.fromkeys([unroll, 1]):
         condition, body = (functools.partial(each, steps) for each in (goes_on, train))

@@ -31,13 +31,7 @@ class ReadBatch(NamedTuple):
 
 
 class PulledBatch(NamedTuple):
-    """A batch that is ready to be trained.
-
-    Attributes:
-        batch: Its records with the parameters that they need.
-        number: As in `ReadBatch`.
-        bad: As in `ReadBatch`.
-    """
+    """A batch that is ready to be trained."""
 
     batch: Batch
     number: tf.Tensor | None
@@ -50,11 +44,7 @@ class PulledBatch(NamedTuple):
 
 
 class BatchPrefetcher:
-    """Some batches that are pulled for, and some that are only read, as the state of a loop.
-
-    Attributes:
-        tensors: The batches at the loop's beginning.
-    """
+    """Some batches that are pulled for, and some that are only read, as the state of a loop."""
 
     def __init__(
         self,
@@ -63,14 +53,6 @@ class BatchPrefetcher:
         pulled: int,
         unpulled: int,
     ):
-        """Reads the first batches.
-
-        Args:
-            read: Reads the next batch.
-            pull: Fetches what a batch needs to be trained.
-            pulled: Batches to pull ahead for.
-            unpulled: Batches to read ahead of these.
-        """
         self._read, self._pull, self._depth = read, pull, pulled
         held = [self._pulled(read()) for _ in range(pulled)]
         self._template = [*held, *(read() for _ in range(unpulled))]
@@ -79,14 +61,7 @@ class BatchPrefetcher:
     def next(
         self, tensors: Sequence[tf.Tensor]
     ) -> tuple[PulledBatch, PulledBatch, list[tf.Tensor]]:
-        """Reads one more batch and pulls for one.
-
-        Args:
-            tensors: The batches held.
-
-        Returns:
-            The batch that is due, the one that was pulled for, and the batches held from now.
-        """
+        """Reads one more batch and pulls for one."""
         held = [*restored(self._template, tensors), self._read()]
         newest = held[self._depth] = self._pulled(held[self._depth])
         return held[0], newest, tensors_of(held[1:])
@@ -96,7 +71,6 @@ class BatchPrefetcher:
 
         Args:
             tensors: The batches held, at least so many as are asked about.
-            number: Number in the shard of the first one.
             batches: How many; where more than one, none of them may be without records.
         """
         next_ones = restored(self._template, tensors)[:batches]

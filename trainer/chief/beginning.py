@@ -22,17 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 def prepare_training(inputs: RunInputs, executor: Executor, state: ChiefState) -> Training:
-    """Creates the parameters and restores the newest checkpoint.
-
-    Args:
-        inputs: What to train, on what.
-        executor: Where closures run and parameters lie.
-        state: What outlives this connection.
-
-    Raises:
-        UserError: If the checkpoint does not fit, or every one is damaged.
-        LostPsError: If a ps is lost meanwhile.
-    """
+    """Creates the parameters and restores the newest checkpoint."""
     stall_seconds = state.limits.stall_seconds
     ps_calls = PsCalls(state.monitor, stall_seconds)
     engine = ps_calls(

@@ -18,18 +18,9 @@ class MissingAttributeError(UserError, AttributeError):
 
 
 class CallbackOptimizer:
-    """The optimizer of the dense parameters, and of tables with an equal one.
-
-    Attributes:
-        iterations: Updates of the parameters so far.
-    """
+    """The optimizer of the dense parameters, and of tables with an equal one."""
 
     def __init__(self, learning_rate: float | keras.optimizers.schedules.LearningRateSchedule):
-        """Has made no update.
-
-        Args:
-            learning_rate: That of the optimizer's config.
-        """
         self.iterations = 0
         self._learning_rate: Any = learning_rate
         if isinstance(learning_rate, (int, float)):
@@ -66,7 +57,6 @@ class CallbackModel:
     """What stands for the model, whose parameters no single process holds.
 
     Attributes:
-        optimizer: Its optimizer.
         stop_training: Whether a callback asks for the end of the training.
         history: What `keras.callbacks.History` leaves here, None before.
     """
@@ -76,11 +66,6 @@ class CallbackModel:
     history: Any
 
     def __init__(self, optimizer: CallbackOptimizer):
-        """Is a model that goes on training.
-
-        Args:
-            optimizer: Its optimizer.
-        """
         vars(self).update(optimizer=optimizer, stop_training=False, history=None)
 
     def __getattr__(self, name: str) -> NoReturn:

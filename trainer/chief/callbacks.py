@@ -40,7 +40,6 @@ class Callbacks:
 
         Args:
             callbacks: The callbacks, none of which has heard anything; none for a run without.
-            learning_rate: That of the optimizer of the dense parameters.
             params: What they find as `self.params`.
         """
         self.reason_to_stop: str | None = None
@@ -53,11 +52,7 @@ class Callbacks:
 
     @classmethod
     def of(cls, inputs: RunInputs) -> Self:
-        """The callbacks of a run.
-
-        Raises:
-            UserError: If they cannot be made.
-        """
+        """The callbacks of a run."""
         size = inputs.experiment.train.batch_size
         steps = {
             sum(-(-shard.records // size) for shard in data.shards) for data in inputs.data.datasets
@@ -79,16 +74,7 @@ class Callbacks:
         return float(keras.ops.convert_to_numpy(optimizer.learning_rate))
 
     def push_learning_rate(self, store: ParameterStore, ps_calls: PsCalls) -> None:
-        """Gives the ps the learning rate, while no worker is changing the parameters.
-
-        Args:
-            store: The parameters.
-            ps_calls: How the ps are called.
-
-        Raises:
-            LostPsError: If a ps is lost.
-            RunError: If it takes too long.
-        """
+        """Gives the ps the learning rate, while no worker is changing the parameters."""
         if (rates := store.learning_rates) is None:
             return
         rate = self.learning_rate
@@ -104,10 +90,6 @@ class Callbacks:
         Args:
             trained: The epochs of which the losses are known, each with its evaluation's metrics,
                 None where it has none.
-            epochs: How many are trained.
-
-        Raises:
-            UserError: If one of them fails.
         """
         if self._callbacks and epochs:
             _log.info("callbacks hear of %d epochs that are trained already", len(trained))
@@ -128,32 +110,17 @@ class Callbacks:
 
         Args:
             number: The epoch, from 0.
-
-        Raises:
-            UserError: If one of them fails.
         """
         if number > self._epoch:
             self._epoch = number
             self._call("on_epoch_begin", number, {})
 
     def begin_evaluation(self) -> None:
-        """Tells them that an evaluation begins.
-
-        Raises:
-            UserError: If one of them fails.
-        """
+        """Tells them that an evaluation begins."""
         self._call("on_test_begin", {})
 
     def end_epoch(self, epoch: TrainedEpoch, metrics: Mapping[str, float] | None) -> None:
-        """Tells them that an evaluation has ended, if there was one, and the epoch with it.
-
-        Args:
-            epoch: The epoch.
-            metrics: What was evaluated, by name.
-
-        Raises:
-            UserError: If one of them fails.
-        """
+        """Tells them that an evaluation has ended, if there was one, and the epoch with it."""
         self._model.optimizer.iterations = epoch.steps
         self._logs = {"loss": epoch.loss}
         if metrics is not None:
@@ -162,11 +129,7 @@ class Callbacks:
         self._call("on_epoch_end", epoch.number, self._logs)
 
     def end(self) -> None:
-        """Tells them that the training has ended.
-
-        Raises:
-            UserError: If one of them fails.
-        """
+        """Tells them that the training has ended."""
         self._call("on_train_end", self._logs)
 
     def _call(self, hook: str, *arguments: Any) -> None:

@@ -37,9 +37,7 @@ class PassPlan:
     """What a pass does.
 
     Attributes:
-        checkpoint: Whose parameters it uses.
         form: In which form predictions are written; empty for metrics in their place.
-        keep: Names of the features that are copied beside predictions.
         batch_size: Records per call of the model; None for that of the training, which a loss may
             depend on.
     """
@@ -55,12 +53,7 @@ class PassPlan:
         return DataUse("--data", needs_labels=not self.form)
 
     def experiment(self, trained: Experiment, data: str) -> Experiment:
-        """An experiment of which one pass over a dataset can be made.
-
-        Args:
-            trained: The experiment that the checkpoint is of.
-            data: Directory of the dataset.
-        """
+        """An experiment of which one pass over a dataset can be made."""
         return dataclasses.replace(
             trained,
             data=dataclasses.replace(
@@ -81,11 +74,7 @@ class PassPlan:
         )
 
     def kept(self, inputs: RunInputs) -> tuple[Feature, ...]:
-        """The features that are copied.
-
-        Raises:
-            UserError: If there is no such, or one that varies in length.
-        """
+        """The features that are copied."""
         features = {feature.name: feature for feature in inputs.experiment.task.features()}
         for name in self.keep:
             if name not in features:
@@ -99,14 +88,7 @@ class PassPlan:
         return tuple(features[name] for name in self.keep)
 
     def parts(self, inputs: RunInputs) -> PredictionParts | None:
-        """Where predictions go; None for metrics in their place.
-
-        Args:
-            inputs: Of the run, as `experiment` has them.
-
-        Raises:
-            UserError: If the job_dir has predictions of something else.
-        """
+        """Where predictions go; None for metrics in their place."""
         if not self.form:
             return None
         data = inputs.data.of_epoch(0)
@@ -119,15 +101,7 @@ class PassPlan:
         return PredictionParts(directory, of, data, labels)
 
     def output(self, inputs: RunInputs) -> dict[str, int]:
-        """What is written to the job_dir: about how many bytes, by what it is.
-
-        Args:
-            inputs: Of the run, as `experiment` has them.
-
-        Raises:
-            UserError: If a feature cannot be kept, or the job_dir has predictions of something
-                else.
-        """
+        """What is written to the job_dir: about how many bytes, by what it is."""
         parts = self.parts(inputs)
         if parts is None:
             return {}
@@ -135,17 +109,7 @@ class PassPlan:
         return {"what is predicted": size}
 
     def prepare(self, inputs: RunInputs, executor: Executor, state: ChiefState) -> "DataPass":
-        """Creates the parameters and reads the checkpoint.
-
-        Args:
-            inputs: Of the run, as `experiment` has them.
-            executor: Where closures run and parameters lie.
-            state: What outlives this connection.
-
-        Raises:
-            UserError: If the checkpoint does not fit, or is damaged.
-            LostPsError: If a ps is lost meanwhile.
-        """
+        """Creates the parameters and reads the checkpoint."""
         ps_calls = PsCalls(state.monitor, state.limits.stall_seconds)
         kept, stall_seconds = self.kept(inputs), state.limits.stall_seconds
         engine = ps_calls(
@@ -166,16 +130,6 @@ class DataPass:
     """A pass that is connected to its tasks, and goes on where the one before it was cut off."""
 
     def __init__(self, plan: PassPlan, engine: Engine, state: ChiefState):
-        """Has predicted nothing yet.
-
-        Args:
-            plan: What it does.
-            engine: With the checkpoint's parameters.
-            state: What outlives this connection.
-
-        Raises:
-            UserError: If the job_dir has predictions of something else.
-        """
         self._plan, self._engine, self._state = plan, engine, state
         self._data: Manifest = engine.inputs.data.of_epoch(0)
         self._parts = plan.parts(engine.inputs)
@@ -185,11 +139,6 @@ class DataPass:
 
         Args:
             display: Of what there is none but lines of the log.
-
-        Raises:
-            UserError: If a shard cannot be used, or the output not be written.
-            LostPsError, WorkersChangedError: If tasks are lost or come.
-            RunError: If nothing moves any more.
         """
         try:
             if self._parts:

@@ -23,11 +23,7 @@ _MEMORY = ("memory", "holds", "in flight", "snapshot", "graph", "working", "proc
 
 
 def lines(inputs: RunInputs) -> list[str]:
-    """The plan of a run, without asking any other task.
-
-    Args:
-        inputs: The run's, checked.
-    """
+    """The plan of a run, without asking any other task."""
     placement = needs.placement_of(inputs)
     return [
         f"{inputs.experiment.name} {_where(inputs, placement)}",
@@ -126,11 +122,7 @@ def _chief(inputs: RunInputs, process: str) -> str:
 
 
 def disk_lines(inputs: RunInputs) -> list[str]:
-    """What the job_dir keeps, against what is free there.
-
-    Args:
-        inputs: The run's, checked.
-    """
+    """What the job_dir keeps, against what is free there."""
     free = free_bytes(inputs.job_dir)
     place = f"its disk has {byte_size.show(free)} left" if free is not None else "in a bucket"
     return [f"disk: {inputs.job_dir} keeps up to {needs.job_disk(inputs)}; {place}"]

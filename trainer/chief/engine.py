@@ -53,9 +53,6 @@ class Engine:
     """A model with its parameters, ready to be trained and evaluated.
 
     Attributes:
-        inputs: What it was made from.
-        store: The parameters.
-        coordinator: Gives closures to the executor.
         members: Whom workers wait for; None where nobody waits.
     """
 
@@ -74,16 +71,7 @@ class Engine:
         kept: Sequence[Feature] = (),
         sync_every: SyncEvery | None = None,
     ) -> "Engine":
-        """Creates the parameters, with their initial values.
-
-        Args:
-            inputs: The run's.
-            executor: Where closures run and parameters lie.
-            monitor: Tells which tasks are lost.
-            stall_seconds: Limit for the next batch.
-            kept: What an evaluation gives back of each record beside what is measured.
-            sync_every: Chooses steps between exchanges, where the mode's are to be chosen.
-        """
+        """Creates the parameters, with their initial values."""
         experiment, model, mode = inputs.experiment, inputs.model, inputs.mode
         train = experiment.train
         waiting = mode if isinstance(mode, Sync | Bounded) else None
@@ -149,15 +137,7 @@ class Engine:
             self.members.stop()
 
     def evaluate(self, checkpoint: Checkpoint) -> Evaluation:
-        """Evaluates the parameters on all evaluation shards, every record once.
-
-        Args:
-            checkpoint: The one that holds these parameters.
-
-        Raises:
-            UserError: If a shard or a metric cannot be used.
-            RunError: If a ps is lost or nothing moves any more.
-        """
+        """Evaluates the parameters on all evaluation shards, every record once."""
         data, began = self.inputs.eval_data, time.monotonic()
         assert data is not None
         results = self.coordinator.evaluate(evaluation_pieces(self.inputs))
@@ -213,16 +193,7 @@ def _loop(
 
 
 def measure(inputs: RunInputs, results: Iterable[EvaluatedPiece], records: int) -> dict[str, float]:
-    """The loss, the task's metrics and the model's own by name; notes on them are logged.
-
-    Args:
-        inputs: The run's.
-        results: What all records gave.
-        records: How many there are.
-
-    Raises:
-        UserError: If a metric fails.
-    """
+    """The loss, the task's metrics and the model's own by name; notes on them are logged."""
     measured, loss_sum = RunningMetrics(inputs.experiment.task), 0.0
     of_layers = []
     for result in results:
@@ -239,21 +210,13 @@ def measure(inputs: RunInputs, results: Iterable[EvaluatedPiece], records: int) 
 
 
 def evaluation_pieces(inputs: RunInputs) -> Iterator[Piece]:
-    """The evaluation data in pieces; none of it where there is none.
-
-    Args:
-        inputs: The run's.
-    """
+    """The evaluation data in pieces; none of it where there is none."""
     data = inputs.eval_data
     return pieces_of(data, piece_records(inputs.experiment.train.batch_size)) if data else iter(())
 
 
 def piece_records(batch_size: int) -> int:
-    """How many records a closure evaluates: whole batches, of which the results fit in a message.
-
-    Args:
-        batch_size: Records of a batch.
-    """
+    """How many records a closure evaluates: whole batches, whose results fit in a message."""
     return max(1, _PIECE_RECORDS // batch_size) * batch_size
 
 

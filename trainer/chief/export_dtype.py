@@ -20,7 +20,6 @@ class DtypeCost:
     """A dtype beside float32.
 
     Attributes:
-        dtype: In which rows are kept.
         sizes: Bytes of the exported model's files, at least, and with float32.
         records: Of which both were measured; 0 where no data is known.
         metrics: By name the exported model's, and with float32.
@@ -40,18 +39,7 @@ class DtypeCost:
         sample: Sample,
         predictions: Mapping[str, np.ndarray],
     ) -> "DtypeCost":
-        """Measures the task's metrics of two models' predictions of the same records.
-
-        Args:
-            task: The task.
-            layout: Where its parameters lie.
-            encoding: How the exported model keeps rows.
-            sample: What the parameters predict.
-            predictions: What the exported model predicts.
-
-        Raises:
-            UserError: If a metric fails.
-        """
+        """Measures the task's metrics of two models' predictions of the same records."""
         own, float32 = (ExportSize.of(layout, dtype) for dtype in (encoding.dtype, FLOAT32))
         sizes = own.file_bytes, float32.file_bytes
         if not sample.labels:

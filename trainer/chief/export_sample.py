@@ -29,15 +29,9 @@ def predict_sample(
     """What the parameters predict of some records, for `export`.
 
     Args:
-        task: The task.
-        parameters: Those of its model, of which the rows that the records ask for are read.
-        data: The dataset whose first records these are, of which some may be bad; None for
-            records that are drawn.
+        data: The dataset whose first records these are, of which some may be bad; None for records
+            that are drawn.
         is_measured: Whether metrics are to be measured with it, for which it is larger.
-
-    Raises:
-        RunError: If none of the records can be read, or the model fails on them.
-        UserError: If the model fails on records that are drawn.
     """
     records = _MEASURED_RECORDS if is_measured else _RECORDS
     features, labels = _read_records(task, data, records) if data else _drawn_records(task)

@@ -30,7 +30,6 @@ class Exported(NamedTuple):
     """Where a model was exported to.
 
     Attributes:
-        path: Its directory.
         newest: The newest version, which is another one, or None, where this one does not meet
             `train.export_if`.
     """
@@ -51,7 +50,6 @@ class Exporter:
         """Exports nothing yet.
 
         Args:
-            inputs: The run's.
             base: Directory of the versions; empty for that of the run, which may also be a
                 directory for the model itself.
         """
@@ -67,15 +65,7 @@ class Exporter:
         """Exports the model with a store's parameters, once it predicts what they do.
 
         Args:
-            store: The parameters.
-            checkpoint: Name of the checkpoint that holds them too.
             metrics: What was measured of them; None for nothing.
-
-        Raises:
-            StorageError: If it cannot be written.
-            UserError: If a ps does not see the directory.
-            RunError: If it predicts something else.
-            tf.errors.OpError: If a ps is lost.
         """
         return self._export(StoreParameters(self._inputs.model, store), checkpoint, metrics)
 
@@ -83,12 +73,7 @@ class Exporter:
         """Exports the model of a checkpoint, which this process reads by itself.
 
         Args:
-            checkpoint: One of the job's.
             metrics: What was measured of it; None for nothing.
-
-        Raises:
-            StorageError: If it cannot be written.
-            RunError: If the checkpoint cannot be read, or it predicts something else.
         """
         try:
             parameters = CheckpointParameters(checkpoint, self._inputs.model, self._inputs.rules)
@@ -131,14 +116,7 @@ class Exporter:
 
 
 def metrics_of(version: str) -> dict[str, Any]:
-    """What was measured of an exported version, by metric; nothing where it does not say.
-
-    Args:
-        version: Its directory.
-
-    Raises:
-        StorageError: If the storage does not answer.
-    """
+    """What was measured of an exported version, by metric; nothing where it does not say."""
     try:
         content = json.loads(files.read(posixpath.join(version, SCHEMA_FILE)))
     except (FileNotFoundError, json.JSONDecodeError):

@@ -15,8 +15,6 @@ class _Moment(NamedTuple):
     """How far the training was at some time.
 
     Attributes:
-        steps: Updates of the parameters.
-        trained: Records.
         at: Seconds since 1970; None where nobody knows.
     """
 
@@ -39,7 +37,6 @@ class Forgetting:
         """Knows of the checkpoint that the run goes on from.
 
         Args:
-            store: The parameters.
             checkpoint: None if the run begins.
         """
         self._groups = [group for group in store.keyed_groups if group.layout.options.forgets]
@@ -53,12 +50,7 @@ class Forgetting:
         return bool(self._groups)
 
     def forget(self, steps: int, trained: int) -> None:
-        """Takes rows from keys that have not occurred for long enough, or whose norm is small.
-
-        Args:
-            steps: Updates so far.
-            trained: Records so far.
-        """
+        """Takes rows from keys that have not occurred for long enough, or whose norm is small."""
         self._note(_Moment(steps, trained, time.time()))
         for group in self._groups:
             group.forget(self._least_update(group.layout.options))

@@ -23,11 +23,7 @@ class RestartState:
     an environment variable, which holds the file's number, may not be as long.
 
     Attributes:
-        recoveries: Those so far.
-        failures: The last tasks that were lost.
         began: When the run did, on the monotonic clock, which is one for all programs of a machine.
-        failures_by_job: How often a task was lost, by job.
-        changes: Of workers.
     """
 
     recoveries: Recoveries = dataclasses.field(default_factory=Recoveries)

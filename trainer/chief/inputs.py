@@ -23,7 +23,6 @@ class DataUse(NamedTuple):
     """What a dataset is for.
 
     Attributes:
-        flag: What names its directory, for messages.
         needs_labels: Whether its records must have the task's labels.
     """
 
@@ -40,13 +39,8 @@ def read_data(task: Task, directory: str, use: DataUse, may_be_cut: bool = False
 
     Args:
         task: Whose features and labels the records must have.
-        directory: Of the dataset.
-        use: What it is for.
         may_be_cut: Whether a shard may have fewer bytes than the manifest says, and records may
             lack what they must have: where bad records are passed over.
-
-    Raises:
-        UserError: If there is no such dataset, it has no records, or others than the task wants.
     """
     flag = use.flag
     if not directory:
@@ -73,23 +67,13 @@ def first_records(data: Manifest, most: int) -> RecordSource:
 
 
 def first_labels(task: Task, data: Manifest) -> dict[str, np.ndarray]:
-    """What metrics look at in the first records of a dataset, `[records, ...]` by name.
-
-    Raises:
-        UserError: If a record of them cannot be read.
-        RunError: If the storage does not answer.
-    """
+    """What metrics look at in the first records of a dataset, `[records, ...]` by name."""
     values = first_values(task, data)
     return {each.name: values[each.name].numpy() for each in task.measured()}
 
 
 def first_values(task: Task, data: Manifest) -> dict[str, tf.Tensor]:
-    """The features, and the labels that there are, of the first records of a dataset, by name.
-
-    Raises:
-        UserError: If a record of them cannot be read.
-        RunError: If the storage does not answer.
-    """
+    """The features, and the labels that there are, of the first records of a dataset, by name."""
     source = first_records(data, _FIRST_RECORDS)
     schema = task.schema() if data.labels else task.schema()._replace(labels=())
     try:
@@ -104,11 +88,7 @@ def check_writable(job_dir: str, task: str) -> None:
     """Writes and deletes a file in the job_dir.
 
     Args:
-        job_dir: The directory.
         task: Name of this task, since others may do the same at the same time.
-
-    Raises:
-        UserError: If that fails.
     """
     probe = posixpath.join(job_dir, f".writable-{task}")
     try:

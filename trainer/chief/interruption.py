@@ -9,11 +9,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupted(BaseException):
-    """SIGINT or SIGTERM arrived.
-
-    Attributes:
-        signal: Its number.
-    """
+    """SIGINT or SIGTERM arrived."""
 
     def __init__(self, signal: int):
         super().__init__(signal)
@@ -29,11 +25,6 @@ class Interruption:
     """
 
     def __init__(self, grace_seconds: float):
-        """Takes over no signal yet.
-
-        Args:
-            grace_seconds: Time for a block that defers a signal to end by itself.
-        """
         self._grace_seconds = grace_seconds
         self._is_deferring = False
         self._noted: int | None = None
@@ -56,11 +47,7 @@ class Interruption:
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """A block that ends soon after `is_requested`, and by itself.
-
-        Raises:
-            Interrupted: After the block, or within it when its time is up.
-        """
+        """A block that ends soon after `is_requested`, and by itself."""
         self._is_deferring = True
         try:
             yield

@@ -37,13 +37,10 @@ class Monitoring:
 
     Attributes:
         tensorboard: Directory of the curves for TensorBoard; empty for JOB_DIR/tensorboard.
-        sample_seconds: Between one sample of the training and the next.
-        overrides: What was set of the config for this run, as `field=value`.
         metrics_port: Where Prometheus may ask; None where it may not.
         metrics_address: Of the chief's machine, where it may ask; 127.0.0.1 for itself alone.
         profiler_port: Where a job in one process can be traced; None where it cannot.
         histograms_every: Epochs after which parameters and gradients are measured; 0 for never.
-        trackers: Which services keep the run, of those in `TRACKERS`.
     """
 
     tensorboard: str = ""
@@ -56,11 +53,7 @@ class Monitoring:
     trackers: tuple[str, ...] = ()
 
     def traced_at(self, cluster: Cluster) -> dict[str, list[str]]:
-        """Where TensorFlow's profiler reaches the tasks of a job, by job; nowhere it may be.
-
-        Args:
-            cluster: The cluster, as its chief sees it.
-        """
+        """Where TensorFlow's profiler reaches the tasks of a job, by job; nowhere it may be."""
         if not cluster.is_local:
             return {job: list(addresses) for job, addresses in cluster.spec().items()}
         return {} if self.profiler_port is None else {"chief": [f"127.0.0.1:{self.profiler_port}"]}
@@ -68,15 +61,7 @@ class Monitoring:
     def observe(
         self, inputs: RunInputs, states: Callable[[], Mapping[TaskName, str]]
     ) -> RunObserver:
-        """Begins to keep what happens in a run.
-
-        Args:
-            inputs: The run's.
-            states: What state each task is in now, as "up" or "lost".
-
-        Raises:
-            UserError: If nothing can be served at the port, or a tracker cannot be used.
-        """
+        """Begins to keep what happens in a run."""
         began, job_dir = time.time(), inputs.job_dir
         board = StatusBoard(inputs, states)
         curves = self.tensorboard or posixpath.join(job_dir, "tensorboard")

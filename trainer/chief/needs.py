@@ -10,21 +10,13 @@ from trainer.chief.run_inputs import RunInputs
 
 
 def placement_of(inputs: RunInputs) -> Placement:
-    """Where the parameters of a run lie.
-
-    Args:
-        inputs: The run's, checked.
-    """
+    """Where the parameters of a run lie."""
     workers = 1 if inputs.cluster.is_replicated else max(1, len(inputs.cluster.workers))
     return Placement.of(inputs.layout, workers, inputs.experiment.train.checkpoint_in_background)
 
 
 def export_of(inputs: RunInputs) -> ExportSize | None:
-    """The size of the model that is exported; None if none is.
-
-    Args:
-        inputs: The run's, checked.
-    """
+    """The size of the model that is exported; None if none is."""
     train = inputs.experiment.train
     if train.export == NO_EXPORT:
         return None
@@ -32,11 +24,7 @@ def export_of(inputs: RunInputs) -> ExportSize | None:
 
 
 def chief_memory(inputs: RunInputs) -> ChiefMemory:
-    """What the chief's machine needs.
-
-    Args:
-        inputs: The run's, checked.
-    """
+    """What the chief's machine needs."""
     cluster = inputs.cluster
     return ChiefMemory.of(
         placement_of(inputs),
@@ -47,11 +35,7 @@ def chief_memory(inputs: RunInputs) -> ChiefMemory:
 
 
 def task_memory(inputs: RunInputs) -> dict[TaskName, int]:
-    """How many bytes each worker and ps needs; of no ps where --ps_memory has told of them.
-
-    Args:
-        inputs: The run's, checked.
-    """
+    """How many bytes each worker and ps needs; of no ps where --ps_memory has told of them."""
     cluster, placement = inputs.cluster, placement_of(inputs)
     if not cluster.ps:
         return {}
@@ -63,11 +47,7 @@ def task_memory(inputs: RunInputs) -> dict[TaskName, int]:
 
 
 def job_disk(inputs: RunInputs) -> JobDisk:
-    """What a job that trains keeps in its job_dir.
-
-    Args:
-        inputs: The run's, checked.
-    """
+    """What a job that trains keeps in its job_dir."""
     train, export = inputs.experiment.train, export_of(inputs)
     is_there = export is not None and inputs.export.startswith(inputs.job_dir)
     return JobDisk.of(

@@ -35,9 +35,6 @@ class RunObserver:
     """Makes events of what happens, each once, also where a chief begins again.
 
     What a chief before this one has told it knows by the job's history.
-
-    Attributes:
-        board: Knows how far the run is.
     """
 
     def __init__(
@@ -52,12 +49,8 @@ class RunObserver:
         """Has told nothing yet.
 
         Args:
-            recorder: Takes what happens.
-            board: Knows how far the run is.
             past: What was told by chiefs of the job before this one.
-            sample_seconds: Between one sample of the training and the next.
             histograms_every: Epochs after which it is to be told what the parameters are; 0: never.
-            stop: Ends what else there is to end.
         """
         self.board = board
         self._stop = stop
@@ -73,12 +66,7 @@ class RunObserver:
         self._seen_failures = 0
 
     def began(self, inputs: RunInputs, overrides: Sequence[str] = ()) -> None:
-        """Says that a chief has begun to work on the job.
-
-        Args:
-            inputs: The run's.
-            overrides: What was set of its config for it, as `field=value`.
-        """
+        """Says that a chief has begun to work on the job."""
         cluster = inputs.cluster
         self._tell(
             RunBegan(
@@ -119,14 +107,7 @@ class RunObserver:
         workers: WorkerShares,
         steps: Callable[[], int],
     ) -> None:
-        """Notes how far the training is, and takes a sample of it every few seconds.
-
-        Args:
-            progress: How far it is.
-            queue: Its leases.
-            workers: What each worker did.
-            steps: Asks the ps for the number of updates.
-        """
+        """Notes how far the training is, and takes a sample of it every few seconds."""
         if progress.loss is not None:
             self._loss_sum += progress.loss * (progress.examples - self._examples)
         self.board.note(progress)
@@ -136,13 +117,7 @@ class RunObserver:
             self._sample(queue, workers, steps)
 
     def paused(self, queue: LeaseQueue, workers: WorkerShares, steps: Callable[[], int]) -> None:
-        """Takes a sample where training pauses, so that there is one of a short run, too.
-
-        Args:
-            queue: The leases of the training.
-            workers: What each worker did.
-            steps: Asks the ps for the number of updates.
-        """
+        """Takes a sample where training pauses, so that there is one of a short run, too."""
         if self._examples > self._sampled[0]:
             self._sample(queue, workers, steps)
 
@@ -175,9 +150,6 @@ class RunObserver:
         """Says that a checkpoint is committed, and of epochs that have ended with it.
 
         Args:
-            checkpoint: The checkpoint.
-            saves: Those of this connection.
-            staleness: Of the updates of this connection.
             rate: The learning rate at a number of updates, None where it is not known.
         """
         self._tell(
@@ -226,11 +198,7 @@ class RunObserver:
         self._tell(event)
 
     def look_for_losses(self, failures: Failures) -> None:
-        """Tells of tasks that were lost, or are back, since it was called last.
-
-        Args:
-            failures: All losses of the run.
-        """
+        """Tells of tasks that were lost, or are back, since it was called last."""
         total = sum(failures.by_job.values())
         new = min(total - self._seen_failures, len(failures))
         self._seen_failures = total
@@ -244,12 +212,7 @@ class RunObserver:
                 self._tell_new(TaskBack(at=at, task=str(failure.task), seconds=failure.back_after))
 
     def ended(self, status: str, error: str | None = None) -> None:
-        """Says how the run has ended.
-
-        Args:
-            status: As in the report.
-            error: Why it failed, if it did.
-        """
+        """Says how the run has ended."""
         self._tell(RunEnded(at=time.time(), status=status, error=error))
 
     def close(self) -> None:

@@ -18,15 +18,6 @@ def measure(engine: Engine, ps_calls: PsCalls, epoch: int) -> ParametersMeasured
     """Reads dense parameters and some rows of each table, and has a worker compute gradients.
 
     The gradients are those of the first batch of the data, of which nothing is pushed.
-
-    Args:
-        engine: With the parameters, while no worker trains.
-        ps_calls: Makes the chief's calls of the ps.
-        epoch: Number of epochs trained.
-
-    Raises:
-        UserError: If the data cannot be read.
-        RunError: If a ps is lost, or nothing moves any more.
     """
     model, store = engine.inputs.model, engine.store
     paths = [variable.path for variable in model.dense]

@@ -20,15 +20,6 @@ def predicted_bytes(
     """About how many bytes the parts that are missing will take.
 
     The first records are written to a file, with predictions that are drawn.
-
-    Args:
-        inputs: Of the run.
-        parts: Of the predictions.
-        kept: The features that are copied.
-        form: What part files' names end in.
-
-    Raises:
-        UserError: If one of these records cannot be read, or not be written in that form.
     """
     data, task = inputs.data.of_epoch(0), inputs.experiment.task
     values = {name: value.numpy() for name, value in first_values(task, data).items()}

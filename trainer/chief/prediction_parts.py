@@ -22,14 +22,7 @@ _ASKED_AT_ONCE = 16  # parts that an earlier process wrote, for their sizes
 
 @dataclasses.dataclass(frozen=True)
 class PartsOf:
-    """What predictions are of: parts of another job are not taken for its own.
-
-    Attributes:
-        checkpoint: Path of the checkpoint, and when it was saved.
-        data: Identity of the dataset.
-        keep: Names of the features that are copied.
-        form: What part files' names end in: `csv`, `parquet` or `tfrecord`.
-    """
+    """What predictions are of: parts of another job are not taken for its own."""
 
     checkpoint: tuple[str, float]
     data: dict[str, Any]
@@ -48,18 +41,6 @@ class PredictionParts:
     """
 
     def __init__(self, directory: str, of: PartsOf, data: Manifest, labels: Sequence[str]):
-        """Looks which parts are there.
-
-        Args:
-            directory: Where they go.
-            of: What they are of.
-            data: The dataset.
-            labels: Names of the labels that are written beside the predictions.
-
-        Raises:
-            UserError: If the directory has predictions of something else.
-            StorageError: If the storage does not answer.
-        """
         self._directory = directory
         self._of = of
         self._data = data
@@ -85,9 +66,6 @@ class PredictionParts:
             shard: Position of the shard; another one only when the part before is whole.
             result: What was predicted of the records behind those that were added before.
             is_last: Whether the shard ends with them, and the part with it.
-
-        Raises:
-            UserError: If it cannot be written.
         """
         if self._file is None:
             path = posixpath.join(self._directory, self.name(shard))
@@ -107,11 +85,7 @@ class PredictionParts:
             self._file = None
 
     def finish(self) -> str:
-        """Writes the manifest, once all parts are there; returns its path.
-
-        Raises:
-            StorageError: If the storage does not answer.
-        """
+        """Writes the manifest, once all parts are there; returns its path."""
         shards = [k for k, shard in enumerate(self._data.shards) if shard.records]
         found = [k for k in shards if k not in self._bytes]
         with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE) as pool:

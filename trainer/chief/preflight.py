@@ -27,14 +27,9 @@ def check_machine(
     """Refuses what the chief's own machine cannot do; warns of a disk that will be full in the end.
 
     Args:
-        inputs: The run's, checked.
         is_serving: Whether it is this process that has the chief's port.
         output: What is written to the job_dir, bytes by what it is; None for a training, which
             saves checkpoints and exports a model.
-
-    Raises:
-        UserError: If that does not fit on the disk, this process needs more memory than it may
-            have, or the chief's port is taken.
     """
     needs.chief_memory(inputs).check(
         own_memory.limit(), "this process" if inputs.cluster.is_local else "the chief"
@@ -66,7 +61,6 @@ def show_tasks(inputs: RunInputs, limit_seconds: float) -> bool:
     """Prints a table of the tasks.
 
     Args:
-        inputs: The run's, checked.
         limit_seconds: How long to wait for tasks that do not answer yet.
 
     Returns:

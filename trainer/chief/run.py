@@ -58,15 +58,7 @@ def join(cluster: Cluster, job_dir: str, limits: WaitLimits, hint: str) -> Repli
     A replica that is lost meanwhile makes this process begin again.
 
     Args:
-        cluster: The cluster, as its chief sees it.
         job_dir: Where the other replicas look whether this chief is done.
-        limits: Of the waits.
-        hint: How large tensors travel, see `ReplicaGroup`.
-
-    Raises:
-        UserError: If a replica does not answer in time, or the chief's own port is taken.
-        RunError: If all answer, but do not come together in time, or replicas are lost again and
-            again.
     """
     reopen(job_dir)
     restart_state = RestartState.found()
@@ -97,20 +89,6 @@ def run(
     goes on from the last checkpoint. Some other losses have this process begin again, and it does
     not return from here: that of a replica where there are no ps, that of a worker for good and the
     arrival of one that was left out, and a loss of ps after several others.
-
-    Args:
-        inputs: What to train, on what.
-        limits: Of the chief's waits.
-        interruption: Signals that ask to stop.
-        display: Where progress is shown.
-        monitoring: How the run is watched.
-        replica: What `join` returned, in a cluster without ps.
-        prepare: Makes what is to be done of a connection.
-
-    Raises:
-        UserError: If what is found on the way cannot be used.
-        RunError: If the run cannot go on.
-        Interrupted: When a signal asks to stop.
     """
     state = _begin(inputs, limits, interruption, monitoring)
     try:

@@ -48,19 +48,8 @@ class RunInputs:
     """What can be had, and refused, before another task is needed.
 
     Attributes:
-        experiment: What to train.
-        cluster: On which tasks.
-        mode: How the workers' updates come together.
-        job_dir: Where to write.
-        export: Where the exported model goes.
         has_versions: Whether that has a directory for each version of it.
-        data: The training data.
         eval_data: The evaluation data, None for no evaluation.
-        model: The task's model without its parameters.
-        rules: How dense parameters and tables are updated.
-        layout: Where they lie on the ps.
-        staged: Where workers have copies of shards.
-        best_metric: Which of several evaluations is the best.
         ps_memory: Memory of one ps, bytes, as it was told; None if it was not.
     """
 
@@ -93,18 +82,10 @@ class RunInputs:
         """Gathers the inputs of a run.
 
         Args:
-            experiment: What to train.
-            cluster: On which tasks.
-            job_dir: Where to write.
             ps_memory: Memory of one ps, bytes; None has each ps say it.
             cache_dir: Where workers keep copies of shards; empty for none.
             export: Where the exported model itself goes; empty for versions in JOB_DIR/export.
             use: What the experiment's `data.train` is for.
-
-        Raises:
-            UserError: If the mode, the data, its negatives, the model, an optimizer, a callback,
-                the job_dir or what a new job begins with cannot be used, or the parameters do not
-                fit the ps.
         """
         mode = suited(experiment.mode, cluster)
         experiment.negatives()  # refuses those that cannot be sampled before anything is read
@@ -164,11 +145,7 @@ class RunInputs:
         return _metric_names(self.experiment.task, self.model)
 
     def make_callbacks(self) -> list[keras.callbacks.Callback]:
-        """The experiment's callbacks, fresh ones.
-
-        Raises:
-            UserError: If there is one that the chief cannot call.
-        """
+        """The experiment's callbacks, fresh ones."""
         metrics = self.metric_names if self.eval_data else []
         return make_callbacks(self.experiment, metrics, self.rules.dense.has_schedule)
 

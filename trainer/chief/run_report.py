@@ -37,15 +37,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class TaskHistory:
-    """What became of the tasks since the run began; the fields are the report's.
-
-    Attributes:
-        seconds: Since the run began.
-        failures: The last lost tasks.
-        failures_by_job: How often a task was lost.
-        recoveries: From lost ps or replicas.
-        left_out: Workers that the run is without.
-    """
+    """What became of the tasks since the run began; the fields are the report's."""
 
     seconds: float
     failures: list[ReportedFailure]
@@ -62,25 +54,13 @@ class RunReport:
     """
 
     def __init__(self, job_dir: str, fence: ChiefFence, report: Report):
-        """Writes nothing yet.
-
-        Args:
-            job_dir: Where the file is.
-            fence: Tells whether the job_dir is this chief's.
-            report: What there is to report so far.
-        """
         self._job_dir = job_dir
         self._fence = fence
         self._report = report
 
     @classmethod
     def begin(cls, inputs: RunInputs, fence: ChiefFence) -> "RunReport":
-        """Writes that a run has begun, in place of the report of the run before.
-
-        Args:
-            inputs: The run's.
-            fence: Tells whether the job_dir is this chief's.
-        """
+        """Writes that a run has begun, in place of the report of the run before."""
         begun = cls(inputs.job_dir, fence, first_report(inputs, _last_report(inputs.job_dir)))
         begun._write()
         return begun
@@ -95,24 +75,13 @@ class RunReport:
         self._write(sync_every=steps)
 
     def restored(self, checkpoint: str, passed_over: Mapping[str, str], seconds: float) -> None:
-        """Says that the run goes on from a checkpoint.
-
-        Args:
-            checkpoint: Its path.
-            passed_over: What is wrong with newer ones, by path.
-            seconds: How long looking for it and reading it took.
-        """
+        """Says that the run goes on from a checkpoint."""
         self._write(
             resumed_from=checkpoint, passed_over=passed_over, restore_seconds=round(seconds, 3)
         )
 
     def began_from(self, checkpoint: str, seconds: float) -> None:
-        """Says that the job has begun with parameters of another one.
-
-        Args:
-            checkpoint: Path of the other job's.
-            seconds: How long looking for it and reading it took.
-        """
+        """Says that the job has begun with parameters of another one."""
         self._write(init_from=checkpoint, restore_seconds=round(seconds, 3))
 
     def ready(self, checkpoint: str | None, counts: TrainingCounts, history: TaskHistory) -> None:
@@ -120,32 +89,18 @@ class RunReport:
 
         Args:
             checkpoint: Path of the one that the parameters are of; None for initial ones.
-            counts: Up to it.
-            history: Of the tasks up to now.
         """
         self._write(checkpoint=checkpoint, **_fields(counts), **_fields(history))
 
     def saved(
         self, checkpoint: str, saves: SaveCounts, counts: TrainingCounts, history: TaskHistory
     ) -> None:
-        """Says that a checkpoint is committed.
-
-        Args:
-            checkpoint: Its path.
-            saves: Those of this run.
-            counts: What was trained when it was begun.
-            history: Of the tasks up to then.
-        """
+        """Says that a checkpoint is committed."""
         parts = {**_fields(counts), **_fields(history)}
         self._write(checkpoint=checkpoint, checkpoints=saves, **parts)
 
     def evaluated(self, evaluations: Sequence[Evaluation], metric: BestMetric) -> None:
-        """Says what all evaluations measured, and which is the best.
-
-        Args:
-            evaluations: All of the job, in the order of the training.
-            metric: By which one of them is the best.
-        """
+        """Says what all evaluations measured, and which is the best."""
         rows = [EvaluationRow(x.epoch, x.steps, x.metrics) for x in evaluations]
         best = metric.best([x.metrics for x in evaluations])
         self._write(
@@ -186,14 +141,6 @@ class RunReport:
         """Says that the run has ended otherwise; only logs it if the report cannot be written.
 
         The reason for that end is the error to show.
-
-        Args:
-            status: How the run ended.
-            history: Of the tasks.
-            error: Why the run failed, if it did.
-
-        Raises:
-            SupersededError: If the job_dir is another chief's by now.
         """
         try:
             self._write(status=status, error=error, **_fields(history))
@@ -210,7 +157,6 @@ def first_report(inputs: RunInputs, before: Report | None) -> Report:
     """The report at the beginning of a run.
 
     Args:
-        inputs: The run's.
         before: That of the job's last run; None for its first. What it says of the last checkpoint
             holds until this run has looked for one.
     """

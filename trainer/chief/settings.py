@@ -39,11 +39,7 @@ def without_secret(override: str) -> str:
 
 
 def tables_of(layout: StoreLayout) -> tuple[TableSize, ...]:
-    """The tables of a model, in the order of their groups.
-
-    Args:
-        layout: Where its parameters lie.
-    """
+    """The tables of a model, in the order of their groups."""
     return tuple(
         TableSize(
             table.name,

@@ -31,19 +31,9 @@ class ChiefState:
     """The part of a run that no lost ps takes away.
 
     Attributes:
-        limits: Of the chief's waits.
-        connector: Connects the chief to its tasks.
-        monitor: Knows which tasks can be reached.
-        report: Of the run.
         fence: Whether this chief is still the one that counts.
-        interruption: Whether a signal asks to stop.
-        notices: Which ps are about to go.
-        observer: Tells whoever watches the run.
-        sync_every: Steps between exchanges, in mode `local_sgd`.
         trial: Of a tuning job, None for any other run.
-        recoveries: From lost ps.
         began: When the run did, on the monotonic clock.
-        changes: Keeps changes of workers apart.
     """
 
     limits: WaitLimits
@@ -66,12 +56,7 @@ class ChiefState:
     _told: str = dataclasses.field(default="", init=False)
 
     def poll(self) -> None:
-        """Looks every few seconds whether a ps is about to go, a worker comes or is given up.
-
-        Raises:
-            SupersededError: If the job_dir is another chief's by now.
-            StorageError: If the storage has not answered for too long.
-        """
+        """Looks every few seconds whether a ps is about to go, a worker comes or is given up."""
         now = time.monotonic()
         if now - self._looked > _LOOK_SECONDS:
             self._looked = now
@@ -100,15 +85,7 @@ class ChiefState:
         return reason
 
     def go_on_unless_tasks_change(self) -> None:
-        """Looks as `poll` does, for work that has nothing to save.
-
-        Raises:
-            LostPsError: If ps are about to go, which hear that they may.
-            WorkersChangedError: If there are other workers to go on with.
-            Interrupted: If a signal has arrived.
-            SupersededError: If the job_dir is another chief's by now.
-            StorageError: If the storage has not answered for too long.
-        """
+        """Looks as `poll` does, for work that has nothing to save."""
         self.poll()
         self.interruption.raise_if_requested()
         self.observer.look_for_losses(self.monitor.failures)

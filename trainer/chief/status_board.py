@@ -18,12 +18,6 @@ class StatusBoard:
     name = "the live view"
 
     def __init__(self, inputs: RunInputs, states: Callable[[], Mapping[TaskName, str]]):
-        """Knows nothing yet.
-
-        Args:
-            inputs: The run's.
-            states: What state each worker and ps is in now, as "up" or "lost".
-        """
         self._inputs = inputs
         self._states = states
         self._total = inputs.data.records_before(inputs.experiment.train.epochs)
@@ -52,12 +46,7 @@ class StatusBoard:
         self._loss = self._loss if progress.loss is None else progress.loss
 
     def status(self, progress: Progress, shares: WorkerShares) -> RunStatus:
-        """How far the run is.
-
-        Args:
-            progress: How far its training is.
-            shares: What each worker did.
-        """
+        """How far the run is."""
         inputs, rate = self._inputs, progress.examples_per_second
         data = inputs.data
         with self._lock:

@@ -43,15 +43,7 @@ class Training:
         """Takes the leases from where the checkpoint left off.
 
         Args:
-            engine: Whose parameters are those of the checkpoint.
-            state: What outlives this connection.
-            ps_calls: Makes the chief's calls of the ps.
-            saver: Saves the engine's parameters.
             checkpoint: That the run goes on from; None if it begins.
-
-        Raises:
-            UserError: If the checkpoint is one in the middle of an epoch of another order, or knows
-                more bad records than there may be.
         """
         self._engine = engine
         self._state = state
@@ -81,15 +73,7 @@ class Training:
         self._report.ready(path, self._counts(), self._state.history())
 
     def run(self, display: ProgressDisplay) -> None:
-        """Trains what is left, evaluates after each epoch and exports.
-
-        Args:
-            display: Where progress is shown.
-
-        Raises:
-            UserError: If a shard cannot be used.
-            RunError: If the run cannot go on.
-        """
+        """Trains what is left, evaluates after each epoch and exports."""
         try:
             self._run(display)
         finally:
@@ -269,12 +253,7 @@ class Training:
         self._saver.poll()
 
     def _go_on_unless_tasks_change(self) -> None:
-        """Ends this connection if ps are about to go, or there are other workers to go on with.
-
-        Raises:
-            LostPsError: If there are such ps, which hear that all is saved.
-            WorkersChangedError: If there are such workers, and there is something left to train.
-        """
+        """Ends this connection if ps are about to go, or there are other workers to go on with."""
         if released := self._state.release_ps():
             names = ", ".join(map(str, released))
             indices = tuple(ps.index for ps in released)

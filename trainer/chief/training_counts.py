@@ -36,12 +36,7 @@ class TrainingCounts:
 
     @classmethod
     def read(cls, engine: Engine, queue: LeaseQueue) -> "TrainingCounts":
-        """Reads what is counted here and on the ps.
-
-        Args:
-            engine: What trains.
-            queue: The leases that it trains.
-        """
+        """Reads what is counted here and on the ps."""
         store, coordinator, inputs = engine.store, engine.coordinator, engine.inputs
         last = inputs.experiment.train.epochs - 1
         return cls(

@@ -26,12 +26,6 @@ class Trial:
     """
 
     def __init__(self, number: str, path: str):
-        """Reports nothing yet.
-
-        Args:
-            number: The trial's, as Vertex AI writes it.
-            path: The file to report to.
-        """
         self._number = number
         self._path = pathlib.Path(path)
         self._lines: collections.deque[str] = collections.deque(maxlen=_MOST_LINES)
@@ -47,14 +41,7 @@ class Trial:
         return cls(number, environ.get(_FILE) or _DEFAULT_FILE) if number else None
 
     def report(self, evaluations: Iterable[Evaluation]) -> None:
-        """Adds every metric of some evaluations; a value that is no number is only logged.
-
-        Args:
-            evaluations: In the order of the training.
-
-        Raises:
-            RunError: If the file cannot be written, without which the trial is worth nothing.
-        """
+        """Adds every metric of some evaluations; a value that is no number is only logged."""
         for evaluation in evaluations:
             for name, value in evaluation.metrics.items():
                 if math.isfinite(value):

@@ -14,12 +14,6 @@ class TaskUsages:
     """Asks for what is new, again and again."""
 
     def __init__(self, job_dir: str, cluster: Cluster):
-        """Has asked for nothing yet.
-
-        Args:
-            job_dir: Where the tasks report.
-            cluster: The tasks.
-        """
         self._job_dir = job_dir
         self._own = str(cluster.task)
         self._traffic = None if cluster.is_local else Traffic(cluster.addresses()).count

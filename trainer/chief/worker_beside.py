@@ -25,14 +25,9 @@ def start(cluster: Cluster, restarts: int, labels: Mapping[str, str], log: str |
     thread, before stderr is redirected and before the environment says that a chief needs no GPU.
 
     Args:
-        cluster: The cluster, as its chief sees it.
-        restarts: How often it is restarted when it dies.
         labels: Of its log lines, where those are JSON; empty where they are for people.
         log: The chief's file for TensorFlow's own messages, beside which it has one; None if these
             go to stderr.
-
-    Raises:
-        UserError: If its port is taken.
     """
     if has_restarted():
         return

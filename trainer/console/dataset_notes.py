@@ -10,12 +10,7 @@ _SHOWN = 20
 
 
 def say_counts(dataset: Manifest, schema: Schema) -> None:
-    """Writes to stdout which features some records lack, or hold something odd in.
-
-    Args:
-        dataset: The dataset.
-        schema: What its records hold, with defaults.
-    """
+    """Writes to stdout which features some records lack, or hold something odd in."""
     found = notes(dataset.counts, dataset.records, schema.all)
     for note in found[:_SHOWN]:
         sys.stdout.write(f"{note}\n")

@@ -47,11 +47,7 @@ def schema(dataset: Manifest) -> list[str]:
 
 
 def schema_of(sample: Sequence[Any]) -> list[str]:
-    """The features that some records hold.
-
-    Args:
-        sample: Records as `tf.train.Example`s.
-    """
+    """The features that some records hold."""
     held: dict[str, list[tuple[str, int]]] = {}
     for example in sample:
         for name, feature in example.features.feature.items():

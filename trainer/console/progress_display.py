@@ -24,13 +24,6 @@ class ProgressDisplay:
     """
 
     def __init__(self, stream: TextIO, is_live: bool, line_seconds: float = 10.0):
-        """Shows nothing yet.
-
-        Args:
-            stream: Where to.
-            is_live: Whether a view is drawn, not lines written.
-            line_seconds: Between one line and the next.
-        """
         self._stream = stream
         self._is_live = is_live
         self._seconds = _LIVE_SECONDS if is_live else line_seconds
@@ -40,11 +33,7 @@ class ProgressDisplay:
         self._lock = threading.RLock()
 
     def show(self, status: Callable[[], RunStatus]) -> None:
-        """Shows how far a run is, unless that was shown a moment ago.
-
-        Args:
-            status: Asked for it where it is to be shown.
-        """
+        """Shows how far a run is, unless that was shown a moment ago."""
         now = time.monotonic()
         if self._shown is not None and now - self._shown < self._seconds:
             return

@@ -26,12 +26,6 @@ def redirect_noise(path: str) -> None:
     """Sends what native code writes to stderr to a file; Python's own stderr stays.
 
     Call before TensorFlow is loaded.
-
-    Args:
-        path: The file, appended to.
-
-    Raises:
-        UserError: If it cannot be opened.
     """
     try:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
@@ -55,11 +49,7 @@ def start_logging(
 
     Args:
         progress: `live`, `lines`, or `auto`: a live view if stderr is a terminal.
-        line_seconds: Between one line of progress and the next.
         formatter: Makes lines for programs of all records; None for lines for people.
-
-    Returns:
-        The display, which log lines respect.
     """
     is_live = progress == "live" or (progress == "auto" and sys.stderr.isatty())
     display = ProgressDisplay(sys.stderr, is_live, line_seconds)

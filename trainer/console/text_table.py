@@ -15,13 +15,7 @@ _BETWEEN = (0, 2, 0, 0)
 def text_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()
 ) -> list[str]:
-    """The lines of a table whose columns are as wide as their widest cell.
-
-    Args:
-        header: Names of the columns.
-        rows: As many cells each.
-        right: Numbers of the columns that are aligned right.
-    """
+    """The lines of a table whose columns are as wide as their widest cell."""
     table = Table(box=None, padding=_BETWEEN, pad_edge=False)
     for number, name in enumerate(header):
         justify = "right" if number in right else "left"
@@ -35,7 +29,6 @@ def named_texts(rows: Sequence[tuple[str, str]], width: int) -> list[str]:
     """The lines of texts with their names in front.
 
     Args:
-        rows: Names and texts.
         width: That the names take at least.
     """
     grid = Table.grid(padding=(0, 1, 0, 0))

@@ -26,7 +26,6 @@ def predict_all(
     batches whatever the records come in.
 
     Args:
-        model: The exported model.
         records: In order; asked for in a thread of its own.
         batch_size: Records per call of the model; the last batch may be smaller.
 
@@ -53,11 +52,7 @@ def predict_all(
 
 
 class _Queue:
-    """Rows of columns, put in and taken out in other portions.
-
-    Attributes:
-        count: How many rows there are.
-    """
+    """Rows of columns, put in and taken out in other portions."""
 
     def __init__(self) -> None:
         self.count = 0

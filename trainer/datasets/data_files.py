@@ -20,13 +20,6 @@ def find(data: str, flag: str) -> list[str]:
     Hidden files, whose names begin with `.` or `_`, are left out of a glob, unless that names them
     so, and of a directory, as are directories in it: Spark, Beam and Hadoop write such files beside
     the data.
-
-    Args:
-        data: Path of a file, a glob or a directory, local or `gs://`.
-        flag: What named it, for messages; for example `--data`.
-
-    Raises:
-        UserError: If there is no such file, or a glob names a directory.
     """
     if files.is_directory(data):
         return _in_directory(data, flag)
@@ -49,10 +42,6 @@ def find_records(data: str, flag: str) -> list[str]:
     Args:
         data: In a directory, the files with `.tfrecord` in their names are meant, or all where none
             is called so.
-        flag: What named it, for messages.
-
-    Raises:
-        UserError: If there are none, or one in a directory is of another kind.
     """
     found = find(data, flag)
     if not files.is_directory(data):
@@ -74,10 +63,6 @@ def find_parquet(data: str, flag: str) -> list[str]:
     Args:
         data: In a directory, the files are meant whose names end in `.parquet`, or all where none
             is called so.
-        flag: What named it, for messages.
-
-    Raises:
-        UserError: If there are none, or one is no Parquet file.
     """
     found = find(data, flag)
     if files.is_directory(data):
@@ -89,15 +74,7 @@ def find_parquet(data: str, flag: str) -> list[str]:
 
 
 def kind_of(data: str, flag: str) -> str:
-    """What some files hold, told by their names and the content of the first: one of `KINDS`.
-
-    Args:
-        data: As for `find`.
-        flag: What named it, for messages.
-
-    Raises:
-        UserError: If there are no such files, or only some are called TFRecords.
-    """
+    """What some files hold, told by their names and the content of the first: one of `KINDS`."""
     found = find(data, flag)
     if files.is_directory(data) and any(path.endswith(".parquet") for path in found):
         return PARQUET

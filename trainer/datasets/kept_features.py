@@ -22,12 +22,6 @@ class KeptFeatures:
     """
 
     def __init__(self, names: Sequence[str], known: Sequence[Feature]):
-        """Knows of no record yet.
-
-        Args:
-            names: The features' names.
-            known: Features and labels that are parsed anyway.
-        """
         self.others: tuple[Feature, ...] = ()
         self._names = names
         self._known = {feature.name for feature in known}
@@ -35,11 +29,7 @@ class KeptFeatures:
         self._is_resolved = False
 
     def resolve(self, batch: RecordBatch) -> None:
-        """Looks at the first record of all, once.
-
-        Raises:
-            UserError: If it has not all of them.
-        """
+        """Looks at the first record of all, once."""
         if self._is_resolved:
             return
         self._is_resolved = True
@@ -59,16 +49,7 @@ class KeptFeatures:
         self.others = tuple(others)
 
     def columns(self, batch: RecordBatch, parsed: Mapping[str, Any]) -> dict[str, Any]:
-        """The columns to copy, as `RecordColumns.kept`.
-
-        Args:
-            batch: The records.
-            parsed: All that was parsed of them, by name.
-
-        Raises:
-            UserError: If a record holds several values where the first one holds one, or what is no
-                text.
-        """
+        """The columns to copy, as `RecordColumns.kept`."""
         # A later file without labels is refused as such by those who read them all.
         names = [name for name in self._names if name in parsed]
         return {name: self._column(batch, name, parsed[name]) for name in names}

@@ -22,8 +22,6 @@ class PredictedRecords:
     """The first records of some data, in order.
 
     Attributes:
-        count: How many there are.
-        has_more: Whether there are more, that were not read.
         features: By name, each `[count, *shape]`: a `tf.RaggedTensor` for shape `(None,)`, else an
             array, of bytes objects for strings.
         labels: By name, arrays `[count, *shape]`; none where the data have no labels.
@@ -47,14 +45,10 @@ class PredictedRecords:
         """Reads records and predicts them.
 
         Args:
-            model: The exported model.
             data: What `trainer.predict` takes as `--data`: a dataset's directory, TFRecord, text or
                 Parquet files, local or `gs://`.
             row_format: How rows become records; of TFRecords it is not asked.
             most: How many records are read at most.
-
-        Raises:
-            UserError: If there are no such files, or a record is bad, or there is none.
         """
         kind = format_of(data)
         reads_rows = kind in ("csv", "parquet")

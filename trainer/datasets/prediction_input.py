@@ -25,12 +25,7 @@ _READ_BYTES = 8 << 20
 
 
 class PredictionInput:
-    """Records to predict, in the order of their files.
-
-    Attributes:
-        data: What was named.
-        total: Number of records, where it is known beforehand.
-    """
+    """Records to predict, in the order of their files."""
 
     def __init__(
         self,
@@ -39,14 +34,6 @@ class PredictionInput:
         reader: "PredictionRows | _PredictionRecords",
         total: int | None = None,
     ):
-        """Reads nothing yet.
-
-        Args:
-            data: What was named.
-            paths: The files, in order.
-            reader: Of each of them.
-            total: Number of records, where it is known.
-        """
         self.data = data
         self.total = total
         self._paths = paths
@@ -70,12 +57,6 @@ class PredictionInput:
             data_format: One of `FORMATS`; "auto" tells by names and content.
             model: Whose features every record must hold, and whose labels it may hold too.
             row_format: How rows become records; None where their columns name the features.
-            keep: Columns of rows, or features of records, to copy.
-            max_bad_rows: How many bad rows may be left out.
-
-        Raises:
-            UserError: If there are no such files, or they are not of the format, or the dataset
-                holds other records.
         """
         twice = [name for name in keep if keep.count(name) > 1]
         if twice:
@@ -119,10 +100,6 @@ class PredictionInput:
 
         Args:
             most: How many at once, at most; of text files, as many as a block of bytes holds.
-
-        Raises:
-            UserError: If a file cannot be read, a record or a row is bad, or some records have
-                labels and others have none.
         """
         is_labelled: bool | None = None
         for path in self._paths:
@@ -173,11 +150,7 @@ class _PredictionRecords:
 
 
 def format_of(data: str) -> str:
-    """The format of what is named: "dataset", "parquet", "tfrecord" or "csv".
-
-    Raises:
-        UserError: If there are no such files, or files of several formats.
-    """
+    """The format of what is named: "dataset", "parquet", "tfrecord" or "csv"."""
     is_dataset = files.exists(posixpath.join(data, manifest.FILE))
     return "dataset" if is_dataset else data_files.kind_of(data, "--data")
 

@@ -17,11 +17,7 @@ from trainer.datasets.row_layout import RowLayout, RowLayouts, kept_field
 
 
 class PredictionRows:
-    """Reads files of rows, each with or without labels.
-
-    Attributes:
-        bad_rows: How many rows were left out so far.
-    """
+    """Reads files of rows, each with or without labels."""
 
     def __init__(self, layouts: RowLayouts):
         """Reads no file yet.
@@ -40,10 +36,6 @@ class PredictionRows:
         Args:
             path: A text file, gzip when it ends in `.gz`, or a Parquet file; local or `gs://`.
             most: How many of a Parquet file at once; text is read in blocks of so many bytes.
-
-        Raises:
-            UserError: If the file cannot be read, has the wrong columns, or has more bad rows than
-                allowed.
         """
         layout = self._layouts.of(path)
         for block in layout.blocks(most):

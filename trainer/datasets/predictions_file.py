@@ -24,7 +24,6 @@ class PredictionsFile:
         Args:
             path: The file, local or `gs://`: Parquet if its name ends in `.parquet`, TFRecords if
                 it ends in `.tfrecord`, else CSV.
-            overwrite: Replaces a file of that name.
         """
         self._path = path
         self._partial = f"{path}.partial"
@@ -33,11 +32,7 @@ class PredictionsFile:
         self._rows: _Rows | None = None
 
     def open(self) -> None:
-        """Makes the file, under the name that it has until it is whole.
-
-        Raises:
-            UserError: If it exists and is not to be replaced, or cannot be written.
-        """
+        """Makes the file, under the name that it has until it is whole."""
         with self._refused():
             if files.is_directory(self._path):
                 raise UserError(f"--output={self._path} is a directory; name a file")
@@ -63,10 +58,6 @@ class PredictionsFile:
         Args:
             kept: As `RecordColumns.kept`.
             labels: By name; none where they are not known.
-            predictions: By name.
-
-        Raises:
-            UserError: If a kept column has another's name, or cannot be written to such a file.
         """
         columns = dict(kept)
         for kind, values in (("label", labels), ("prediction", predictions)):

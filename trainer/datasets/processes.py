@@ -35,7 +35,6 @@ class Processes:
         """Starts nothing yet: processes start with the first items.
 
         Args:
-            count: Number of processes.
             modules: What the server loads: that of the work, and what else the work needs.
         """
         self._count = count
@@ -55,9 +54,6 @@ class Processes:
         Args:
             function: Of a module; its argument and result are pickled.
             items: Asked for as processes become free, not all at once.
-
-        Raises:
-            RunError: If a process has died.
         """
         if self._pool is None:
             yield from map(function, items)

@@ -18,7 +18,6 @@ class RecordBatch:
     """Serialized records of one file.
 
     Attributes:
-        path: The file.
         first: Number of the first of them in the file, from 1.
         serialized: Strings `[n]`, each a `tf.train.Example`.
     """
@@ -55,9 +54,6 @@ class RecordBatch:
 
         Returns:
             Tensors `[n, *shape]` of the features and of the others, by name.
-
-        Raises:
-            UserError: If a record does not hold that; the first such record is named.
         """
         try:
             inputs, rest = examples.parse(self.serialized, features, others)
@@ -73,11 +69,7 @@ class RecordBatch:
         return inputs, rest
 
     def example(self, index: int) -> Any:
-        """The record of this index, as a `tf.train.Example`.
-
-        Raises:
-            UserError: If it is none.
-        """
+        """The record of this index, as a `tf.train.Example`."""
         try:
             return tf.train.Example.FromString(self._bytes(index))
         except DecodeError:

@@ -16,7 +16,6 @@ class ListedColumn:
     Attributes:
         values: One per record, or a list of them; None where it is missing.
         dtype: Of the values, as a feature's; those of `string` are `str`.
-        holds_lists: Whether there is a list per record.
     """
 
     values: Sequence[Any]
@@ -35,8 +34,6 @@ class RecordColumns:
     """Some records of one file.
 
     Attributes:
-        where: Names the first of them, for messages.
-        count: How many there are.
         features: By name, each `[count, *shape]`: a `tf.RaggedTensor` for shape `(None,)`, else an
             array, of bytes objects for strings.
         labels: By name, arrays `[count, *shape]`; none where the records have no labels.

@@ -23,13 +23,7 @@ Block = RowBlock | ParquetBlock
 
 @dataclasses.dataclass(frozen=True)
 class ConfiguredExperiment:
-    """An experiment by its config, as another process can load it.
-
-    Attributes:
-        config: File or module.
-        overrides: Of its fields.
-        without_labels: Whether its records have no labels.
-    """
+    """An experiment by its config, as another process can load it."""
 
     config: str
     overrides: tuple[str, ...] = ()
@@ -45,15 +39,7 @@ class ConfiguredExperiment:
 
 @dataclasses.dataclass(frozen=True)
 class EncodedRows:
-    """The records of a block of rows, dealt to the shards in turn.
-
-    Attributes:
-        frames: For the shard whose turn it is, the next one, ….
-        count: Number of records.
-        bad_rows: What is wrong with the rows that are left out.
-        counts: Over the records.
-        size: The block's.
-    """
+    """The records of a block of rows, dealt to the shards in turn."""
 
     frames: list[Frames]
     count: int
@@ -66,9 +52,7 @@ def encode(block: Block, experiment: Callable[[], Experiment], shards: int) -> E
     """Reads a block's rows as an experiment's task says.
 
     Args:
-        block: The rows.
         experiment: Gives the experiment; it is called once in a process.
-        shards: Number of shards.
     """
     records, bad_rows, counts = _encoder(experiment).records(block)
     framed = list(map(frame, records))
@@ -76,11 +60,7 @@ def encode(block: Block, experiment: Callable[[], Experiment], shards: int) -> E
 
 
 def format_of(experiment: Experiment) -> RowFormat:
-    """How the rows are laid out that become an experiment's records.
-
-    Raises:
-        UserError: If its task does not say, or not for every feature.
-    """
+    """How the rows are laid out that become an experiment's records."""
     task = experiment.task
     names = [feature.name for feature in task.schema().all]
     return task.rows().only(names)

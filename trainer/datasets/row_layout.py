@@ -26,13 +26,9 @@ class RowLayout:
     """The layout of one file.
 
     Attributes:
-        path: The file.
         row_format: Where the features stand, and the labels, if there are any. Of a text file also
             the kept columns, as fields of the names that `kept_field` gives.
-        is_labelled: Whether there are labels.
-        keep: Names of columns to copy.
         header: What names the columns of a text file; None where they stand as the format says.
-        is_parquet: Whether it is no text file.
     """
 
     path: str
@@ -64,8 +60,6 @@ class RowLayouts:
 
     Attributes:
         features: What a record must hold.
-        labels: What it may hold too.
-        max_bad_rows: How many rows of a file may be bad.
     """
 
     def __init__(
@@ -80,11 +74,9 @@ class RowLayouts:
 
         Args:
             features: What a record must hold.
-            labels: What it may hold too.
             row_format: The layout of files, the labels' columns optional; None for comma-separated
                 (`.tsv`: tab-separated) files whose header names the features, and for Parquet files
                 whose columns do.
-            keep: Names of columns to copy.
             max_bad_rows: How many rows of a file may be bad before it is said not to fit.
         """
         self.features = features
@@ -98,9 +90,6 @@ class RowLayouts:
 
         Args:
             path: A text file, gzip when it ends in `.gz`, or a Parquet file; local or `gs://`.
-
-        Raises:
-            UserError: If the file cannot be read, or has not the columns that are needed.
         """
         if parquet.is_parquet(path):
             return self._of_parquet(path)
@@ -204,12 +193,7 @@ class RowLayouts:
 
 
 def _field(feature: Feature, columns: Sequence[str] = ()) -> Field:
-    """Where a feature stands: NAME, or NAME_0, NAME_1, … for a vector.
-
-    Args:
-        feature: The feature.
-        columns: Those of a Parquet file, where NAME may hold lists.
-    """
+    """Where a feature stands: NAME, or NAME_0, NAME_1, … for a vector."""
     own: tuple[str, ...] = (feature.name,)
     convert = _CONVERTERS[feature.dtype]
     if feature.is_ragged:

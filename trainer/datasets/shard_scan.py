@@ -27,13 +27,11 @@ class ShardScan:
     """What a file holds.
 
     Attributes:
-        shard: The file as a manifest names it.
         offsets: Byte offsets of every `STRIDE`th record, int64; empty for a compressed file.
         damaged: Records that cannot be read or do not fit their checksums, without their bytes.
         is_whole: Whether the file could be read to its end; else the last damaged record ends it.
-        unfit: What is wrong with the first of the records that were held against the features,
-            with its number; empty when they fit.
-        counts: Of the features, over all records that can be read.
+        unfit: What is wrong with the first of the records that were held against the features, with
+            its number; empty when they fit.
     """
 
     shard: Shard
@@ -52,11 +50,6 @@ def scan_shard(
     Args:
         path: A TFRecord file, compressed or not, local or `gs://`.
         features: What its records must hold.
-        checked: How many of its first records to hold against the features.
-        may_lack: Whether records may lack some of them.
-
-    Raises:
-        tf.errors.OpError: If the file cannot be read.
     """
     compression = compression_of(path)
     offsets: list[int] = []
@@ -90,18 +83,7 @@ def scan_shard(
 def refuse_absent(
     counts: Counts, records: int, features: Sequence[Feature], paths: Sequence[str], where: str
 ) -> None:
-    """Refuses features that no record of some files has.
-
-    Args:
-        counts: Over all records.
-        records: Number of all.
-        features: What they were counted for.
-        paths: The files, of which some records are read to say what they have.
-        where: What names the files, for the message.
-
-    Raises:
-        UserError: If there is one.
-    """
+    """Refuses features that no record of some files has."""
     if any(counts[each.name].missing == records for each in features) and records:
         some = map(tf.train.Example.FromString, first_records(paths, CHECKED_RECORDS))
         names = sorted({name for each in some for name in each.features.feature})
@@ -114,8 +96,6 @@ def first_records(
     """The first records of some files that can be read and fit some features.
 
     Args:
-        paths: TFRecord files.
-        most: How many.
         features: What they must hold; they may lack them.
     """
     records = (record for path in paths for record in scan(path, compression_of(path)))
@@ -136,21 +116,7 @@ def scan_shards(
     checked: int,
     may_lack: bool = False,
 ) -> Iterator[ShardScan]:
-    """Reads files at the same time, and shows how far that is.
-
-    Args:
-        paths: TFRecord files.
-        processes: How many read.
-        features: See `scan_shard`.
-        checked: See `scan_shard`.
-        may_lack: See `scan_shard`.
-
-    Yields:
-        What each file holds, in the order of the files.
-
-    Raises:
-        tf.errors.OpError: If a file cannot be read.
-    """
+    """Reads files at the same time, and shows how far that is."""
     work = functools.partial(
         scan_shard, features=tuple(features), checked=checked, may_lack=may_lack
     )

@@ -22,11 +22,7 @@ from trainer.datasets.shard_scan import CHECKED_RECORDS, refuse_absent
 
 
 def files_to_copy(data: str) -> list[str]:
-    """The shards of a dataset, or else the TFRecord files that a path, a glob or a directory names.
-
-    Raises:
-        UserError: If there are none, or they are what an interrupted program has left.
-    """
+    """A dataset's shards, or the TFRecord files that a path, a glob or a directory names."""
     if files.exists(posixpath.join(data, manifest.FILE)):
         dataset = manifest.read(data, "--data")
         return [dataset.path_of(shard) for shard in dataset.shards]
@@ -49,19 +45,8 @@ def copy_shuffled(
     """Writes a dataset of all records of some files, with as many shards as there are files.
 
     Args:
-        experiment: Whose task says what the records hold.
-        paths: The files.
         output: Directory of the dataset; none that holds one of the files.
-        seed: Of the order.
         name: Of the dataset; the experiment's when empty.
-        overwrite: Replaces a dataset that is in the directory.
-
-    Returns:
-        The dataset's manifest.
-
-    Raises:
-        UserError: If the files hold no records or others than the task's, a record is damaged, or
-            the output cannot be written.
     """
     schema = experiment.task.schema()
     if output.rstrip("/") in {posixpath.dirname(path) for path in paths}:

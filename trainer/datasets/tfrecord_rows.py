@@ -20,11 +20,6 @@ class TfrecordRows:
     """
 
     def __init__(self, path: str):
-        """Makes the file.
-
-        Args:
-            path: Of the file, local or `gs://`.
-        """
         self.written_bytes = 0
         self._writer = tf.io.TFRecordWriter(path)
 

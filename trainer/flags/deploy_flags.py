@@ -24,9 +24,6 @@ def deploy_plan(is_pass: bool) -> "DeployPlan | None":
 
     Args:
         is_pass: Whether the job exports nothing, since it makes a pass over a dataset.
-
-    Raises:
-        UserError: If a flag cannot be used.
     """
     if not _FLAGS.deploy_to:
         return None

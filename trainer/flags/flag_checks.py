@@ -11,14 +11,7 @@ _FLAGS = flags.FLAGS
 
 
 def check(cluster: Cluster) -> None:
-    """Looks at flags, and at what of the environment stands for one, before anything is done.
-
-    Args:
-        cluster: The cluster, as this task sees it.
-
-    Raises:
-        UserError: If one is missing, or does not go with this task.
-    """
+    """Looks at flags, and at what of the environment stands for one, before anything is done."""
     if not _FLAGS.config:
         raise UserError("--config is missing")
     if os.environ["KERAS_BACKEND"] != "tensorflow":

@@ -16,7 +16,6 @@ class JobPaths:
     """Directories of one job, the same for all its tasks.
 
     Attributes:
-        job_dir: Checkpoints, evaluations and the report.
         export: The exported model; empty for its place in the job_dir.
         tensorboard: TensorBoard's curves; empty for their place in the job_dir.
     """
@@ -34,13 +33,6 @@ class JobPaths:
         so that one wins over the --job_dir that all trials were given. AIP_MODEL_DIR, from which
         Vertex AI takes the model, is where the export goes, and AIP_TENSORBOARD_LOG_DIR, from which
         it takes what TensorBoard shows, where that does.
-
-        Args:
-            job_dir: The value of --job_dir, if any.
-            environ: The environment variables.
-
-        Raises:
-            UserError: If neither says where.
         """
         output = environ.get(_CHECKPOINTS, "").rstrip("/")
         if output:

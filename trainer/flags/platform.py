@@ -42,11 +42,7 @@ class Platform(enum.Enum):
         return self in (Platform.VERTEX, Platform.JOBSET, Platform.TFJOB, Platform.KUBERNETES)
 
     def role(self, cluster: Cluster) -> str:
-        """What a task is and where, for example "worker 1 of 4 on Vertex AI".
-
-        Args:
-            cluster: The cluster, as the task sees it.
-        """
+        """What a task is and where, for example "worker 1 of 4 on Vertex AI"."""
         return f"{'the only task' if cluster.is_local else cluster.name} on {self.value}"
 
 

@@ -83,7 +83,6 @@ def monitoring(tensorboard: str, overrides: Sequence[str]) -> "Monitoring":
 
     Args:
         tensorboard: Where TensorBoard's curves go; empty for their place in the job_dir.
-        overrides: What was set for the run, as `field=value`.
     """
     from trainer.chief.monitoring import Monitoring
 

@@ -18,15 +18,7 @@ Point = tuple[float, float]
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """A curve.
-
-    Attributes:
-        name: What it is, for the legend.
-        points: In the order of their first coordinates.
-        color: Number of its color.
-        are_steps: Whether each value holds until the next.
-        has_dots: Whether each point is drawn, with its value.
-    """
+    """A curve."""
 
     name: str
     points: Sequence[Point]
@@ -42,13 +34,7 @@ class Series:
 
 @dataclasses.dataclass(frozen=True)
 class Mark:
-    """Something that happened, as a line across the chart.
-
-    Attributes:
-        at: Where.
-        kind: `fault`, `checkpoint` or `evaluation`, for the style.
-        text: What is shown where a pointer rests.
-    """
+    """Something that happened, as a line across the chart."""
 
     at: float
     kind: str
@@ -57,17 +43,7 @@ class Mark:
 
 @dataclasses.dataclass(frozen=True)
 class Chart:
-    """Curves over the same axis.
-
-    Attributes:
-        title: What it shows.
-        x: What lies along the horizontal axis, with its unit.
-        series: The curves.
-        x_unit: As of `scale.show`.
-        y_unit: The same.
-        marks: What happened meanwhile.
-        from_zero: Whether the vertical axis begins at zero.
-    """
+    """Curves over the same axis."""
 
     title: str
     x: str

@@ -12,11 +12,7 @@ _RECORDS, _TIME = "records trained", "time since the job began"
 
 
 def charts_of(jobs: Sequence[JobRecord]) -> list[Chart]:
-    """Those of some jobs that have something to show.
-
-    Args:
-        jobs: One, or several to be compared.
-    """
+    """Those of some jobs that have something to show."""
     names = dict.fromkeys(name for job in jobs for name in job.metric_names() if name != "loss")
     found = [
         *(_loss(jobs, over_time) for over_time in (False, True)),

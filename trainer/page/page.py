@@ -37,14 +37,5 @@ def page(jobs: Sequence[JobRecord], refresh_seconds: int = 0) -> str:
 
 
 def write(jobs: Sequence[JobRecord], path: str, refresh_seconds: int = 0) -> None:
-    """Writes the page of some jobs.
-
-    Args:
-        jobs: The jobs.
-        path: The file, local or `gs://`, replaced where there is one.
-        refresh_seconds: As of `page`.
-
-    Raises:
-        StorageError: If it cannot be written.
-    """
+    """Writes the page of some jobs."""
     atomic_file.write(path, page(jobs, refresh_seconds))

@@ -19,11 +19,6 @@ class RunPage:
     name = "the page"
 
     def __init__(self, job_dir: str):
-        """Writes nothing yet.
-
-        Args:
-            job_dir: The job's directory, local or `gs://`.
-        """
         self._job_dir = job_dir
         self._is_due = False
 
@@ -32,11 +27,7 @@ class RunPage:
         self._is_due = self._is_due or isinstance(event, RunEnded)
 
     def flush(self) -> None:
-        """Writes the page, once the run has ended.
-
-        Raises:
-            StorageError: If what it shows cannot be read, or it cannot be written.
-        """
+        """Writes the page, once the run has ended."""
         if not self._is_due:
             return
         # Loaded here: a run that trains needs none of it.

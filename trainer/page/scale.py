@@ -25,7 +25,6 @@ def show(value: float, unit: str = NUMBER) -> str:
     """A value as people read it, such as 12.5k, 3 MiB, 1:30 h or 20%.
 
     Args:
-        value: The value.
         unit: What it counts: `NUMBER`, `BYTES`, `SECONDS` or `SHARE`.
     """
     if unit == SHARE:
@@ -58,14 +57,7 @@ def _short(value: float) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-    """Values between two ends, and where they lie on a line of so many pixels.
-
-    Attributes:
-        low: The least value.
-        high: The largest value.
-        pixels: Length of the line.
-        ticks: Values to be written beside it.
-    """
+    """Values between two ends, and where they lie on a line of so many pixels."""
 
     low: float
     high: float
@@ -79,11 +71,7 @@ class Scale:
         """The scale that holds two values between round ones.
 
         Args:
-            low: The least value.
-            high: The largest.
-            pixels: Length of the line.
             unit: What the values count, as of `show`: of bytes and time other numbers are round.
-            most: How many ticks there may be.
         """
         if high <= low:
             high = low + (abs(low) or 1.0)

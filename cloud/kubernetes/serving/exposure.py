@@ -29,11 +29,7 @@ class Callers:
 
     @classmethod
     def parse(cls, pods: Sequence[str], namespaces: Sequence[str]) -> Self:
-        """Reads KEY=value of --allow_from and --allow_namespace.
-
-        Raises:
-            UserError: If one is no label of Kubernetes.
-        """
+        """Reads KEY=value of --allow_from and --allow_namespace."""
         return cls(_labels("--allow_from", pods), _labels("--allow_namespace", namespaces))
 
     @property

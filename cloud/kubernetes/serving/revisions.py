@@ -10,12 +10,7 @@ _HASH = "pod-template-hash"  # which Kubernetes adds to the pods of each revisio
 
 
 class Revision(NamedTuple):
-    """What servers were at a time.
-
-    Attributes:
-        number: Kubernetes' number, the largest of which is the one that is there now.
-        template: Of their pods.
-    """
+    """What servers were at a time."""
 
     number: int
     template: Mapping[str, Any]
@@ -36,12 +31,7 @@ class Revision(NamedTuple):
 def revisions(
     deployment: Mapping[str, Any], replica_sets: Sequence[Mapping[str, Any]]
 ) -> list[Revision]:
-    """The revisions that Kubernetes has kept, in their order.
-
-    Args:
-        deployment: The Deployment, as the API has it.
-        replica_sets: All that have its labels.
-    """
+    """The revisions that Kubernetes has kept, in their order."""
     uid = deployment["metadata"]["uid"]
     found = []
     for each in replica_sets:

@@ -12,10 +12,6 @@ class Rollout:
     """The servers at one moment.
 
     Attributes:
-        wanted: Servers that there are to be.
-        new: Of those as they are to be, how many answer.
-        old: Servers that are to go, and still are there.
-        is_seen: Whether Kubernetes has begun with the last change.
         failure: Why it gave up; empty if it did not.
     """
 

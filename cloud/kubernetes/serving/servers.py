@@ -23,14 +23,7 @@ Say = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True)
 class Server:
-    """One deployment, in few words.
-
-    Attributes:
-        name: Its name.
-        created: When it was made, as Kubernetes writes it.
-        model: Directory of the version that it serves.
-        state: How far its servers are.
-    """
+    """One deployment, in few words."""
 
     name: str
     created: str
@@ -45,9 +38,7 @@ class Servers:
         """Uses a namespace.
 
         Args:
-            objects: What is in it.
             patience: How long to wait at most, and how often to look.
-            say: Shows a line.
         """
         self._objects = objects
         self._patience = patience
@@ -59,11 +50,7 @@ class Servers:
         return self._objects.namespace
 
     def check_free(self, manifests: Sequence[dict[str, Any]]) -> None:
-        """Refuses to change what this program has not made.
-
-        Raises:
-            UserError: If there is an object of that name which is no deployment's of this program.
-        """
+        """Refuses to change what this program has not made."""
         for each in manifests:
             kind, name = each["kind"], each["metadata"]["name"]
             wanted = names.owned(names.deployment_of(each["metadata"]["labels"]))
@@ -83,12 +70,7 @@ class Servers:
             self._objects.apply(self._with_replicas(each, manifests))
 
     def wait(self, name: str) -> None:
-        """Waits until all servers are as they are to be, and answer.
-
-        Raises:
-            UserError: If there is no such deployment.
-            RunError: If Kubernetes gives up, or the limit is over.
-        """
+        """Waits until all servers are as they are to be, and answer."""
         try:
             self._watch(name)
         except KeyboardInterrupt:
@@ -142,12 +124,7 @@ class Servers:
         return found
 
     def delete(self, name: str) -> None:
-        """Deletes a deployment, and waits until none of its servers is left.
-
-        Raises:
-            UserError: If there is none.
-            RunError: If the limit is over.
-        """
+        """Deletes a deployment, and waits until none of its servers is left."""
         found = {kind: self._objects.list(kind, names.owned(name)) for kind in _OURS}
         if not any(found.values()):
             raise self._no_such(name)
@@ -169,11 +146,7 @@ class Servers:
             self._delete(kind, found[kind])
 
     def previous(self, name: str) -> tuple[Revision, Revision]:
-        """What a deployment is, and what it was before.
-
-        Raises:
-            UserError: If there is no such deployment, or nothing before it.
-        """
+        """What a deployment is, and what it was before."""
         *_, before, now = [None, None, *self._revisions(name)]
         if now is None or before is None:
             raise UserError(

@@ -32,11 +32,7 @@ _STEP = 256 << 20  # of memory
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of this target.
-
-    Args:
-        values: Where to.
-    """
+    """Defines the flags of this target."""
     kubernetes_target.define_flags(values)
     for name, text in {
         "allow_from": "label of pods of the namespace that may ask the servers",
@@ -48,14 +44,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def from_flags(values: flags.FlagValues) -> "ServingOnKubernetes":
-    """The target that the flags of `define_flags` describe.
-
-    Args:
-        values: Parsed flags, --wait_seconds and --poll_seconds among them.
-
-    Raises:
-        UserError: If they cannot be used.
-    """
+    """The target that the flags of `define_flags` describe."""
     return ServingOnKubernetes(
         namespace=values.namespace or "",
         context=values.kube_context or "",
@@ -85,9 +74,6 @@ class ServingOnKubernetes(DeployTarget):
         Args:
             namespace: Empty for that of the context.
             context: Of the kubeconfig; empty for its current one.
-            volumes: What every server mounts, to read a model there.
-            callers: Who may ask the servers.
-            applies: Whether `deploy` sends, not prints.
             patience: How long to wait at most, and how often to look.
         """
         self._namespace = namespace

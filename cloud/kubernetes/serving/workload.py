@@ -33,12 +33,6 @@ def config_map(deployment: Deployment) -> dict[str, Any]:
 
     Its name has a checksum of its content, and it never changes: so each revision of the servers
     keeps its own, and who goes back to a revision goes back to its version of the model.
-
-    Args:
-        deployment: The deployment.
-
-    Returns:
-        A ConfigMap.
     """
     model = deployment.model
     files = {
@@ -68,11 +62,6 @@ def workload(
 
     New ones come first: none of the old ones goes before a new one answers, so that a model that
     cannot be loaded takes nothing away.
-
-    Args:
-        deployment: The deployment, whose memory is known.
-        config: Its ConfigMap.
-        volumes: Where the model may be.
 
     Returns:
         A Deployment; without `replicas` where their number changes by itself.

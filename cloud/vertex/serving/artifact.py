@@ -22,12 +22,7 @@ def stage(model: ServedModel, artifact: str) -> None:
     """Copies a version to where it is uploaded from, unless it is there.
 
     Args:
-        model: The version, in `gs://`.
         artifact: Directory in which it is to be the only one; see `Requests.version`.
-
-    Raises:
-        UserError: If it cannot be read or written.
-        RunError: If it has changed meanwhile.
     """
     target = posixpath.join(artifact, str(model.version))
     there = model_files.files(target)

@@ -20,15 +20,7 @@ _FOR_CPUS = r".*:\d+\.\d+\.\d+"  # tag of a stock image without CUDA
 
 
 def check(deployment: Deployment, settings: VertexSettings) -> None:
-    """Refuses what Vertex AI cannot serve.
-
-    Args:
-        deployment: What is served.
-        settings: Where.
-
-    Raises:
-        UserError: At the first thing that is wrong.
-    """
+    """Refuses what Vertex AI cannot serve."""
     needed = checks.memory_needed(deployment.model)
     kind = machines.smallest(needed)
     mend = f"give --machine={kind}, or a larger one" if kind else "no machine type is so large"
@@ -51,13 +43,7 @@ def check_servers(
     """Refuses what Vertex AI cannot serve whatever the model is.
 
     Args:
-        servers: What is to serve.
         base: Directory of all versions of the model, which need not be there yet.
-        settings: Where.
-        mend: What to do without a --machine.
-
-    Raises:
-        UserError: At the first thing that is wrong.
     """
     if not is_cloud(base):
         raise UserError(

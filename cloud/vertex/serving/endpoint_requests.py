@@ -16,9 +16,6 @@ class Machines:
     Attributes:
         machine: Machine type, such as n2-standard-4.
         accelerator: GPU of each machine, empty for none.
-        accelerators: Number of GPUs of each.
-        min_replicas: Machines there are at any time.
-        max_replicas: Machines there may be under load.
     """
 
     machine: str
@@ -51,8 +48,6 @@ def endpoint_body(name: str, labels: Mapping[str, str], kms_key: str) -> dict[st
     """The body of `POST …/endpoints?endpointId=NAME`.
 
     Args:
-        name: Of the deployment.
-        labels: For searching and billing.
         kms_key: Key that encrypts what is kept of it; empty for Google's own.
     """
     body: dict[str, Any] = {"displayName": name, "labels": {**labels, LABEL: name}}
@@ -65,11 +60,7 @@ def deploy_body(
     """The body of `POST ENDPOINT:deployModel`; who sends it adds the deployed model's id.
 
     Args:
-        model: Resource name of a model, with the version.
-        title: Name of the deployed model for people.
-        machines: What it is served on.
         service_account: Account that the container runs as; empty for one without rights.
-        split: The endpoint's traffic from then on, in which it is `NEW`.
     """
     deployed: dict[str, Any] = {
         "model": model,
@@ -86,12 +77,7 @@ def deploy_body(
 
 
 def scale_body(deployed_id: str, replicas: Mapping[str, int]) -> dict[str, Any]:
-    """The body of `POST ENDPOINT:mutateDeployedModel`.
-
-    Args:
-        deployed_id: Of the deployed model.
-        replicas: minReplicaCount and maxReplicaCount, as they are to be.
-    """
+    """The body of `POST ENDPOINT:mutateDeployedModel`."""
     return {
         "deployedModel": {"id": deployed_id, "dedicatedResources": dict(replicas)},
         "updateMask": ",".join(f"dedicatedResources.{name}" for name in replicas),
@@ -102,7 +88,6 @@ def undeploy_body(deployed_id: str, split: Mapping[str, int]) -> dict[str, Any]:
     """The body of `POST ENDPOINT:undeployModel`.
 
     Args:
-        deployed_id: Of the deployed model.
         split: The endpoint's traffic from then on; empty if nothing is left.
     """
     body: dict[str, Any] = {"deployedModelId": deployed_id}

@@ -23,14 +23,6 @@ class Endpoints:
     """The endpoints of a region."""
 
     def __init__(self, rest: Rest, operations: Operations, url: str, parent: str):
-        """Reaches them.
-
-        Args:
-            rest: A session.
-            operations: Those of the region.
-            url: Address of Vertex AI, `/v1` included.
-            parent: Resource name of the project and region.
-        """
         self._rest = rest
         self._operations = operations
         self._url = url
@@ -38,11 +30,7 @@ class Endpoints:
         self._parent = parent
 
     def look(self, name: str) -> Endpoint | None:
-        """An endpoint by its id, or by its display name; None if there is none.
-
-        Raises:
-            UserError: If several have that display name.
-        """
+        """An endpoint by its id, or by its display name; None if there is none."""
         if found := self._rest.look(f"{self._address}/{name}"):
             return found
         same = self._all(f'display_name="{name}"')
@@ -52,11 +40,7 @@ class Endpoints:
         return same[0] if same else None
 
     def get(self, name: str) -> Endpoint:
-        """An endpoint by its id, or by its display name.
-
-        Raises:
-            UserError: If there is none; it tells those that there are.
-        """
+        """An endpoint by its id, or by its display name."""
         if found := self.look(name):
             return found
         titles = sorted(str(each.get("displayName", "")) for each in self._all(""))
@@ -68,12 +52,7 @@ class Endpoints:
         return self._all(f"labels.{LABEL}:*")
 
     def make(self, name: str, body: Mapping[str, Any]) -> Endpoint:
-        """Makes an endpoint, unless it is there.
-
-        Args:
-            name: Its id.
-            body: What it is to be.
-        """
+        """Makes an endpoint, unless it is there."""
         resource = f"{self._parent}/endpoints/{name}"
         self._operations.wait_for_others(resource, name)
         if found := self.look(name):
@@ -97,14 +76,7 @@ class Endpoints:
         """Divides an endpoint's traffic, whatever others change at the same time.
 
         Args:
-            endpoint: The endpoint.
             split: Percents by the ids of deployed models; who is not in it gets nothing.
-
-        Returns:
-            The endpoint as it is then.
-
-        Raises:
-            RunError: If others change it again and again.
         """
         assert traffic.is_split(split), split
         wanted = {"trafficSplit": without_zeros(split)}
@@ -130,18 +102,7 @@ class Endpoints:
         raise RunError(f"{endpoint['name']} is changed by others all the time; try again later")
 
     def deploy(self, endpoint: Endpoint, body: Mapping[str, Any], deployed: str, what: str) -> None:
-        """Deploys a model to an endpoint, once.
-
-        Args:
-            endpoint: The endpoint.
-            body: What is deployed, and the traffic.
-            deployed: Id that it gets, from `new_id`.
-            what: What happens, for people.
-
-        Raises:
-            OperationFailedError: If Vertex AI cannot do it.
-            RunError: If the limit is over.
-        """
+        """Deploys a model to an endpoint, once."""
         named = {**body, "deployedModel": {"id": deployed, **body["deployedModel"]}}
         self._run(
             endpoint, "deployModel", named, lambda now: deployed in deployed_models(now), what
@@ -150,18 +111,7 @@ class Endpoints:
     def scale(
         self, endpoint: Endpoint, deployed: str, replicas: Mapping[str, int], what: str
     ) -> None:
-        """Changes how many machines a deployed model has.
-
-        Args:
-            endpoint: The endpoint.
-            deployed: Id of the deployed model.
-            replicas: minReplicaCount and maxReplicaCount, as they are to be.
-            what: What happens, for people.
-
-        Raises:
-            OperationFailedError: If Vertex AI cannot do it.
-            RunError: If the limit is over.
-        """
+        """Changes how many machines a deployed model has."""
 
         def is_done(now: Endpoint) -> bool:
             resources = deployed_models(now).get(deployed, {}).get("dedicatedResources", {})
@@ -170,17 +120,7 @@ class Endpoints:
         self._run(endpoint, "mutateDeployedModel", scale_body(deployed, replicas), is_done, what)
 
     def undeploy(self, endpoint: Endpoint, deployed: str, what: str) -> None:
-        """Takes a deployed model away, its traffic to the others, unless it is gone.
-
-        Args:
-            endpoint: The endpoint.
-            deployed: Id of the deployed model.
-            what: What happens, for people.
-
-        Raises:
-            OperationFailedError: If Vertex AI cannot do it.
-            RunError: If the limit is over.
-        """
+        """Takes a deployed model away, its traffic to the others, unless it is gone."""
         now = self._rest.get(f"{self._url}/{endpoint['name']}")
         if deployed not in deployed_models(now):
             return

@@ -24,15 +24,8 @@ class ModelVersion:
     """A version of a model, as it is uploaded.
 
     Attributes:
-        name: Of the deployment: the id of the model, whose versions are uploaded one by one.
-        artifact: `gs://` directory that has one numbered directory, with the SavedModel.
-        digest: Tells the content of the SavedModel from any other's.
-        source: Where the SavedModel was exported to, for people.
-        image: Container image of TensorFlow Serving, in Artifact Registry.
         load_seconds: How long a container may take until it answers.
-        labels: Of the model, for searching and billing.
         kms_key: Key that encrypts what is kept of it; empty for Google's own.
-        aliases: Further names of the version, which tell nothing of what it holds.
     """
 
     name: str

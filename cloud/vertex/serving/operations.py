@@ -20,25 +20,13 @@ class Operations:
     """The operations of a region."""
 
     def __init__(self, rest: Rest, url: str, patience: Patience, say: Callable[[str], None]):
-        """Reaches them.
-
-        Args:
-            rest: A session.
-            url: Address of Vertex AI, `/v1` included.
-            patience: How long to wait for one of them, and how often to look.
-            say: Prints a line.
-        """
         self._rest = rest
         self._url = url
         self._patience = patience
         self._say = say
 
     def running(self, resource: str) -> list[dict[str, Any]]:
-        """The operations on a resource that have not ended.
-
-        Args:
-            resource: Its name; the resource need not exist yet.
-        """
+        """The operations on a resource that have not ended."""
         address, query = f"{self._url}/{resource}/operations", {"pageSize": "100"}
         try:
             found = list(self._rest.listed(address, "operations", query))
@@ -49,15 +37,7 @@ class Operations:
         return [each for each in found if not each.get("done")]
 
     def wait_for_others(self, resource: str, what: str) -> None:
-        """Waits until none is running on a resource, however they end.
-
-        Args:
-            resource: Its name.
-            what: Whose operations, for people.
-
-        Raises:
-            RunError: If the limit is over.
-        """
+        """Waits until none is running on a resource, however they end."""
         for operation in self.running(resource):
             try:
                 self.wait(operation, f"{what}: an operation that an earlier command has begun")
@@ -70,15 +50,6 @@ class Operations:
         Args:
             operation: What a request has been answered with; one that has ended is not looked at
                 again.
-            what: What it does, for people.
-
-        Returns:
-            Its response.
-
-        Raises:
-            OperationFailedError: If it ends without its effect.
-            RunError: If the limit is over; the operation goes on.
-            KeyboardInterrupt: If the user has enough; the operation goes on.
         """
         name = str(operation.get("name", ""))
         begin = told = time.monotonic()

@@ -13,14 +13,7 @@ from cloud.vertex.settings import VertexSettings
 
 
 class Region:
-    """Models and endpoints of a region.
-
-    Attributes:
-        models: Its models.
-        endpoints: Its endpoints.
-        predictions: Asks them.
-        rollout: Changes what they serve.
-    """
+    """Models and endpoints of a region."""
 
     def __init__(
         self,
@@ -32,13 +25,7 @@ class Region:
         """Begins a session.
 
         Args:
-            settings: The project and region.
             endpoint: What stands for Google's APIs on this machine; empty for those themselves.
-            patience: How long to wait for each thing, and how often to look.
-            say: Prints a line.
-
-        Raises:
-            UserError: If a package or the credentials are missing.
         """
         rest = Rest.connect(endpoint, settings.project)
         url, parent = address(settings, endpoint), settings.parent
@@ -50,28 +37,13 @@ class Region:
         self.rollout = Rollout(self.endpoints, self.predictions, self.wait, say)
 
     def check_place(self, flag: str, path: str) -> None:
-        """Refuses a bucket that lies elsewhere.
-
-        Args:
-            flag: What named it, for messages.
-            path: `gs://`.
-
-        Raises:
-            UserError: If so, or it is missing.
-        """
+        """Refuses a bucket that lies elsewhere."""
         from cloud.vertex import staging  # it loads the client of Google Cloud Storage
 
         staging.check_region(flag, path, self._region)
 
     def wait(self, endpoint: Endpoint) -> None:
-        """Waits until nothing is under way at an endpoint.
-
-        Args:
-            endpoint: The endpoint.
-
-        Raises:
-            RunError: If the limit is over.
-        """
+        """Waits until nothing is under way at an endpoint."""
         self._operations.wait_for_others(str(endpoint["name"]), str(endpoint["displayName"]))
 
 
@@ -79,7 +51,6 @@ def address(settings: VertexSettings, endpoint: str = "") -> str:
     """Address of Vertex AI, `/v1` included.
 
     Args:
-        settings: The project and region.
         endpoint: What stands for Google's APIs; empty for those themselves.
     """
     return f"{endpoint or f'https://{settings.region}-aiplatform.googleapis.com'}/v1"

@@ -29,8 +29,6 @@ class Requests:
 
         Args:
             deployment: What is served; `checks.check` has found nothing wrong with it.
-            settings: Where.
-            aliases: Further names of the version.
         """
         self._deployment = deployment
         self._settings = settings
@@ -68,20 +66,12 @@ class Requests:
         return endpoint_body(mine.name, mine.labels, self._settings.kms_key)
 
     def deploy(self, split: traffic.Split) -> dict[str, Any]:
-        """The body of the request that deploys the version.
-
-        Args:
-            split: The traffic from then on.
-        """
+        """The body of the request that deploys the version."""
         mine = self._deployment
         return deploy_body(self._model, mine.name, self.machines, mine.service_account, split)
 
     def shown(self, share: int) -> tuple[dict[str, Any], ...]:
-        """All that `deploy` sends where there is neither a model nor an endpoint of that name.
-
-        Args:
-            share: Percents of the traffic for the version.
-        """
+        """All that `deploy` sends where there is neither a model nor an endpoint of that name."""
         split = {NEW: share, _SERVED: traffic.WHOLE - share}
         name = self._deployment.name
         return (

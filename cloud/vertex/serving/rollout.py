@@ -27,10 +27,6 @@ class Candidate:
     """What is to be served.
 
     Attributes:
-        model: Id of the model.
-        version: Number of its version.
-        body: The request that deploys it, with a split that is replaced.
-        records: A request for predictions of a few records, with which it is tried.
         share: Its percents of the traffic, to stay; the whole makes it the only one.
     """
 
@@ -72,10 +68,7 @@ class Rollout:
         """Reaches the endpoints.
 
         Args:
-            endpoints: Those of a region.
-            predictions: Asks them.
             wait: Waits until nothing is under way at an endpoint.
-            say: Prints a line.
         """
         self._endpoints = endpoints
         self._predictions = predictions
@@ -83,16 +76,7 @@ class Rollout:
         self._say = say
 
     def deploy(self, name: str, candidate: Candidate) -> None:
-        """Deploys a candidate, unless it is deployed, tries it, and gives it its traffic.
-
-        Args:
-            name: Of the endpoint, which exists.
-            candidate: What is to be served.
-
-        Raises:
-            RunError: If it cannot be deployed or does not answer. It is taken away then, unless
-                it had all traffic before.
-        """
+        """Deploys a candidate, unless it is deployed, tries it, and gives it its traffic."""
         endpoint = self._quiet(name)
         same = [key for key, each in deployed_models(endpoint).items() if candidate.is_same(each)]
         deployed = same[0] if same else new_id()

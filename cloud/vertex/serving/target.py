@@ -24,23 +24,12 @@ from tfps.errors import EXIT_OK, UserError
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of this target.
-
-    Args:
-        values: Where to.
-    """
+    """Defines the flags of this target."""
     verb_flags.define(values)
 
 
 def from_flags(values: flags.FlagValues) -> "VertexDeployTarget":
-    """The target that the flags of `define_flags` describe.
-
-    Args:
-        values: Parsed flags, --wait_seconds and --poll_seconds among them.
-
-    Raises:
-        UserError: If they cannot be used.
-    """
+    """The target that the flags of `define_flags` describe."""
     settings = VertexSettings(values.project, values.region, kms_key=values.kms_key)
     patience = Patience(values.wait_seconds, values.poll_seconds)
     return VertexDeployTarget(settings, patience, values)
@@ -52,13 +41,6 @@ class VertexDeployTarget(DeployTarget):
     name = "vertex"
 
     def __init__(self, settings: VertexSettings, patience: Patience, values: flags.FlagValues):
-        """Describes where models are served.
-
-        Args:
-            settings: The project and region.
-            patience: How long to wait for each thing, and how often to look.
-            values: The other flags of `define_flags`.
-        """
         self._settings = settings
         self._patience = patience
         self._values = values

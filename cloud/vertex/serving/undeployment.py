@@ -26,24 +26,14 @@ class Undeployment:
         """Reaches the endpoints.
 
         Args:
-            endpoints: Those of a region.
             wait: Waits until nothing is under way at an endpoint.
-            say: Prints a line.
         """
         self._endpoints = endpoints
         self._wait = wait
         self._say = say
 
     def of_one(self, name: str, deployed: str) -> None:
-        """Takes one deployed model away; the others get its traffic.
-
-        Args:
-            name: Of the endpoint.
-            deployed: Id of the deployed model.
-
-        Raises:
-            UserError: If there is none, or the others have no traffic.
-        """
+        """Takes one deployed model away; the others get its traffic."""
         endpoint = self._quiet(name)
         held, split = deployed_models(endpoint), split_of(endpoint)
         if deployed not in held:
@@ -60,14 +50,7 @@ class Undeployment:
         take_away(self._endpoints, endpoint, held[deployed], self._say)
 
     def of_all(self, name: str) -> None:
-        """Takes everything away, and the endpoint where this program has made it.
-
-        Args:
-            name: Of the endpoint.
-
-        Raises:
-            UserError: If there is no such endpoint.
-        """
+        """Takes everything away, and the endpoint where this program has made it."""
         endpoint = self._quiet(name)
         split = split_of(endpoint)
         for deployed in sorted(split, key=lambda key: split[key]):
@@ -92,14 +75,7 @@ def take_away(
     deployed: Mapping[str, Any],
     say: Callable[[str], None],
 ) -> None:
-    """Takes one deployed model away, and says what stops costing money.
-
-    Args:
-        endpoints: Those of a region.
-        endpoint: The endpoint.
-        deployed: The deployed model, as the endpoint has it.
-        say: Prints a line.
-    """
+    """Takes one deployed model away, and says what stops costing money."""
     machine = deployed.get("dedicatedResources", {}).get("machineSpec", {})
     what = f"undeploying {title(deployed)}"
     say(what)

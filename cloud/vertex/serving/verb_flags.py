@@ -29,11 +29,7 @@ _OF_VERBS = {
 
 
 def define(values: flags.FlagValues) -> None:
-    """Defines the flags.
-
-    Args:
-        values: Where to.
-    """
+    """Defines the flags."""
     for name, text in _TEXTS.items():
         flags.DEFINE_string(name, "", text, flag_values=values)
     flags.DEFINE_integer(
@@ -53,15 +49,7 @@ def define(values: flags.FlagValues) -> None:
 
 
 def check(verb: str, values: flags.FlagValues) -> None:
-    """Refuses flags that a verb would pass over.
-
-    Args:
-        verb: The verb.
-        values: Parsed flags.
-
-    Raises:
-        UserError: If there is one.
-    """
+    """Refuses flags that a verb would pass over."""
     for flag, verbs in _OF_VERBS.items():
         if values[flag].present and verb not in verbs:
             raise UserError(f"--{flag} is of {', '.join(verbs)}; leave it out of {verb}")

@@ -51,12 +51,6 @@ class Eviction:
         """Looks at nothing yet.
 
         Args:
-            options: Those of the group.
-            quotas: How many rows each table may have here.
-            index: Where the keys' rows are.
-            records: What is known of each row.
-            free: Which rows nobody has.
-            counts: What has happened to the keys.
             rows: Gives rows `[n, dim]` by their numbers.
         """
         self._options = options
@@ -73,9 +67,6 @@ class Eviction:
 
         Args:
             needed: How many rows each table needs, `[tables]` int64.
-
-        Returns:
-            What is done then.
         """
         if self._options.evict_first == NONE:
             return tf.no_op()

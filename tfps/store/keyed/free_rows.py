@@ -17,13 +17,6 @@ class FreeRows:
     """
 
     def __init__(self, first: int, capacity: int, takes_back: bool):
-        """Begins with all numbers free.
-
-        Args:
-            first: The least number.
-            capacity: One after the greatest.
-            takes_back: Whether keys lose rows.
-        """
         self._first = first
         self.used = tf.Variable(first, dtype=tf.int64, trainable=False)
         self._generation = tf.Variable(0, dtype=tf.int64, trainable=False)

@@ -50,11 +50,7 @@ class KeyedGroup(RowGroup):
         """Creates every part on its ps, without keys.
 
         Args:
-            group: The tables.
-            devices: One per ps.
-            seed: The run's seed.
             steps: Given the index of a ps, the number of updates of it so far, scalar int64.
-            wire: How values travel.
             rates: The learning rates, None where they are the rule's own.
         """
         super().__init__(group, devices, steps, wire, rates)
@@ -148,11 +144,7 @@ class KeyedGroup(RowGroup):
         return found
 
     def forget(self, least_update: int) -> None:
-        """Takes rows from keys that do not occur any more, or have a small norm; on the chief.
-
-        Args:
-            least_update: Number of the update that is long enough ago.
-        """
+        """Takes rows from keys that do not occur any more, or have a small norm; on the chief."""
         if self.rule.changes_nothing:  # they were given these rows, and would get none again
             return
         least = tf.constant(least_update, tf.int64)
@@ -171,12 +163,8 @@ class KeyedGroup(RowGroup):
         On the chief.
 
         Args:
-            table: Index of the table.
             ids: The keys, `[n]` int64, each once.
             rows: Their values, `[n, dim]` float32.
-
-        Raises:
-            UserError: If the table, or a ps, has no room for them.
         """
         mine = self.layout.tables[table]
         counted = self._counts_by_part()[:, Count.ROWS]
@@ -207,7 +195,6 @@ class KeyedGroup(RowGroup):
         """Rows of some keys of a table, `[n, dim]` float32, on the chief.
 
         Args:
-            table: Index of the table.
             ids: The keys, `[n]` int64.
         """
         asked = self.layout.ids_in_group([table], [tf.constant(ids, tf.int64)])
@@ -246,7 +233,6 @@ class KeyedGroup(RowGroup):
         """The keys of a part, and those rows that changed late, on its ps; on the chief.
 
         Args:
-            part: Index of the ps.
             steps: Number of updates before; a row that the last of them changed is given, too.
 
         Returns:
@@ -261,9 +247,6 @@ class KeyedGroup(RowGroup):
         """How many rows the keys of each table have, and how many of them `save_since` gives.
 
         On the chief.
-
-        Args:
-            steps: Number of updates before.
 
         Returns:
             `[2, tables]` int64, over all ps.
@@ -290,18 +273,12 @@ class KeyedGroup(RowGroup):
         To be called under the device of the part's ps, where they stay.
 
         Args:
-            part: Index of the ps.
             rows: Their numbers within the part, `[n]` int64.
         """
         return self._rows.pull(part, rows)
 
     def put(self, part: int, saved: SavedKeys) -> None:
-        """Gives rows to keys of a part that have none; on the chief.
-
-        Args:
-            part: Index of the ps.
-            saved: On that ps.
-        """
+        """Gives rows to keys of a part that have none; on the chief."""
         with tf.device(self._devices[part]):
             self._put[part](*saved)
 
@@ -385,21 +362,13 @@ class KeyedGroup(RowGroup):
         return self._parts[part].find(AskedKeys(hashes, tables, occurrences)), []
 
     def _asking(self, ask: Callable[..., Any]) -> list[tf.types.experimental.PolymorphicFunction]:
-        """For each ps, what its part answers while nobody else changes it.
-
-        Args:
-            ask: Given the part, and what it needs.
-        """
+        """For each ps, what its part answers while nobody else changes it."""
         return self._guarded(lambda part, *needed: (ask(self._parts[part], *needed), []))
 
     def _writing(
         self, write: Callable[..., tf.Operation]
     ) -> list[tf.types.experimental.PolymorphicFunction]:
-        """For each ps, a change of its part that answers nothing but that it is made.
-
-        Args:
-            write: Given the part, and what it needs: what is done then.
-        """
+        """For each ps, a change of its part that answers nothing but that it is made."""
         return self._guarded(
             lambda part, *needed: (tf.constant(True), [write(self._parts[part], *needed)])
         )

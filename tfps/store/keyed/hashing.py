@@ -11,11 +11,7 @@ _WORD = (1 << 64) - 1
 
 
 def salt_of(table: str) -> int:
-    """What tells equal keys of different tables apart, 64 bits.
-
-    Args:
-        table: Name of the table.
-    """
+    """What tells equal keys of different tables apart, 64 bits."""
     return int.from_bytes(hashlib.blake2b(table.encode(), digest_size=8).digest(), "little")
 
 
@@ -38,7 +34,6 @@ def hashes_of_array(keys: np.ndarray, salt: int) -> np.ndarray:
 
     Args:
         keys: Int64 of any shape.
-        salt: Of their table.
     """
     mixed = (keys.view(np.uint64) ^ np.uint64(salt)) + np.uint64(splitmix64.GOLDEN)
     for shift, factor in splitmix64.ROUNDS:
@@ -51,7 +46,6 @@ def keys_of_array(hashes: np.ndarray, salt: int) -> np.ndarray:
 
     Args:
         hashes: Int64 of any shape.
-        salt: Of their table.
     """
     bits = _unfolded(hashes.view(np.uint64), splitmix64.LAST_SHIFT)
     for shift, factor in reversed(splitmix64.ROUNDS):

@@ -28,11 +28,7 @@ def mean_of(initializer: keras.initializers.Initializer) -> float:
 
 
 def unknown_rows(tables: Sequence[Table]) -> np.ndarray:
-    """What tables give keys without a row, `[tables, dim]` float32.
-
-    Args:
-        tables: All with `keys`.
-    """
+    """What tables give keys without a row, `[tables, dim]` float32."""
     rows = np.zeros([len(tables), tables[0].dim], np.float32)
     for row, table in zip(rows, tables, strict=True):
         unknown = table.keys and table.keys.unknown
@@ -47,12 +43,6 @@ class InitialRows:
     """Draws rows of a group's tables, the same on any number of ps and in any order."""
 
     def __init__(self, tables: Sequence[Table], seed: int):
-        """Draws nothing yet.
-
-        Args:
-            tables: The group's.
-            seed: The run's.
-        """
         self._dim = tables[0].dim
         self._stream = (seed * splitmix64.GOLDEN) % (1 << 64)
         self._initializers: list[keras.initializers.Initializer] = []

@@ -20,11 +20,6 @@ class KeyCounts:
     """Counts by table. The methods are to be called under the device of the ps."""
 
     def __init__(self, tables: int):
-        """Begins with zeros.
-
-        Args:
-            tables: How many the group has.
-        """
         self._tables = tables
         self._variable = tf.Variable(tf.zeros([len(Count), tables], tf.int64), trainable=False)
 

@@ -29,13 +29,9 @@ class KeyIndex:
     Whoever changes it must be the only one who does. A search beside a change finds what was there
     before and is there after it; while keys are moved it may miss some. The methods are to be
     called under the device of the ps.
-
-    Attributes:
-        size: Number of keys.
     """
 
     def __init__(self) -> None:
-        """Makes it, empty."""
         self._tables = [_new_table(), _new_table()]
         self._state = _counter(0)  # which table new keys go into, and whether some are moved there
         self._buckets = _counter(_LEAST_BUCKETS)  # of that table
@@ -60,9 +56,6 @@ class KeyIndex:
         Args:
             hashes: Int64.
             places: Theirs, `[n]` int64.
-
-        Returns:
-            What is done once they can be found.
         """
         count = tf.size(hashes, tf.int64)
         used = tf.cast(self.size + self._marks + count, tf.float32)

@@ -32,11 +32,6 @@ class KeyedLayout:
 
     On a ps, row numbers are given out as keys come. The first rows, one for each table, are those
     of keys that have none; they never change.
-
-    Attributes:
-        tables: The tables, all with `keys`, whose options are equal but for `max_rows`.
-        parts: Number of parts, one per ps.
-        number: Position among the groups of this dimension that have keys.
     """
 
     tables: tuple[Table, ...]
@@ -99,7 +94,6 @@ class KeyedLayout:
 
         Args:
             shape: `[rows, …]`.
-            dtype: Of the values.
         """
         return reserved_variable(shape, dtype)
 
@@ -119,12 +113,7 @@ class KeyedLayout:
         return tf.squeeze(owner, 0)
 
     def ids_in_group(self, members: Sequence[int], asked: Sequence[tf.Tensor]) -> AskedIds:
-        """Hashes of the keys of some lookups, end to end, with the tables that are asked.
-
-        Args:
-            members: For each tensor, the index in the group of the table that it asks.
-            asked: Keys, of any integer dtype and shape.
-        """
+        """Hashes of the keys of some lookups, end to end, with the tables that are asked."""
         if asked:
             keys, which = end_to_end(asked)
         else:  # tables that this pass of the model does not use

@@ -28,11 +28,6 @@ class Occurrences:
     """
 
     def __init__(self, rows: int):
-        """Has counted nothing.
-
-        Args:
-            rows: That the ps may have.
-        """
         self._bits = min(_MOST_BITS, max(_LEAST_BITS, (_COUNTERS_PER_ROW * rows).bit_length()))
         self._width = 1 << self._bits
         self._counters = tf.Variable(tf.zeros([_DEPTH * self._width], tf.int8), trainable=False)
@@ -40,11 +35,7 @@ class Occurrences:
 
     @staticmethod
     def bytes_for(rows: int) -> int:
-        """What it takes of a ps's memory.
-
-        Args:
-            rows: That the ps may have.
-        """
+        """What it takes of a ps's memory."""
         bits = min(_MOST_BITS, max(_LEAST_BITS, (_COUNTERS_PER_ROW * rows).bit_length()))
         return _DEPTH << bits
 

@@ -32,8 +32,8 @@ class SavedKeys(NamedTuple):
         hashes: Of their keys, `[n]` int64, ascending.
         records: Index in the group of each one's table, how many updates there had been after its
             last one, and how many there were of it, `[n, 3]` int32.
-        lines: The rows with their slots as their last updates have left them and as `StoredRow`
-            has them, `[n, lines, width]`.
+        lines: The rows with their slots as their last updates have left them and as `StoredRow` has
+            them, `[n, lines, width]`.
     """
 
     hashes: tf.Tensor
@@ -47,21 +47,9 @@ class KeyedPart:
     Whoever changes it must be the only one who does: all methods but `find`, `tables_of` and
     `is_unchanged` are to be called while the part's mutex is held, and all under the device of the
     ps.
-
-    Attributes:
-        counts: What has happened to the keys of each table.
-        eviction: Takes rows from keys.
     """
 
     def __init__(self, layout: KeyedLayout, part: int, rows: CurrentRows, seed: int):
-        """Begins without keys.
-
-        Args:
-            layout: The group's.
-            part: Index of the ps.
-            rows: The rows of the group.
-            seed: The run's.
-        """
         options, first = layout.options, len(layout.tables)
         self._layout, self._part, self._rows = layout, part, rows
         self._initial = InitialRows(layout.tables, seed)
@@ -96,7 +84,6 @@ class KeyedPart:
         """Counts keys that have no row, and gives rows to those that have occurred often enough.
 
         Args:
-            keys: Distinct ones.
             step: Number of updates so far, scalar int64.
 
         Returns:

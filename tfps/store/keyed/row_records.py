@@ -57,11 +57,6 @@ class RowRecords:
     """
 
     def __init__(self, capacity: int):
-        """Has room for some rows.
-
-        Args:
-            capacity: How many.
-        """
         self._variable = reserved_variable([capacity, WIDTH], tf.int32)
 
     def begin(
