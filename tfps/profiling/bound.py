@@ -58,11 +58,18 @@ def find_bound(shares: Mapping[TaskName, TaskShares], are_in_step: bool, batch_s
             "Keep shards near them (--cache_dir), give them more cores, or do less work for each "
             "record while reading.",
         )
-    if largest == computing or not ps:
+    if largest == computing or len(shares) == 1:
         return Bound(
             WORKER,
             f"The workers' computing bounds the run: {computing:.0%} of their time. Give it more "
             "workers, faster ones or GPUs, or try train.jit_compile.",
+        )
+    if not ps:
+        return Bound(
+            NETWORK,
+            f"Adding up bounds the run: replicas spend {talking:.0%} of their time with each "
+            f"other's gradients and rows. Raise train.batch_size, which is {batch_size:,}, or use "
+            "--mode=async with ps.",
         )
     return _exchange(workers, ps, talking, batch_size)
 

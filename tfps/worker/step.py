@@ -183,15 +183,17 @@ class Step:
         """
         lookups = self._model.lookups(features, training=False)
         pulled = self.store.pull(lookups, is_training=False)
-        forward = self._model.forward(
-            pulled.dense,
-            pulled.state,
-            self.store.rows_by_lookup(pulled),
-            tf.zeros([2], tf.int64),
-            features,
-            labels,
-            training=False,
-        )
+        rows = self.store.rows_by_lookup(pulled)
+        with tf.device(self._devices[0] or None):
+            forward = self._model.forward(
+                pulled.dense,
+                pulled.state,
+                rows,
+                tf.zeros([2], tf.int64),
+                features,
+                labels,
+                training=False,
+            )
         return forward.loss, predict_by_name(self._task, forward.outputs), forward.measured
 
     def _pieces(self, features: Features, labels: Labels) -> list[tuple[Features, Labels]]:

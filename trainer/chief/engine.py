@@ -89,8 +89,8 @@ class Engine:
             packs=executor.is_remote,
         )
         progress = LeaseProgress(lanes, executor.devices[0])
-        # One GPU or none needs no names: TensorFlow places what it can on the GPU.
-        gpus = [f"/device:GPU:{k}" for k in range(executor.gpus)] if executor.gpus > 1 else [""]
+        # By name: without one TensorFlow leaves a worker's GPU idle (seen on an H200).
+        gpus = [f"/device:GPU:{k}" for k in range(executor.gpus)] or [""]
         step = Step(experiment.task, model, store, train.jit_compile, gpus)
         barrier = members = None
         if waiting:
