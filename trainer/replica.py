@@ -8,10 +8,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from tfps.allreduce.coordinator import ReplicaCoordinator
-from tfps.allreduce.executor import ReplicaExecutor
-from tfps.allreduce.follower import ReplicaFollower
-from tfps.allreduce.group import LostReplicaError, ReplicaGroup
+from tfps.allreduce.coordinator import ReplicaCoordinator, ReplicaFollower
+from tfps.allreduce.group import LostReplicaError, ReplicaExecutor, ReplicaGroup
 from tfps.cluster.liveness import probe
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.server import ServerOptions, is_done, watch_for_end_of_chief

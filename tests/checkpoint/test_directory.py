@@ -12,8 +12,8 @@ from tfps.checkpoint.retention import Retention
 from tfps.errors import RunError, UserError
 from tfps.evaluation.best import BestMetric
 from tfps.evaluation.history import Evaluation, Evaluations
-from tfps.leases.epoch_order import EpochOrder
-from tfps.leases.queue_state import QueueState
+from tfps.leases.lease import EpochOrder
+from tfps.leases.queue import QueueState
 
 DATA = ({"records": 100, "shards": 2, "checksums": 1},)
 

@@ -24,7 +24,7 @@ from tfps.checkpoint import increments
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.restore import restore, restore_newest
 from tfps.checkpoint.warm_start import WarmStart
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 from tfps.store import partitioned_variable
 from trainer.generate import generate
 

@@ -10,7 +10,7 @@ from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.layer_selection import LayerSelection
 from tfps.checkpoint.warm_start import WarmStart
 from tfps.errors import UserError
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 
 TASK = Keyed()
 KEYS = np.array([2**63 - 1, -(2**63), 5, 6, 7])

@@ -12,7 +12,7 @@ from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.offline import dense_values
 from tfps.checkpoint.restore import restore_newest
 from tfps.checkpoint.warm_start import WarmStart
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 
 JOB_DIR = "gs://bucket/job"
 pytestmark = pytest.mark.slow

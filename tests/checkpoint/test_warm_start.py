@@ -23,7 +23,7 @@ from tfps.checkpoint.reader import UnseenFilesError
 from tfps.checkpoint.warm_start import WarmStart
 from tfps.errors import UserError
 from tfps.experiment.experiment import Train
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.store.layout import StoreLayout

@@ -1,6 +1,6 @@
 import pytest
 
-from tfps.coordinator.recoveries import Recoveries
+from tfps.coordinator.coordinator import Recoveries
 from tfps.errors import RunError
 from tfps.job_dir.report_fields import ReportedRecovery
 

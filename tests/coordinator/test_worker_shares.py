@@ -1,4 +1,4 @@
-from tfps.coordinator.progress import WorkerShares
+from tfps.coordinator.coordinator import WorkerShares
 from tfps.job_dir.report_fields import WorkerShare
 
 

@@ -21,7 +21,7 @@ from tfps.errors import RunError, UserError
 from tfps.export import sliced_group
 from tfps.export.loaded_model import ExportedModel
 from tfps.export.row_encoding import RowEncoding
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 from tfps.store import partitioned_variable
 from trainer.export import export_checkpoint
 

@@ -17,7 +17,7 @@ from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.retention import Retention
 from tfps.errors import RunError
 from tfps.job_dir.chief_fence import ChiefFence
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 
 KINDS = ("read", "stat", "list", "write", "copy", "delete")
 EVERY = "TFPS_EVERY_REQUEST" in os.environ

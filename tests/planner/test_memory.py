@@ -15,7 +15,7 @@ from tfps.checkpoint.restore import restore
 from tfps.coordinator.executor import LocalExecutor
 from tfps.errors import UserError
 from tfps.experiment.task import Table
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 from tfps.optimizers.rules import rule_for
 from tfps.planner.memory import PROCESS_BYTES, WORKING_BYTES, Placement, check_memory
 from tfps.store.asked_ids import AskedIds

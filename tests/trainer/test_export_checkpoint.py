@@ -16,7 +16,7 @@ from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.offline import dense_values, named_checkpoint
 from tfps.errors import UserError
 from tfps.export.loaded_model import ExportedModel
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 from trainer.export import export_checkpoint
 
 BATCH = {

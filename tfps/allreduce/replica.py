@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from tfps.allreduce.closures import LANE, ReplicaClosures, TrainedRounds
-from tfps.allreduce.executor import ReplicaExecutor
-from tfps.allreduce.group import LostReplicaError
+from tfps.allreduce.group import LostReplicaError, ReplicaExecutor
+from tfps.allreduce.step import LANE, ReplicaClosures, TrainedRounds
 from tfps.cluster import failures
 from tfps.cluster.monitor import TaskMonitor
 from tfps.coordinator.coordinator import POLL_SECONDS, Gradients

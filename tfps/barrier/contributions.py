@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfps.barrier.messages import ATTEMPT, MEMBER, ROUND, TOKEN_FIELDS
-from tfps.barrier.new_queue import new_queue
+from tfps.barrier.messages import ATTEMPT, MEMBER, ROUND, TOKEN_FIELDS, new_queue
 from tfps.store.exchange import Push
 from tfps.store.messages import Gradients, Note, PartGradients, SentRows
 from tfps.store.parameter_store import ParameterStore

@@ -6,27 +6,45 @@ round, and whether what the attempt contributed before was taken.
 """
 
 import enum
+import uuid
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from tfps.barrier.new_queue import new_queue
-
 # The fields of a token. A round below 0 is an `Answer`.
 MEMBER, ATTEMPT, ROUND, TAKEN = range(4)
 TOKEN_FIELDS = 4
-
 # In the place of an attempt's number: that of every closure that knows that it is displaced, which
 # means that another one has its member's place.
 DISPLACED = -1
-
 CHANGE = 4  # numbers of a lease's progress
 _HEADER = 4  # numbers of a message: kind, member, attempt, round
 _WIDTH = _HEADER + 1 + CHANGE
 _CAPACITY = 1 << 16  # of a queue
 _QUEUES = 4  # of tokens for each member, used by its attempts in turn
+
+
+def new_queue(
+    capacity: int, dtypes: Sequence[tf.DType], shapes: Sequence[Any] | None = None
+) -> tf.queue.QueueBase:
+    """Creates a queue on the device at hand, which has nothing in it.
+
+    `tf.queue.FIFOQueue` is named by how many things its process has made before, whatever name it
+    is given, and a ps holds the queues of a chief that was killed: the next chief would go on with
+    what they hold.
+
+    Args:
+        shapes: Of an element's tensors; None where they vary.
+    """
+    handle = tf.raw_ops.FIFOQueueV2(
+        component_types=dtypes,
+        shapes=[] if shapes is None else shapes,
+        capacity=capacity,
+        shared_name=f"barrier-{uuid.uuid4()}",
+    )
+    return tf.queue.QueueBase(dtypes, shapes, None, handle)
 
 
 class Kind(enum.IntEnum):

@@ -9,7 +9,7 @@ from typing import Any
 from tfps.checkpoint.failures import DamagedCheckpointError
 from tfps.checkpoint.keyed_snapshot import KeyedSnapshot
 from tfps.checkpoint.training_losses import NO_LOSSES, TrainingLosses
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 from tfps.storage import checksum, files
 from tfps.storage.failures import StorageError, explain
 from tfps.store.learning_rates import Changes

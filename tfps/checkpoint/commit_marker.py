@@ -15,7 +15,7 @@ from tfps.checkpoint.checkpoint import Checkpoint, CheckpointFile, Increment
 from tfps.checkpoint.failures import DamagedCheckpointError
 from tfps.checkpoint.training_losses import NO_LOSSES, TrainingLosses
 from tfps.errors import UserError
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 from tfps.storage import checksum, files
 from tfps.storage.failures import StorageError
 from tfps.storage.paths import is_file_name

@@ -22,7 +22,7 @@ from tfps.checkpoint.writer import CheckpointWriter
 from tfps.cluster.ps_calls import PsCalls
 from tfps.errors import RunError
 from tfps.job_dir.report_fields import SaveCounts
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 from tfps.storage import files
 from tfps.store.parameter_store import ParameterStore
 

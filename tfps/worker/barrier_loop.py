@@ -9,9 +9,16 @@ from tfps.barrier.barrier import Barrier
 from tfps.barrier.messages import ATTEMPT, ROUND, TAKEN, Answer
 from tfps.leases.progress import Attempt
 from tfps.profiling import scopes
-from tfps.worker.lease_batches import LeaseBatches
-from tfps.worker.loop import UNROLL, Outcome, iterate, note_failure, trained_batch
-from tfps.worker.prefetch import restored, tensors_of
+from tfps.worker.loop import (
+    UNROLL,
+    LeaseBatches,
+    Outcome,
+    iterate,
+    note_failure,
+    restored,
+    tensors_of,
+    trained_batch,
+)
 from tfps.worker.step import FoundBatch, Step
 
 # Step, token, first batch whose loss was not finite or -1, the batches held.

@@ -12,11 +12,10 @@ from tfps.data.feature import Feature
 from tfps.data.record_source import PackedSource, SourceTensors, without_rewrites
 from tfps.data.schema import Schema
 from tfps.experiment.experiment import Experiment
-from tfps.leases.epoch_order import EpochOrder
+from tfps.leases.lease import EpochOrder
 from tfps.leases.progress import LeaseProgress
 from tfps.store.lookups import norms_by_table
-from tfps.worker.lease_batches import LeaseBatches
-from tfps.worker.loop import ExchangeTimes, Loop, Outcome
+from tfps.worker.loop import ExchangeTimes, LeaseBatches, Loop, Outcome
 from tfps.worker.step import Step, batch_records
 
 State = tuple[Any, ...]

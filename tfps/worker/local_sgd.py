@@ -9,10 +9,16 @@ from tfps.leases.progress import LeaseProgress
 from tfps.model.stateless_model import Features, Labels, Lookup
 from tfps.profiling import scopes
 from tfps.store.parameter_store import ParameterStore
-from tfps.worker.lease_batches import LeaseBatches
 from tfps.worker.local_copy import CopiedRows, LocalCopy, find_rows
-from tfps.worker.loop import Outcome, iterate, note_failure
-from tfps.worker.prefetch import ReadBatch, restored, tensors_of
+from tfps.worker.loop import (
+    LeaseBatches,
+    Outcome,
+    ReadBatch,
+    iterate,
+    note_failure,
+    restored,
+    tensors_of,
+)
 from tfps.worker.step import Batch, Step
 
 # Number of the batch, first batch whose loss was not finite or -1, whether the lease is held, what

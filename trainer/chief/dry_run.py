@@ -8,7 +8,7 @@ from tfps import byte_size
 from tfps.data.batches import read_batches
 from tfps.data.record_source import RecordSource
 from tfps.experiment.experiment import NO_EXPORT
-from tfps.leases.epoch_order import EpochOrder
+from tfps.leases.lease import EpochOrder
 from tfps.planner.chief_memory import worker_bytes
 from tfps.planner.disk import free_bytes
 from tfps.planner.export_size import ExportSize, evaluator_bytes

@@ -10,14 +10,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfps.allreduce.closures import ReplicaClosures
 from tfps.allreduce.coordinator import ReplicaCoordinator
-from tfps.allreduce.executor import ReplicaExecutor
+from tfps.allreduce.group import ReplicaExecutor
 from tfps.allreduce.replica import Replica
-from tfps.allreduce.step import ReplicaStep
-from tfps.barrier.barrier import Barrier
-from tfps.barrier.bounded_staleness import BoundedStalenessBarrier
-from tfps.barrier.membership import BarrierMembers
+from tfps.allreduce.step import ReplicaClosures, ReplicaStep
+from tfps.barrier.barrier import Barrier, BarrierMembers, BoundedStalenessBarrier
 from tfps.barrier.rounds import SyncBarrier
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.cluster.monitor import TaskMonitor
@@ -25,7 +22,6 @@ from tfps.cluster.ps_calls import PsCalls
 from tfps.coordinator.coordinator import Coordinator
 from tfps.coordinator.executor import Executor
 from tfps.coordinator.lanes import lanes_of
-from tfps.coordinator.sync_every import SyncEvery
 from tfps.coordinator.worker_coordinator import WorkerCoordinator
 from tfps.data.feature import Feature
 from tfps.data.pieces import Piece, pieces_of
@@ -35,12 +31,11 @@ from tfps.evaluation.results import EvaluatedPiece
 from tfps.experiment.mode import Async, Bounded, LocalSGD, Sync
 from tfps.leases.progress import LeaseProgress
 from tfps.store.parameter_store import ParameterStore
-from tfps.worker.async_loop import AsyncLoop
+from tfps.worker.async_loop import AsyncLoop, ExchangeLoop
 from tfps.worker.barrier_loop import BarrierLoop
 from tfps.worker.closures import Closures, LeaseResult
-from tfps.worker.exchange_loop import ExchangeLoop
 from tfps.worker.local_sgd import LocalSgdLoop
-from tfps.worker.loop import UNROLL, UNROLL_IN_ONE_PROCESS, Loop
+from tfps.worker.loop import UNROLL, UNROLL_IN_ONE_PROCESS, Loop, SyncEvery
 from tfps.worker.step import Step
 from trainer.chief.run_inputs import RunInputs
 

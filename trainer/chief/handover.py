@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from tfps.cluster.monitor import Failure
-from tfps.coordinator.recoveries import Recoveries
+from tfps.coordinator.coordinator import Recoveries
 from trainer.chief import restart
 from trainer.chief.worker_changes import WorkerChanges
 

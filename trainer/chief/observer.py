@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.cluster.monitor import Failure, Failures
-from tfps.coordinator.progress import Progress, WorkerShares
+from tfps.coordinator.coordinator import Progress, WorkerShares
 from tfps.evaluation.history import Evaluation
 from tfps.job_dir.report_fields import SaveCounts, StalenessCounts
 from tfps.leases.queue import LeaseQueue

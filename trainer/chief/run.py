@@ -8,8 +8,7 @@ from typing import NoReturn, Protocol
 
 import tensorflow as tf
 
-from tfps.allreduce.executor import ReplicaExecutor
-from tfps.allreduce.group import LostReplicaError
+from tfps.allreduce.group import LostReplicaError, ReplicaExecutor
 from tfps.cluster import failures
 from tfps.cluster.connection_guard import ConnectionGuard
 from tfps.cluster.liveness import Liveness
@@ -18,7 +17,6 @@ from tfps.cluster.peers import wait_for_ps
 from tfps.cluster.spec import Cluster
 from tfps.coordinator.connector import Connector
 from tfps.coordinator.executor import Executor
-from tfps.coordinator.sync_every import SyncEvery
 from tfps.errors import LostPsError, WorkersChangedError
 from tfps.job_dir import cluster_addresses
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
@@ -26,6 +24,7 @@ from tfps.job_dir.preemption import PreemptionNotices
 from tfps.job_dir.report import reopen
 from tfps.job_dir.report_fields import FAILED, FINISHED, INTERRUPTED
 from tfps.job_dir.task_name import TaskName
+from tfps.worker.loop import SyncEvery
 from trainer.chief import needs
 from trainer.chief.beginning import prepare_training
 from trainer.chief.handover import RestartState

@@ -6,14 +6,14 @@ import time
 
 from tfps.cluster.monitor import TaskMonitor
 from tfps.coordinator.connector import Connector
-from tfps.coordinator.recoveries import Recoveries
-from tfps.coordinator.sync_every import SyncEvery
+from tfps.coordinator.coordinator import Recoveries
 from tfps.errors import LostPsError, WorkersChangedError
 from tfps.job_dir.chief_fence import ChiefFence
 from tfps.job_dir.preemption import PreemptionNotices
 from tfps.job_dir.report_fields import ReportedFailure
 from tfps.job_dir.task_name import TaskName
 from tfps.storage.patience import Patience
+from tfps.worker.loop import SyncEvery
 from trainer.chief.handover import RestartState
 from trainer.chief.interruption import Interruption
 from trainer.chief.observer import RunObserver

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping
 
-from tfps.coordinator.progress import Progress, WorkerShares
+from tfps.coordinator.coordinator import Progress, WorkerShares
 from tfps.job_dir.report_fields import WorkerShare
 from tfps.job_dir.task_name import TaskName
 from tfps.job_dir.task_usage import TaskUsage

@@ -9,13 +9,12 @@ from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.saver import Saver
 from tfps.checkpoint.training_losses import NO_LOSSES
 from tfps.cluster.ps_calls import PsCalls
-from tfps.coordinator.progress import Progress
+from tfps.coordinator.coordinator import Progress
 from tfps.data import shards
 from tfps.data.manifest import Manifest
 from tfps.errors import LostPsError, UserError, WorkersChangedError
 from tfps.experiment.experiment import BEST, NO_EXPORT
-from tfps.leases.queue import LeaseQueue
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import LeaseQueue, QueueState
 from trainer.chief import parameter_probe
 from trainer.chief.callbacks import Callbacks
 from trainer.chief.engine import Engine

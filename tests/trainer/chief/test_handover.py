@@ -5,7 +5,7 @@ import textwrap
 
 from tests.project import ROOT
 from tfps.cluster.monitor import Failure
-from tfps.coordinator.recoveries import Recoveries
+from tfps.coordinator.coordinator import Recoveries
 from tfps.job_dir.task_name import TaskName
 from trainer.chief.handover import RestartState
 from trainer.chief.worker_changes import WorkerChanges

@@ -6,7 +6,7 @@ import pytest
 
 from tfps.checkpoint.training_losses import TrainedEpoch, TrainingLosses
 from tfps.cluster.monitor import Failure, Failures
-from tfps.coordinator.progress import Progress, WorkerShares
+from tfps.coordinator.coordinator import Progress, WorkerShares
 from tfps.evaluation.history import Evaluation
 from tfps.job_dir.report_fields import SaveCounts, StalenessCounts
 from tfps.job_dir.task_name import TaskName
