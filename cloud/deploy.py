@@ -18,7 +18,7 @@ from cloud import deployment_flags, requests_text
 from cloud.command_line import CommandLine
 from cloud.deployment.target import OF_NAME, VERBS, DeployTarget
 from tfps.errors import RunError, UserError
-from tfps.export.names import EXPORT_DIRECTORY
+from tfps.export.exported_files import EXPORT_DIRECTORY
 from tfps.storage.paths import is_local
 
 _TARGETS = {

@@ -15,7 +15,7 @@ from tfps.barrier.barrier import BoundedStalenessBarrier
 from tfps.barrier.rounds import SyncBarrier
 from tfps.checkpoint import saver
 from tfps.checkpoint.checkpoint import Draft
-from tfps.checkpoint.retention import OldCheckpoints, Retention
+from tfps.checkpoint.directory import OldCheckpoints, Retention
 from tfps.checkpoint.writer import CheckpointWriter
 from tfps.cluster.monitor import TaskMonitor
 from tfps.coordinator.executor import LocalExecutor

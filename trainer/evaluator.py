@@ -6,9 +6,8 @@ import posixpath
 import time
 
 from tfps import byte_size
-from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.failures import DamagedCheckpointError
 from tfps.checkpoint.restore import restore
 from tfps.cluster import own_memory
 from tfps.cluster.monitor import TaskMonitor
@@ -18,8 +17,7 @@ from tfps.errors import RunError, UserError
 from tfps.evaluation.history import Evaluation, Evaluations
 from tfps.experiment.experiment import NO_EXPORT
 from tfps.export.saved_model import EXPORT_BEST
-from tfps.planner.export_size import ExportSize, evaluator_bytes
-from tfps.planner.memory import Placement
+from tfps.planner.memory import ExportSize, Placement, evaluator_bytes
 from trainer.chief.engine import Engine
 from trainer.chief.exports import Exporter
 from trainer.chief.run_inputs import RunInputs

@@ -14,21 +14,20 @@ import sys
 
 from absl import flags, logging
 
-from tfps.checkpoint.checkpoint import Checkpoint
-from tfps.checkpoint.failures import DamagedCheckpointError
-from tfps.checkpoint.offline import named_checkpoint
+from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError
+from tfps.checkpoint.saved_values import named_checkpoint
 from tfps.data.training_data import directories
 from tfps.errors import UserError
 from tfps.experiment.experiment import FLOAT32, Experiment
 from tfps.export.checkpoint_parameters import CheckpointParameters
 from tfps.export.keras_file import MODEL, WEIGHTS, export_keras
-from tfps.export.row_encoding import RowEncoding
 from tfps.export.saved_model import ExportForm, export
+from tfps.export.sliced_variables import RowEncoding
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
-from tfps.storage import files, preflight
+from tfps.storage import files, objects
 from tfps.storage.failures import StorageError
-from tfps.storage.preflight import Use
+from tfps.storage.objects import Use
 from trainer import entry
 from trainer.chief.export_dtype import DtypeCost
 from trainer.chief.export_sample import predict_sample
@@ -88,7 +87,7 @@ def main() -> None:
     """Exports what the flags name and says what it was."""
     values = flags.FLAGS
     logging.set_verbosity(logging.WARNING)  # not how TensorFlow writes a SavedModel
-    preflight.check(
+    objects.check(
         [Use("--checkpoint", values.checkpoint), Use("--output", values.output, writes=True)]
     )
     if files.exists(values.output) and not values.overwrite:

@@ -26,8 +26,8 @@ from tfps.data.manifest import Manifest
 from tfps.data.synthetic import PlantedSignal
 from tfps.experiment import metrics
 from tfps.experiment.experiment import Experiment
-from tfps.storage import preflight
-from tfps.storage.preflight import Use
+from tfps.storage import objects
+from tfps.storage.objects import Use
 from trainer import entry
 from trainer.console import file_progress
 from trainer.flags import experiment_flags
@@ -90,7 +90,7 @@ def main() -> None:
     values = flags.FLAGS
     started = time.monotonic()
     experiment = experiment_flags.experiment()
-    preflight.check([Use("--output", values.output, writes=True)])
+    objects.check([Use("--output", values.output, writes=True)])
     dataset = generate(
         experiment,
         output=values.output,

@@ -32,9 +32,9 @@ from tfps.data.value_counts import CountsSum
 from tfps.data.whole_shuffle import describe_room
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
-from tfps.storage import files, preflight
+from tfps.storage import files, objects
 from tfps.storage.failures import StorageError
-from tfps.storage.preflight import Use
+from tfps.storage.objects import Use
 from trainer import entry
 from trainer.console.dataset_notes import say_counts
 from trainer.console.order_warning import warn_of_sorted
@@ -184,7 +184,7 @@ def _indexed(experiment: Experiment) -> tuple[Manifest, list[str]]:
             f"--output={values.output} goes with --shuffle=whole; otherwise index and manifest "
             "are written beside the files"
         )
-    preflight.check([Use("--data", values.data, writes=True)])
+    objects.check([Use("--data", values.data, writes=True)])
     made, scans = index(experiment, values.data, values.processes, values.name, values.overwrite)
     return made, [
         f"{path}: {len(scan.damaged)} damaged records, the first of them record "
@@ -204,7 +204,7 @@ def _shuffled(experiment: Experiment, seed: int) -> Manifest:
             "where with --output=DIR"
         )
     uses = [Use("--data", values.data), Use("--output", values.output, writes=True)]
-    preflight.check(uses)
+    objects.check(uses)
     paths = files_to_copy(values.data)
     if room := describe_room(values.output, sum(map(files.size, paths))):
         sys.stderr.write(f"{room}\n")

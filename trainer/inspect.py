@@ -25,10 +25,9 @@ import tensorflow as tf
 from absl import flags
 
 from tfps.checkpoint import reader
+from tfps.checkpoint.checkpoint import DamagedCheckpointError, explain_failures
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.failures import DamagedCheckpointError, explain_failures
-from tfps.checkpoint.offline import named_checkpoint
-from tfps.checkpoint.table_summary import summaries
+from tfps.checkpoint.saved_values import named_checkpoint, summaries
 from tfps.data import bad_records, manifest
 from tfps.data.examples import LISTS
 from tfps.data.feature import Feature
@@ -39,8 +38,8 @@ from tfps.data.tfrecord import compression_of, scan
 from tfps.data.value_checks import is_wrong, notes
 from tfps.data.value_counts import Counts, CountsSum
 from tfps.errors import EXIT_OK, EXIT_USER, UserError
-from tfps.storage import files, preflight
-from tfps.storage.preflight import Use
+from tfps.storage import files, objects
+from tfps.storage.objects import Use
 from trainer import entry
 from trainer.console import checkpoint_text, inspection_text
 from trainer.console.order_warning import warn_of_sorted
@@ -172,7 +171,7 @@ def main() -> int:
     if not values.data:
         raise UserError("name the data: python -m trainer.inspect DATA")
     started = time.monotonic()
-    preflight.check([Use("data", values.data)])
+    objects.check([Use("data", values.data)])
     if CheckpointDirectory.committed_at(values.data.rstrip("/")):
         return _show_checkpoint(values.data, values.keys)
     found = inspect(values.data, values.processes)

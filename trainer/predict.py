@@ -25,10 +25,10 @@ from absl import flags
 
 from tfps.data.row_format import RowFormat
 from tfps.errors import UserError
-from tfps.evaluation.running_auc import BoundedAuc
+from tfps.evaluation.accumulators import BoundedAuc
 from tfps.export.loaded_model import ExportedModel
-from tfps.storage import preflight
-from tfps.storage.preflight import Use
+from tfps.storage import objects
+from tfps.storage.objects import Use
 from trainer import entry
 from trainer.console import file_progress
 from trainer.datasets.batched_prediction import predict_all
@@ -87,7 +87,7 @@ def main() -> None:
     """Predicts what the flags name and prints a summary."""
     values = flags.FLAGS
     started = time.monotonic()
-    preflight.check(
+    objects.check(
         [
             Use("--model", values.model),
             Use("--data", values.data),

@@ -34,8 +34,8 @@ from tfps.data.value_counts import CountsSum
 from tfps.data.whole_shuffle import describe_room, scratch_for, whole_shuffle
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
-from tfps.storage import files, preflight
-from tfps.storage.preflight import Use
+from tfps.storage import files, objects
+from tfps.storage.objects import Use
 from trainer import entry
 from trainer.console import file_progress
 from trainer.console.dataset_notes import say_counts
@@ -155,7 +155,7 @@ def main() -> None:
     values = flags.FLAGS
     started = time.monotonic()
     uses = [Use("--input", path) for path in values.input]
-    preflight.check([*uses, Use("--output", values.output, writes=True)])
+    objects.check([*uses, Use("--output", values.output, writes=True)])
     inputs = [path for each in values.input for path in data_files.find(each, "--input")]
     seed = shuffle_flags.seed()
     if seed is not None and (room := describe_room(values.output, _size(inputs))):

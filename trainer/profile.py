@@ -25,8 +25,8 @@ from tfps.job_dir.task_name import TaskName
 from tfps.monitoring import history
 from tfps.profiling import trace
 from tfps.profiling.trace import TaskTrace
-from tfps.storage import files, preflight
-from tfps.storage.preflight import Use
+from tfps.storage import files, objects
+from tfps.storage.objects import Use
 from trainer import entry
 from trainer.console import profile_text
 
@@ -47,7 +47,7 @@ def main() -> None:
             f"{_MOST_SECONDS:g} seconds"
         )
     job_dir = values.job_dir if "://" in values.job_dir else os.path.abspath(values.job_dir)
-    preflight.check([Use("--job_dir", job_dir, writes=True)])
+    objects.check([Use("--job_dir", job_dir, writes=True)])
     addresses = _addresses(job_dir)
     directory = _trace(addresses, posixpath.join(job_dir, "tensorboard"), values.seconds)
     traces = _read(addresses, directory)

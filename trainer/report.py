@@ -31,14 +31,14 @@ def main() -> None:
         raise UserError("--follow writes a page again: name its file with --output=report.html")
     from trainer.console import quiet_tensorflow  # noqa: F401 - it loads TensorFlow  # isort: skip
     from tfps.job_dir.report_fields import RUNNING
-    from tfps.storage import preflight
+    from tfps.storage import objects
     from trainer.console import job_summary
     from trainer.page.job_record import JobRecord
 
-    uses = [preflight.Use("--job_dir", job_dir) for job_dir in job_dirs]
+    uses = [objects.Use("--job_dir", job_dir) for job_dir in job_dirs]
     if _FLAGS.output:
-        uses.append(preflight.Use("--output", _FLAGS.output, writes=True))
-    preflight.check(uses)
+        uses.append(objects.Use("--output", _FLAGS.output, writes=True))
+    objects.check(uses)
     while True:
         jobs = [JobRecord.read(job_dir) for job_dir in job_dirs]
         if not _FLAGS.output:

@@ -216,12 +216,12 @@ def _check_replica(experiment: "Experiment", cluster: Cluster) -> None:
     Says the mode where nobody has chosen it.
     """
     from tfps.experiment.mode import suited
-    from tfps.storage import preflight
+    from tfps.storage import objects
 
     mode = suited(experiment.mode, cluster)
     if not experiment.mode:
         _log.info("TF_CONFIG names no ps: --mode.name=%s", mode.name)
-    preflight.check([preflight.Use("--job_dir", _FLAGS.job_dir, writes=True)])
+    objects.check([objects.Use("--job_dir", _FLAGS.job_dir, writes=True)])
 
 
 def _run_replica(cluster: Cluster) -> int:
@@ -260,13 +260,13 @@ def _run_server(cluster: Cluster) -> int:
     from tfps.cluster.server import serve
     from tfps.cluster.traffic import Traffic
     from tfps.job_dir.task_usage import start_reporting
-    from tfps.storage import preflight
+    from tfps.storage import objects
 
     terminal.quiet_tensorflow()
     options = limit_flags.server_options()
     # Only a ps writes there, its part of each checkpoint.
     writes = cluster.job == "ps"
-    preflight.check([preflight.Use("--job_dir", _FLAGS.job_dir, writes)])
+    objects.check([objects.Use("--job_dir", _FLAGS.job_dir, writes)])
     if cluster.job == "worker":
         _start_staging()
     start_reporting(_FLAGS.job_dir, cluster.task, Traffic(cluster.addresses()).count)

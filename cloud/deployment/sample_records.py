@@ -12,7 +12,7 @@ from cloud.deployment import messages, model_files
 from cloud.deployment.messages import BYTES, TEXT, Field
 from cloud.deployment.served_model import ServedModel
 from tfps.errors import UserError
-from tfps.export.names import EXAMPLES_INPUT, WARM_UP_FILE
+from tfps.export.exported_files import EXAMPLES_INPUT, WARM_UP_FILE
 
 _LENGTH, _CRC_BYTES = struct.Struct("<QI"), 4
 

@@ -11,8 +11,8 @@ from typing import Self
 from cloud.deployment import model_files, whole_model
 from tfps.data.feature import Feature
 from tfps.errors import UserError
-from tfps.export import schema_file
-from tfps.export.names import (
+from tfps.export import exported_files
+from tfps.export.exported_files import (
     EXPORT_DIRECTORY,
     GRAPH_FILE,
     SCHEMA_FILE,
@@ -70,8 +70,8 @@ class ServedModel:
         files = model_files.files(directory)
         whole_model.check_there(directory, files)
         where = posixpath.join(directory, SCHEMA_FILE)
-        content = schema_file.decode(model_files.read(where), where)
-        schema = schema_file.ExportSchema.of(content, where)
+        content = exported_files.decode(model_files.read(where), where)
+        schema = exported_files.ExportSchema.of(content, where)
         whole_model.check_sizes(directory, files, schema.sizes)
         return cls(
             base,

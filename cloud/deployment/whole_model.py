@@ -12,7 +12,7 @@ from cloud.deployment import messages, model_files
 from cloud.deployment.messages import NUMBER, Field
 from cloud.deployment.model_files import ModelFile
 from tfps.errors import UserError
-from tfps.export.names import GRAPH_FILE, SCHEMA_FILE, VARIABLES_DIRECTORY, VARIABLES_NAME
+from tfps.export.exported_files import GRAPH_FILE, SCHEMA_FILE, VARIABLES_DIRECTORY, VARIABLES_NAME
 
 INDEX = f"{VARIABLES_DIRECTORY}/{VARIABLES_NAME}.index"
 DATA = rf"{VARIABLES_DIRECTORY}/{VARIABLES_NAME}\.data-(\d{{5}})-of-(\d{{5}})"

@@ -3,7 +3,7 @@
 from google.api_core import exceptions
 
 from tfps.errors import UserError
-from tfps.storage import buckets, objects
+from tfps.storage import objects
 from tfps.storage.paths import bucket_and_name, is_cloud
 
 
@@ -16,7 +16,7 @@ def check_region(flag: str, path: str, region: str) -> None:
     if not is_cloud(path):
         return
     bucket, _ = bucket_and_name(path)
-    if far := buckets.distance(bucket, f"{flag}={path}", region):
+    if far := objects.distance(bucket, f"{flag}={path}", region):
         raise UserError(far)
 
 

@@ -5,7 +5,7 @@ import threading
 
 import numpy as np
 
-from tfps.checkpoint.retention import OldCheckpoints, Retention
+from tfps.checkpoint.directory import OldCheckpoints, Retention
 from tfps.checkpoint.saver import Saver
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.ps_calls import PsCalls

@@ -16,7 +16,7 @@ from cluster_process import PATIENCE, Program, read_report
 from tests.counting_census import COUNT
 from tests.integration.census_rows import census_rows
 from tests.loaded import started
-from tfps.checkpoint.offline import dense_values
+from tfps.checkpoint.saved_values import dense_values
 from tfps.export.versions import newest_version
 from tfps.store.keyed.hashing import keys_of_array, salt_of
 

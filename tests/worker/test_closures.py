@@ -14,7 +14,7 @@ from tfps.data.batches import Batching, read_batches
 from tfps.data.record_source import RecordSource
 from tfps.job_dir.report_fields import StalenessCounts
 from tfps.leases.lease import EpochOrder
-from tfps.model.draws import draw_of
+from tfps.model.variables import draw_of
 from tfps.worker.closures import LeaseResult
 
 

@@ -13,7 +13,7 @@ from tfps.coordinator.coordinator import Gradients, Progress, TrainingMeter, not
 from tfps.data.pieces import Piece
 from tfps.data.record_source import RecordSource
 from tfps.errors import UserError
-from tfps.evaluation.results import EvaluatedPiece
+from tfps.evaluation.metrics import EvaluatedPiece
 from tfps.leases.lease import Lease
 from tfps.leases.queue import LeaseQueue, QueueState
 from tfps.store.learning_rates import Changes

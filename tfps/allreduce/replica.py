@@ -19,7 +19,7 @@ from tfps.coordinator.coordinator import POLL_SECONDS, Gradients
 from tfps.data.pieces import Piece
 from tfps.data.record_source import RecordSource
 from tfps.errors import RunError
-from tfps.evaluation.results import EvaluatedPiece
+from tfps.evaluation.metrics import EvaluatedPiece
 from tfps.leases.bad_record_log import explain_failure
 from tfps.leases.lease import Lease, LeaseShare
 from tfps.store.parameter_store import ParameterStore

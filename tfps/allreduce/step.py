@@ -13,8 +13,8 @@ from tfps.data.record_source import PackedSource
 from tfps.experiment.experiment import Experiment
 from tfps.leases.lease import EpochOrder
 from tfps.leases.progress import LeaseProgress
-from tfps.model.draws import draw_of
 from tfps.model.stateless_model import Features, Labels
+from tfps.model.variables import draw_of
 from tfps.profiling import scopes
 from tfps.store.asked_ids import AskedIds
 from tfps.store.messages import Gradients, Pulled

@@ -2,13 +2,13 @@
 
 import concurrent.futures
 import itertools
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfps.checkpoint.pace import Pace
 from tfps.store.keyed.group import KeyedGroup
 from tfps.store.keyed.part import SavedKeys
 from tfps.store.parameter_store import ParameterStore
@@ -16,8 +16,41 @@ from tfps.store.partitioned_variable import CHUNK_BYTES
 from tfps.store.save_now import save_now
 from tfps.store.stored_row import StoredRow
 
+_RESTS = 2.0  # times as long as a turn of writing took
 HASH_BYTES = 8
 RECORD_BYTES = HASH_BYTES + 3 * 4  # of a row, its values left out
+
+
+class Pace:
+    """Rests between the turns of a save, so that training beside it has most of every core.
+
+    A save takes what it takes of cores and disk: spread over three times as long it takes a third
+    of it at any moment.
+    """
+
+    def __init__(self, spread_seconds: float):
+        """Does nothing yet.
+
+        Args:
+            spread_seconds: How long after its begin a save rests no more; 0 never to rest.
+        """
+        self._spread_seconds = spread_seconds
+        self._is_waited_for = threading.Event()
+        self._end = 0.0
+
+    def begin(self) -> None:
+        """A save begins, for which nobody waits yet."""
+        self._is_waited_for.clear()
+        self._end = time.monotonic() + self._spread_seconds
+
+    def hurry(self) -> None:
+        """Somebody waits for the save: a rest that is under way ends, and there are no more."""
+        self._is_waited_for.set()
+
+    def rest(self, worked_seconds: float) -> None:
+        """Rests after a turn."""
+        left = self._end - time.monotonic()
+        self._is_waited_for.wait(max(0.0, min(_RESTS * worked_seconds, left)))
 
 
 def tensor_names(group: str) -> list[str]:

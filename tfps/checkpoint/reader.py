@@ -12,12 +12,12 @@ from tfps.checkpoint import commit_marker
 from tfps.checkpoint.checkpoint import (
     PREFIX,
     Checkpoint,
+    DamagedCheckpointError,
     Increment,
     numbers_name,
     slice_specs,
     values_name,
 )
-from tfps.checkpoint.failures import DamagedCheckpointError
 from tfps.cluster.failures import first_line
 from tfps.errors import UserError
 from tfps.store.partitioned_variable import TensorSlice

@@ -10,14 +10,17 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tfps.checkpoint import commit_marker, reader
-from tfps.checkpoint.checkpoint import Checkpoint, CheckpointFile, Draft
-from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.failures import DamagedCheckpointError, explain_failures
-from tfps.checkpoint.increments import Increments
-from tfps.checkpoint.pace import Pace
-from tfps.checkpoint.retention import OldCheckpoints
-from tfps.checkpoint.snapshot import Snapshot
-from tfps.checkpoint.training_losses import NO_LOSSES, TrainingLosses
+from tfps.checkpoint.checkpoint import (
+    Checkpoint,
+    CheckpointFile,
+    DamagedCheckpointError,
+    Draft,
+    explain_failures,
+)
+from tfps.checkpoint.commit_marker import NO_LOSSES, TrainingLosses
+from tfps.checkpoint.directory import CheckpointDirectory, OldCheckpoints
+from tfps.checkpoint.increments import Increments, Snapshot
+from tfps.checkpoint.keyed_snapshot import Pace
 from tfps.checkpoint.writer import CheckpointWriter
 from tfps.cluster.ps_calls import PsCalls
 from tfps.errors import RunError

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfps.checkpoint.checkpoint import PREFIX, Increment, numbers_name, slice_specs, values_name
-from tfps.checkpoint.keyed_snapshot import KeyedSnapshot
-from tfps.checkpoint.pace import Pace
-from tfps.checkpoint.trace_now import trace_now
+from tfps.checkpoint.increments import trace_now
+from tfps.checkpoint.keyed_snapshot import KeyedSnapshot, Pace
 from tfps.store.partitioned_variable import TensorSlice
 
 # Of a ps. Each turn is a graph that every task is told of, and a file that storage renames.

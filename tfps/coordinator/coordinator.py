@@ -11,7 +11,7 @@ import numpy as np
 from tfps.data.pieces import Piece
 from tfps.data.record_source import RecordSource
 from tfps.errors import RunError
-from tfps.evaluation.results import EvaluatedPiece
+from tfps.evaluation.metrics import EvaluatedPiece
 from tfps.job_dir.report_fields import ReportedRecovery, WorkerShare
 from tfps.leases.lease import LeaseLength
 from tfps.leases.queue import LeaseQueue

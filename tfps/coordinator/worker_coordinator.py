@@ -28,7 +28,7 @@ from tfps.coordinator.lanes import Lanes, LeasePrefetcher, lanes_of
 from tfps.data.pieces import Piece
 from tfps.data.record_source import RecordSource
 from tfps.errors import RunError
-from tfps.evaluation.results import EvaluatedPiece
+from tfps.evaluation.metrics import EvaluatedPiece
 from tfps.job_dir.task_name import TaskName
 from tfps.leases.bad_record_log import explain_failure
 from tfps.leases.lease import Lease

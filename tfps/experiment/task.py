@@ -17,7 +17,7 @@ from tfps.data.row_format import RowFormat
 from tfps.data.schema import Schema
 from tfps.errors import RunError, UserError, reason_of
 from tfps.experiment import keras_names
-from tfps.experiment.default_metrics import default_metrics
+from tfps.experiment.metrics import default_metrics
 from tfps.layers.key_options import KeyOptions
 
 

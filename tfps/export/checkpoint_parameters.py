@@ -8,15 +8,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.checkpoint import reader
-from tfps.checkpoint.checkpoint import Checkpoint
-from tfps.checkpoint.failures import explain_failures
+from tfps.checkpoint.checkpoint import Checkpoint, explain_failures
 from tfps.checkpoint.keyed_rows import SavedKeyedRows
 from tfps.checkpoint.restore import refuse_misfit
 from tfps.checkpoint.saved_values import SavedGroup, read_variables
 from tfps.export.keyed_slices import KeyedSlices
 from tfps.export.parameters import GroupInSlices
-from tfps.export.sliced_group import SlicedGroup
-from tfps.export.sliced_variables import WrittenRun
+from tfps.export.sliced_variables import SlicedGroup, WrittenRun
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.rules import Rules

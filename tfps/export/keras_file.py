@@ -11,18 +11,22 @@ import tensorflow as tf
 
 from tfps.errors import UserError, reason_of
 from tfps.experiment.task import Task
-from tfps.export.parameters import WholeParameters
-from tfps.export.sample import Predict, Sample
-from tfps.export.trained_model import trained_model
+from tfps.export.parameters import WholeParameters, assign_values, values_by_path
+from tfps.export.saved_model import Predict, Sample
 from tfps.model import keras_patches
-from tfps.model.builder import build_model
-from tfps.model.inputs import model_inputs
-from tfps.model.model_source import load_saved
-from tfps.model.predictions import predict_by_name
+from tfps.model.builder import build_model, load_saved
+from tfps.model.inputs import model_inputs, predict_by_name
 from tfps.model.stateless_model import StatelessModel
 from tfps.storage import failures
 
 MODEL, WEIGHTS = ".keras", ".weights.h5"  # what Keras wants files' names to end in
+
+
+def trained_model(task: Task, model: StatelessModel, parameters: WholeParameters) -> keras.Model:
+    """The task's own model with its parameters, all of them in this process's memory."""
+    trained = build_model(task, model.seed)
+    assign_values(trained, values_by_path(model, parameters))
+    return trained
 
 
 def export_keras(

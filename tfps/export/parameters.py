@@ -9,8 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.export.keyed_slices import KeyedSlices
-from tfps.export.sliced_group import SlicedGroup
-from tfps.export.sliced_variables import WrittenRun
+from tfps.export.sliced_variables import SlicedGroup, WrittenRun
 from tfps.model.stateless_model import StatelessModel
 from tfps.store.keyed.group import KeyedGroup
 from tfps.store.layout import StoreLayout

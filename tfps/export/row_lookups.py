@@ -8,7 +8,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tfps.errors import RunError, UserError
-from tfps.export.schema_file import MEND
+from tfps.export.exported_files import MEND
 from tfps.layers.dynamic_embedding import string_keys
 
 ATTRIBUTE = "rows"  # of a SavedModel: a function for each table, from ids `[n]` to `[n, dim]`

@@ -1,33 +1,79 @@
 """The trained model as it is served: with the small tables in it, and places for the large ones."""
 
 import functools
+import posixpath
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
+from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+from tensorflow_serving.apis.get_model_metadata_pb2 import SignatureDefMap
 
 from tfps.data import examples
+from tfps.errors import UserError
 from tfps.experiment.task import Task
+from tfps.export.exported_files import (
+    EXAMPLES_INPUT,
+    EXAMPLES_SIGNATURE,
+    FEATURES_SIGNATURE,
+    GRAPH_FILE,
+)
 from tfps.export.keyed_slices import KeyedSlices
-from tfps.export.names import EXAMPLES_INPUT, EXAMPLES_SIGNATURE, FEATURES_SIGNATURE
 from tfps.export.parameters import GroupInSlices, Parameters, assign_values, values_by_path
-from tfps.export.row_encoding import EXACT, RowEncoding
 from tfps.export.row_lookups import ExportedTable, lookup_of
-from tfps.export.signature_defs import rename_inputs
-from tfps.export.sliced_group import SlicedGroup
+from tfps.export.sliced_variables import EXACT, RowEncoding, SlicedGroup
 from tfps.layers.dynamic_embedding import DynamicEmbedding
-from tfps.layers.embedding_table import check_ids
+from tfps.layers.embedding import check_ids
 from tfps.model import inputs, keras_patches
-from tfps.model.answers import zero_rows
-from tfps.model.inputs import model_inputs
-from tfps.model.predictions import predict_by_name
-from tfps.model.resources import resources_of, users_of_others
+from tfps.model.builder import account
+from tfps.model.embedding_layers import zero_rows
+from tfps.model.inputs import model_inputs, predict_by_name
+from tfps.model.lookup_tables import resources_of, users_of_others
 from tfps.model.stateless_model import Features, StatelessModel
-from tfps.model.user_code import account
+from tfps.storage import files
 from tfps.store.group_layout import GroupLayout
 from tfps.store.keyed.layout import KeyedLayout
 from tfps.store.layout import StoreLayout
+
+# TensorFlow registers the message, but has no public name for it.
+_SavedModel = message_factory.GetMessageClass(
+    descriptor_pool.Default().FindMessageTypeByName("tensorflow.SavedModel")
+)
+
+
+def read_signature_defs(directory: str) -> SignatureDefMap:
+    """The signatures of a SavedModel: names, dtypes and shapes of their inputs and outputs."""
+    path = posixpath.join(directory, GRAPH_FILE)
+    try:
+        graphs = _SavedModel.FromString(files.read(path)).meta_graphs
+    except DecodeError:
+        raise UserError(f"{path} is not a SavedModel's graph; export the model again") from None
+    if len(graphs) != 1:
+        raise UserError(f"{path} has {len(graphs)} graphs, not one; export the model again")
+    found = SignatureDefMap()
+    for name, signature in graphs[0].signature_def.items():
+        found.signature_def[name].CopyFrom(signature)
+    return found
+
+
+def rename_inputs(directory: str, signature: str, names: Mapping[str, str]) -> None:
+    """Gives inputs of a signature other names, for servers of TensorFlow's.
+
+    `tf.saved_model.load` finds functions by the object graph, where they keep theirs.
+    """
+    path = posixpath.join(directory, GRAPH_FILE)
+    with tf.io.gfile.GFile(path, "rb") as file:
+        saved = _SavedModel.FromString(file.read())
+    for graph in saved.meta_graphs:
+        inputs = graph.signature_def[signature].inputs
+        for present, name in names.items():
+            inputs[name].CopyFrom(inputs[present])
+            del inputs[present]
+    tf.io.gfile.remove(path)  # in TensorFlow's ram:// what is written is appended
+    with tf.io.gfile.GFile(path, "wb") as file:
+        file.write(saved.SerializeToString(deterministic=True))
 
 
 class ServingModel:

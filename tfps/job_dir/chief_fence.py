@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from tfps.errors import RunError
 from tfps.storage import atomic_file, files
-from tfps.storage.patience import Patience
+from tfps.storage.failures import Patience
 
 FILE = "chief.json"
 

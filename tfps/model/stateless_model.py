@@ -11,19 +11,19 @@ import tensorflow as tf
 from tfps.errors import RunError, UserError
 from tfps.experiment.task import Task
 from tfps.model import keras_patches
-from tfps.model.answers import Answer, noted_zero_rows, refuse_late
-from tfps.model.builder import build_model
-from tfps.model.embedding_layers import EmbeddingLayers, WholeTableUsedError
-from tfps.model.inputs import batch_spec, model_inputs
+from tfps.model.builder import account, build_model, place_of
+from tfps.model.embedding_layers import (
+    Answer,
+    EmbeddingLayers,
+    WholeTableUsedError,
+    noted_zero_rows,
+    refuse_late,
+)
+from tfps.model.inputs import batch_spec, model_inputs, predict_by_name
 from tfps.model.layer_metrics import LayerMetrics
-from tfps.model.lookup_tables import LookupTables
+from tfps.model.lookup_tables import LookupTables, holders_of, numberings_of
 from tfps.model.loss import LossFunction, LossScaling, loss_scaling
-from tfps.model.numberings import numberings_of
-from tfps.model.predictions import predict_by_name
-from tfps.model.resources import holders_of
-from tfps.model.state_recurrence import kept_by_step
-from tfps.model.user_code import account, place_of
-from tfps.model.variables import ModelVariables, refuse_equal_paths
+from tfps.model.variables import ModelVariables, kept_by_step, refuse_equal_paths
 
 _LOOPS = ("While", "StatelessWhile")
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfps.data import tfrecord
 from tfps.monitoring.events import Histogram
-from tfps.storage.growing_file import GrowingFile, writer_of
+from tfps.storage.files import GrowingFile, writer_of
 
 _FORMAT = "brain.Event:2"
 _Event, _Summary = tf.compat.v1.Event, tf.compat.v1.Summary

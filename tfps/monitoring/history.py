@@ -8,7 +8,7 @@ from tfps.errors import UserError
 from tfps.monitoring import event_json
 from tfps.monitoring.events import RunEvent
 from tfps.storage import files
-from tfps.storage.growing_file import GrowingFile, writer_of
+from tfps.storage.files import GrowingFile, writer_of
 
 DIRECTORY = "history"
 _SUFFIX = ".jsonl"

@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from tfps.optimizers.missed_updates import MissedUpdates, geometric
 from tfps.optimizers.outlook import Series
-from tfps.optimizers.slot import Slot
-from tfps.optimizers.update_rule import Update, UpdateRule, squared
+from tfps.optimizers.update_rule import Slot, Update, UpdateRule, squared
 
 # By how much a velocity's root may fall within a part of a series, and at how many parts that ends.
 _APART, _MOST_CUTS = 0.05, 16

@@ -6,9 +6,8 @@ import keras
 import tensorflow as tf
 
 from tfps.optimizers.missed_updates import MissedUpdates
-from tfps.optimizers.slot import Slot
 from tfps.optimizers.step_sums import SQUARE, StepSums
-from tfps.optimizers.update_rule import Update, UpdateRule, squared
+from tfps.optimizers.update_rule import Slot, Update, UpdateRule, squared
 
 
 class Ftrl(UpdateRule):

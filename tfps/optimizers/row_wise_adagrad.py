@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from tfps import arguments
 from tfps.errors import UserError, reason_of
-from tfps.optimizers.slot import Slot
-from tfps.optimizers.update_rule import UpdateRule
+from tfps.optimizers.update_rule import Slot, UpdateRule
 
 
 @keras.saving.register_keras_serializable("tfps")

@@ -11,14 +11,10 @@ from tfps.errors import UserError, reason_of
 from tfps.experiment.experiment import EACH, KERAS, SUM
 from tfps.experiment.task import Task
 from tfps.model.stateless_model import StatelessModel
-from tfps.optimizers.adagrad import Adagrad
 from tfps.optimizers.adam import Adam
-from tfps.optimizers.frozen import Frozen
 from tfps.optimizers.ftrl import Ftrl
-from tfps.optimizers.lion import Lion
-from tfps.optimizers.rmsprop import RmsProp
 from tfps.optimizers.row_wise_adagrad import RowWiseAdagrad, RowWiseAdagradRule
-from tfps.optimizers.sgd import Sgd
+from tfps.optimizers.simple_rules import Adagrad, Frozen, Lion, RmsProp, Sgd
 from tfps.optimizers.update_rule import UpdateRule
 
 _RULES: dict[type[keras.optimizers.Optimizer], type[UpdateRule]] = {

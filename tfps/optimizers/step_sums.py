@@ -8,7 +8,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from tfps.optimizers import outlook, step_blocks
+from tfps.optimizers import outlook
 from tfps.optimizers.outlook import Outlooks, Series
 from tfps.optimizers.schedule_rates import END, Rates, Schedule, of_constant
 
@@ -190,9 +190,9 @@ class ScheduledSums(StepSums):
         )
         log_kept = LOG_KEPT if weight_decay else None
         splits = outlook.cuts(series.ratio, log_kept) if series else _none
-        blocks = step_blocks.cut(smooth, as_keras, schedule.breaks, schedule.noise, splits)
+        blocks = outlook.cut(smooth, as_keras, schedule.breaks, schedule.noise, splits)
         self._starts, self._lengths = blocks.starts.astype(float), blocks.lengths.astype(float)
-        self._sums = [step_blocks.sums(blocks, each) for each in (RATE, SQUARE, LOG_KEPT, FLIPS)]
+        self._sums = [outlook.sums(blocks, each) for each in (RATE, SQUARE, LOG_KEPT, FLIPS)]
         added = [each.sum(1) for each in self._sums]
         for polynomials, each in zip(self._sums, added, strict=True):
             polynomials[1:, 0] = np.cumsum(each)[:-1]
@@ -256,9 +256,7 @@ def functions(rates: np.ndarray, weight_decay: float) -> np.ndarray:
     return np.stack([rates, rates * rates, log_kept, (decay > 1.0).astype(float)], -1)
 
 
-def _functions_of(
-    rates: Rates, weight_decay: float, series: Series | None
-) -> step_blocks.Functions:
+def _functions_of(rates: Rates, weight_decay: float, series: Series | None) -> outlook.Functions:
     def values(steps: np.ndarray) -> np.ndarray:
         of_steps = rates(steps)
         found = functions(of_steps, weight_decay)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfps.experiment.experiment import EACH, KERAS, LAZY
 from tfps.experiment.task import Table
 from tfps.layers.key_options import KeyOptions
-from tfps.model.numberings import Numbering
+from tfps.model.lookup_tables import Numbering
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.rules import Rules

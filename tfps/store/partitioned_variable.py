@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from tfps.optimizers.slot import Slot
-from tfps.optimizers.update_rule import Update
+from tfps.optimizers.update_rule import Slot, Update
 from tfps.store.touched_rows import TouchedRows
 
 # A ps holds a few chunks beside its own values while it saves or restores. Above 32 MiB glibc gives

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfps.optimizers.slot import Slot
+from tfps.optimizers.update_rule import Slot
 from tfps.store.partitioned_variable import PartitionedVariable, TensorSlice
 from tfps.store.random_rounding import draw_noise
 from tfps.store.row_layout import RowLayout

@@ -11,8 +11,8 @@ import tensorflow as tf
 from tfps.data.batches import Batching, read_batches, read_good_batches
 from tfps.data.record_source import SourceTensors
 from tfps.leases.progress import REFUSED, Attempt
-from tfps.model.draws import draw_of
 from tfps.model.stateless_model import Features, Labels
+from tfps.model.variables import draw_of
 from tfps.worker.step import Batch, batch_records
 
 # Steps in one iteration of a loop: so many copies of a step are traced, and one more. On a cluster

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfps.experiment.task import Task
-from tfps.model import draws
-from tfps.model.predictions import predict_by_name
+from tfps.model import variables
+from tfps.model.inputs import predict_by_name
 from tfps.model.stateless_model import Features, Labels, Lookup, StatelessModel
 from tfps.profiling import scopes
 from tfps.store.messages import Gradients, Note, Pulled, PulledRows
@@ -162,7 +162,7 @@ class Step:
         results = []
         for index, (device, piece) in enumerate(zip(self._devices, pieces, strict=True)):
             rows_of_piece = rows[index * each : (index + 1) * each]
-            draw = draws.on_device(seed, index)
+            draw = variables.on_device(seed, index)
             with tf.device(device or None):
                 results.append(
                     self._compute(

@@ -4,11 +4,9 @@ import logging
 import time
 
 from tfps.checkpoint.checkpoint import Checkpoint
-from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.restore import restore_newest
-from tfps.checkpoint.retention import OldCheckpoints, Retention
+from tfps.checkpoint.directory import CheckpointDirectory, OldCheckpoints, Retention
+from tfps.checkpoint.restore import WarmStart, restore_newest
 from tfps.checkpoint.saver import Saver
-from tfps.checkpoint.warm_start import WarmStart
 from tfps.cluster.ps_calls import PsCalls
 from tfps.coordinator.executor import Executor
 from tfps.evaluation.history import Evaluations

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from tfps.errors import UserError, reason_of
-from tfps.evaluation.best import known_direction
+from tfps.evaluation.history import known_direction
 from tfps.experiment.experiment import Experiment
 
 _PER_BATCH = tuple(

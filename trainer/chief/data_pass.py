@@ -7,8 +7,7 @@ import posixpath
 import time
 from collections.abc import Iterator
 
-from tfps.checkpoint.checkpoint import Checkpoint
-from tfps.checkpoint.failures import DamagedCheckpointError
+from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError
 from tfps.checkpoint.restore import read_whole, refuse_misfit
 from tfps.cluster.ps_calls import PsCalls
 from tfps.coordinator.executor import Executor
@@ -16,7 +15,7 @@ from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
 from tfps.data.pieces import Piece, pieces_of
 from tfps.errors import UserError
-from tfps.evaluation.results import EvaluatedPiece
+from tfps.evaluation.metrics import EvaluatedPiece
 from tfps.experiment.experiment import NO_EXPORT, Experiment
 from tfps.store.parameter_store import ParameterStore
 from trainer.chief.engine import Engine, measure, piece_records

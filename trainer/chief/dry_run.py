@@ -9,10 +9,16 @@ from tfps.data.batches import read_batches
 from tfps.data.record_source import RecordSource
 from tfps.experiment.experiment import NO_EXPORT
 from tfps.leases.lease import EpochOrder
-from tfps.planner.chief_memory import worker_bytes
 from tfps.planner.disk import free_bytes
-from tfps.planner.export_size import ExportSize, evaluator_bytes
-from tfps.planner.memory import PROCESS_BYTES, WORKING_BYTES, Placement, Share
+from tfps.planner.memory import (
+    PROCESS_BYTES,
+    WORKING_BYTES,
+    ExportSize,
+    Placement,
+    Share,
+    evaluator_bytes,
+    worker_bytes,
+)
 from tfps.planner.traffic import WireBytes
 from trainer.chief import needs
 from trainer.chief.run_inputs import RunInputs

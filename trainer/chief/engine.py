@@ -26,8 +26,7 @@ from tfps.coordinator.worker_coordinator import WorkerCoordinator
 from tfps.data.feature import Feature
 from tfps.data.pieces import Piece, pieces_of
 from tfps.evaluation.history import Evaluation
-from tfps.evaluation.metrics import RunningMetrics
-from tfps.evaluation.results import EvaluatedPiece
+from tfps.evaluation.metrics import EvaluatedPiece, RunningMetrics
 from tfps.experiment.mode import Async, Bounded, LocalSGD, Sync
 from tfps.leases.progress import LeaseProgress
 from tfps.store.parameter_store import ParameterStore

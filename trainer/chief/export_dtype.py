@@ -9,9 +9,9 @@ from tfps import byte_size
 from tfps.evaluation.metrics import RunningMetrics
 from tfps.experiment.experiment import FLOAT32
 from tfps.experiment.task import Task
-from tfps.export.row_encoding import RowEncoding
-from tfps.export.sample import Sample
-from tfps.planner.export_size import ExportSize
+from tfps.export.saved_model import Sample
+from tfps.export.sliced_variables import RowEncoding
+from tfps.planner.memory import ExportSize
 from tfps.store.layout import StoreLayout
 
 

@@ -12,8 +12,8 @@ from tfps.data.manifest import Manifest
 from tfps.errors import RunError, UserError
 from tfps.experiment.task import Task
 from tfps.export.parameters import Parameters, rows_of_lookups
-from tfps.export.sample import Sample
-from tfps.model.predictions import predict_by_name
+from tfps.export.saved_model import Sample
+from tfps.model.inputs import predict_by_name
 from tfps.model.stateless_model import Features, Labels
 from tfps.store.lookups import ids_of_group
 from trainer.chief.inputs import first_records

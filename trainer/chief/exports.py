@@ -6,15 +6,14 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tfps.checkpoint.checkpoint import Checkpoint
-from tfps.checkpoint.failures import DamagedCheckpointError
+from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError
 from tfps.errors import RunError
 from tfps.export import versions
 from tfps.export.checkpoint_parameters import CheckpointParameters
-from tfps.export.names import SCHEMA_FILE
+from tfps.export.exported_files import SCHEMA_FILE
 from tfps.export.parameters import Parameters, StoreParameters
-from tfps.export.row_encoding import RowEncoding
 from tfps.export.saved_model import ExportForm, export
+from tfps.export.sliced_variables import RowEncoding
 from tfps.storage import files
 from tfps.store.parameter_store import ParameterStore
 from trainer.chief.export_conditions import unmet

@@ -2,10 +2,8 @@
 
 from tfps.experiment.experiment import NO_EXPORT
 from tfps.job_dir.task_name import TaskName
-from tfps.planner.chief_memory import ChiefMemory, worker_bytes
 from tfps.planner.disk import JobDisk
-from tfps.planner.export_size import ExportSize
-from tfps.planner.memory import Placement
+from tfps.planner.memory import ChiefMemory, ExportSize, Placement, worker_bytes
 from trainer.chief.run_inputs import RunInputs
 
 

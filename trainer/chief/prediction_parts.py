@@ -9,7 +9,7 @@ from typing import Any
 
 from tfps.data.manifest import Manifest
 from tfps.errors import UserError
-from tfps.evaluation.results import EvaluatedPiece
+from tfps.evaluation.metrics import EvaluatedPiece
 from tfps.storage import files
 from tfps.storage.paths import canonical
 from trainer.datasets.predictions_file import PredictionsFile

@@ -8,25 +8,25 @@ from concurrent.futures import ThreadPoolExecutor
 import keras
 
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.warm_start import WarmStart
+from tfps.checkpoint.restore import WarmStart
 from tfps.cluster.spec import Cluster
 from tfps.data.cached_paths import CachedPaths
 from tfps.data.manifest import Manifest
 from tfps.data.training_data import TrainingData, directories
 from tfps.errors import UserError
-from tfps.evaluation.best import BestMetric
+from tfps.evaluation.history import BestMetric
 from tfps.evaluation.metrics import check_metrics, metric_names, try_metrics
 from tfps.experiment.experiment import BEST, NO_EXPORT, WIRE_DTYPES, Experiment, Train
 from tfps.experiment.mode import Mode, suited
 from tfps.experiment.task import Task
-from tfps.export.names import EXPORT_DIRECTORY
+from tfps.export.exported_files import EXPORT_DIRECTORY
 from tfps.export.saved_model import try_export
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.planner.compatibility import refuse_unsuitable
 from tfps.planner.memory import check_memory
-from tfps.storage import preflight
-from tfps.storage.preflight import Use
+from tfps.storage import objects
+from tfps.storage.objects import Use
 from tfps.store.layout import StoreLayout
 from trainer.chief import export_conditions
 from trainer.chief.callback_checks import make_callbacks
@@ -170,7 +170,7 @@ def _read_datasets(
     """Reads the manifests of the training and the evaluation data, if their buckets can be used."""
     task, data, train = experiment.task, experiment.data, experiment.train
     of_epochs = directories(data.train, experiment.train.epochs)
-    preflight.check(
+    objects.check(
         [
             *(Use(use.flag, directory) for directory in of_epochs),
             Use("--data.eval", data.eval),
@@ -221,7 +221,7 @@ def _check_warm_start(
     """Looks at what a job begins with that has no checkpoint yet."""
     warm_start = WarmStart.of(train)
     if warm_start and not CheckpointDirectory(job_dir).names():
-        preflight.check([Use("--train.init_from", warm_start.path)])
+        objects.check([Use("--train.init_from", warm_start.path)])
         warm_start.check(layout.signature(bool(model.loss_scaling)), model.numberings)
 
 

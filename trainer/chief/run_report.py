@@ -11,8 +11,7 @@ import tensorflow as tf
 
 import tfps
 from tfps.errors import UserError
-from tfps.evaluation.best import BestMetric
-from tfps.evaluation.history import Evaluation
+from tfps.evaluation.history import BestMetric, Evaluation
 from tfps.experiment.mode import LocalSGD
 from tfps.job_dir import report as report_file
 from tfps.job_dir.chief_fence import ChiefFence

@@ -12,7 +12,7 @@ from tfps.job_dir.chief_fence import ChiefFence
 from tfps.job_dir.preemption import PreemptionNotices
 from tfps.job_dir.report_fields import ReportedFailure
 from tfps.job_dir.task_name import TaskName
-from tfps.storage.patience import Patience
+from tfps.storage.failures import Patience
 from tfps.worker.loop import SyncEvery
 from trainer.chief.handover import RestartState
 from trainer.chief.interruption import Interruption

@@ -13,7 +13,7 @@ from tfps.job_dir.report_fields import (
     WorkerShare,
 )
 from tfps.leases.queue import LeaseQueue
-from tfps.storage import retries
+from tfps.storage import objects
 from trainer.chief.engine import Engine
 
 
@@ -61,5 +61,5 @@ class TrainingCounts:
                 for table, counts in group.counts().items()
             },
             examples_per_second=round(coordinator.meter.throughput.examples_per_second, 1),
-            storage_retries=retries.count(),
+            storage_retries=objects.count(),
         )

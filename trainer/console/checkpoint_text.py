@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tfps.checkpoint.checkpoint import Checkpoint
-from tfps.checkpoint.table_summary import Norms, TableSummary
+from tfps.checkpoint.saved_values import Norms, TableSummary
 from tfps.store.stored_row import StoredRow
 from trainer.console.text_table import named_texts, text_table
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tfps.evaluation.running_auc import BoundedAuc, RunningAuc
+from tfps.evaluation.accumulators import BoundedAuc, RunningAuc
 
 _EXACT_RECORDS = 100_000_000  # 5 bytes each are held until all are known
 

@@ -93,7 +93,7 @@ def is_pass(cluster: Cluster, job_dir: str) -> bool:
 
 def plan() -> "PassPlan":
     """What the pass does."""
-    from tfps.checkpoint.offline import named_checkpoint
+    from tfps.checkpoint.saved_values import named_checkpoint
     from trainer.chief.data_pass import PassPlan
 
     checkpoint = named_checkpoint(_FLAGS.checkpoint)

@@ -12,7 +12,7 @@ from typing import Self
 from tfps.cluster import freed_memory
 from tfps.errors import RunError, UserError, reason_of
 from tfps.export import versions
-from tfps.export.names import EXPORT_DIRECTORY, GRAPH_FILE
+from tfps.export.exported_files import EXPORT_DIRECTORY, GRAPH_FILE
 from tfps.storage import files
 from trainer.serving.served_version import ServedVersion
 

@@ -9,8 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.data.feature import Feature
+from tfps.export.exported_files import EXAMPLES_INPUT, EXAMPLES_SIGNATURE, FEATURES_SIGNATURE
 from tfps.export.loaded_model import ExportedModel, RefusedRecordsError
-from tfps.export.names import EXAMPLES_INPUT, EXAMPLES_SIGNATURE, FEATURES_SIGNATURE
 from tfps.model.inputs import row_lengths_of
 from trainer.serving.columns import Columns, read_columns
 from trainer.serving.example_check import check_examples

@@ -8,10 +8,10 @@ import tensorflow as tf
 from google.protobuf.message import Message
 
 from tfps.errors import UserError, reason_of
+from tfps.export.exported_files import EXAMPLES_INPUT, EXAMPLES_SIGNATURE, FEATURES_SIGNATURE
 from tfps.export.loaded_model import ExportedModel
-from tfps.export.names import EXAMPLES_INPUT, EXAMPLES_SIGNATURE, FEATURES_SIGNATURE
-from tfps.export.signature_defs import read_signature_defs
-from tfps.export.warm_up import WarmUpRequest, read_warm_up
+from tfps.export.serving_model import read_signature_defs
+from tfps.export.versions import WarmUpRequest, read_warm_up
 from tfps.model.inputs import unpack_signature_inputs
 
 

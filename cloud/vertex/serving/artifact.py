@@ -13,7 +13,7 @@ from google.api_core import exceptions
 from cloud.deployment import model_files
 from cloud.deployment.served_model import ServedModel, digest_of
 from tfps.errors import RunError
-from tfps.export.names import GRAPH_FILE
+from tfps.export.exported_files import GRAPH_FILE
 from tfps.storage import objects
 from tfps.storage.paths import bucket_and_name
 

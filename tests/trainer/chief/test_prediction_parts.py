@@ -13,7 +13,7 @@ from tests.training_fixtures import dataset
 from tfps.cluster.spec import Cluster
 from tfps.data.pieces import pieces_of
 from tfps.errors import UserError
-from tfps.evaluation.results import EvaluatedPiece
+from tfps.evaluation.metrics import EvaluatedPiece
 from tfps.storage import files
 from trainer.chief.inputs import first_values
 from trainer.chief.predicted_bytes import predicted_bytes

@@ -5,8 +5,7 @@ import typing
 import pytest
 
 from tests.job_dir.reports import short_report
-from tfps.evaluation.best import BestMetric
-from tfps.evaluation.history import Evaluation
+from tfps.evaluation.history import BestMetric, Evaluation
 from tfps.job_dir import report
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.job_dir.report_fields import (

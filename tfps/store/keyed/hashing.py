@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 import tensorflow as tf
 
-from tfps.layers import splitmix64
+from tfps.layers import id_check
 
 _WORD = (1 << 64) - 1
 
@@ -26,7 +26,7 @@ def hashes_of(keys: tf.Tensor, salt: tf.Tensor) -> tf.Tensor:
         Int64 of the keys' shape.
     """
     salted = tf.bitwise.bitwise_xor(tf.bitcast(keys, tf.uint64), salt)
-    return tf.bitcast(splitmix64.mix(salted), tf.int64)
+    return tf.bitcast(id_check.mix(salted), tf.int64)
 
 
 def hashes_of_array(keys: np.ndarray, salt: int) -> np.ndarray:
@@ -35,10 +35,10 @@ def hashes_of_array(keys: np.ndarray, salt: int) -> np.ndarray:
     Args:
         keys: Int64 of any shape.
     """
-    mixed = (keys.view(np.uint64) ^ np.uint64(salt)) + np.uint64(splitmix64.GOLDEN)
-    for shift, factor in splitmix64.ROUNDS:
+    mixed = (keys.view(np.uint64) ^ np.uint64(salt)) + np.uint64(id_check.GOLDEN)
+    for shift, factor in id_check.ROUNDS:
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    return (mixed ^ (mixed >> np.uint64(splitmix64.LAST_SHIFT))).view(np.int64)
+    return (mixed ^ (mixed >> np.uint64(id_check.LAST_SHIFT))).view(np.int64)
 
 
 def keys_of_array(hashes: np.ndarray, salt: int) -> np.ndarray:
@@ -47,10 +47,10 @@ def keys_of_array(hashes: np.ndarray, salt: int) -> np.ndarray:
     Args:
         hashes: Int64 of any shape.
     """
-    bits = _unfolded(hashes.view(np.uint64), splitmix64.LAST_SHIFT)
-    for shift, factor in reversed(splitmix64.ROUNDS):
+    bits = _unfolded(hashes.view(np.uint64), id_check.LAST_SHIFT)
+    for shift, factor in reversed(id_check.ROUNDS):
         bits = _unfolded(bits * np.uint64(pow(factor, -1, 1 << 64)), shift)
-    return ((bits - np.uint64(splitmix64.GOLDEN)) ^ np.uint64(salt & _WORD)).view(np.int64)
+    return ((bits - np.uint64(id_check.GOLDEN)) ^ np.uint64(salt & _WORD)).view(np.int64)
 
 
 def _unfolded(bits: np.ndarray, shift: int) -> np.ndarray:

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.experiment.task import Table
-from tfps.layers import splitmix64
+from tfps.layers import id_check
 from tfps.layers.key_options import MEAN, NO_ROW, TRAINED
 
 _DRAWN_BITS = 23  # so that float32 holds the middle between two numbers: none is rounded to 1
@@ -44,7 +44,7 @@ class InitialRows:
 
     def __init__(self, tables: Sequence[Table], seed: int):
         self._dim = tables[0].dim
-        self._stream = (seed * splitmix64.GOLDEN) % (1 << 64)
+        self._stream = (seed * id_check.GOLDEN) % (1 << 64)
         self._initializers: list[keras.initializers.Initializer] = []
         configs: list[str] = []
         which = []
@@ -72,7 +72,7 @@ class InitialRows:
         bits = tf.bitwise.bitwise_xor(
             tf.bitcast(hashes, tf.uint64), tf.constant(self._stream, tf.uint64)
         )
-        mixed = splitmix64.mix(bits[:, tf.newaxis] + numbers)
+        mixed = id_check.mix(bits[:, tf.newaxis] + numbers)
         high = tf.bitwise.right_shift(mixed, tf.constant(64 - _DRAWN_BITS, tf.uint64))
         # Neither 0 nor 1.
         uniform = (tf.cast(tf.cast(high, tf.int32), tf.float32) + 0.5) / (1 << _DRAWN_BITS)

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tfps.layers import splitmix64
+from tfps.layers import id_check
 from tfps.layers.key_options import MOST_OCCURRENCES
 
 _DEPTH = 4
@@ -11,7 +11,7 @@ _COUNTERS_PER_ROW = 8  # in each of the depth's lines
 _LEAST_BITS, _MOST_BITS = 16, 26
 # Odd numbers, with which a hash is spread anew for each line. None is a small multiple of another:
 # keys that meet in one line would meet in the other.
-_FACTORS = (splitmix64.GOLDEN, *(factor for _, factor in splitmix64.ROUNDS), 0xD1342543DE82EF95)
+_FACTORS = (id_check.GOLDEN, *(factor for _, factor in id_check.ROUNDS), 0xD1342543DE82EF95)
 
 
 class Occurrences:

@@ -4,19 +4,32 @@ It loads no TensorFlow.
 """
 
 import json
+import posixpath
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 from tfps.data.feature import Feature
 from tfps.errors import UserError
-from tfps.export.names import EXAMPLES_SIGNATURE, FEATURES_SIGNATURE
 
+EXPORT_DIRECTORY = "export"  # in the job_dir: versions of the model
+GRAPH_FILE = "saved_model.pb"
+SCHEMA_FILE = "schema.json"
+WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"
+VARIABLES_DIRECTORY, VARIABLES_NAME = "variables", "variables"
+SLICES = "slices"  # attribute of the SavedModel: variables of tables that no process holds whole
+FEATURES_SIGNATURE, EXAMPLES_SIGNATURE = "serving_default", "serving_examples"
+EXAMPLES_INPUT = "examples"  # of the second signature
 FORMAT = 2
 TAKES_FEATURES, TAKES_EXAMPLES = "features", "examples"
 # What each signature takes; so it is, too, of a model whose file does not say.
 SIGNATURES = {FEATURES_SIGNATURE: TAKES_FEATURES, EXAMPLES_SIGNATURE: TAKES_EXAMPLES}
 DEFAULT = "default"
 MEND = "export the model again by training"
+
+
+def variables_prefix(directory: str) -> str:
+    """Prefix of the files in which a SavedModel has its variables."""
+    return posixpath.join(directory, VARIABLES_DIRECTORY, VARIABLES_NAME)
 
 
 class ExportSchema(NamedTuple):
