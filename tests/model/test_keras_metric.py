@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tfps.model.layer_metrics import RunningKerasMetric
+from tfps.model.compiled_task import RunningKerasMetric
 
 DRAW = np.random.default_rng(0)
 LABELS = DRAW.integers(0, 2, 100_000)

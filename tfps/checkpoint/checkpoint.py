@@ -9,8 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.checkpoint.commit_marker import NO_LOSSES, TrainingLosses
 from tfps.checkpoint.keyed_snapshot import KeyedSnapshot
+from tfps.checkpoint.training_losses import NO_LOSSES, TrainingLosses
 from tfps.cluster.failures import first_line, lost_ps_behind
 from tfps.errors import RunError
 from tfps.leases.queue import QueueState

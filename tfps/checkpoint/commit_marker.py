@@ -12,6 +12,7 @@ import uuid
 from typing import Any
 
 from tfps.checkpoint.checkpoint import Checkpoint, CheckpointFile, DamagedCheckpointError, Increment
+from tfps.checkpoint.training_losses import NO_LOSSES, TrainingLosses
 from tfps.errors import UserError
 from tfps.leases.queue import QueueState
 from tfps.storage import checksum, files
@@ -19,72 +20,14 @@ from tfps.storage.failures import StorageError
 from tfps.storage.paths import is_file_name
 
 FORMAT = 6
+
 _FORMATS_WITHOUT_CHECKSUM = (1, 2, 3)
+
 _CHECKSUM = "crc32c"
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainedEpoch:
-    """What the training of an epoch came to.
-
-    Attributes:
-        number: The epoch, from 0.
-        seconds: What its training took, checkpoints and evaluations left out; 0 where it was not
-            kept.
-    """
-
-    number: int
-    steps: int
-    loss: float
-    seconds: float = 0.0
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainingLosses:
-    """The loss of each epoch that was trained, and what there is of the one being trained.
-
-    Attributes:
-        epochs: The epochs, in their order; without those of before losses were kept.
-    """
-
-    epochs: tuple[TrainedEpoch, ...] = ()
-    loss_sum: float = 0.0
-    records: int = 0
-    seconds: float = 0.0
-
-    def trained(self, loss_sum: float, records: int, seconds: float) -> "TrainingLosses":
-        """The losses after some more records of the epoch."""
-        return dataclasses.replace(
-            self,
-            loss_sum=self.loss_sum + loss_sum,
-            records=self.records + records,
-            seconds=self.seconds + seconds,
-        )
-
-    def ended(self, number: int, steps: int) -> "TrainingLosses":
-        """The losses at the end of an epoch.
-
-        Args:
-            number: The epoch, from 0.
-        """
-        loss = self.loss_sum / self.records if self.records else 0.0
-        return TrainingLosses((*self.epochs, TrainedEpoch(number, steps, loss, self.seconds)))
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> "TrainingLosses":
-        """From what `dataclasses.asdict` gave."""
-        epochs = tuple(TrainedEpoch(**epoch) for epoch in data["epochs"])
-        return cls(epochs, data["loss_sum"], data["records"], data.get("seconds", 0.0))
-
-
-NO_LOSSES = TrainingLosses()
-
 
 NAME = "commit.json"
 
-
 _PREPARED = f"{NAME}."
-
 
 _FORMATS = (5, FORMAT)  # that are read: before 6 all epochs trained one dataset
 

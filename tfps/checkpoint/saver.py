@@ -17,10 +17,10 @@ from tfps.checkpoint.checkpoint import (
     Draft,
     explain_failures,
 )
-from tfps.checkpoint.commit_marker import NO_LOSSES, TrainingLosses
 from tfps.checkpoint.directory import CheckpointDirectory, OldCheckpoints
 from tfps.checkpoint.increments import Increments, Snapshot
 from tfps.checkpoint.keyed_snapshot import Pace
+from tfps.checkpoint.training_losses import NO_LOSSES, TrainingLosses
 from tfps.checkpoint.writer import CheckpointWriter
 from tfps.cluster.ps_calls import PsCalls
 from tfps.errors import RunError

@@ -14,8 +14,7 @@ from tfps.experiment.metrics import as_binary, auc
 from tfps.experiment.ranking_metrics import GroupedMetric, GroupMean, GroupSums
 from tfps.experiment.summed_metrics import SummedMetric
 from tfps.experiment.task import Metric
-from tfps.model.compiled_task import CompiledMetric
-from tfps.model.layer_metrics import RunningKerasMetric
+from tfps.model.compiled_task import CompiledMetric, RunningKerasMetric
 
 EXACT_RECORDS = 1_000_000  # up to so many the AUC is exact; they take 5 bytes each
 _MOST_EDGES = 1 << 19

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import keras
 
-from tfps.checkpoint.commit_marker import TrainedEpoch
+from tfps.checkpoint.training_losses import TrainedEpoch
 from tfps.cluster.ps_calls import PsCalls
 from tfps.errors import UserError, reason_of
 from tfps.store.parameter_store import ParameterStore

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from tfps import byte_size
 from tfps.checkpoint.checkpoint import Checkpoint
-from tfps.checkpoint.commit_marker import NO_LOSSES
 from tfps.checkpoint.saver import Saver
+from tfps.checkpoint.training_losses import NO_LOSSES
 from tfps.cluster.ps_calls import PsCalls
 from tfps.coordinator.coordinator import Progress
 from tfps.data import shards

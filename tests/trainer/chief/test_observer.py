@@ -4,7 +4,7 @@ import types
 
 import pytest
 
-from tfps.checkpoint.commit_marker import TrainedEpoch, TrainingLosses
+from tfps.checkpoint.training_losses import TrainedEpoch, TrainingLosses
 from tfps.cluster.monitor import Failure, Failures
 from tfps.coordinator.coordinator import Progress, WorkerShares
 from tfps.evaluation.history import Evaluation
