@@ -24,12 +24,12 @@ import tensorflow as tf
 from absl import flags
 
 from tfps import byte_size
-from tfps.data import manifest, replacement, value_checks
+from tfps.data import dataset_writer, manifest
 from tfps.data.manifest import Manifest
-from tfps.data.record_index import STRIDE, RecordIndex
-from tfps.data.schema import Schema
+from tfps.data.record_order import describe_room
+from tfps.data.schema import Schema, lacking, share, ways_out
+from tfps.data.shards import STRIDE, RecordIndex
 from tfps.data.value_counts import CountsSum
-from tfps.data.whole_shuffle import describe_room
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
 from tfps.storage import files, objects
@@ -57,7 +57,7 @@ def index(
     manifest.check_name(name := name or experiment.name)
     try:
         # What a dataset left behind whose writing was interrupted is none of the files meant.
-        replacement.settle(data if tf.io.gfile.isdir(data) else posixpath.dirname(data))
+        dataset_writer.settle(data if tf.io.gfile.isdir(data) else posixpath.dirname(data))
         paths = data_files.find_records(data, "--data")
         directory = _directory(paths, data)
         if files.exists(posixpath.join(directory, manifest.FILE)) and not overwrite:
@@ -72,7 +72,7 @@ def index(
             scans.append(scan)
             counts.add(scan.counts)
         made = Manifest(
-            name=replacement.free_prefix(directory, name, lambda x: [manifest.index_file(x)]),
+            name=dataset_writer.free_prefix(directory, name, lambda x: [manifest.index_file(x)]),
             features=[feature.schema() for feature in experiment.task.features()],
             labels=[label.schema() for label in experiment.task.labels()],
             shards=tuple(scan.shard for scan in scans),
@@ -99,11 +99,11 @@ def _write(made: Manifest) -> None:
     except UserError:  # a manifest that is to be replaced need not be understood
         old = ""
     new = manifest.index_file(made.name)
-    replacement.begin(made.directory, [old, new] if old else [new])
+    dataset_writer.begin(made.directory, [old, new] if old else [new])
     try:
         manifest.write(made)
     finally:
-        replacement.settle(made.directory)
+        dataset_writer.settle(made.directory)
 
 
 def _directory(paths: Sequence[str], data: str) -> str:
@@ -142,11 +142,11 @@ def _remedy(scan: ShardScan, schema: Schema) -> str:
         )
     for feature in schema.all:
         texts = f"has no {feature.name!r} (", f"holds 0 values in {feature.name!r},"
-        missing = value_checks.lacking(feature, scan.counts)
+        missing = lacking(feature, scan.counts)
         if any(text in scan.unfit for text in texts) and missing < scan.shard.records:
             return (
-                f"{value_checks.share(missing, scan.shard.records)} records of the file lack it: "
-                f"{value_checks.ways_out(feature, schema)}"
+                f"{share(missing, scan.shard.records)} records of the file lack it: "
+                f"{ways_out(feature, schema)}"
             )
     return "the config's features() must be what the records hold"
 

@@ -32,10 +32,9 @@ from tfps.data import bad_records, manifest
 from tfps.data.examples import LISTS
 from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
-from tfps.data.record_index import STRIDE
-from tfps.data.schema import Schema
+from tfps.data.schema import Schema, is_wrong, notes
+from tfps.data.shards import STRIDE
 from tfps.data.tfrecord import compression_of, scan
-from tfps.data.value_checks import is_wrong, notes
 from tfps.data.value_counts import Counts, CountsSum
 from tfps.errors import EXIT_OK, EXIT_USER, UserError
 from tfps.storage import files, objects

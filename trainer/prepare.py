@@ -26,12 +26,11 @@ from tfps import byte_size
 from tfps.data.dataset_writer import DatasetWriter, Frames, split
 from tfps.data.manifest import Manifest
 from tfps.data.parquet import is_parquet, parquet_blocks
-from tfps.data.row_blocks import row_blocks
+from tfps.data.record_order import describe_room, scratch_for, whole_shuffle
+from tfps.data.row_blocks import Header, find_header, row_blocks
 from tfps.data.row_format import RowFormat
-from tfps.data.row_header import Header, find_header
 from tfps.data.schema import Schema
 from tfps.data.value_counts import CountsSum
-from tfps.data.whole_shuffle import describe_room, scratch_for, whole_shuffle
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
 from tfps.storage import files, objects

@@ -14,7 +14,7 @@ from tfps.cluster.liveness import probe
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.server import ServerOptions, is_done, watch_for_end_of_chief
 from tfps.cluster.spec import Cluster
-from tfps.job_dir.preemption import PreemptionNotices
+from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
 from tfps.leases.queue import LeaseQueue
 from trainer.chief.engine import Engine, evaluation_pieces, replica_fingerprint

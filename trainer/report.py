@@ -30,7 +30,7 @@ def main() -> None:
     if _FLAGS.follow and not _FLAGS.output:
         raise UserError("--follow writes a page again: name its file with --output=report.html")
     from trainer.console import quiet_tensorflow  # noqa: F401 - it loads TensorFlow  # isort: skip
-    from tfps.job_dir.report_fields import RUNNING
+    from tfps.job_dir.report import RUNNING
     from tfps.storage import objects
     from trainer.console import job_summary
     from trainer.page.job_record import JobRecord

@@ -195,7 +195,7 @@ def _set_up_tensorflow() -> None:
 def _run_evaluator(cluster: Cluster) -> int:
     _set_up_tensorflow()
     from tfps.cluster.server import watch_for_end_of_chief
-    from tfps.job_dir.task_usage import start_reporting
+    from tfps.job_dir.task_files import start_reporting
     from trainer.chief.run_inputs import RunInputs
     from trainer.evaluator import Evaluator
 
@@ -227,7 +227,7 @@ def _check_replica(experiment: "Experiment", cluster: Cluster) -> None:
 def _run_replica(cluster: Cluster) -> int:
     _set_up_tensorflow()
     from tfps.cluster.traffic import Traffic
-    from tfps.job_dir.task_usage import start_reporting
+    from tfps.job_dir.task_files import start_reporting
     from trainer.chief.run_inputs import RunInputs
     from trainer.replica import ReplicaWorker
 
@@ -259,7 +259,7 @@ def _asked_to_end() -> threading.Event:
 def _run_server(cluster: Cluster) -> int:
     from tfps.cluster.server import serve
     from tfps.cluster.traffic import Traffic
-    from tfps.job_dir.task_usage import start_reporting
+    from tfps.job_dir.task_files import start_reporting
     from tfps.storage import objects
 
     terminal.quiet_tensorflow()

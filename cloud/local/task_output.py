@@ -6,8 +6,8 @@ import select
 import unicodedata
 from collections.abc import Sequence
 
-from tfps.live_view.block import LiveBlock
 from tfps.live_view.status import RunStatus, parse
+from tfps.live_view.view import LiveBlock
 
 _COLOURS = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
 _ESCAPE = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|.)?")

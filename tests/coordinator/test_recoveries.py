@@ -2,7 +2,7 @@ import pytest
 
 from tfps.coordinator.coordinator import Recoveries
 from tfps.errors import RunError
-from tfps.job_dir.report_fields import ReportedRecovery
+from tfps.job_dir.report import ReportedRecovery
 
 
 class Clock:

@@ -9,7 +9,7 @@ from tests.faults import shim
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.errors import RunError
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
-from tfps.job_dir.preemption import PreemptionNotices
+from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
 from tfps.storage import atomic_file, failures, files
 from tfps.storage.failures import StorageError

@@ -22,8 +22,8 @@ from tensorflow.python.eager import context
 from tfps.cluster import failures, sockets
 from tfps.coordinator import connector
 from tfps.coordinator.executor import FailureLog
-from tfps.store.save_now import save_now
-from tfps.store.worker_copy import WorkerCopy
+from tfps.store.model_state import WorkerCopy
+from tfps.store.partitioned_variable import save_now
 
 PS = "/job:ps/replica:0/task:0/device:CPU:0"
 

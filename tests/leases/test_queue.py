@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from tfps.data.manifest import Manifest
-from tfps.data.record_index import RecordIndex
-from tfps.data.shards import Shard
+from tfps.data.shards import RecordIndex, Shard
 from tfps.data.training_data import TrainingData
 from tfps.errors import UserError
 from tfps.leases.bad_record_log import BadRecords

@@ -20,7 +20,7 @@ from tests.training_fixtures import Trainer, dataset, reused, train_with
 from tfps.barrier.loop import MemberState
 from tfps.data.batches import Batching, read_batches
 from tfps.experiment.mode import Bounded, Sync
-from tfps.job_dir.report_fields import StalenessCounts
+from tfps.job_dir.report import StalenessCounts
 from tfps.leases.lease import EpochOrder
 
 BATCH, SEED = 8, 3

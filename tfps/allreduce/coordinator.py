@@ -10,8 +10,7 @@ from typing import Any
 from tfps.allreduce.replica import Order, Replica
 from tfps.allreduce.step import TrainedRounds
 from tfps.coordinator.coordinator import Gradients, Progress, TrainingMeter, not_finite
-from tfps.data.pieces import Piece
-from tfps.data.record_source import RecordSource
+from tfps.data.record_source import Piece, RecordSource
 from tfps.errors import UserError
 from tfps.evaluation.metrics import EvaluatedPiece
 from tfps.leases.lease import Lease

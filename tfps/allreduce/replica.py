@@ -16,8 +16,7 @@ from tfps.allreduce.step import LANE, ReplicaClosures, TrainedRounds
 from tfps.cluster import failures
 from tfps.cluster.monitor import TaskMonitor
 from tfps.coordinator.coordinator import POLL_SECONDS, Gradients
-from tfps.data.pieces import Piece
-from tfps.data.record_source import RecordSource
+from tfps.data.record_source import Piece, RecordSource
 from tfps.errors import RunError
 from tfps.evaluation.metrics import EvaluatedPiece
 from tfps.leases.bad_record_log import explain_failure

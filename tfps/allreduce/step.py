@@ -16,7 +16,7 @@ from tfps.leases.progress import LeaseProgress
 from tfps.model.stateless_model import Features, Labels
 from tfps.model.variables import draw_of
 from tfps.profiling import scopes
-from tfps.store.asked_ids import AskedIds
+from tfps.store.group_layout import AskedIds
 from tfps.store.messages import Gradients, Pulled
 from tfps.worker.loop import note_failure
 from tfps.worker.step import Step, batch_records

@@ -24,7 +24,7 @@ from tfps.barrier.messages import (
 )
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.ps_calls import PsCalls
-from tfps.job_dir.report_fields import RoundCounts
+from tfps.job_dir.report import RoundCounts
 from tfps.leases.progress import LaneProgress, LeaseProgress
 from tfps.store.messages import Gradients
 from tfps.store.parameter_store import ParameterStore

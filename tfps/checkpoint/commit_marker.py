@@ -11,8 +11,14 @@ import posixpath
 import uuid
 from typing import Any
 
-from tfps.checkpoint.checkpoint import Checkpoint, CheckpointFile, DamagedCheckpointError, Increment
-from tfps.checkpoint.training_losses import NO_LOSSES, TrainingLosses
+from tfps.checkpoint.checkpoint import (
+    NO_LOSSES,
+    Checkpoint,
+    CheckpointFile,
+    DamagedCheckpointError,
+    Increment,
+    TrainingLosses,
+)
 from tfps.errors import UserError
 from tfps.leases.queue import QueueState
 from tfps.storage import checksum, files

@@ -12,8 +12,7 @@ import tensorflow as tf
 from tfps.store.keyed.group import KeyedGroup
 from tfps.store.keyed.part import SavedKeys
 from tfps.store.parameter_store import ParameterStore
-from tfps.store.partitioned_variable import CHUNK_BYTES
-from tfps.store.save_now import save_now
+from tfps.store.partitioned_variable import CHUNK_BYTES, save_now
 from tfps.store.stored_row import StoredRow
 
 _RESTS = 2.0  # times as long as a turn of writing took

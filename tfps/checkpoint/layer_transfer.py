@@ -15,8 +15,8 @@ from tfps.checkpoint.saved_values import SavedGroup, read_variables
 from tfps.errors import UserError
 from tfps.optimizers.rules import rule_of
 from tfps.optimizers.update_rule import UpdateRule
-from tfps.store.keyed.hashing import keys_of_array
-from tfps.store.last_updates import missed_since
+from tfps.store.current_rows import missed_since
+from tfps.store.keyed.layout import keys_of_array
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.table_group import TableGroup
 

@@ -11,20 +11,21 @@ from typing import Any, Self, TypeVar
 
 from tfps.checkpoint import commit_marker, reader
 from tfps.checkpoint.checkpoint import (
+    NO_LOSSES,
     Checkpoint,
     CheckpointFile,
     DamagedCheckpointError,
     Draft,
+    TrainingLosses,
     explain_failures,
 )
 from tfps.checkpoint.directory import CheckpointDirectory, OldCheckpoints
 from tfps.checkpoint.increments import Increments, Snapshot
 from tfps.checkpoint.keyed_snapshot import Pace
-from tfps.checkpoint.training_losses import NO_LOSSES, TrainingLosses
 from tfps.checkpoint.writer import CheckpointWriter
 from tfps.cluster.ps_calls import PsCalls
 from tfps.errors import RunError
-from tfps.job_dir.report_fields import SaveCounts
+from tfps.job_dir.report import SaveCounts
 from tfps.leases.queue import QueueState
 from tfps.storage import files
 from tfps.store.parameter_store import ParameterStore

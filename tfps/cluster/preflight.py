@@ -13,7 +13,7 @@ from tfps import byte_size
 from tfps.cluster.identity import ServerIdentity
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.prober import Prober, Sighting
-from tfps.job_dir.task_info import TaskInfo
+from tfps.job_dir.task_files import TaskInfo
 from tfps.job_dir.task_name import TaskName
 
 _ASK_SECONDS = 5.0

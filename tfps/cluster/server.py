@@ -18,8 +18,7 @@ from tfps.cluster.prober import PROBE_SECONDS
 from tfps.cluster.spec import Cluster
 from tfps.errors import RunError
 from tfps.job_dir import report
-from tfps.job_dir.preemption import PreemptionNotices
-from tfps.job_dir.task_info import TaskInfo
+from tfps.job_dir.task_files import PreemptionNotices, TaskInfo
 from tfps.storage.failures import StorageError
 
 # A running closure keeps one thread waiting; with a single one nothing would move.

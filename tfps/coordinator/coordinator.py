@@ -8,11 +8,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tfps.data.pieces import Piece
-from tfps.data.record_source import RecordSource
+from tfps.data.record_source import Piece, RecordSource
 from tfps.errors import RunError
 from tfps.evaluation.metrics import EvaluatedPiece
-from tfps.job_dir.report_fields import ReportedRecovery, WorkerShare
+from tfps.job_dir.report import ReportedRecovery, WorkerShare
 from tfps.leases.lease import LeaseLength
 from tfps.leases.queue import LeaseQueue
 from tfps.monitoring.events import LeaseTimes

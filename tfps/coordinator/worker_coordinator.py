@@ -25,8 +25,7 @@ from tfps.coordinator.coordinator import (
 )
 from tfps.coordinator.executor import Executor, RepeatedFailure
 from tfps.coordinator.lanes import Lanes, LeasePrefetcher, lanes_of
-from tfps.data.pieces import Piece
-from tfps.data.record_source import RecordSource
+from tfps.data.record_source import Piece, RecordSource
 from tfps.errors import RunError
 from tfps.evaluation.metrics import EvaluatedPiece
 from tfps.job_dir.task_name import TaskName

@@ -19,7 +19,7 @@
          "compression": "",             "GZIP" and "ZLIB" are read as well
          "generation": 0}, ...          of the object on gs://; 0 for a local file
       ],
-      "index": {                        where every 1,024th record begins (tfps.data.record_index)
+      "index": {                        where every 1,024th record begins (tfps.data.shards)
         "file": "criteo.index", "stride": 1024, "crc32c": "4d3c2b1a"
       },
       "rejected_rows": 0,               bad rows left out by --max_bad_rows
@@ -42,10 +42,15 @@ from typing import Any, Self
 
 import tensorflow as tf
 
-from tfps.data import record_index
-from tfps.data.json_fields import MEND, JsonFields
-from tfps.data.record_index import RecordIndex
-from tfps.data.shards import Shard, check_files, with_generations
+from tfps.data.shards import (
+    MEND,
+    JsonFields,
+    RecordIndex,
+    Shard,
+    check_files,
+    read_index,
+    with_generations,
+)
 from tfps.data.value_counts import Counts, ValueCounts
 from tfps.errors import UserError
 from tfps.storage import atomic_file, checksum, files
@@ -247,7 +252,7 @@ def _decode(text: str, where: str, directory: str) -> Manifest:
         features=list(map(_schema, fields.objects("features"))),
         labels=list(map(_schema, fields.objects("labels"))),
         shards=shards,
-        index=record_index.read(fields.object("index"), directory, where, shards),
+        index=read_index(fields.object("index"), directory, where, shards),
         rejected_rows=fields.get("rejected_rows", int),
         best_auc=fields.get("best_auc", float | None),
         origin=fields.get("origin", str),

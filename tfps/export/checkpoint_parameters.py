@@ -18,10 +18,9 @@ from tfps.export.sliced_variables import SlicedGroup, WrittenRun
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.rules import Rules
-from tfps.store.keyed.hashing import hashes_of_array
+from tfps.store.current_rows import missed_since
 from tfps.store.keyed.initial_rows import unknown_rows
-from tfps.store.keyed.layout import KeyedLayout
-from tfps.store.last_updates import missed_since
+from tfps.store.keyed.layout import KeyedLayout, hashes_of_array
 from tfps.store.layout import StoreLayout
 from tfps.store.learning_rates import LearningRates, rules_by_part
 

@@ -34,8 +34,7 @@ from tfps.model.inputs import python_arguments, signature_specs
 from tfps.model.stateless_model import Lookup, StatelessModel
 from tfps.storage import failures, files
 from tfps.storage.paths import is_cloud
-from tfps.store.layout import StoreLayout
-from tfps.store.whole_tables import WHOLE_BYTES, groups_in_slices
+from tfps.store.layout import WHOLE_BYTES, StoreLayout, groups_in_slices
 
 # Of what is compared with the largest prediction: in float32, two graphs of one model differ by a
 # few units of its last place (6e-8), many layers add up to more.

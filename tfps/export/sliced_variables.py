@@ -13,7 +13,7 @@ from tfps.export.exported_files import SLICES
 from tfps.layers.id_check import refuse_outside
 from tfps.store.group_layout import GroupLayout
 from tfps.store.lookups import rows_for
-from tfps.store.save_now import save_now
+from tfps.store.partitioned_variable import save_now
 
 _LARGEST = 127.0  # of an int8, so that zero stays zero
 # Given logical rows `[n]` int64, what is kept of them, `[n, width]` for each tensor of the group.

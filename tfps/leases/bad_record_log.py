@@ -15,7 +15,7 @@ from tfps.data.record_source import RecordSource
 from tfps.data.training_data import TrainingData
 from tfps.errors import RunError, UserError
 from tfps.experiment.experiment import Experiment
-from tfps.job_dir.report_fields import ReportedBadRecord
+from tfps.job_dir.report import ReportedBadRecord
 
 _log = logging.getLogger(__name__)
 

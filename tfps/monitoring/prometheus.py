@@ -25,8 +25,8 @@ from prometheus_client.registry import Collector
 
 import tfps
 from tfps.errors import UserError
+from tfps.job_dir.task_files import TaskUsage
 from tfps.job_dir.task_name import TaskName
-from tfps.job_dir.task_usage import TaskUsage
 from tfps.monitoring.events import (
     LEASE_SECONDS,
     CheckpointSaved,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from tfps.errors import UserError
-from tfps.job_dir.report_fields import FINISHED
+from tfps.job_dir.report import FINISHED
 from tfps.monitoring.events import (
     EpochTrained,
     Evaluated,

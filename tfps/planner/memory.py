@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from tfps import byte_size
 from tfps.errors import UserError
 from tfps.experiment.experiment import FLOAT32, INT8
-from tfps.store.layout import StoreLayout
-from tfps.store.packing import MOST_PS
-from tfps.store.whole_tables import WHOLE_BYTES, groups_in_slices
+from tfps.store.layout import WHOLE_BYTES, StoreLayout, groups_in_slices
+from tfps.store.wire import MOST_PS
 
 # Of a closure unrolled into ten steps and one, with Adam, whose rule has the most operations: for
 # the dense parameters of a ps, and for each group of tables, whose rows catch up as well.

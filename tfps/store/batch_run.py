@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfps.model.stateless_model import Lookup
-from tfps.store.asked_ids import AskedIds
+from tfps.store.group_layout import AskedIds
 from tfps.store.messages import Gradients, Note, Pulled, PulledRows, SentRows
-from tfps.store.packing import bits_of, numbers_of, size_of_bits
 from tfps.store.parameter_store import ParameterStore
+from tfps.store.wire import bits_of, numbers_of, size_of_bits
 
 
 class BatchRun:

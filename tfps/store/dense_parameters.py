@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.optimizers.update_rule import Update, UpdateRule
-from tfps.store.flat_layout import DenseLayout
+from tfps.store.layout import DenseLayout
 from tfps.store.learning_rates import LearningRates, rules_by_part
 from tfps.store.mutex import Mutex
 from tfps.store.partitioned_variable import PartitionedVariable, TensorSlice

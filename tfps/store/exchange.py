@@ -7,9 +7,8 @@ import tensorflow as tf
 
 from tfps.store.dense_parameters import DenseParameters
 from tfps.store.messages import Note, PulledRows, ReadRows, SentRows
-from tfps.store.packing import Packing, bits_of, numbers_of, size_of_bits
 from tfps.store.row_group import RowGroup
-from tfps.store.wire import Wire
+from tfps.store.wire import Packing, Wire, bits_of, numbers_of, size_of_bits
 
 
 class Push(NamedTuple):

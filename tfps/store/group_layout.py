@@ -3,14 +3,13 @@
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from tfps.experiment.task import Table
 from tfps.layers.id_check import refuse_outside
-from tfps.store.asked_ids import AskedIds, end_to_end
 
 BUCKETS = 1024
 # Of a smaller group a save writes all rows in no time: which of them were touched is not kept.
@@ -18,6 +17,100 @@ TRACKED_BYTES = 16 << 20
 _ROW_STRIDE = 619  # odd, near BUCKETS / golden ratio: neighbouring ids fall in far-apart buckets
 _BLOCK_STRIDE = 377  # turns each block of BUCKETS ids against the one before it
 _ROW_STRIDE_INVERSE = pow(_ROW_STRIDE, -1, BUCKETS)
+
+
+class RowLayout(Protocol):
+    """Where the rows of a group of tables of one dimension lie: a run of them on each ps."""
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables."""
+
+    @property
+    def parts(self) -> int:
+        """Number of parts, one per ps."""
+
+    @property
+    def name(self) -> str:
+        """Name of the group in checkpoints, unique."""
+
+    @property
+    def dim(self) -> int:
+        """Length of a row."""
+
+    @property
+    def id_dtype(self) -> tf.DType:
+        """Dtype of rows' numbers as they travel to the ps."""
+
+    @property
+    def total_rows(self) -> int:
+        """Rows of the whole group."""
+
+    def bounds(self, part: int) -> tuple[int, int]:
+        """First row of a part and the one after its last."""
+
+    def mark_bytes(self, row_bytes: int) -> int:
+        """Bytes that a ps keeps beside each row, which has so many with its slots."""
+
+    def new_variable(self, shape: Sequence[int], dtype: tf.DType) -> tf.Variable:
+        """Memory for something that each row of a part has; under the device of its ps."""
+
+
+class AskedIds(NamedTuple):
+    """What lookups ask of a group of tables.
+
+    Attributes:
+        ids: Ids in the group, end to end, `[n]`; of tables without a vocabulary hashes of keys.
+        tables: The index in the group of each one's table, `[n]` int32, where the id does not tell.
+        times: How often each is asked for, `[n]` int32; None where it does not count.
+    """
+
+    ids: tf.Tensor
+    tables: tf.Tensor | None = None
+    times: tf.Tensor | None = None
+
+    @classmethod
+    def of_batches(cls, asked: "Sequence[AskedIds]") -> "AskedIds":
+        """Those of several batches, end to end."""
+        return cls(*map(_joined, zip(*asked, strict=True)))
+
+    def distinct(self) -> "tuple[AskedIds, tf.Tensor]":
+        """Each id once, and for every one of these ids where it is among those, `[n]` int32."""
+        if self.tables is None:
+            ids, inverse = tf.unique(self.ids)
+            return AskedIds(ids), inverse
+        ids, inverse = tf.unique(self.ids)
+        count = tf.size(ids)
+        tables = tf.math.unsorted_segment_max(self.tables, inverse, count)
+        times = self.times
+        if times is not None:
+            times = tf.math.unsorted_segment_sum(times, inverse, count)
+        return AskedIds(ids, tables, times), inverse
+
+
+def _joined(pieces: Sequence[tf.Tensor | None]) -> tf.Tensor | None:
+    there = [piece for piece in pieces if piece is not None]
+    return tf.concat(there, 0) if there else None
+
+
+def end_to_end(asked: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+    """The ids of some lookups, end to end.
+
+    Args:
+        asked: Ids of each lookup, of any integer dtype and shape; at least one.
+
+    Returns:
+        The ids, `[n]` int64, and which lookup each is of, `[n]` int32.
+    """
+    ids = [_flat(tf.cast(some, tf.int64)) for some in asked]
+    joined = tf.concat(ids, 0)
+    ends = tf.cumsum(tf.stack([tf.size(some) for some in ids]))
+    return joined, tf.searchsorted(ends, tf.range(tf.size(joined)), side="right")
+
+
+def _flat(ids: tf.Tensor) -> tf.Tensor:
+    # An operation per lookup counts: each is in all of a closure's unrolled steps.
+    return ids if ids.shape.rank == 1 else tf.reshape(ids, [-1])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,24 +9,22 @@ import tensorflow as tf
 
 from tfps.model.stateless_model import Lookup, StatelessModel
 from tfps.optimizers.rules import Rules
+from tfps.store.clipping import GradientClipping
 from tfps.store.dense_parameters import DenseParameters
 from tfps.store.exchange import Exchange, Push
-from tfps.store.given_rows import given_rows
-from tfps.store.gradient_clipping import GradientClipping
+from tfps.store.initializers import given_rows
 from tfps.store.keyed.group import KeyedGroup
 from tfps.store.keyed.layout import KeyedLayout
 from tfps.store.layout import StoreLayout
 from tfps.store.learning_rates import LearningRates
-from tfps.store.lookups import rows_by_group, rows_by_lookup
+from tfps.store.lookups import RowFinder, rows_by_group, rows_by_lookup
 from tfps.store.loss_scale import LossScale
 from tfps.store.messages import Gradients, Note, Pulled, PulledRows, SentRows
 from tfps.store.model_state import ModelState
-from tfps.store.packing import MOST_PS, Packing
 from tfps.store.partitioned_variable import TensorSlice
-from tfps.store.row_finder import RowFinder
 from tfps.store.table_group import TableGroup
 from tfps.store.update_counts import UpdateCounts
-from tfps.store.wire import Wire
+from tfps.store.wire import MOST_PS, Packing, Wire
 
 
 class ParameterStore:

@@ -9,15 +9,14 @@ import tensorflow as tf
 
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.update_rule import UpdateRule
-from tfps.store.asked_ids import AskedIds
 from tfps.store.current_rows import CurrentRows
+from tfps.store.group_layout import AskedIds, RowLayout
 from tfps.store.layout import Group
 from tfps.store.learning_rates import LearningRates, rules_by_part
 from tfps.store.messages import PulledRows, ReadRows, SentRows, SentSteps
 from tfps.store.mutex import Change, Mutex
 from tfps.store.partitioned_variable import TensorSlice
 from tfps.store.row_gradients import sum_rows
-from tfps.store.row_layout import RowLayout
 from tfps.store.wire import EXACT, Wire
 
 

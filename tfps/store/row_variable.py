@@ -8,10 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.optimizers.update_rule import Slot
+from tfps.store.group_layout import RowLayout
 from tfps.store.partitioned_variable import PartitionedVariable, TensorSlice
-from tfps.store.random_rounding import draw_noise
-from tfps.store.row_layout import RowLayout
-from tfps.store.stored_row import StoredRow
+from tfps.store.stored_row import StoredRow, draw_noise
 
 
 class RowVariable:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfps.store.asked_ids import AskedIds
-from tfps.store.group_layout import GroupLayout
+from tfps.store.group_layout import AskedIds, GroupLayout
 from tfps.store.initializers import draw_rows, write_given_rows
 from tfps.store.layout import Group
 from tfps.store.learning_rates import LearningRates

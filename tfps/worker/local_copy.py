@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfps.model.stateless_model import Lookup
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.profiling import scopes
-from tfps.store.asked_ids import AskedIds
+from tfps.store.group_layout import AskedIds
 from tfps.store.messages import Gradients, Pulled, PulledRows
 from tfps.store.parameter_store import ParameterStore
 

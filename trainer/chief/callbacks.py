@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import keras
 
-from tfps.checkpoint.training_losses import TrainedEpoch
+from tfps.checkpoint.checkpoint import TrainedEpoch
 from tfps.cluster.ps_calls import PsCalls
 from tfps.errors import UserError, reason_of
 from tfps.store.parameter_store import ParameterStore

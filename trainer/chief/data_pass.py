@@ -13,7 +13,7 @@ from tfps.cluster.ps_calls import PsCalls
 from tfps.coordinator.executor import Executor
 from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
-from tfps.data.pieces import Piece, pieces_of
+from tfps.data.record_source import Piece, pieces_of
 from tfps.errors import UserError
 from tfps.evaluation.metrics import EvaluatedPiece
 from tfps.experiment.experiment import NO_EXPORT, Experiment

@@ -24,7 +24,7 @@ from tfps.coordinator.executor import Executor
 from tfps.coordinator.lanes import lanes_of
 from tfps.coordinator.worker_coordinator import WorkerCoordinator
 from tfps.data.feature import Feature
-from tfps.data.pieces import Piece, pieces_of
+from tfps.data.record_source import Piece, pieces_of
 from tfps.evaluation.history import Evaluation
 from tfps.evaluation.metrics import EvaluatedPiece, RunningMetrics
 from tfps.experiment.mode import Async, Bounded, LocalSGD, Sync

@@ -5,9 +5,8 @@ import posixpath
 import time
 from collections.abc import Callable, Sequence
 
-from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.checkpoint.checkpoint import Checkpoint, TrainedEpoch
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.training_losses import TrainedEpoch
 from tfps.errors import RunError, UserError
 from tfps.evaluation.history import EarlyStopping, Evaluation, Evaluations
 from tfps.export.saved_model import EXPORT_BEST

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from tfps.data import manifest as manifests
 from tfps.data import schema as schemas
-from tfps.data import value_checks
 from tfps.data.batches import Batching, read_batches
 from tfps.data.manifest import Manifest
 from tfps.data.record_source import RecordSource
@@ -53,9 +52,7 @@ def read_data(task: Task, directory: str, use: DataUse, may_be_cut: bool = False
     if not manifest.records:
         raise UserError(f"{flag}={directory} holds no records")
     if not may_be_cut:
-        value_checks.refuse_missing(
-            manifest.counts, manifest.records, wanted, f"{flag}={directory}"
-        )
+        schemas.refuse_missing(manifest.counts, manifest.records, wanted, f"{flag}={directory}")
     return manifest
 
 

@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping
 from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
 from tfps.job_dir.task_name import TaskName
-from tfps.monitoring import history
+from tfps.monitoring import recorder
 from tfps.monitoring.events import RunEvent
-from tfps.monitoring.history import RunHistory
-from tfps.monitoring.recorder import RunRecorder, Watcher
+from tfps.monitoring.recorder import RunHistory, RunRecorder, Watcher
 from tfps.monitoring.tensorboard import TensorBoardLog
 from tfps.monitoring.tracker import TrackedRun, Tracker
 from tfps.storage.failures import StorageError
@@ -98,7 +97,7 @@ def _tracker(name: str) -> Tracker:
 def _past(job_dir: str) -> list[RunEvent]:
     """What the job's history tells; one that cannot be read ends no run."""
     try:
-        return history.read(job_dir)
+        return recorder.read(job_dir)
     except (StorageError, UserError) as error:
         _log.warning("curves of epochs may be drawn twice: %s", error)
         return []

@@ -7,7 +7,7 @@ from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.cluster.monitor import Failure, Failures
 from tfps.coordinator.coordinator import Progress, WorkerShares
 from tfps.evaluation.history import Evaluation
-from tfps.job_dir.report_fields import SaveCounts, StalenessCounts
+from tfps.job_dir.report import SaveCounts, StalenessCounts
 from tfps.leases.queue import LeaseQueue
 from tfps.monitoring.events import (
     CheckpointSaved,

@@ -5,8 +5,7 @@ import time
 import numpy as np
 
 from tfps.cluster.ps_calls import PsCalls
-from tfps.data.pieces import pieces_of
-from tfps.data.record_source import RecordSource
+from tfps.data.record_source import RecordSource, pieces_of
 from tfps.monitoring.events import Histogram, ParametersMeasured
 from trainer.chief.engine import Engine
 

@@ -18,11 +18,10 @@ from tfps.cluster.spec import Cluster
 from tfps.coordinator.connector import Connector
 from tfps.coordinator.executor import Executor
 from tfps.errors import LostPsError, WorkersChangedError
-from tfps.job_dir import cluster_addresses
+from tfps.job_dir import task_files
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
-from tfps.job_dir.preemption import PreemptionNotices
-from tfps.job_dir.report import reopen
-from tfps.job_dir.report_fields import FAILED, FINISHED, INTERRUPTED
+from tfps.job_dir.report import FAILED, FINISHED, INTERRUPTED, reopen
+from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
 from tfps.worker.loop import SyncEvery
 from trainer.chief import needs
@@ -138,7 +137,7 @@ def _begin(
     monitor = TaskMonitor(peers, guard, failures=known)
     observer = monitoring.observe(inputs, lambda: _states(peers, connector, monitor))
     fence = ChiefFence.take_over(job_dir)
-    cluster_addresses.write(job_dir, monitoring.traced_at(cluster))
+    task_files.write(job_dir, monitoring.traced_at(cluster))
     report = RunReport.begin(inputs, fence)
     observer.began(inputs, monitoring.overrides)
     return ChiefState(

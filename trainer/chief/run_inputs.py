@@ -10,8 +10,8 @@ import keras
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.restore import WarmStart
 from tfps.cluster.spec import Cluster
-from tfps.data.cached_paths import CachedPaths
 from tfps.data.manifest import Manifest
+from tfps.data.shard_cache import CachedPaths
 from tfps.data.training_data import TrainingData, directories
 from tfps.errors import UserError
 from tfps.evaluation.history import BestMetric

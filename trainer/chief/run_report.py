@@ -15,7 +15,7 @@ from tfps.evaluation.history import BestMetric, Evaluation
 from tfps.experiment.mode import LocalSGD
 from tfps.job_dir import report as report_file
 from tfps.job_dir.chief_fence import ChiefFence
-from tfps.job_dir.report_fields import (
+from tfps.job_dir.report import (
     FINISHED,
     BestEvaluation,
     EvaluationRow,

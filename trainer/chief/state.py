@@ -9,8 +9,8 @@ from tfps.coordinator.connector import Connector
 from tfps.coordinator.coordinator import Recoveries
 from tfps.errors import LostPsError, WorkersChangedError
 from tfps.job_dir.chief_fence import ChiefFence
-from tfps.job_dir.preemption import PreemptionNotices
-from tfps.job_dir.report_fields import ReportedFailure
+from tfps.job_dir.report import ReportedFailure
+from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
 from tfps.storage.failures import Patience
 from tfps.worker.loop import SyncEvery

@@ -4,9 +4,9 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 
 from tfps.coordinator.coordinator import Progress, WorkerShares
-from tfps.job_dir.report_fields import WorkerShare
+from tfps.job_dir.report import WorkerShare
+from tfps.job_dir.task_files import TaskUsage
 from tfps.job_dir.task_name import TaskName
-from tfps.job_dir.task_usage import TaskUsage
 from tfps.live_view.status import UP, RunStatus, TaskStatus
 from tfps.monitoring.events import RunEvent, TasksMeasured
 from trainer.chief.run_inputs import RunInputs

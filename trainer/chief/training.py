@@ -5,9 +5,8 @@ import time
 from collections.abc import Callable
 
 from tfps import byte_size
-from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.checkpoint.checkpoint import NO_LOSSES, Checkpoint
 from tfps.checkpoint.saver import Saver
-from tfps.checkpoint.training_losses import NO_LOSSES
 from tfps.cluster.ps_calls import PsCalls
 from tfps.coordinator.coordinator import Progress
 from tfps.data import shards

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from tfps.job_dir.report_fields import (
+from tfps.job_dir.report import (
     ExampleCounts,
     KeyTotals,
     LossScaleState,

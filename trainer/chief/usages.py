@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 from tfps.cluster.spec import Cluster
 from tfps.cluster.traffic import Traffic
+from tfps.job_dir.task_files import TaskUsage
 from tfps.job_dir.task_name import TaskName
-from tfps.job_dir.task_usage import TaskUsage
 from tfps.monitoring.events import TasksMeasured
 
 

@@ -3,8 +3,7 @@
 import sys
 
 from tfps.data.manifest import Manifest
-from tfps.data.schema import Schema
-from tfps.data.value_checks import notes
+from tfps.data.schema import Schema, notes
 
 _SHOWN = 20
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tfps.job_dir.report_fields import BestEvaluation, Report, WorkerShare
+from tfps.job_dir.report import BestEvaluation, Report, WorkerShare
 from trainer.console.text_table import named_texts
 
 

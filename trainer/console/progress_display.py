@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
-from tfps.live_view.block import LiveBlock
 from tfps.live_view.status import RunStatus
+from tfps.live_view.view import LiveBlock
 
 _LIVE_SECONDS = 1.0  # a drawing takes 3 ms of CPU
 _log = logging.getLogger(__name__)

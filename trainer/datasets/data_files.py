@@ -4,13 +4,13 @@ import posixpath
 
 import tensorflow as tf
 
-from tfps.data import manifest, parquet, replacement, tfrecord
+from tfps.data import dataset_writer, manifest, parquet, tfrecord
 from tfps.errors import UserError
 from tfps.storage import files
 
 KINDS = TFRECORD, ROWS, PARQUET = ("tfrecord", "csv", "parquet")
 _TFRECORD = ".tfrecord"
-_OWN = (manifest.FILE, replacement.FILE)
+_OWN = (manifest.FILE, dataset_writer.FILE)
 _HEAD_BYTES = 64 << 10
 
 

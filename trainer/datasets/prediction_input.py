@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from tfps.data import manifest, tfrecord
 from tfps.data.row_format import RowFormat
-from tfps.data.schema import Schema
-from tfps.data.value_checks import refuse_missing
+from tfps.data.schema import Schema, refuse_missing
 from tfps.errors import UserError
 from tfps.export.loaded_model import ExportedModel
 from tfps.storage import files

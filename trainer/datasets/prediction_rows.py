@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfps.data import examples, feature_arrays
+from tfps.data import example_encoder, examples
 from tfps.data.feature import Feature
 from tfps.data.parquet import ParquetBlock
 from tfps.data.row_blocks import RowBlock
@@ -52,7 +52,7 @@ class PredictionRows:
         if not count:
             return None
         features, labels = (
-            {each.name: feature_arrays.batch_of(each, values[each.name]) for each in some}
+            {each.name: example_encoder.batch_of(each, values[each.name]) for each in some}
             for some in (self._features, self._labels_of(layout))
         )
         if isinstance(block, ParquetBlock):

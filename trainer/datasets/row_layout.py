@@ -4,13 +4,12 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
-from tfps.data import parquet, row_header
+from tfps.data import parquet
 from tfps.data.converters import integer, number
 from tfps.data.feature import Feature
 from tfps.data.parquet import ParquetBlock
-from tfps.data.row_blocks import RowBlock, row_blocks
+from tfps.data.row_blocks import Header, RowBlock, find_header, first_line, listed, row_blocks
 from tfps.data.row_format import BadRow, Field, RowFormat, Value
-from tfps.data.row_header import Header, listed
 from tfps.errors import UserError
 
 _CONVERTERS: dict[str, Callable[[str], Value]] = {
@@ -122,7 +121,7 @@ class RowLayouts:
     def _of_header(self, path: str) -> RowLayout:
         """The layout that a file's header describes."""
         delimiter = "\t" if path.removesuffix(".gz").endswith(".tsv") else ","
-        found = row_header.first_line(path, delimiter)
+        found = first_line(path, delimiter)
         if found is None:
             raise UserError(f"{path} is empty; its first line must name the features")
         where, header = f"{path} line {found.lines}", found.columns
@@ -143,7 +142,7 @@ class RowLayouts:
         features_only = full.only(names)
         label_names = [label.name for label in self.labels]
         has_labels = all(name in full.fields for name in label_names)
-        if header := row_header.find_header(path, full):
+        if header := find_header(path, full):
             labels = [full.fields[name] for name in label_names] if has_labels else []
             is_labelled = _has_any(labels, header.columns)
             needed = full.only([*names, *label_names]) if is_labelled else features_only

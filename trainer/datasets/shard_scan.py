@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tfps.data import bad_records, value_checks
+from tfps.data import bad_records, schema
 from tfps.data.feature import Feature
-from tfps.data.record_index import STRIDE
-from tfps.data.shards import Shard
+from tfps.data.shards import STRIDE, Shard
 from tfps.data.tfrecord import StoredRecord, compression_of, scan
 from tfps.data.value_counts import Counts, RecordCounter
 from tfps.storage import checksum
@@ -87,7 +86,7 @@ def refuse_absent(
     if any(counts[each.name].missing == records for each in features) and records:
         some = map(tf.train.Example.FromString, first_records(paths, CHECKED_RECORDS))
         names = sorted({name for each in some for name in each.features.feature})
-        value_checks.refuse_absent(counts, records, features, names, where)
+        schema.refuse_absent(counts, records, features, names, where)
 
 
 def first_records(

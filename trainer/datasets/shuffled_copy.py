@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
-from tfps.data import bad_records, manifest, replacement
+from tfps.data import bad_records, dataset_writer, manifest
 from tfps.data.dataset_writer import DatasetWriter
 from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
+from tfps.data.record_order import scratch_for, whole_shuffle
 from tfps.data.tfrecord import compression_of, frame, scan
 from tfps.data.value_counts import RecordCounter
-from tfps.data.whole_shuffle import scratch_for, whole_shuffle
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
 from tfps.storage import files
@@ -26,7 +26,7 @@ def files_to_copy(data: str) -> list[str]:
     if files.exists(posixpath.join(data, manifest.FILE)):
         dataset = manifest.read(data, "--data")
         return [dataset.path_of(shard) for shard in dataset.shards]
-    if files.exists(posixpath.join(data, replacement.FILE)):
+    if files.exists(posixpath.join(data, dataset_writer.FILE)):
         raise UserError(
             f"--data={data} is where a dataset is written, or was when the program was ended; make "
             "that dataset first"

@@ -8,8 +8,8 @@ from typing import Self, TypeVar
 
 from tfps.errors import UserError
 from tfps.job_dir import report as report_file
-from tfps.job_dir.report_fields import Report
-from tfps.monitoring import history
+from tfps.job_dir.report import Report
+from tfps.monitoring import recorder
 from tfps.monitoring.events import (
     CheckpointSaved,
     Evaluated,
@@ -41,7 +41,7 @@ class JobRecord:
         found = report_file.load(job_dir)
         if found is None:
             raise UserError(f"{job_dir} holds no {report_file.FILE}: no job ran there")
-        return cls(job_dir, found, history.read(job_dir))
+        return cls(job_dir, found, recorder.read(job_dir))
 
     @property
     def name(self) -> str:

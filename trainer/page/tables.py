@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from tfps import byte_size
-from tfps.job_dir.report_fields import Report
+from tfps.job_dir.report import Report
 from tfps.monitoring.events import RunBegan, RunEnded, TableSize, TaskBack, TaskLost, TrainingBegan
 from trainer.page.job_record import JobRecord
 from trainer.page.scale import BYTES, SECONDS, SHARE, show

@@ -11,7 +11,7 @@ import pytest
 
 import tfps
 from tests.strangers_callbacks import CosineWarmRestarts, JsonLines, StopAtThreshold
-from tfps.checkpoint.training_losses import NO_LOSSES, TrainedEpoch
+from tfps.checkpoint.checkpoint import NO_LOSSES, TrainedEpoch
 from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
 from tfps.job_dir import report

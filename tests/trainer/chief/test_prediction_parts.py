@@ -11,7 +11,7 @@ import pytest
 from configs.smoke import get_config
 from tests.training_fixtures import dataset
 from tfps.cluster.spec import Cluster
-from tfps.data.pieces import pieces_of
+from tfps.data.record_source import pieces_of
 from tfps.errors import UserError
 from tfps.evaluation.metrics import EvaluatedPiece
 from tfps.storage import files

@@ -18,7 +18,7 @@ from tfps.cluster.liveness import Liveness
 from tfps.cluster.spec import Cluster
 from tfps.coordinator.connector import Connector
 from tfps.errors import UserError
-from tfps.job_dir.task_info import TaskInfo
+from tfps.job_dir.task_files import TaskInfo
 from tfps.job_dir.task_name import TaskName
 from trainer.chief import needs, preflight
 from trainer.chief.run_inputs import RunInputs

@@ -8,7 +8,7 @@ from tests.job_dir.reports import short_report
 from tfps.evaluation.history import BestMetric, Evaluation
 from tfps.job_dir import report
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
-from tfps.job_dir.report_fields import (
+from tfps.job_dir.report import (
     FAILED,
     INTERRUPTED,
     BestEvaluation,

@@ -7,7 +7,7 @@ from tests.polling import Polling
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.monitor import TaskMonitor
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
-from tfps.job_dir.preemption import PreemptionNotices
+from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
 from tfps.worker.loop import SyncEvery
 from trainer.chief.state import ChiefState

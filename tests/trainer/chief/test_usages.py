@@ -6,8 +6,8 @@ import types
 import psutil
 import pytest
 
+from tfps.job_dir.task_files import TaskUsage
 from tfps.job_dir.task_name import TaskName
-from tfps.job_dir.task_usage import TaskUsage
 from trainer.chief.usages import TaskUsages
 
 PS = TaskName("ps", 0)

@@ -10,15 +10,12 @@ import tensorflow as tf
 from tfps.errors import UserError
 from tfps.layers.key_options import NO_ROW, TRAINED
 from tfps.optimizers.missed_updates import MissedUpdates
-from tfps.store.asked_ids import AskedIds
 from tfps.store.current_rows import not_inlined
+from tfps.store.group_layout import AskedIds
 from tfps.store.keyed.eviction import SLICE_ROWS
-from tfps.store.keyed.hashing import hashes_of_array
-from tfps.store.keyed.key_counts import Count
-from tfps.store.keyed.key_message import AskedKeys, KeyMessage
-from tfps.store.keyed.layout import KeyedLayout
-from tfps.store.keyed.part import KeyedPart, SavedKeys
-from tfps.store.keyed.row_records import rows_of
+from tfps.store.keyed.layout import KeyedLayout, hashes_of_array
+from tfps.store.keyed.part import AskedKeys, KeyedPart, KeyMessage, SavedKeys
+from tfps.store.keyed.row_records import Count, rows_of
 from tfps.store.layout import Group
 from tfps.store.learning_rates import LearningRates
 from tfps.store.messages import PulledRows, ReadRows
