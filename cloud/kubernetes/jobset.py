@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from cloud import cluster_in_file
-from cloud.job_spec import JobSpec
+from cloud.job_spec import JobSpec, Role
 from cloud.kubernetes import config_map, pod
 from cloud.kubernetes.kind import JOBSET
 from cloud.kubernetes.pod import CONTAINER, MANAGED_BY, PORT
 from cloud.kubernetes.volume import Volume
-from cloud.role import Role
 from tfps.cluster.spec import TF_CONFIG, TF_CONFIG_FILE
 from tfps.errors import EXIT_BUG, EXIT_RUN, EXIT_USER
 

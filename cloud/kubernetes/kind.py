@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from cloud.job_status import JobStatus
+from cloud.target import JobStatus
 from tfps.job_dir.task_name import TaskName
 
 _FAILED = "Failed"

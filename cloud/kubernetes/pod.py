@@ -3,12 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cloud import chief_worker
-from cloud.grace import grace_seconds
-from cloud.job_spec import JobSpec
+from cloud import job_spec
+from cloud.job_spec import JobSpec, Role, grace_seconds
 from cloud.kubernetes import hardware
 from cloud.kubernetes.volume import SCRATCH, Volume
-from cloud.role import Role
 from tfps.errors import UserError
 
 CONTAINER = "tensorflow"  # the training operator looks for it by this name
@@ -91,7 +89,7 @@ def template(
 
 def tensorflow_ports(spec: JobSpec) -> list[int]:
     """The ports of a job's tasks, that of the worker beside the chief last, if there is one."""
-    beside = chief_worker.port(spec, PORT)
+    beside = job_spec.port(spec, PORT)
     return [PORT] if beside is None else [PORT, beside]
 
 

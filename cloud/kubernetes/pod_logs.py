@@ -9,7 +9,7 @@ from typing import Any
 
 from cloud.kubernetes.kind import KubernetesKind
 from cloud.kubernetes.pod import CONTAINER
-from cloud.log_line import LABELS, said, teller
+from cloud.remote_target import LABELS, said, teller
 
 _OVERLAP_SECONDS = 30  # that clocks may differ
 _STAMPED = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(?:Z|[+-]\d\d:\d\d) ?(.*)")

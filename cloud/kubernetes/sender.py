@@ -4,13 +4,12 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from cloud.job_status import JobStatus
 from cloud.kubernetes.belongings import Belongings
 from cloud.kubernetes.cluster import KubernetesCluster, RefusedError
 from cloud.kubernetes.kind import KubernetesKind
 from cloud.kubernetes.pod import MANAGED_BY
 from cloud.kubernetes.pod_logs import PodLogs
-from cloud.target import Request
+from cloud.target import JobStatus, Request
 from tfps.errors import RunError, UserError
 
 _SUBMISSION = "tfps/submission"  # annotation: which call of `send` made an object

@@ -6,8 +6,7 @@ from typing import Any
 
 from absl import flags
 
-from cloud import requests_text
-from cloud.follower import Patience
+from cloud import remote_target
 from cloud.job_spec import JobSpec
 from cloud.kubernetes import pod
 from cloud.kubernetes.cluster import KubernetesCluster
@@ -18,7 +17,7 @@ from cloud.kubernetes.network_policy import network_policy
 from cloud.kubernetes.sender import KubernetesSender
 from cloud.kubernetes.tfjob import check_size, tfjob
 from cloud.kubernetes.volume import Volume
-from cloud.remote_target import RemoteTarget
+from cloud.remote_target import Patience, RemoteTarget
 from cloud.target import Request
 from tfps.errors import EXIT_OK, UserError
 
@@ -132,7 +131,7 @@ class KubernetesTarget(RemoteTarget):
             raise UserError(
                 f"--wait needs --apply: without it --target={self._kind.name} prints manifests"
             )
-        print(requests_text.write(self.render(spec), "yaml"), end="")  # noqa: T201 - asked for
+        print(remote_target.write(self.render(spec), "yaml"), end="")  # noqa: T201 - asked for
         return EXIT_OK
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from cloud import flag_texts
+from cloud import command_line
 from cloud.deployment.deployment import Deployment
 from cloud.kubernetes.serving import names
 from tfps.errors import UserError
@@ -80,7 +80,7 @@ def _selector(key: str, value: str) -> dict[str, Any]:
 
 
 def _labels(flag: str, texts: Sequence[str]) -> dict[str, str]:
-    found = flag_texts.pairs(flag, texts)
+    found = command_line.pairs(flag, texts)
     for key, value in found.items():
         if not re.fullmatch(_KEY, key) or not re.fullmatch(_VALUE, value):
             raise UserError(

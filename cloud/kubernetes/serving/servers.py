@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cloud.follower import Patience
 from cloud.kubernetes.objects import KubernetesObjects, selector
 from cloud.kubernetes.serving import names
 from cloud.kubernetes.serving.revisions import Revision, revisions
 from cloud.kubernetes.serving.rollout import Rollout, reasons
+from cloud.remote_target import Patience
 from tfps.errors import RunError, UserError
 
 _AUTOSCALER = "HorizontalPodAutoscaler"

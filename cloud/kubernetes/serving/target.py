@@ -7,13 +7,11 @@ from typing import Any
 
 from absl import flags
 
-from cloud import optional_imports, requests_text
-from cloud.deployment import checks, example_request
-from cloud.deployment.deployment import Deployment
+from cloud import optional_imports, remote_target
+from cloud.deployment import sample_records, served_model
+from cloud.deployment.deployment import IMAGE, Deployment, ServerSettings
 from cloud.deployment.served_model import ServedModel
-from cloud.deployment.server_settings import IMAGE, ServerSettings
 from cloud.deployment.target import DeployTarget
-from cloud.follower import Patience
 from cloud.kubernetes import target as kubernetes_target
 from cloud.kubernetes.cluster import KubernetesCluster
 from cloud.kubernetes.objects import KubernetesObjects
@@ -23,6 +21,7 @@ from cloud.kubernetes.serving.scaling import autoscaler, disruption_budget
 from cloud.kubernetes.serving.servers import Servers
 from cloud.kubernetes.serving.workload import config_map, workload
 from cloud.kubernetes.volume import Volume
+from cloud.remote_target import Patience
 from cloud.target import Request
 from tfps import byte_size
 from tfps.errors import EXIT_OK, UserError
@@ -119,7 +118,7 @@ class ServingOnKubernetes(DeployTarget):
         """Prints the manifests for kubectl, or with --apply sends them and waits."""
         manifests = self._manifests(deployment)
         if not self._applies:
-            _say(requests_text.write(manifests, "yaml").rstrip("\n"))
+            _say(remote_target.write(manifests, "yaml").rstrip("\n"))
             return EXIT_OK
         name, servers = deployment.name, self._servers()
         servers.check_free(manifests)
@@ -141,7 +140,7 @@ class ServingOnKubernetes(DeployTarget):
 
     def describe(self, name: str) -> int:
         """Prints all objects of a deployment, as YAML."""
-        _say(requests_text.write(self._servers().describe(name), "yaml").rstrip("\n"))
+        _say(remote_target.write(self._servers().describe(name), "yaml").rstrip("\n"))
         return EXIT_OK
 
     def undeploy(self, name: str) -> int:
@@ -169,7 +168,7 @@ class ServingOnKubernetes(DeployTarget):
         self.check(deployment, deployment.model.base)
         if deployment.memory_bytes:
             where = f"--memory={byte_size.show(deployment.memory_bytes)}"
-            checks.check_memory(deployment.model, deployment.memory_bytes, where)
+            served_model.check_memory(deployment.model, deployment.memory_bytes, where)
         deployment = _sized(deployment)
         config = config_map(deployment)
         manifests = [
@@ -191,12 +190,12 @@ def _tell_address(deployment: Deployment, namespace: str) -> None:
     host = f"{names.object_name(deployment.name)}.{namespace}.svc"
     address = f"http://{host}:{names.REST_PORT}/v1/models/{deployment.name}"
     _say(f"{deployment.name}: serves {deployment.model.path} at {address}")
-    _say(f"ask it from a pod with {example_request.curl(deployment.model, address)}")
+    _say(f"ask it from a pod with {sample_records.curl(deployment.model, address)}")
 
 
 def _sized(deployment: Deployment) -> Deployment:
     """With what each server asks of its node, without which no autoscaler could count."""
-    needed = checks.memory_needed(deployment.model)
+    needed = served_model.memory_needed(deployment.model)
     memory = deployment.memory_bytes or math.ceil(needed / _STEP) * _STEP
     return dataclasses.replace(deployment, memory_bytes=memory, cpus=deployment.cpus or 1)
 

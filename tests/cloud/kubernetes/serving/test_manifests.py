@@ -6,10 +6,10 @@ import dataclasses
 import pytest
 
 from cloud.deployment.deployment import Deployment
-from cloud.follower import Patience
 from cloud.kubernetes.serving.exposure import Callers
 from cloud.kubernetes.serving.target import ServingOnKubernetes
 from cloud.kubernetes.volume import Volume
+from cloud.remote_target import Patience
 from tests.cloud.deployment.test_checks import GIB, MODEL, RAGGED_MODEL
 from tests.cloud.kubernetes import schemas
 from tests.cloud.tfserving import protos
