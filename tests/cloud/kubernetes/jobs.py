@@ -2,8 +2,8 @@
 
 from cloud.follower import Patience
 from cloud.job_spec import JobSpec
+from cloud.kubernetes.pod import Volume
 from cloud.kubernetes.target import KubernetesTarget
-from cloud.kubernetes.volume import Volume
 from cloud.role import Role
 from tests.cloud.kubernetes import schemas
 

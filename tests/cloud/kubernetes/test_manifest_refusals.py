@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloud.kubernetes.volume import Volume
+from cloud.kubernetes.pod import Volume
 from cloud.role import Role
 from tests.cloud.kubernetes.jobs import ARGUMENTS, TARGETS, cluster_roles, job, large, render
 from tfps.errors import UserError
