@@ -1,32 +1,21 @@
 """A job on Kubernetes: `--target=jobset`, or `--target=tfjob` where Kubeflow's operator is."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
 
 from cloud import remote_target
 from cloud.job_spec import JobSpec
-from cloud.kubernetes import pod
-from cloud.kubernetes.cluster import KubernetesCluster
-from cloud.kubernetes.config_map import config_map
-from cloud.kubernetes.jobset import cluster, has_config_map, jobset
-from cloud.kubernetes.kind import JOBSET, TFJOB, KubernetesKind
-from cloud.kubernetes.network_policy import network_policy
+from cloud.kubernetes import manifests, pod
+from cloud.kubernetes.kubectl import Kubectl
+from cloud.kubernetes.manifests import JOBSET, TFJOB
+from cloud.kubernetes.pod import Volume
 from cloud.kubernetes.sender import KubernetesSender
-from cloud.kubernetes.tfjob import check_size, tfjob
-from cloud.kubernetes.volume import Volume
 from cloud.remote_target import Patience, RemoteTarget
 from cloud.target import Request
 from tfps.errors import EXIT_OK, UserError
-
-_Render = Callable[[JobSpec, Sequence[Volume]], dict[str, Any]]
-_KINDS: dict[str, tuple[KubernetesKind, _Render]] = {
-    JOBSET.name: (JOBSET, jobset),
-    TFJOB.name: (TFJOB, tfjob),
-}
-
 
 _MOST_OBJECT_BYTES = 1 << 20  # etcd takes 1.5 MiB, and the controller adds what it did
 
@@ -48,7 +37,7 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_boolean(
         "apply",
         False,
-        "Kubernetes: sends the manifests with the Kubernetes client; else they are printed.",
+        "Kubernetes: sends the manifests with kubectl; else they are printed.",
         flag_values=values,
     )
 
@@ -83,14 +72,8 @@ class KubernetesTarget(RemoteTarget):
         applies: bool,
         patience: Patience,
     ):
-        """Describes where to run.
-
-        Args:
-            namespace: Empty for that of the context.
-            context: Of the kubeconfig; empty for its current one.
-        """
         super().__init__(patience)
-        self._kind, self._render = _KINDS[name]
+        self._kind = JOBSET if name == JOBSET.name else TFJOB
         self._namespace = namespace
         self._context = context
         self._volumes = volumes
@@ -99,29 +82,25 @@ class KubernetesTarget(RemoteTarget):
     @property
     def again(self) -> str:
         """Flags with which this program reaches the same place again."""
-        own = {"target": self._kind.name, "namespace": self._namespace}
-        own["kube_context"] = self._context
-        return " ".join(f"--{name}={value}" for name, value in own.items() if value)
+        return flags_of_place(self._kind.name, self._namespace, self._context)
 
     def render(self, spec: JobSpec) -> tuple[Request, ...]:
         """The NetworkPolicy, which must be there first, a large cluster's ConfigMap, the job."""
         pod.check(spec, self._kind.name)
-        manifests = [network_policy(spec, {self._kind.name_label: spec.name})]
-        if self._kind is JOBSET and has_config_map(spec):
-            manifests.append(config_map(spec, cluster(spec)))
-        if self._kind is TFJOB:
-            check_size(spec, self._namespace)
-        job = self._render(spec, self._volumes)
-        _check_object(job)
-        manifests.append(job)
-        if self._namespace:
-            for manifest in manifests:
-                manifest["metadata"]["namespace"] = self._namespace
-        return tuple(manifests)
+        found = [manifests.network_policy(spec, {self._kind.name_label: spec.name})]
+        if self._kind is JOBSET:
+            if manifests.has_config_map(spec):
+                found.append(manifests.config_map(spec))
+            found.append(manifests.jobset(spec, self._volumes))
+        else:
+            manifests.check_tfjob_size(spec, self._namespace)
+            found.append(manifests.tfjob(spec, self._volumes))
+        _check_object(found[-1])
+        return tuple(in_namespace(found, self._namespace))
 
     def sender(self) -> KubernetesSender:
-        """The Kubernetes client, with the credentials of the kubeconfig."""
-        return KubernetesSender(self._kind, KubernetesCluster(self._namespace, self._context))
+        """kubectl, with the credentials of the kubeconfig."""
+        return KubernetesSender(self._kind, Kubectl(self._namespace, self._context))
 
     def submit(self, spec: JobSpec, wait: bool) -> int:
         """Prints the manifests for kubectl, or with --apply sends them."""
@@ -133,6 +112,20 @@ class KubernetesTarget(RemoteTarget):
             )
         print(remote_target.write(self.render(spec), "yaml"), end="")  # noqa: T201 - asked for
         return EXIT_OK
+
+
+def flags_of_place(target: str, namespace: str, context: str) -> str:
+    """Flags with which this program reaches the same place again."""
+    own = {"target": target, "namespace": namespace, "kube_context": context}
+    return " ".join(f"--{name}={value}" for name, value in own.items() if value)
+
+
+def in_namespace(found: Sequence[dict[str, Any]], namespace: str) -> Sequence[dict[str, Any]]:
+    """Manifests with their namespace, where it is known."""
+    if namespace:
+        for manifest in found:
+            manifest["metadata"]["namespace"] = namespace
+    return found
 
 
 def _check_object(job: dict[str, Any]) -> None:

@@ -7,20 +7,18 @@ from typing import Any
 
 from absl import flags
 
-from cloud import optional_imports, remote_target
+from cloud import remote_target
 from cloud.deployment import sample_records, served_model
 from cloud.deployment.deployment import IMAGE, Deployment, ServerSettings
 from cloud.deployment.served_model import ServedModel
 from cloud.deployment.target import DeployTarget
+from cloud.kubernetes import kubectl
 from cloud.kubernetes import target as kubernetes_target
-from cloud.kubernetes.cluster import KubernetesCluster
-from cloud.kubernetes.objects import KubernetesObjects
-from cloud.kubernetes.serving import names
-from cloud.kubernetes.serving.exposure import Callers, network_policy, service
-from cloud.kubernetes.serving.scaling import autoscaler, disruption_budget
+from cloud.kubernetes.kubectl import Kubectl
+from cloud.kubernetes.pod import Volume
+from cloud.kubernetes.serving import manifests
+from cloud.kubernetes.serving.manifests import Callers
 from cloud.kubernetes.serving.servers import Servers
-from cloud.kubernetes.serving.workload import config_map, workload
-from cloud.kubernetes.volume import Volume
 from cloud.remote_target import Patience
 from cloud.target import Request
 from tfps import byte_size
@@ -43,7 +41,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def from_flags(values: flags.FlagValues) -> "ServingOnKubernetes":
-    """The target that the flags of `define_flags` describe."""
+    """The target that the flags of `define_flags`, --wait_seconds and --poll_seconds describe."""
     return ServingOnKubernetes(
         namespace=values.namespace or "",
         context=values.kube_context or "",
@@ -68,13 +66,6 @@ class ServingOnKubernetes(DeployTarget):
         applies: bool,
         patience: Patience,
     ):
-        """Describes where the servers run, and who may ask them.
-
-        Args:
-            namespace: Empty for that of the context.
-            context: Of the kubeconfig; empty for its current one.
-            patience: How long to wait at most, and how often to look.
-        """
         self._namespace = namespace
         self._context = context
         self._volumes = volumes
@@ -85,8 +76,7 @@ class ServingOnKubernetes(DeployTarget):
     @property
     def again(self) -> str:
         """Flags with which this program reaches the same place again."""
-        own = {"target": self.name, "namespace": self._namespace, "kube_context": self._context}
-        return " ".join(f"--{name}={value}" for name, value in own.items() if value)
+        return kubernetes_target.flags_of_place(self.name, self._namespace, self._context)
 
     def check(self, servers: ServerSettings, base: str) -> None:
         """Refuses a model that no pod will see, and GPUs for an image that uses none."""
@@ -106,36 +96,37 @@ class ServingOnKubernetes(DeployTarget):
             )
 
     def check_here(self) -> None:
-        """Loads the Kubernetes client, unless manifests are only printed."""
+        """Looks for kubectl, unless manifests are only printed."""
         if self._applies:
-            optional_imports.load("kubernetes.client", "kubernetes")
+            kubectl.check_here()
 
     def render(self, deployment: Deployment) -> tuple[Request, ...]:
-        """The NetworkPolicy, which must be there first, what servers are told, and the servers."""
-        return tuple(self._manifests(deployment))
+        """The NetworkPolicy, which must be there first, what servers read, and the servers."""
+        return tuple(self._manifests(_sized(deployment)))
 
     def deploy(self, deployment: Deployment) -> int:
         """Prints the manifests for kubectl, or with --apply sends them and waits."""
-        manifests = self._manifests(deployment)
+        deployment = _sized(deployment)
+        found = self._manifests(deployment)
         if not self._applies:
-            _say(remote_target.write(manifests, "yaml").rstrip("\n"))
+            _say(remote_target.write(found, "yaml").rstrip("\n"))
             return EXIT_OK
-        name, servers = deployment.name, self._servers()
-        servers.check_free(manifests)
-        _say(
-            f"{name}: {deployment.replicas} with {_size(_sized(deployment))} each; they are billed "
-            f"as their nodes are, until `python -m cloud.deploy undeploy {name} {self.again}`"
+        name = deployment.name
+        namespace = self._servers().deploy(
+            found,
+            f"{name}: {deployment.replicas} with {_size(deployment)} each; they are billed as "
+            f"their nodes are, until `python -m cloud.deploy undeploy {name} {self.again}`",
         )
-        servers.apply(manifests)
-        servers.wait(name)
-        servers.prune(name)
-        _tell_address(deployment, servers.namespace)
+        host = f"{manifests.object_name(name)}.{namespace}.svc"
+        address = f"http://{host}:{manifests.REST_PORT}/v1/models/{name}"
+        _say(f"{name}: serves {deployment.model.path} at {address}")
+        _say(f"ask it from a pod with {sample_records.curl(deployment.model, address)}")
         return EXIT_OK
 
     def list(self) -> int:
         """Prints the deployments of the namespace, the newest first."""
-        for each in self._servers().list():
-            _say(f"{each.created}  {each.name:<20}  {each.state}  {each.model}")
+        for line in self._servers().list():
+            _say(line)
         return EXIT_OK
 
     def describe(self, name: str) -> int:
@@ -161,40 +152,18 @@ class ServingOnKubernetes(DeployTarget):
         return EXIT_OK
 
     def _servers(self) -> Servers:
-        cluster = KubernetesCluster(self._namespace, self._context)
-        return Servers(KubernetesObjects(cluster), self._patience, _say)
+        return Servers(Kubectl(self._namespace, self._context), self._patience, _say)
 
     def _manifests(self, deployment: Deployment) -> Sequence[dict[str, Any]]:
         self.check(deployment, deployment.model.base)
-        if deployment.memory_bytes:
-            where = f"--memory={byte_size.show(deployment.memory_bytes)}"
-            served_model.check_memory(deployment.model, deployment.memory_bytes, where)
-        deployment = _sized(deployment)
-        config = config_map(deployment)
-        manifests = [
-            network_policy(deployment, self._callers),
-            config,
-            workload(deployment, config, self._volumes),
-            service(deployment),
-            disruption_budget(deployment),
-        ]
-        if deployment.max_replicas > deployment.min_replicas:
-            manifests.append(autoscaler(deployment))
-        if self._namespace:
-            for manifest in manifests:
-                manifest["metadata"]["namespace"] = self._namespace
-        return manifests
-
-
-def _tell_address(deployment: Deployment, namespace: str) -> None:
-    host = f"{names.object_name(deployment.name)}.{namespace}.svc"
-    address = f"http://{host}:{names.REST_PORT}/v1/models/{deployment.name}"
-    _say(f"{deployment.name}: serves {deployment.model.path} at {address}")
-    _say(f"ask it from a pod with {sample_records.curl(deployment.model, address)}")
+        where = f"--memory={byte_size.show(deployment.memory_bytes)}"
+        served_model.check_memory(deployment.model, deployment.memory_bytes, where)
+        found = manifests.manifests(deployment, self._callers, self._volumes)
+        return kubernetes_target.in_namespace(found, self._namespace)
 
 
 def _sized(deployment: Deployment) -> Deployment:
-    """With what each server asks of its node, without which no autoscaler could count."""
+    """With what each server asks of its node; without that no autoscaler could count."""
     needed = served_model.memory_needed(deployment.model)
     memory = deployment.memory_bytes or math.ceil(needed / _STEP) * _STEP
     return dataclasses.replace(deployment, memory_bytes=memory, cpus=deployment.cpus or 1)

@@ -1,8 +1,8 @@
 """Jobs of many kinds, and the manifests made of them."""
 
 from cloud.job_spec import JobSpec, Role
+from cloud.kubernetes.pod import Volume
 from cloud.kubernetes.target import KubernetesTarget
-from cloud.kubernetes.volume import Volume
 from cloud.remote_target import Patience
 from tests.cloud.kubernetes import schemas
 

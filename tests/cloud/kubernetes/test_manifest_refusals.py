@@ -3,7 +3,7 @@
 import pytest
 
 from cloud.job_spec import Role
-from cloud.kubernetes.volume import Volume
+from cloud.kubernetes.pod import Volume
 from tests.cloud.kubernetes.jobs import ARGUMENTS, TARGETS, cluster_roles, job, large, render
 from tfps.errors import UserError
 

@@ -6,11 +6,12 @@ import dataclasses
 import pytest
 
 from cloud.deployment.deployment import Deployment
-from cloud.kubernetes.serving.exposure import Callers
+from cloud.kubernetes.pod import Volume
+from cloud.kubernetes.serving.manifests import Callers
 from cloud.kubernetes.serving.target import ServingOnKubernetes
-from cloud.kubernetes.volume import Volume
 from cloud.remote_target import Patience
-from tests.cloud.deployment.test_checks import GIB, MODEL, RAGGED_MODEL
+from tests.cloud.deployment.exports import RAGGED
+from tests.cloud.deployment.test_checks import GIB, MODEL
 from tests.cloud.kubernetes import schemas
 from tests.cloud.tfserving import protos
 from tfps.errors import UserError
@@ -217,5 +218,5 @@ def test_what_is_refused(changes, model, message):
 
 
 def test_models_of_every_kind_can_be_served():
-    for manifest in render(model=RAGGED_MODEL).values():
+    for manifest in render(model=dataclasses.replace(MODEL, features=RAGGED)).values():
         schemas.check(manifest)

@@ -1,0 +1,122 @@
+"""A namespace of a Kubernetes cluster, reached with the program kubectl."""
+
+import json
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfps.errors import RunError, UserError
+
+PROGRAM = "kubectl"
+_SECONDS = 300.0  # for one command
+_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0)  # between tries
+_TRANSIENT = re.compile(
+    r"\((Conflict|InternalError|ServerTimeout|ServiceUnavailable|Timeout|TooManyRequests)\)"
+    r"|connection (refused|reset|to the server)|[Tt]imeout|deadline exceeded|\bEOF\b"
+    r"|no such host|unreachable|currently unable to handle|object has been modified"
+)
+_NOT_CONFIGURED = "localhost:8080"  # where kubectl looks without a kubeconfig
+_LOG_LINE = re.compile(r"[EIW]\d{4} .*")  # kubectl's own, next to its message
+Found = dict[str, Any]
+
+
+class RefusedError(UserError):
+    """A command that failed, and would again; `reason` is the API's, such as NotFound, or ""."""
+
+    def __init__(self, message: str, reason: str):
+        super().__init__(message)
+        self.reason = reason
+
+
+def check_here() -> None:
+    """Refuses a machine without kubectl."""
+    if not shutil.which(PROGRAM):
+        raise UserError(
+            f"{PROGRAM} is not on this machine: install it (https://kubernetes.io/docs/tasks/tools/"
+            "), or leave --apply out and take the printed manifests to where it is"
+        )
+
+
+class Kubectl:
+    """One namespace; both arguments may be empty, for those of the kubeconfig.
+
+    Every method raises a `RefusedError` for what the cluster refuses, and a `RunError` if it does
+    not answer however often it is asked. All of them may be repeated.
+    """
+
+    def __init__(self, namespace: str = "", context: str = ""):
+        self.place = f"namespace {namespace}" if namespace else "the context's namespace"
+        own = {"namespace": namespace, "context": context}
+        self._flags = [f"--{name}={value}" for name, value in own.items() if value]
+
+    def run(self, *arguments: str, stdin: str | None = None) -> str:
+        """The output of a command, which is run again if the cluster is busy or away."""
+        check_here()
+        command = f"`{' '.join([PROGRAM, *arguments])}`"
+        for wait in (*_WAITS, None):
+            try:
+                done = subprocess.run(
+                    [PROGRAM, *self._flags, *arguments],
+                    input=stdin,
+                    capture_output=True,
+                    encoding="utf-8",
+                    errors="backslashreplace",
+                    timeout=_SECONDS,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                problem = f"it has not answered for {_SECONDS:g} s"
+            else:
+                if not done.returncode:
+                    return done.stdout
+                problem = _problem(done.stderr) or f"it ended with {done.returncode}"
+                if _NOT_CONFIGURED in problem or not _TRANSIENT.search(problem):
+                    match = re.search(r"from server \((\w+)\)", problem)
+                    raise RefusedError(f"{command}: {problem}", match[1] if match else "")
+            if wait is not None:
+                time.sleep(wait)
+        raise RunError(
+            f"{command}: {problem}; look at the cluster with `kubectl cluster-info`, then try again"
+        )
+
+    def get(self, *arguments: str, stdin: str | None = None) -> list[Found]:
+        """The objects that `kubectl get` finds, without who set which field."""
+        text = self.run("get", *arguments, "--output=json", stdin=stdin)
+        if not text:  # with --ignore-not-found
+            return []
+        found: Found = json.loads(text)
+        return list(found["items"]) if found["kind"] == "List" else [found]
+
+    def find(self, kind: str, name: str) -> Found | None:
+        """One object; None if there is none."""
+        return next(iter(self.get(kind, name, "--ignore-not-found")), None)
+
+    def list(self, kinds: str, labels: Mapping[str, str]) -> list[Found]:
+        """All objects of some kinds that have these labels."""
+        return self.get(kinds, selector(labels))
+
+    def apply(self, manifests: Sequence[Found]) -> None:
+        """Makes objects, or changes them into what the manifests say, in their order."""
+        self.run(
+            *("apply", "--server-side", "--force-conflicts", "--field-manager=tfps"),
+            "--filename=-",
+            stdin=documents(manifests),
+        )
+
+
+def selector(labels: Mapping[str, str]) -> str:
+    """The flag of kubectl for objects that have all of these labels."""
+    return "--selector=" + ",".join(f"{key}={value}" for key, value in labels.items())
+
+
+def documents(manifests: Sequence[Found]) -> str:
+    """Manifests as kubectl reads them on its standard input."""
+    return "\n---\n".join(map(json.dumps, manifests))
+
+
+def _problem(stderr: str) -> str:
+    lines = [line for line in stderr.splitlines() if not _LOG_LINE.fullmatch(line)]
+    return " ".join(" ".join(lines or stderr.splitlines()).split()).removeprefix("error: ")
