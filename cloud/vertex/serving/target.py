@@ -142,11 +142,11 @@ class VertexDeployTarget(DeployTarget):
 
     def _upload(self, deployment: Deployment, requests: Requests, region: Region) -> str:
         """Uploads the version, unless it is there; returns its number."""
-        from cloud.vertex.serving import models  # it loads the client of Google Cloud Storage
+        from cloud.vertex.serving import artifact  # it loads the client of Google Cloud Storage
 
         region.check_place("--model", deployment.model.path)
         if not region.models.look(deployment.name, requests.version.alias):
-            models.stage(deployment.model, requests.version.artifact)
+            artifact.stage(deployment.model, requests.version.artifact)
         return str(region.models.upload(requests.version)["versionId"])
 
     def _region(self) -> Region:
