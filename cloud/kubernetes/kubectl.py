@@ -41,16 +41,27 @@ def check_here() -> None:
 
 
 class Kubectl:
-    """One namespace; both arguments may be empty, for those of the kubeconfig.
+    """One namespace and context, either of which may be empty, for that of the kubeconfig.
 
-    Every method raises a `RefusedError` for what the cluster refuses, and a `RunError` if it does
-    not answer however often it is asked. All of them may be repeated.
+    Every command raises a `RefusedError` for what the cluster refuses, and a `RunError` if it does
+    not answer however often it is asked.
     """
 
     def __init__(self, namespace: str = "", context: str = ""):
+        self.namespace = namespace
         self.place = f"namespace {namespace}" if namespace else "the context's namespace"
         own = {"namespace": namespace, "context": context}
         self._flags = [f"--{name}={value}" for name, value in own.items() if value]
+
+    @property
+    def again(self) -> str:
+        """Flags with which this project's programs reach the same place again."""
+        return " ".join(self._flags).replace("--context", "--kube_context")
+
+    def placed(self, manifests: Sequence[Found]) -> tuple[Found, ...]:
+        """Manifests with their namespace, where it is known."""
+        own = {"namespace": self.namespace} if self.namespace else {}
+        return tuple({**x, "metadata": {**x["metadata"], **own}} for x in manifests)
 
     def run(self, *arguments: str, stdin: str | None = None) -> str:
         """The output of a command, which is run again if the cluster is busy or away."""
@@ -90,13 +101,9 @@ class Kubectl:
         found: Found = json.loads(text)
         return list(found["items"]) if found["kind"] == "List" else [found]
 
-    def find(self, kind: str, name: str) -> Found | None:
-        """One object; None if there is none."""
-        return next(iter(self.get(kind, name, "--ignore-not-found")), None)
-
     def list(self, kinds: str, labels: Mapping[str, str]) -> list[Found]:
         """All objects of some kinds that have these labels."""
-        return self.get(kinds, selector(labels))
+        return self.get(kinds, selected(labels))
 
     def apply(self, manifests: Sequence[Found]) -> None:
         """Makes objects, or changes them into what the manifests say, in their order."""
@@ -107,7 +114,7 @@ class Kubectl:
         )
 
 
-def selector(labels: Mapping[str, str]) -> str:
+def selected(labels: Mapping[str, str]) -> str:
     """The flag of kubectl for objects that have all of these labels."""
     return "--selector=" + ",".join(f"{key}={value}" for key, value in labels.items())
 

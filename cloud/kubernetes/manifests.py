@@ -98,6 +98,20 @@ def jobset(spec: JobSpec, volumes: Sequence[Volume] = ()) -> dict[str, Any]:
     tasks with it: servers that saw it interrupted have ended well by then, and a Job that ended
     well is not started again.
     """
+    rules: list[dict[str, Any]] = [  # a Job that fails otherwise restarts all tasks
+        {
+            "name": "chief_disrupted",
+            "action": "RestartJobSetAndIgnoreMaxRestarts",
+            "targetReplicatedJobs": ["chief"],
+            "onJobFailureReasons": ["PodFailurePolicy"],
+            "onJobFailureMessagePatterns": ["condition DisruptionTarget"],
+        },
+        {
+            "name": "ended_for_good",
+            "action": "FailJobSet",
+            "onJobFailureReasons": ["PodFailurePolicy", "DeadlineExceeded"],
+        },
+    ]
     return {
         "apiVersion": JOBSET.api,
         "kind": "JobSet",
@@ -105,24 +119,7 @@ def jobset(spec: JobSpec, volumes: Sequence[Volume] = ()) -> dict[str, Any]:
         "spec": {
             "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
             "successPolicy": {"operator": "All", "targetReplicatedJobs": ["chief"]},
-            "failurePolicy": {
-                "maxRestarts": spec.restarts,
-                # Without a rule that matches the failure of a Job, all tasks are restarted.
-                "rules": [
-                    {
-                        "name": "chief_disrupted",
-                        "action": "RestartJobSetAndIgnoreMaxRestarts",
-                        "targetReplicatedJobs": ["chief"],
-                        "onJobFailureReasons": ["PodFailurePolicy"],
-                        "onJobFailureMessagePatterns": ["condition DisruptionTarget"],
-                    },
-                    {
-                        "name": "ended_for_good",
-                        "action": "FailJobSet",
-                        "onJobFailureReasons": ["PodFailurePolicy", "DeadlineExceeded"],
-                    },
-                ],
-            },
+            "failurePolicy": {"maxRestarts": spec.restarts, "rules": rules},
             "ttlSecondsAfterFinished": _KEPT_SECONDS,
             "replicatedJobs": [
                 {
@@ -163,15 +160,14 @@ def _restarts(spec: JobSpec, role: Role) -> dict[str, Any]:
     for_good = [EXIT_BUG, EXIT_USER, EXIT_RUN] if is_chief else [EXIT_USER]
     codes = {"containerName": CONTAINER, "operator": "In", "values": for_good}
     disrupted = [{"type": "DisruptionTarget", "status": "True"}]
+    rules = [
+        {"action": "FailJob", "onExitCodes": codes},
+        {"action": "FailJob" if is_chief else "Ignore", "onPodConditions": disrupted},
+    ]
     return {
         "backoffLimit": 0 if is_chief else spec.restarts,
         "podReplacementPolicy": "Failed",  # never two pods under one name
-        "podFailurePolicy": {
-            "rules": [
-                {"action": "FailJob", "onExitCodes": codes},
-                {"action": "FailJob" if is_chief else "Ignore", "onPodConditions": disrupted},
-            ]
-        },
+        "podFailurePolicy": {"rules": rules},
     }
 
 
@@ -300,22 +296,15 @@ def network_policy(spec: JobSpec, pods: Mapping[str, str]) -> dict[str, Any]:
     TensorFlow's servers ask for no credentials: whoever reaches them can run code. All of the
     cluster may ask for the chief's figures, if the job serves them.
     """
-    own = {
-        "from": [{"podSelector": {"matchLabels": dict(pods)}}],
-        "ports": [{"protocol": "TCP", "port": port} for port in pod.tensorflow_ports(spec)],
-    }
     port = pod.metrics_port(spec)
-    figures = [{"ports": [{"protocol": "TCP", "port": port}]}] if port else []
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": _metadata(spec),
-        "spec": {
-            "podSelector": {"matchLabels": dict(pods)},
-            "policyTypes": ["Ingress"],
-            "ingress": [own, *figures],
-        },
-    }
+    ingress = [{"ports": _open([port])}] if port else []
+    own = {"from": [{"podSelector": {"matchLabels": dict(pods)}}]}
+    servers = {**own, "ports": _open(pod.tensorflow_ports(spec))}
+    return pod.network_policy(_metadata(spec), pods, [servers, *ingress])
+
+
+def _open(ports: Sequence[int]) -> list[dict[str, Any]]:
+    return [{"protocol": "TCP", "port": port} for port in ports]
 
 
 def _metadata(spec: JobSpec) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from cloud import chief_worker
+from cloud.deployment.server_settings import ServerSettings
 from cloud.grace import grace_seconds
 from cloud.job_spec import JobSpec
 from cloud.role import Role
@@ -22,31 +23,12 @@ _SECOND_PORT_NAME = "chief-worker"
 _END_SECONDS = 15  # for a task to end after its grace
 _PREEMPTIBLE = ("worker", "evaluator")  # those whose loss costs nothing that was trained
 _SERVERS = ("worker", "ps")
+_PROBE = ("python", "-m", "cloud.probe")
 _GPU = "nvidia.com/gpu"
 _GKE_GPU = "cloud.google.com/gke-accelerator"
 _GKE_SPOT = "cloud.google.com/gke-spot"
+Hardware = Role | ServerSettings
 _UNITS = {"Gi": 1 << 30, "Mi": 1 << 20, "Ki": 1 << 10}
-
-
-class Hardware(Protocol):
-    """What `Role` and `Deployment` ask for; 0 and empty for no request."""
-
-    @property
-    def machine(self) -> str:
-        """The nodes' instance type."""
-
-    @property
-    def cpus(self) -> int: ...
-
-    @property
-    def memory_bytes(self) -> int: ...
-
-    @property
-    def accelerator(self) -> str:
-        """The cluster's resource, with a slash, or GKE's name of one of NVIDIA's GPUs."""
-
-    @property
-    def accelerators(self) -> int: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,6 +116,44 @@ def placement(asked: Hardware, spot: bool = False) -> dict[str, Any]:
     return _filled(nodeSelector=selector, tolerations=tolerations)
 
 
+def mounted(
+    volumes: Sequence[Volume], own: Mapping[str, bool]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Volumes as a pod has them, and all mounts of its container, the scratch space's first.
+
+    `own` are further fields of each.
+    """
+    claims: list[dict[str, Any]] = []
+    mounts: list[dict[str, Any]] = [{"name": "scratch", "mountPath": SCRATCH}]
+    for i, each in enumerate(volumes):
+        claim = {"claimName": each.claim, **own}
+        claims.append({"name": f"volume-{i}", "persistentVolumeClaim": claim})
+        mounts.append({"name": f"volume-{i}", "mountPath": each.path, **own})
+    return claims, mounts
+
+
+def periods(timeout_seconds: int, period_seconds: int, failures: int) -> dict[str, int]:
+    """How long and how often a probe asks, and how often it may fail."""
+    return {
+        "timeoutSeconds": timeout_seconds,
+        "periodSeconds": period_seconds,
+        "failureThreshold": failures,
+    }
+
+
+def network_policy(
+    metadata: dict[str, Any], pods: Mapping[str, str], ingress: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """Lets only what `ingress` names reach pods with these labels."""
+    selected = {"podSelector": {"matchLabels": dict(pods)}, "policyTypes": ["Ingress"]}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata,
+        "spec": {**selected, "ingress": ingress},
+    }
+
+
 def literal(text: str) -> str:
     """Text in which Kubernetes replaces no $(NAME)."""
     return text.replace("$", "$$")
@@ -176,16 +196,14 @@ def template(
 
     `environment` goes into the container's `env`; `files` is a further volume, and its mount.
     """
+    claims, mounts = mounted(volumes, {})
     pod: dict[str, Any] = {
         **base(grace_seconds(spec) + _END_SECONDS),
         "securityContext": pod_security(),
-        "containers": [_container(spec, role, volumes, environment)],
+        "containers": [_container(spec, role, mounts, environment)],
         "volumes": [
             {"name": "scratch", "emptyDir": _filled(sizeLimit=role.disk_gb and f"{role.disk_gb}G")},
-            *(
-                {"name": f"volume-{i}", "persistentVolumeClaim": {"claimName": volume.claim}}
-                for i, volume in enumerate(volumes)
-            ),
+            *claims,
         ],
     }
     if files:
@@ -235,12 +253,13 @@ def metrics_port(spec: JobSpec) -> int | None:
 
 
 def _container(
-    spec: JobSpec, role: Role, volumes: Sequence[Volume], environment: Sequence[Mapping[str, Any]]
+    spec: JobSpec,
+    role: Role,
+    mounts: Sequence[Mapping[str, Any]],
+    environment: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     own = {"HOME": SCRATCH, "PYTHONUNBUFFERED": "1"} | dict(spec.environment)
     env = [{"name": name, "value": literal(value)} for name, value in own.items()]
-    mounts = [{"name": "scratch", "mountPath": SCRATCH}]
-    mounts += [{"name": f"volume-{i}", "mountPath": each.path} for i, each in enumerate(volumes)]
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": spec.image,
@@ -249,7 +268,7 @@ def _container(
         "env": [*env, *environment],
         "resources": resources(role, role.disk_gb),
         "securityContext": container_security(),
-        "volumeMounts": mounts,
+        "volumeMounts": list(mounts),
     }
     if role.job != "evaluator" and spec.tasks > 1:
         names = (_PORT_NAME, _SECOND_PORT_NAME)
@@ -258,17 +277,9 @@ def _container(
             {"name": name, "containerPort": port} for name, port in zip(names, ports, strict=False)
         ]
     if role.job in _SERVERS:  # a frozen one is restarted after 90 s; it has ten minutes to start
-        container |= {"startupProbe": _probe(10, 60), "livenessProbe": _probe(30, 3)}
+        for name, times in (("startupProbe", (10, 60)), ("livenessProbe", (30, 3))):
+            container[name] = {"exec": {"command": list(_PROBE)}, **periods(10, *times)}
     return container
-
-
-def _probe(period_seconds: int, failures: int) -> dict[str, Any]:
-    return {
-        "exec": {"command": ["python", "-m", "cloud.probe"]},
-        "timeoutSeconds": 10,
-        "periodSeconds": period_seconds,
-        "failureThreshold": failures,
-    }
 
 
 def _quantity(number: int) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cloud.job_status import JobStatus
-from cloud.kubernetes.kubectl import Found, Kubectl, RefusedError, documents, selector
+from cloud.kubernetes.kubectl import Found, Kubectl, RefusedError, documents, selected
 from cloud.kubernetes.manifests import KubernetesKind, config_map_name
 from cloud.kubernetes.pod import CONTAINER, MANAGED_BY
 from cloud.log_line import LABELS, said, teller
@@ -73,10 +73,10 @@ class KubernetesSender:
 
     def describe(self, job: str) -> dict[str, Any]:
         """The whole object."""
-        found = self._kubectl.find(self._kind.resource, job)
+        found = self._kubectl.get(self._kind.resource, job, "--ignore-not-found")
         if not found:
             raise self._no_such(job)
-        return found
+        return found[0]
 
     def list(self) -> Sequence[JobStatus]:
         """The jobs that were submitted by this program, the newest first."""
@@ -162,7 +162,7 @@ class _PodLogs:
         since = []
         if self._read_at is not None:
             since = [f"--since={math.ceil(now - self._read_at) + _OVERLAP_SECONDS}s"]
-        text = self._read(selector(labels), "--ignore-errors", "--tail=-1", *since)
+        text = self._read(selected(labels), "--ignore-errors", "--tail=-1", *since)
         errors = re.findall("^error: (.*)", text, re.MULTILINE)
         for error in errors:
             if "forbidden" in error:

@@ -2,20 +2,12 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from cloud.follower import Patience
-from cloud.kubernetes.kubectl import Found, Kubectl, RefusedError, documents
-from cloud.kubernetes.kubectl import selector as selector_flag
-from cloud.kubernetes.serving.manifests import (
-    AUTOSCALER,
-    MODEL,
-    annotations,
-    deployment_of,
-    object_name,
-    owned,
-    selector,
-)
+from cloud.kubernetes.kubectl import Found, Kubectl, RefusedError, documents, selected
+from cloud.kubernetes.serving import manifests
+from cloud.kubernetes.serving.manifests import AUTOSCALER, MODEL, object_name, owned
 from tfps.errors import RunError, UserError
 
 _AUTOSCALERS = "horizontalpodautoscalers"
@@ -27,25 +19,6 @@ _DONE = "successfully rolled out"
 _LONGEST_REASON = 300
 
 
-class Revision(NamedTuple):
-    """What the servers of a deployment were at a time."""
-
-    number: int  # Kubernetes' own; the servers of today have the largest
-    template: Mapping[str, Any]  # of their pods
-
-    @property
-    def model(self) -> str:
-        """Directory of the version that they serve."""
-        return str(self.template["metadata"].get("annotations", {}).get(MODEL, ""))
-
-    @property
-    def config_maps(self) -> Iterator[str]:
-        """Names of the ConfigMaps that they need."""
-        for volume in self.template["spec"].get("volumes", ()):
-            if "configMap" in volume:
-                yield volume["configMap"]["name"]
-
-
 class Servers:
     """Deployments of one namespace; `say` shows a line."""
 
@@ -54,45 +27,48 @@ class Servers:
         self._patience = patience
         self._say = say
 
-    def deploy(self, manifests: Sequence[Found], notice: str) -> str:
-        """Makes what a deployment is, or changes it; returns the namespace.
+    def deploy(self, wanted: Sequence[Found], notice: str) -> str:
+        """Makes a deployment of these manifests, or changes one; returns the namespace.
 
-        Waits until all servers are as the manifests say, and answer. Changes nothing that this
-        program has not made. Shows the notice before anything is made.
+        Waits until all servers are as wanted, and answer. What this program has not made is left
+        alone. The notice is shown before anything is made.
         """
-        name = deployment_of(manifests[0])
-        there = self._kubectl.get("--filename=-", "--ignore-not-found", stdin=documents(manifests))
+        name = manifests.deployment_of(wanted[0])
+        there = self._kubectl.get("--filename=-", "--ignore-not-found", stdin=documents(wanted))
         for each in there:
-            if not owned(name).items() <= (each["metadata"].get("labels") or {}).items():
+            if not _is_of(name, each):
                 raise UserError(
                     f"there is a {each['kind']} {each['metadata']['name']} in namespace "
                     f"{each['metadata']['namespace']} already, which this program has not made; "
                     "give another --name"
                 )
         self._say(notice)
-        if not any(each["kind"] == AUTOSCALER for each in manifests):
-            self._delete(_AUTOSCALERS, selector_flag(owned(name)))
-        self._kubectl.apply([_with_replicas(each, manifests, there) for each in manifests])
-        self.wait(name)
-        self._prune(name)
-        return str(self._deployment(name)["metadata"]["namespace"])
-
-    def wait(self, name: str) -> None:
-        """Waits until all servers are as they should be, and answer."""
-        try:
-            self._watch(name)
-        except KeyboardInterrupt:
-            self._say(f"{name}: the rollout goes on; {_hints(name)}")
-            raise
+        if limits := next((x["spec"] for x in wanted if x["kind"] == AUTOSCALER), None):
+            # A Deployment without a number would have one server until the autoscaler looks.
+            now = sum(x["spec"].get("replicas", 1) for x in there if x["kind"] == "Deployment")
+            count = {"replicas": min(max(now, limits["minReplicas"]), limits["maxReplicas"])}
+            wanted = [
+                {**x, "spec": {**count, **x["spec"]}} if x["kind"] == "Deployment" else x
+                for x in wanted
+            ]
+        else:
+            self._delete(_AUTOSCALERS, selected(owned(name)))
+        self._kubectl.apply(wanted)
+        self._wait(name)
+        deployment, templates = self._revisions(name)
+        needed = {config for template in templates for config in _config_maps(template)}
+        found = {x["metadata"]["name"] for x in self._kubectl.list("configmaps", owned(name))}
+        if needed and found - needed:
+            self._delete("configmaps", *sorted(found - needed))
+        return str(deployment["metadata"]["namespace"])
 
     def list(self) -> Iterator[str]:
         """A line for each deployment that this program has made, the newest first."""
         found = self._kubectl.list("deployments", owned())
         for each in sorted(found, key=lambda x: str(x["metadata"]["creationTimestamp"]))[::-1]:
-            metadata, answering = each["metadata"], _answering(each)
-            model = (metadata.get("annotations") or {}).get(MODEL, "")
-            state = f"{answering} of {each['spec'].get('replicas', 1)} servers answer"
-            yield f"{metadata['creationTimestamp']}  {deployment_of(each):<20}  {state}  {model}"
+            state = f"{_answering(each)} of {each['spec'].get('replicas', 1)} servers answer"
+            name, created = manifests.deployment_of(each), each["metadata"]["creationTimestamp"]
+            yield f"{created}  {name:<20}  {state}  {_model(each)}"
 
     def describe(self, name: str) -> Sequence[Found]:
         """All objects of a deployment."""
@@ -101,13 +77,13 @@ class Servers:
 
     def delete(self, name: str) -> None:
         """Deletes a deployment, and waits until none of its servers is left."""
-        mine = selector_flag(owned(name))
+        mine = selected(owned(name))
         if not self._kubectl.run("get", f"{_FIRST},{_LAST}", mine, "--output=name"):
             raise self._no_such(name)
         self._delete(_FIRST, mine)
         deadline = time.monotonic() + self._patience.limit_seconds
         last = 0
-        while left := len(self._kubectl.list("pods", selector(name))):
+        while left := len(self._pods(name)):
             if left != last:
                 self._say(f"{name}: {left} server{'s' * (left > 1)} to end")
             if time.monotonic() >= deadline:
@@ -119,58 +95,61 @@ class Servers:
             time.sleep(self._patience.poll_seconds)
         self._delete(_LAST, mine)
 
-    def previous(self, name: str) -> tuple[Revision, Revision]:
-        """What a deployment is, and what it was before."""
-        *_, before, now = [None, None, *self._revisions(name)]
-        if now is None or before is None:
+    def rollback(self, name: str, check: Callable[[str], object]) -> None:
+        """Makes servers what they were before; `check` refuses the directory of a lost model.
+
+        The old template is applied as a deploy is: what `kubectl rollout undo` brings back, such as
+        a GPU, the next deploy would not take away.
+        """
+        found, templates = self._revisions(name)
+        if len(templates) < 2:
             raise UserError(
                 f"{name} has no revision to go back to: Kubernetes has kept none before the one "
                 "that is there"
             )
-        for config in before.config_maps:
-            if not self._kubectl.find("configmaps", config):
+        before, now = templates[-2:]
+        for config in _config_maps(before):
+            if not self._kubectl.get("configmaps", config, "--ignore-not-found"):
                 raise UserError(
-                    f"{name} cannot go back to {before.model}: its ConfigMap {config} is gone; "
+                    f"{name} cannot go back to {_model(before)}: its ConfigMap {config} is gone; "
                     "deploy that version with --model and --version"
                 )
-        return now, before
-
-    def go_back(self, name: str, revision: Revision) -> None:
-        """Makes servers what they were at a revision.
-
-        It is applied as a deploy is: what `kubectl rollout undo` sets, such as a GPU, the next
-        deploy would not take away.
-        """
-        found = self._deployment(name)
-        metadata = revision.template["metadata"]
-        labels = {key: value for key, value in metadata["labels"].items() if key != _HASH}
-        kept = {"labels": labels, "annotations": metadata.get("annotations") or {}}
+        check(_model(before))
+        self._say(f"{name}: from {_model(now)} back to {_model(before)}")
+        del before["metadata"]["labels"][_HASH]
+        before["metadata"].pop("creationTimestamp", None)
+        kept = {key: found["metadata"][key] for key in ("name", "labels")}
+        own = {**kept, "annotations": manifests.annotations(_model(before))}
         self._kubectl.apply(
             [
                 {
-                    "apiVersion": "apps/v1",
-                    "kind": "Deployment",
-                    "metadata": {
-                        "name": found["metadata"]["name"],
-                        "labels": found["metadata"]["labels"],
-                        "annotations": annotations(revision.model),
-                    },
-                    "spec": {**found["spec"], "template": {**revision.template, "metadata": kept}},
+                    **{key: found[key] for key in ("apiVersion", "kind")},
+                    "metadata": own,
+                    "spec": {**found["spec"], "template": before},
                 }
             ]
         )
+        self._wait(name)
+
+    def _wait(self, name: str) -> None:
+        """Waits until all servers are as they should be, and answer."""
+        try:
+            self._watch(name)
+        except KeyboardInterrupt:
+            self._say(f"{name}: the rollout goes on; {_hints(name)}")
+            raise
 
     def _watch(self, name: str) -> None:
         deadline = time.monotonic() + self._patience.limit_seconds
         shown: set[str] = set()
         while True:
             state, failure = self._rollout(name)
-            lines = [state, *reasons(self._kubectl.list("pods", selector(name)))]
-            for line in lines[: 1 if _DONE in state else None]:
+            is_done = _DONE in state
+            for line in [state, *([] if is_done else reasons(self._pods(name)))]:
                 if line not in shown:
+                    shown.add(line)
                     self._say(f"{name}: {line}")
-            shown.update(lines)
-            if _DONE in state:
+            if is_done:
                 return
             if failure or time.monotonic() >= deadline:
                 limit = f"not done after {self._patience.limit_seconds:g} s (--wait_seconds)"
@@ -178,7 +157,7 @@ class Servers:
                 old = "the old servers still answer; " if _answering(found) else ""
                 raise RunError(
                     f"{name}: {failure or limit}; {old}look at the new ones with `kubectl logs "
-                    f"{selector_flag(selector(name))} "
+                    f"{selected(manifests.selector(name))} "
                     f"--namespace={found['metadata']['namespace']}`; {_hints(name)}"
                 )
             time.sleep(self._patience.poll_seconds)
@@ -193,32 +172,27 @@ class Servers:
                 raise
             return "not done", str(error)
 
-    def _prune(self, name: str) -> None:
-        """Deletes the ConfigMaps that no revision needs any more."""
-        needed = {config for revision in self._revisions(name) for config in revision.config_maps}
-        found = [x["metadata"]["name"] for x in self._kubectl.list("configmaps", owned(name))]
-        if old := sorted(set(found) - needed) if needed else []:
-            self._delete("configmaps", *old)
-
-    def _revisions(self, name: str) -> Sequence[Revision]:
-        """Those that Kubernetes has kept, in their order."""
-        uid = self._deployment(name)["metadata"]["uid"]
-        found = []
-        for each in self._kubectl.list("replicasets", selector(name)):
-            owners = each["metadata"].get("ownerReferences") or ()
+    def _revisions(self, name: str) -> tuple[Found, Sequence[Found]]:
+        """The Deployment, and the pods' templates that Kubernetes has kept, the newest last."""
+        deployment, found = self._deployment(name), []
+        for each in self._kubectl.list("replicasets", manifests.selector(name)):
+            owners = [owner["uid"] for owner in each["metadata"].get("ownerReferences") or ()]
             number = (each["metadata"].get("annotations") or {}).get(_REVISION, "")
-            if number.isdecimal() and uid in [owner["uid"] for owner in owners]:
-                found.append(Revision(int(number), each["spec"]["template"]))
-        return sorted(found, key=lambda revision: revision.number)
+            if number.isdecimal() and deployment["metadata"]["uid"] in owners:
+                found.append((int(number), each["spec"]["template"]))
+        return deployment, [template for _, template in sorted(found, key=lambda x: x[0])]
+
+    def _pods(self, name: str) -> Sequence[Found]:
+        return self._kubectl.list("pods", manifests.selector(name))
 
     def _delete(self, *what: str) -> None:
         self._kubectl.run("delete", "--ignore-not-found", "--wait=false", *what)
 
     def _deployment(self, name: str) -> Found:
-        found = self._kubectl.find("deployments", object_name(name))
-        if not found or not owned(name).items() <= (found["metadata"].get("labels") or {}).items():
+        found = self._kubectl.get("deployments", object_name(name), "--ignore-not-found")
+        if not found or not _is_of(name, found[0]):
             raise self._no_such(name)
-        return found
+        return found[0]
 
     def _no_such(self, name: str) -> UserError:
         return UserError(
@@ -227,46 +201,45 @@ class Servers:
         )
 
 
-def _with_replicas(manifest: Found, manifests: Sequence[Found], there: Sequence[Found]) -> Found:
-    """A Deployment with as many servers as there are now, where an autoscaler sets their number.
-
-    One without would have one server until the autoscaler looks.
-    """
-    if manifest["kind"] != "Deployment" or "replicas" in manifest["spec"]:
-        return manifest
-    [limits] = [x["spec"] for x in manifests if x["kind"] == AUTOSCALER]
-    now = sum(x["spec"].get("replicas", 1) for x in there if x["kind"] == "Deployment")
-    count = min(max(now, limits["minReplicas"]), limits["maxReplicas"])
-    return {**manifest, "spec": {"replicas": count, **manifest["spec"]}}
-
-
 def reasons(pods: Sequence[Mapping[str, Any]]) -> list[str]:
     """Why pods do not answer yet, each reason once."""
-    return list(dict.fromkeys(text for pod in pods for text in _reasons(pod)))
+    return list(dict.fromkeys(text for pod in pods for text in _reasons(pod.get("status") or {})))
 
 
-def _reasons(pod: Mapping[str, Any]) -> Iterator[str]:
-    status = pod.get("status") or {}
+def _reasons(status: Mapping[str, Any]) -> Iterator[str]:
     for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            yield _short(condition.get("reason"), condition.get("message"))
+            yield _short(condition)
     for container in status.get("containerStatuses") or ():
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
-            yield _short(waiting["reason"], waiting.get("message"))
-        ended = (container.get("lastState") or {}).get("terminated")
-        if ended:
-            why = _short(ended.get("reason"), ended.get("message"))
-            yield f"the server ended with exit code {ended.get('exitCode')}: {why}"
+            yield _short(waiting)
+        if ended := (container.get("lastState") or {}).get("terminated"):
+            yield f"the server ended with exit code {ended.get('exitCode')}: {_short(ended)}"
 
 
-def _short(reason: object, message: object) -> str:
-    text = " ".join(f"{reason or ''}: {message or ''}".split()).strip(": ")
+def _short(found: Mapping[str, Any]) -> str:
+    text = f"{found.get('reason') or ''}: {found.get('message') or ''}"
+    text = " ".join(text.split()).strip(": ")
     return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
+
+
+def _is_of(name: str, found: Mapping[str, Any]) -> bool:
+    return owned(name).items() <= (found["metadata"].get("labels") or {}).items()
 
 
 def _answering(deployment: Mapping[str, Any]) -> int:
     return int((deployment.get("status") or {}).get("availableReplicas", 0))
+
+
+def _model(found: Mapping[str, Any]) -> str:
+    """Directory of the version that a Deployment, or a template of its pods, serves."""
+    return str((found["metadata"].get("annotations") or {}).get(MODEL, ""))
+
+
+def _config_maps(template: Mapping[str, Any]) -> list[str]:
+    """Names of the ConfigMaps that pods of a template need."""
+    return [x["configMap"]["name"] for x in template["spec"]["volumes"] if "configMap" in x]
 
 
 def _hints(name: str) -> str:

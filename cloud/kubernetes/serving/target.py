@@ -14,12 +14,10 @@ from cloud.deployment.served_model import ServedModel
 from cloud.deployment.server_settings import IMAGE, ServerSettings
 from cloud.deployment.target import DeployTarget
 from cloud.follower import Patience
-from cloud.kubernetes import kubectl
 from cloud.kubernetes import target as kubernetes_target
-from cloud.kubernetes.kubectl import Kubectl
+from cloud.kubernetes.kubectl import Kubectl, check_here
 from cloud.kubernetes.pod import Volume
 from cloud.kubernetes.serving import manifests
-from cloud.kubernetes.serving.manifests import Callers
 from cloud.kubernetes.serving.servers import Servers
 from cloud.target import Request
 from tfps import byte_size
@@ -44,12 +42,11 @@ def define_flags(values: flags.FlagValues) -> None:
 def from_flags(values: flags.FlagValues) -> "ServingOnKubernetes":
     """The target that the flags of `define_flags`, --wait_seconds and --poll_seconds describe."""
     return ServingOnKubernetes(
-        namespace=values.namespace or "",
-        context=values.kube_context or "",
-        volumes=tuple(Volume.parse(text) for text in values.volume),
-        callers=Callers.parse(values.allow_from, values.allow_namespace),
-        applies=values.apply,
-        patience=Patience(values.wait_seconds, values.poll_seconds),
+        Kubectl(values.namespace or "", values.kube_context or ""),
+        tuple(Volume.parse(text) for text in values.volume),
+        manifests.callers(values.allow_from, values.allow_namespace),
+        values.apply,
+        Patience(values.wait_seconds, values.poll_seconds),
     )
 
 
@@ -60,24 +57,17 @@ class ServingOnKubernetes(DeployTarget):
 
     def __init__(
         self,
-        namespace: str,
-        context: str,
+        kubectl: Kubectl,
         volumes: Sequence[Volume],
-        callers: Callers,
+        callers: Sequence[dict[str, Any]],
         applies: bool,
         patience: Patience,
     ):
-        self._namespace = namespace
-        self._context = context
+        self._kubectl = kubectl
         self._volumes = volumes
         self._callers = callers
         self._applies = applies
-        self._patience = patience
-
-    @property
-    def again(self) -> str:
-        """Flags with which this program reaches the same place again."""
-        return kubernetes_target.flags_of_place(self.name, self._namespace, self._context)
+        self._servers = Servers(kubectl, patience, _say)
 
     def check(self, servers: ServerSettings, base: str) -> None:
         """Refuses a model that no pod will see, and GPUs for an image that uses none."""
@@ -99,11 +89,11 @@ class ServingOnKubernetes(DeployTarget):
     def check_here(self) -> None:
         """Looks for kubectl, unless manifests are only printed."""
         if self._applies:
-            kubectl.check_here()
+            check_here()
 
     def render(self, deployment: Deployment) -> tuple[Request, ...]:
         """The NetworkPolicy, which must be there first, what servers read, and the servers."""
-        return tuple(self._manifests(_sized(deployment)))
+        return self._manifests(_sized(deployment))
 
     def deploy(self, deployment: Deployment) -> int:
         """Prints the manifests for kubectl, or with --apply sends them and waits."""
@@ -112,11 +102,11 @@ class ServingOnKubernetes(DeployTarget):
         if not self._applies:
             _say(requests_text.write(found, "yaml").rstrip("\n"))
             return EXIT_OK
-        name = deployment.name
-        namespace = self._servers().deploy(
+        name, again = deployment.name, f"--target={self.name} {self._kubectl.again}".strip()
+        namespace = self._servers.deploy(
             found,
             f"{name}: {deployment.replicas} with {_size(deployment)} each; they are billed as "
-            f"their nodes are, until `python -m cloud.deploy undeploy {name} {self.again}`",
+            f"their nodes are, until `python -m cloud.deploy undeploy {name} {again}`",
         )
         host = f"{manifests.object_name(name)}.{namespace}.svc"
         address = f"http://{host}:{manifests.REST_PORT}/v1/models/{name}"
@@ -126,41 +116,33 @@ class ServingOnKubernetes(DeployTarget):
 
     def list(self) -> int:
         """Prints the deployments of the namespace, the newest first."""
-        for line in self._servers().list():
+        for line in self._servers.list():
             _say(line)
         return EXIT_OK
 
     def describe(self, name: str) -> int:
         """Prints all objects of a deployment, as YAML."""
-        _say(requests_text.write(self._servers().describe(name), "yaml").rstrip("\n"))
+        _say(requests_text.write(self._servers.describe(name), "yaml").rstrip("\n"))
         return EXIT_OK
 
     def undeploy(self, name: str) -> int:
         """Deletes all objects of a deployment, and waits until its servers have ended."""
-        self._servers().delete(name)
+        self._servers.delete(name)
         _say(f"{name}: all of it is deleted; the model's files are left alone")
         return EXIT_OK
 
     def rollback(self, name: str) -> int:
         """Makes the servers what they were before, with their version of the model; waits."""
-        servers = self._servers()
-        now, before = servers.previous(name)
-        if is_cloud(before.model):
-            ServedModel.read(before.model)  # which may have been deleted since
-        _say(f"{name}: from {now.model} back to {before.model}")
-        servers.go_back(name, before)
-        servers.wait(name)
+        # The version may have been deleted since; what is on a volume cannot be looked at here.
+        self._servers.rollback(name, lambda path: is_cloud(path) and ServedModel.read(path))
         return EXIT_OK
 
-    def _servers(self) -> Servers:
-        return Servers(Kubectl(self._namespace, self._context), self._patience, _say)
-
-    def _manifests(self, deployment: Deployment) -> Sequence[dict[str, Any]]:
+    def _manifests(self, deployment: Deployment) -> tuple[dict[str, Any], ...]:
         self.check(deployment, deployment.model.base)
         where = f"--memory={byte_size.show(deployment.memory_bytes)}"
         checks.check_memory(deployment.model, deployment.memory_bytes, where)
         found = manifests.manifests(deployment, self._callers, self._volumes)
-        return kubernetes_target.in_namespace(found, self._namespace)
+        return self._kubectl.placed(found)
 
 
 def _sized(deployment: Deployment) -> Deployment:
