@@ -9,6 +9,7 @@ from cloud import cluster_in_file
 from cloud.job_spec import JobSpec
 from cloud.job_status import JobStatus
 from cloud.kubernetes import pod
+from cloud.kubernetes.kubectl import Json
 from cloud.kubernetes.pod import CONTAINER, MANAGED_BY, PORT, Volume
 from cloud.role import Role
 from tfps.cluster.spec import TF_CONFIG, TF_CONFIG_FILE
@@ -90,7 +91,7 @@ TFJOB = KubernetesKind(  # of Kubeflow's training operator 1.9
 )
 
 
-def jobset(spec: JobSpec, volumes: Sequence[Volume] = ()) -> dict[str, Any]:
+def jobset(spec: JobSpec, volumes: Sequence[Volume] = ()) -> Json:
     """A JobSet: every task is a Job of one pod.
 
     So Kubernetes replaces a lost pod alone, under the same host name. JobSet's own RestartJob is
@@ -98,7 +99,7 @@ def jobset(spec: JobSpec, volumes: Sequence[Volume] = ()) -> dict[str, Any]:
     tasks with it: servers that saw it interrupted have ended well by then, and a Job that ended
     well is not started again.
     """
-    rules: list[dict[str, Any]] = [  # a Job that fails otherwise restarts all tasks
+    rules: list[Json] = [  # a Job that fails otherwise restarts all tasks
         {
             "name": "chief_disrupted",
             "action": "RestartJobSetAndIgnoreMaxRestarts",
@@ -112,31 +113,28 @@ def jobset(spec: JobSpec, volumes: Sequence[Volume] = ()) -> dict[str, Any]:
             "onJobFailureReasons": ["PodFailurePolicy", "DeadlineExceeded"],
         },
     ]
-    return {
-        "apiVersion": JOBSET.api,
-        "kind": "JobSet",
-        "metadata": _metadata(spec),
-        "spec": {
-            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
-            "successPolicy": {"operator": "All", "targetReplicatedJobs": ["chief"]},
-            "failurePolicy": {"maxRestarts": spec.restarts, "rules": rules},
-            "ttlSecondsAfterFinished": _KEPT_SECONDS,
-            "replicatedJobs": [
-                {
-                    "name": role.job,
-                    "replicas": role.replicas,
-                    "template": {"spec": _job(spec, role, volumes)},
-                }
-                for role in spec.roles
-            ],
-        },
+    jobs = [
+        {
+            "name": role.job,
+            "replicas": role.replicas,
+            "template": {"spec": _job(spec, role, volumes)},
+        }
+        for role in spec.roles
+    ]
+    own = {
+        "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+        "successPolicy": {"operator": "All", "targetReplicatedJobs": ["chief"]},
+        "failurePolicy": {"maxRestarts": spec.restarts, "rules": rules},
+        "ttlSecondsAfterFinished": _KEPT_SECONDS,
+        "replicatedJobs": jobs,
     }
+    return pod.manifest(JOBSET.api, "JobSet", _metadata(spec), spec=own)
 
 
-def _job(spec: JobSpec, role: Role, volumes: Sequence[Volume]) -> dict[str, Any]:
+def _job(spec: JobSpec, role: Role, volumes: Sequence[Volume]) -> Json:
     template = pod.template(spec, role, volumes, _environment(spec, role), _files(spec))
     template["spec"]["restartPolicy"] = "OnFailure" if role.job == "evaluator" else "Never"
-    job: dict[str, Any] = {
+    job: Json = {
         "parallelism": 1,
         "completions": 1,
         "completionMode": "Indexed",
@@ -147,7 +145,7 @@ def _job(spec: JobSpec, role: Role, volumes: Sequence[Volume]) -> dict[str, Any]
     return {**job, "template": template}
 
 
-def _restarts(spec: JobSpec, role: Role) -> dict[str, Any]:
+def _restarts(spec: JobSpec, role: Role) -> Json:
     """When a Job makes a new pod, and when it fails.
 
     A chief that ended by itself has said why, and would end so again; one that was killed may be
@@ -179,14 +177,14 @@ def _cluster(spec: JobSpec) -> dict[str, list[str]]:
     }
 
 
-def _environment(spec: JobSpec, role: Role) -> list[dict[str, Any]]:
+def _environment(spec: JobSpec, role: Role) -> list[Json]:
     name = {"name": "JOBSET_NAME", "value": spec.name}
     if spec.tasks == 1:
         return [name]
     field = {"fieldRef": {"fieldPath": f"metadata.labels['{JOBSET.index_label}']"}}
     # Kubernetes puts the index in, since all Jobs of a role have one template.
     task = f'"task": {{"type": "{role.job}", "index": $(JOB_INDEX)}}'
-    found: list[dict[str, Any]] = [name, {"name": "JOB_INDEX", "valueFrom": field}]
+    found: list[Json] = [name, {"name": "JOB_INDEX", "valueFrom": field}]
     if has_config_map(spec):
         return [
             *found,
@@ -207,7 +205,7 @@ def config_map_name(job: str) -> str:
     return f"{job}-cluster"
 
 
-def config_map(spec: JobSpec) -> dict[str, Any]:
+def config_map(spec: JobSpec) -> Json:
     """The description of a large cluster, as a file in each of its pods."""
     text = cluster_in_file.text(_cluster(spec))
     if len(text) > MOST_BYTES:
@@ -215,16 +213,11 @@ def config_map(spec: JobSpec) -> dict[str, Any]:
             f"{spec.tasks} tasks: their addresses are {len(text)} bytes, but a ConfigMap of "
             f"Kubernetes holds {MOST_BYTES}; ask for fewer tasks, or give a shorter --name"
         )
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {**_metadata(spec), "name": config_map_name(spec.name)},
-        "immutable": True,
-        "data": {_FILE: text},
-    }
+    metadata = {**_metadata(spec), "name": config_map_name(spec.name)}
+    return pod.manifest("v1", "ConfigMap", metadata, immutable=True, data={_FILE: text})
 
 
-def _files(spec: JobSpec) -> tuple[dict[str, Any], dict[str, Any]] | None:
+def _files(spec: JobSpec) -> tuple[Json, Json] | None:
     """The ConfigMap as a volume of a pod, and its mount in the container."""
     if not has_config_map(spec):
         return None
@@ -232,7 +225,7 @@ def _files(spec: JobSpec) -> tuple[dict[str, Any], dict[str, Any]] | None:
     return {"name": "cluster", "configMap": {"name": config_map_name(spec.name)}}, mount
 
 
-def tfjob(spec: JobSpec, volumes: Sequence[Volume] = ()) -> dict[str, Any]:
+def tfjob(spec: JobSpec, volumes: Sequence[Volume] = ()) -> Json:
     """A TFJob, whose operator sets TF_CONFIG.
 
     It restarts a chief whose exit code is 128 or more, which a signal leaves; any other ends the
@@ -251,22 +244,16 @@ def tfjob(spec: JobSpec, volumes: Sequence[Volume] = ()) -> dict[str, Any]:
     }
     if spec.timeout_seconds:
         policy["activeDeadlineSeconds"] = spec.timeout_seconds
-    return {
-        "apiVersion": TFJOB.api,
-        "kind": "TFJob",
-        "metadata": _metadata(spec),
-        "spec": {
-            "runPolicy": policy,
-            "tfReplicaSpecs": {
-                _TYPES[role.job]: {
-                    "replicas": role.replicas,
-                    "restartPolicy": "ExitCode" if role.job == "chief" else "Always",
-                    "template": pod.template(spec, role, volumes),
-                }
-                for role in spec.roles
-            },
-        },
+    roles = {
+        _TYPES[role.job]: {
+            "replicas": role.replicas,
+            "restartPolicy": "ExitCode" if role.job == "chief" else "Always",
+            "template": pod.template(spec, role, volumes),
+        }
+        for role in spec.roles
     }
+    own = {"runPolicy": policy, "tfReplicaSpecs": roles}
+    return pod.manifest(TFJOB.api, "TFJob", _metadata(spec), spec=own)
 
 
 def check_tfjob_size(spec: JobSpec, namespace: str) -> None:
@@ -290,7 +277,7 @@ def check_tfjob_size(spec: JobSpec, namespace: str) -> None:
         )
 
 
-def network_policy(spec: JobSpec, pods: Mapping[str, str]) -> dict[str, Any]:
+def network_policy(spec: JobSpec, pods: Json) -> Json:
     """Lets a job's own pods, known by their labels, reach its TensorFlow servers, and nobody else.
 
     TensorFlow's servers ask for no credentials: whoever reaches them can run code. All of the
@@ -303,9 +290,9 @@ def network_policy(spec: JobSpec, pods: Mapping[str, str]) -> dict[str, Any]:
     return pod.network_policy(_metadata(spec), pods, [servers, *ingress])
 
 
-def _open(ports: Sequence[int]) -> list[dict[str, Any]]:
+def _open(ports: Sequence[int]) -> list[Json]:
     return [{"protocol": "TCP", "port": port} for port in ports]
 
 
-def _metadata(spec: JobSpec) -> dict[str, Any]:
+def _metadata(spec: JobSpec) -> Json:
     return {"name": spec.name, "labels": {**spec.labels, **MANAGED_BY}}

@@ -2,13 +2,14 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from cloud import chief_worker
 from cloud.deployment.server_settings import ServerSettings
 from cloud.grace import grace_seconds
 from cloud.job_spec import JobSpec
+from cloud.kubernetes.kubectl import Json
 from cloud.role import Role
 from tfps.errors import UserError
 
@@ -50,7 +51,7 @@ class Volume:
         return cls(match["claim"], match["path"])
 
 
-def base(grace_seconds: int) -> dict[str, Any]:
+def base(grace_seconds: int) -> Json:
     """What every pod's `spec` begins with."""
     return {
         "automountServiceAccountToken": False,
@@ -61,7 +62,7 @@ def base(grace_seconds: int) -> dict[str, Any]:
     }
 
 
-def pod_security() -> dict[str, Any]:
+def pod_security() -> Json:
     """A user without rights, who may write to the pod's volumes."""
     return {
         "runAsNonRoot": True,
@@ -73,7 +74,7 @@ def pod_security() -> dict[str, Any]:
     }
 
 
-def container_security() -> dict[str, Any]:
+def container_security() -> Json:
     """No privileges, and nothing to write to but volumes."""
     return {
         "allowPrivilegeEscalation": False,
@@ -82,7 +83,7 @@ def container_security() -> dict[str, Any]:
     }
 
 
-def resources(asked: Hardware, disk_gb: int = 0) -> dict[str, Any]:
+def resources(asked: Hardware, disk_gb: int = 0) -> Json:
     """A container's `resources`; the memory is its limit, too."""
     requests, limits = {}, {}
     if asked.cpus:
@@ -96,7 +97,7 @@ def resources(asked: Hardware, disk_gb: int = 0) -> dict[str, Any]:
     return _filled(requests=requests, limits=limits)
 
 
-def placement(asked: Hardware, spot: bool = False) -> dict[str, Any]:
+def placement(asked: Hardware, spot: bool = False) -> Json:
     """The part of a pod's `spec` that names its nodes; `spot` are those that may be taken away."""
     selector: dict[str, str] = {}
     tolerations = []
@@ -105,26 +106,21 @@ def placement(asked: Hardware, spot: bool = False) -> dict[str, Any]:
     if asked.accelerator and "/" not in asked.accelerator:
         selector[_GKE_GPU] = asked.accelerator
     if asked.accelerators:
-        tolerations.append(
-            {"key": _gpu_resource(asked), "operator": "Exists", "effect": "NoSchedule"}
-        )
+        tolerations.append({"key": _gpu_resource(asked), "operator": "Exists"})
     if spot:
         selector[_GKE_SPOT] = "true"
-        tolerations.append(
-            {"key": _GKE_SPOT, "operator": "Equal", "value": "true", "effect": "NoSchedule"}
-        )
+        tolerations.append({"key": _GKE_SPOT, "operator": "Equal", "value": "true"})
+    tolerations = [{**each, "effect": "NoSchedule"} for each in tolerations]
     return _filled(nodeSelector=selector, tolerations=tolerations)
 
 
-def mounted(
-    volumes: Sequence[Volume], own: Mapping[str, bool]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def mounted(volumes: Sequence[Volume], own: Json) -> tuple[list[Json], list[Json]]:
     """Volumes as a pod has them, and all mounts of its container, the scratch space's first.
 
     `own` are further fields of each.
     """
-    claims: list[dict[str, Any]] = []
-    mounts: list[dict[str, Any]] = [{"name": "scratch", "mountPath": SCRATCH}]
+    claims: list[Json] = []
+    mounts: list[Json] = [{"name": "scratch", "mountPath": SCRATCH}]
     for i, each in enumerate(volumes):
         claim = {"claimName": each.claim, **own}
         claims.append({"name": f"volume-{i}", "persistentVolumeClaim": claim})
@@ -141,17 +137,16 @@ def periods(timeout_seconds: int, period_seconds: int, failures: int) -> dict[st
     }
 
 
-def network_policy(
-    metadata: dict[str, Any], pods: Mapping[str, str], ingress: Sequence[dict[str, Any]]
-) -> dict[str, Any]:
+def network_policy(metadata: Json, pods: Json, ingress: Sequence[Json]) -> Json:
     """Lets only what `ingress` names reach pods with these labels."""
-    selected = {"podSelector": {"matchLabels": dict(pods)}, "policyTypes": ["Ingress"]}
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": metadata,
-        "spec": {**selected, "ingress": ingress},
-    }
+    spec: Json = {"podSelector": {"matchLabels": dict(pods)}, "policyTypes": ["Ingress"]}
+    spec["ingress"] = ingress
+    return manifest("networking.k8s.io/v1", "NetworkPolicy", metadata, spec=spec)
+
+
+def manifest(api: str, kind: str, metadata: Json, **rest: Any) -> Json:
+    """An object of Kubernetes."""
+    return {"apiVersion": api, "kind": kind, "metadata": metadata, **rest}
 
 
 def literal(text: str) -> str:
@@ -189,15 +184,15 @@ def template(
     spec: JobSpec,
     role: Role,
     volumes: Sequence[Volume],
-    environment: Sequence[Mapping[str, Any]] = (),
-    files: tuple[dict[str, Any], dict[str, Any]] | None = None,
-) -> dict[str, Any]:
+    environment: Sequence[Json] = (),
+    files: tuple[Json, Json] | None = None,
+) -> Json:
     """The PodTemplateSpec of a role's tasks, without restartPolicy.
 
     `environment` goes into the container's `env`; `files` is a further volume, and its mount.
     """
     claims, mounts = mounted(volumes, {})
-    pod: dict[str, Any] = {
+    pod: Json = {
         **base(grace_seconds(spec) + _END_SECONDS),
         "securityContext": pod_security(),
         "containers": [_container(spec, role, mounts, environment)],
@@ -212,7 +207,7 @@ def template(
         pod["containers"][0]["volumeMounts"].append(mount)
     pod |= _filled(serviceAccountName=spec.service_account)
     pod |= placement(role, spec.spot and role.job in _PREEMPTIBLE)
-    metadata: dict[str, Any] = {"labels": {**spec.labels, **MANAGED_BY}}
+    metadata: Json = {"labels": {**spec.labels, **MANAGED_BY}}
     if role.job == "chief" and (port := metrics_port(spec)):
         metadata["annotations"] = prometheus(port, "/metrics")
     return {"metadata": metadata, "spec": pod}
@@ -220,11 +215,8 @@ def template(
 
 def prometheus(port: int, path: str) -> dict[str, str]:
     """Annotations by which Prometheus finds a pod's figures."""
-    return {
-        "prometheus.io/scrape": "true",
-        "prometheus.io/port": str(port),
-        "prometheus.io/path": path,
-    }
+    found = {"scrape": "true", "port": str(port), "path": path}
+    return {f"prometheus.io/{name}": value for name, value in found.items()}
 
 
 def tensorflow_ports(spec: JobSpec) -> list[int]:
@@ -252,15 +244,10 @@ def metrics_port(spec: JobSpec) -> int | None:
     return int(text)
 
 
-def _container(
-    spec: JobSpec,
-    role: Role,
-    mounts: Sequence[Mapping[str, Any]],
-    environment: Sequence[Mapping[str, Any]],
-) -> dict[str, Any]:
+def _container(spec: JobSpec, role: Role, mounts: list[Json], environment: Sequence[Json]) -> Json:
     own = {"HOME": SCRATCH, "PYTHONUNBUFFERED": "1"} | dict(spec.environment)
     env = [{"name": name, "value": literal(value)} for name, value in own.items()]
-    container: dict[str, Any] = {
+    container: Json = {
         "name": CONTAINER,
         "image": spec.image,
         "command": ["python", "-m", spec.module],
@@ -268,7 +255,7 @@ def _container(
         "env": [*env, *environment],
         "resources": resources(role, role.disk_gb),
         "securityContext": container_security(),
-        "volumeMounts": list(mounts),
+        "volumeMounts": mounts,
     }
     if role.job != "evaluator" and spec.tasks > 1:
         names = (_PORT_NAME, _SECOND_PORT_NAME)
@@ -292,6 +279,6 @@ def _gpu_resource(asked: Hardware) -> str:
     return asked.accelerator if "/" in asked.accelerator else _GPU
 
 
-def _filled(**fields: Any) -> dict[str, Any]:
+def _filled(**fields: Any) -> Json:
     """Those that are not empty."""
     return {name: value for name, value in fields.items() if value}

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from absl import flags
 
@@ -10,7 +9,7 @@ from cloud import requests_text
 from cloud.follower import Patience
 from cloud.job_spec import JobSpec
 from cloud.kubernetes import manifests, pod
-from cloud.kubernetes.kubectl import Kubectl
+from cloud.kubernetes.kubectl import Json, Kubectl
 from cloud.kubernetes.manifests import JOBSET, TFJOB
 from cloud.kubernetes.pod import Volume
 from cloud.kubernetes.sender import KubernetesSender
@@ -23,23 +22,14 @@ _MOST_OBJECT_BYTES = 1 << 20  # etcd takes 1.5 MiB, and the controller adds what
 
 def define_flags(values: flags.FlagValues) -> None:
     """Defines the flags of all targets on Kubernetes."""
-    for name, text in {
-        "namespace": "namespace; default: that of the context.",
-        "kube_context": "context of the kubeconfig; default: its current one.",
-    }.items():
-        flags.DEFINE_string(name, None, f"Kubernetes: {text}", flag_values=values)
-    flags.DEFINE_multi_string(
-        "volume",
-        [],
-        "Kubernetes: a persistent volume claim that every pod mounts, CLAIM:/PATH; any number.",
-        flag_values=values,
-    )
-    flags.DEFINE_boolean(
-        "apply",
-        False,
-        "Kubernetes: sends the manifests with kubectl; else they are printed.",
-        flag_values=values,
-    )
+    string, many, switch = flags.DEFINE_string, flags.DEFINE_multi_string, flags.DEFINE_boolean
+    for define, name, default, text in (
+        (string, "namespace", None, "namespace; default: that of the context."),
+        (string, "kube_context", None, "context of the kubeconfig; default: its current one."),
+        (many, "volume", [], "CLAIM:/PATH, a volume claim that every pod mounts; any number."),
+        (switch, "apply", False, "sends the manifests with kubectl; else they are printed."),
+    ):
+        define(name, default, f"Kubernetes: {text}", flag_values=values)
 
 
 def from_flags(values: flags.FlagValues) -> "KubernetesTarget":
@@ -65,9 +55,9 @@ class KubernetesTarget(RemoteTarget):
         kubectl: Kubectl,
         volumes: Sequence[Volume],
         applies: bool,
-        patience: Patience,
+        limits: Patience,
     ):
-        super().__init__(patience)
+        super().__init__(limits)
         self._kind = JOBSET if name == JOBSET.name else TFJOB
         self._kubectl = kubectl
         self._volumes = volumes
@@ -108,7 +98,7 @@ class KubernetesTarget(RemoteTarget):
         return EXIT_OK
 
 
-def _check_object(job: dict[str, Any]) -> None:
+def _check_object(job: Json) -> None:
     size = len(json.dumps(job))
     if size > _MOST_OBJECT_BYTES:
         raise UserError(

@@ -9,6 +9,7 @@ from typing import Any
 from cloud import flag_texts
 from cloud.deployment.deployment import Deployment
 from cloud.kubernetes import pod
+from cloud.kubernetes.kubectl import Json
 from cloud.kubernetes.pod import MANAGED_BY, SCRATCH, Volume
 from cloud.tfserving.models_config import (
     METRICS_PATH,
@@ -62,7 +63,7 @@ def annotations(model: str) -> dict[str, str]:
     return {MODEL: model, "kubernetes.io/change-cause": model}
 
 
-def callers(pods: Sequence[str], namespaces: Sequence[str]) -> list[dict[str, Any]]:
+def callers(pods: Sequence[str], namespaces: Sequence[str]) -> list[Json]:
     """Who may ask the servers, as a NetworkPolicy names them, of labels KEY=value.
 
     Pods of the servers' own namespace with one of the labels `pods`, and all pods of namespaces
@@ -83,8 +84,8 @@ def callers(pods: Sequence[str], namespaces: Sequence[str]) -> list[dict[str, An
 
 
 def manifests(
-    deployment: Deployment, callers: Sequence[dict[str, Any]], volumes: Sequence[Volume]
-) -> list[dict[str, Any]]:
+    deployment: Deployment, callers: Sequence[Json], volumes: Sequence[Volume]
+) -> list[Json]:
     """All of a deployment whose memory is known; the NetworkPolicy must be there first."""
     pods, config = selector(deployment.name), _config_map(deployment)
     # TensorFlow Serving asks for no credentials: only callers reach its ports.
@@ -111,11 +112,11 @@ def manifests(
     return found
 
 
-def _object(api: str, kind: str, deployment: Deployment, spec: dict[str, Any]) -> dict[str, Any]:
-    return {"apiVersion": api, "kind": kind, "metadata": _metadata(deployment), "spec": spec}
+def _object(api: str, kind: str, deployment: Deployment, spec: Json) -> Json:
+    return pod.manifest(api, kind, _metadata(deployment), spec=spec)
 
 
-def _metadata(deployment: Deployment) -> dict[str, Any]:
+def _metadata(deployment: Deployment) -> Json:
     return {"name": object_name(deployment.name), "labels": _labels(deployment)}
 
 
@@ -123,7 +124,7 @@ def _labels(deployment: Deployment) -> dict[str, str]:
     return {**deployment.labels, **owned(deployment.name)}
 
 
-def _config_map(deployment: Deployment) -> dict[str, Any]:
+def _config_map(deployment: Deployment) -> Json:
     """The files that the servers read.
 
     Its name has a checksum of its content, and it never changes: so each revision of the servers
@@ -139,18 +140,10 @@ def _config_map(deployment: Deployment) -> dict[str, Any]:
     digest = hashlib.sha256("\0".join(sum(files.items(), ())).encode()).hexdigest()[:10]
     name = f"{object_name(deployment.name)}-{digest}"
     own = {"name": name, "labels": _labels(deployment), "annotations": {MODEL: model.path}}
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": own,
-        "immutable": True,
-        "data": files,
-    }
+    return pod.manifest("v1", "ConfigMap", own, immutable=True, data=files)
 
 
-def _workload(
-    deployment: Deployment, config: dict[str, Any], volumes: Sequence[Volume]
-) -> dict[str, Any]:
+def _workload(deployment: Deployment, config: Json, volumes: Sequence[Volume]) -> Json:
     """The Deployment; none of the old servers goes before a new one answers."""
     model = deployment.model
     load_seconds = _LOAD_SECONDS + model.variables_bytes // _LOAD_BYTES
@@ -179,8 +172,8 @@ def _workload(
 
 
 def _pod(
-    deployment: Deployment, config: dict[str, Any], volumes: Sequence[Volume], load_seconds: int
-) -> dict[str, Any]:
+    deployment: Deployment, config: Json, volumes: Sequence[Volume], load_seconds: int
+) -> Json:
     account = deployment.service_account
     spread = [
         {
@@ -210,9 +203,7 @@ def _pod(
     }
 
 
-def _container(
-    deployment: Deployment, files: Mapping[str, str], load_seconds: int
-) -> dict[str, Any]:
+def _container(deployment: Deployment, files: Mapping[str, str], load_seconds: int) -> Json:
     arguments = [
         f"--port={_PORTS['grpc']}",
         f"--rest_api_port={REST_PORT}",
@@ -245,12 +236,12 @@ def _container(
     }
 
 
-def _probe(name: str, period_seconds: int, failures: int) -> dict[str, Any]:
+def _probe(name: str, period_seconds: int, failures: int) -> Json:
     get = {"path": f"/v1/models/{name}", "port": "rest"}
     return {"httpGet": get, **pod.periods(5, period_seconds, failures)}
 
 
-def _scaling(deployment: Deployment) -> dict[str, Any]:
+def _scaling(deployment: Deployment) -> Json:
     """One server more where those that there are use much of their CPUs."""
     name = object_name(deployment.name)
     target = {"type": "Utilization", "averageUtilization": _CPU_PERCENT}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cloud.follower import Patience
-from cloud.kubernetes.kubectl import Found, Kubectl, RefusedError, documents, selected
+from cloud.kubernetes.kubectl import Json, Kubectl, RefusedError, documents, selected
 from cloud.kubernetes.serving import manifests
 from cloud.kubernetes.serving.manifests import AUTOSCALER, MODEL, object_name, owned
 from tfps.errors import RunError, UserError
@@ -27,7 +27,7 @@ class Servers:
         self._patience = patience
         self._say = say
 
-    def deploy(self, wanted: Sequence[Found], notice: str) -> str:
+    def deploy(self, wanted: Sequence[Json], notice: str) -> str:
         """Makes a deployment of these manifests, or changes one; returns the namespace.
 
         Waits until all servers are as wanted, and answer. What this program has not made is left
@@ -70,7 +70,7 @@ class Servers:
             name, created = manifests.deployment_of(each), each["metadata"]["creationTimestamp"]
             yield f"{created}  {name:<20}  {state}  {_model(each)}"
 
-    def describe(self, name: str) -> Sequence[Found]:
+    def describe(self, name: str) -> Sequence[Json]:
         """All objects of a deployment."""
         self._deployment(name)
         return self._kubectl.list(f"{_FIRST},{_LAST}", owned(name))
@@ -116,7 +116,7 @@ class Servers:
                 )
         check(_model(before))
         self._say(f"{name}: from {_model(now)} back to {_model(before)}")
-        del before["metadata"]["labels"][_HASH]
+        before["metadata"]["labels"].pop(_HASH, None)
         before["metadata"].pop("creationTimestamp", None)
         kept = {key: found["metadata"][key] for key in ("name", "labels")}
         own = {**kept, "annotations": manifests.annotations(_model(before))}
@@ -172,7 +172,7 @@ class Servers:
                 raise
             return "not done", str(error)
 
-    def _revisions(self, name: str) -> tuple[Found, Sequence[Found]]:
+    def _revisions(self, name: str) -> tuple[Json, Sequence[Json]]:
         """The Deployment, and the pods' templates that Kubernetes has kept, the newest last."""
         deployment, found = self._deployment(name), []
         for each in self._kubectl.list("replicasets", manifests.selector(name)):
@@ -182,13 +182,13 @@ class Servers:
                 found.append((int(number), each["spec"]["template"]))
         return deployment, [template for _, template in sorted(found, key=lambda x: x[0])]
 
-    def _pods(self, name: str) -> Sequence[Found]:
+    def _pods(self, name: str) -> Sequence[Json]:
         return self._kubectl.list("pods", manifests.selector(name))
 
     def _delete(self, *what: str) -> None:
         self._kubectl.run("delete", "--ignore-not-found", "--wait=false", *what)
 
-    def _deployment(self, name: str) -> Found:
+    def _deployment(self, name: str) -> Json:
         found = self._kubectl.get("deployments", object_name(name), "--ignore-not-found")
         if not found or not _is_of(name, found[0]):
             raise self._no_such(name)

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from absl import flags
 
@@ -15,7 +14,7 @@ from cloud.deployment.server_settings import IMAGE, ServerSettings
 from cloud.deployment.target import DeployTarget
 from cloud.follower import Patience
 from cloud.kubernetes import target as kubernetes_target
-from cloud.kubernetes.kubectl import Kubectl, check_here
+from cloud.kubernetes.kubectl import Json, Kubectl, check_here
 from cloud.kubernetes.pod import Volume
 from cloud.kubernetes.serving import manifests
 from cloud.kubernetes.serving.servers import Servers
@@ -59,7 +58,7 @@ class ServingOnKubernetes(DeployTarget):
         self,
         kubectl: Kubectl,
         volumes: Sequence[Volume],
-        callers: Sequence[dict[str, Any]],
+        callers: Sequence[Json],
         applies: bool,
         patience: Patience,
     ):
@@ -137,7 +136,7 @@ class ServingOnKubernetes(DeployTarget):
         self._servers.rollback(name, lambda path: is_cloud(path) and ServedModel.read(path))
         return EXIT_OK
 
-    def _manifests(self, deployment: Deployment) -> tuple[dict[str, Any], ...]:
+    def _manifests(self, deployment: Deployment) -> tuple[Json, ...]:
         self.check(deployment, deployment.model.base)
         where = f"--memory={byte_size.show(deployment.memory_bytes)}"
         checks.check_memory(deployment.model, deployment.memory_bytes, where)
