@@ -3,7 +3,6 @@
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from cloud import cluster_in_file
 from cloud.job_spec import JobSpec
@@ -42,7 +41,7 @@ class KubernetesKind:
     success: str  # the condition of a job that has ended well
     install: str  # how to get the extension
 
-    def status(self, job: Mapping[str, Any]) -> JobStatus:
+    def status(self, job: Json) -> JobStatus:
         """Sums up an object of this kind, as the API has it."""
         metadata, status = job["metadata"], job.get("status") or {}
         true = {

@@ -5,8 +5,7 @@ import math
 import re
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from cloud.job_status import JobStatus
 from cloud.kubernetes.kubectl import Json, Kubectl, RefusedError, documents, selected
@@ -170,7 +169,7 @@ class _PodLogs:
         self._read_at = now if is_whole else self._read_at
         self._seen = {*lines, *(() if is_whole else self._seen)}
 
-    def _last_words(self, pod: Mapping[str, Any], since: Sequence[str]) -> str:
+    def _last_words(self, pod: Json, since: Sequence[str]) -> str:
         """What a container has written that was restarted since the last look."""
         states = (pod.get("status") or {}).get("containerStatuses") or []
         restarts = next((x.get("restartCount", 0) for x in states if x["name"] == CONTAINER), 0)
@@ -193,7 +192,7 @@ def _parsed(text: str) -> list[tuple[str, ...]]:
     return [match.groups() for match in map(_LINE.fullmatch, text.split("\n")) if match]
 
 
-def _plain(line: str) -> tuple[str, Mapping[str, Any]]:
+def _plain(line: str) -> tuple[str, Json]:
     """What a line says that may be an object of JSON, as tasks write them here, and its labels."""
     if not line.startswith("{"):
         return line, {}

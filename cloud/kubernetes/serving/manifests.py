@@ -4,7 +4,6 @@ import hashlib
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from cloud import flag_texts
 from cloud.deployment.deployment import Deployment
@@ -53,7 +52,7 @@ def owned(name: str = "") -> dict[str, str]:
     return {**(selector(name) if name else _KIND), **MANAGED_BY}
 
 
-def deployment_of(found: Mapping[str, Any]) -> str:
+def deployment_of(found: Json) -> str:
     """The name of the deployment that an object is of."""
     return str(found["metadata"]["labels"].get(_INSTANCE, ""))
 

@@ -93,8 +93,8 @@ def test_a_large_job_comes_with_its_cluster_which_goes_with_it(cluster):
     large = ["--workers=800", "--ps=100"]
     assert send(*large) == 0
     assert cluster.kinds() == ["NetworkPolicy", "ConfigMap", "JobSet"]
-    *belongings, job = cluster.objects.values()
-    for each in belongings:
+    *owned, job = cluster.objects.values()
+    for each in owned:
         (owner,) = each["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["uid"]) == ("JobSet", job["metadata"]["uid"])
     assert send(*large) == 2  # the first is left alone

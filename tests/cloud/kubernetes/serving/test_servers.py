@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from cloud import deploy
-from cloud.kubernetes.serving.servers import reasons
+from cloud.kubernetes.serving.target import reasons
 from tests.cloud.deployment import exports
 from tests.cloud.kubernetes.fake_cluster import FakeCluster, status
 from tests.cloud.kubernetes.serving.controller import Controller
@@ -234,7 +234,7 @@ def test_who_has_enough_of_waiting_is_told_that_it_goes_on(
     def interrupt(pods):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cloud.kubernetes.serving.servers.reasons", interrupt)
+    monkeypatch.setattr("cloud.kubernetes.serving.target.reasons", interrupt)
     assert send(job_dir) == 130
     said = capfd.readouterr().out
     assert "census: the rollout goes on; deploy again, or go back with" in said
