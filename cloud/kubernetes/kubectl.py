@@ -20,7 +20,7 @@ _TRANSIENT = re.compile(
 )
 _NOT_CONFIGURED = "localhost:8080"  # where kubectl looks without a kubeconfig
 _LOG_LINE = re.compile(r"[EIW]\d{4} .*")  # kubectl's own, next to its message
-Found = dict[str, Any]
+Json = dict[str, Any]  # an object of the API
 
 
 class RefusedError(UserError):
@@ -41,16 +41,23 @@ def check_here() -> None:
 
 
 class Kubectl:
-    """One namespace; both arguments may be empty, for those of the kubeconfig.
+    """One namespace and context, either of which may be empty, for that of the kubeconfig.
 
-    Every method raises a `RefusedError` for what the cluster refuses, and a `RunError` if it does
-    not answer however often it is asked. All of them may be repeated.
+    Every command raises a `RefusedError` for what the cluster refuses, and a `RunError` if it does
+    not answer however often it is asked.
     """
 
     def __init__(self, namespace: str = "", context: str = ""):
+        self.namespace = namespace
         self.place = f"namespace {namespace}" if namespace else "the context's namespace"
-        own = {"namespace": namespace, "context": context}
-        self._flags = [f"--{name}={value}" for name, value in own.items() if value]
+        self._flags = _flags(namespace=namespace, context=context)
+        # With which this project's programs reach the same place again.
+        self.again = " ".join(_flags(namespace=namespace, kube_context=context))
+
+    def placed(self, manifests: Sequence[Json]) -> tuple[Json, ...]:
+        """Manifests with their namespace, where it is known."""
+        own = {"namespace": self.namespace} if self.namespace else {}
+        return tuple({**x, "metadata": {**x["metadata"], **own}} for x in manifests)
 
     def run(self, *arguments: str, stdin: str | None = None) -> str:
         """The output of a command, which is run again if the cluster is busy or away."""
@@ -82,23 +89,19 @@ class Kubectl:
             f"{command}: {problem}; look at the cluster with `kubectl cluster-info`, then try again"
         )
 
-    def get(self, *arguments: str, stdin: str | None = None) -> list[Found]:
+    def get(self, *arguments: str, stdin: str | None = None) -> list[Json]:
         """The objects that `kubectl get` finds, without who set which field."""
         text = self.run("get", *arguments, "--output=json", stdin=stdin)
         if not text:  # with --ignore-not-found
             return []
-        found: Found = json.loads(text)
+        found: Json = json.loads(text)
         return list(found["items"]) if found["kind"] == "List" else [found]
 
-    def find(self, kind: str, name: str) -> Found | None:
-        """One object; None if there is none."""
-        return next(iter(self.get(kind, name, "--ignore-not-found")), None)
-
-    def list(self, kinds: str, labels: Mapping[str, str]) -> list[Found]:
+    def list(self, kinds: str, labels: Mapping[str, str]) -> list[Json]:
         """All objects of some kinds that have these labels."""
-        return self.get(kinds, selector(labels))
+        return self.get(kinds, selected(labels))
 
-    def apply(self, manifests: Sequence[Found]) -> None:
+    def apply(self, manifests: Sequence[Json]) -> None:
         """Makes objects, or changes them into what the manifests say, in their order."""
         self.run(
             *("apply", "--server-side", "--force-conflicts", "--field-manager=tfps"),
@@ -107,14 +110,18 @@ class Kubectl:
         )
 
 
-def selector(labels: Mapping[str, str]) -> str:
+def selected(labels: Mapping[str, str]) -> str:
     """The flag of kubectl for objects that have all of these labels."""
     return "--selector=" + ",".join(f"{key}={value}" for key, value in labels.items())
 
 
-def documents(manifests: Sequence[Found]) -> str:
+def documents(manifests: Sequence[Json]) -> str:
     """Manifests as kubectl reads them on its standard input."""
     return "\n---\n".join(map(json.dumps, manifests))
+
+
+def _flags(**values: str) -> list[str]:
+    return [f"--{name}={value}" for name, value in values.items() if value]
 
 
 def _problem(stderr: str) -> str:

@@ -3,11 +3,11 @@
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from cloud import cluster_in_file
 from cloud.job_spec import JobSpec, Role
 from cloud.kubernetes import pod
+from cloud.kubernetes.kubectl import Json
 from cloud.kubernetes.pod import CONTAINER, MANAGED_BY, PORT, Volume
 from cloud.target import JobStatus
 from tfps.cluster.spec import TF_CONFIG, TF_CONFIG_FILE
@@ -40,7 +40,7 @@ class KubernetesKind:
     success: str  # the condition of a job that has ended well
     install: str  # how to get the extension
 
-    def status(self, job: Mapping[str, Any]) -> JobStatus:
+    def status(self, job: Json) -> JobStatus:
         """Sums up an object of this kind, as the API has it."""
         metadata, status = job["metadata"], job.get("status") or {}
         true = {
@@ -89,7 +89,7 @@ TFJOB = KubernetesKind(  # of Kubeflow's training operator 1.9
 )
 
 
-def jobset(spec: JobSpec, volumes: Sequence[Volume] = ()) -> dict[str, Any]:
+def jobset(spec: JobSpec, volumes: Sequence[Volume] = ()) -> Json:
     """A JobSet: every task is a Job of one pod.
 
     So Kubernetes replaces a lost pod alone, under the same host name. JobSet's own RestartJob is
@@ -97,48 +97,42 @@ def jobset(spec: JobSpec, volumes: Sequence[Volume] = ()) -> dict[str, Any]:
     tasks with it: servers that saw it interrupted have ended well by then, and a Job that ended
     well is not started again.
     """
-    return {
-        "apiVersion": JOBSET.api,
-        "kind": "JobSet",
-        "metadata": _metadata(spec),
-        "spec": {
-            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
-            "successPolicy": {"operator": "All", "targetReplicatedJobs": ["chief"]},
-            "failurePolicy": {
-                "maxRestarts": spec.restarts,
-                # Without a rule that matches the failure of a Job, all tasks are restarted.
-                "rules": [
-                    {
-                        "name": "chief_disrupted",
-                        "action": "RestartJobSetAndIgnoreMaxRestarts",
-                        "targetReplicatedJobs": ["chief"],
-                        "onJobFailureReasons": ["PodFailurePolicy"],
-                        "onJobFailureMessagePatterns": ["condition DisruptionTarget"],
-                    },
-                    {
-                        "name": "ended_for_good",
-                        "action": "FailJobSet",
-                        "onJobFailureReasons": ["PodFailurePolicy", "DeadlineExceeded"],
-                    },
-                ],
-            },
-            "ttlSecondsAfterFinished": _KEPT_SECONDS,
-            "replicatedJobs": [
-                {
-                    "name": role.job,
-                    "replicas": role.replicas,
-                    "template": {"spec": _job(spec, role, volumes)},
-                }
-                for role in spec.roles
-            ],
+    rules: list[Json] = [  # a Job that fails otherwise restarts all tasks
+        {
+            "name": "chief_disrupted",
+            "action": "RestartJobSetAndIgnoreMaxRestarts",
+            "targetReplicatedJobs": ["chief"],
+            "onJobFailureReasons": ["PodFailurePolicy"],
+            "onJobFailureMessagePatterns": ["condition DisruptionTarget"],
         },
+        {
+            "name": "ended_for_good",
+            "action": "FailJobSet",
+            "onJobFailureReasons": ["PodFailurePolicy", "DeadlineExceeded"],
+        },
+    ]
+    jobs = [
+        {
+            "name": role.job,
+            "replicas": role.replicas,
+            "template": {"spec": _job(spec, role, volumes)},
+        }
+        for role in spec.roles
+    ]
+    own = {
+        "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+        "successPolicy": {"operator": "All", "targetReplicatedJobs": ["chief"]},
+        "failurePolicy": {"maxRestarts": spec.restarts, "rules": rules},
+        "ttlSecondsAfterFinished": _KEPT_SECONDS,
+        "replicatedJobs": jobs,
     }
+    return pod.manifest(JOBSET.api, "JobSet", _metadata(spec), spec=own)
 
 
-def _job(spec: JobSpec, role: Role, volumes: Sequence[Volume]) -> dict[str, Any]:
+def _job(spec: JobSpec, role: Role, volumes: Sequence[Volume]) -> Json:
     template = pod.template(spec, role, volumes, _environment(spec, role), _files(spec))
     template["spec"]["restartPolicy"] = "OnFailure" if role.job == "evaluator" else "Never"
-    job: dict[str, Any] = {
+    job: Json = {
         "parallelism": 1,
         "completions": 1,
         "completionMode": "Indexed",
@@ -149,7 +143,7 @@ def _job(spec: JobSpec, role: Role, volumes: Sequence[Volume]) -> dict[str, Any]
     return {**job, "template": template}
 
 
-def _restarts(spec: JobSpec, role: Role) -> dict[str, Any]:
+def _restarts(spec: JobSpec, role: Role) -> Json:
     """When a Job makes a new pod, and when it fails.
 
     A chief that ended by itself has said why, and would end so again; one that was killed may be
@@ -162,15 +156,14 @@ def _restarts(spec: JobSpec, role: Role) -> dict[str, Any]:
     for_good = [EXIT_BUG, EXIT_USER, EXIT_RUN] if is_chief else [EXIT_USER]
     codes = {"containerName": CONTAINER, "operator": "In", "values": for_good}
     disrupted = [{"type": "DisruptionTarget", "status": "True"}]
+    rules = [
+        {"action": "FailJob", "onExitCodes": codes},
+        {"action": "FailJob" if is_chief else "Ignore", "onPodConditions": disrupted},
+    ]
     return {
         "backoffLimit": 0 if is_chief else spec.restarts,
         "podReplacementPolicy": "Failed",  # never two pods under one name
-        "podFailurePolicy": {
-            "rules": [
-                {"action": "FailJob", "onExitCodes": codes},
-                {"action": "FailJob" if is_chief else "Ignore", "onPodConditions": disrupted},
-            ]
-        },
+        "podFailurePolicy": {"rules": rules},
     }
 
 
@@ -182,14 +175,14 @@ def _cluster(spec: JobSpec) -> dict[str, list[str]]:
     }
 
 
-def _environment(spec: JobSpec, role: Role) -> list[dict[str, Any]]:
+def _environment(spec: JobSpec, role: Role) -> list[Json]:
     name = {"name": "JOBSET_NAME", "value": spec.name}
     if spec.tasks == 1:
         return [name]
     field = {"fieldRef": {"fieldPath": f"metadata.labels['{JOBSET.index_label}']"}}
     # Kubernetes puts the index in, since all Jobs of a role have one template.
     task = f'"task": {{"type": "{role.job}", "index": $(JOB_INDEX)}}'
-    found: list[dict[str, Any]] = [name, {"name": "JOB_INDEX", "valueFrom": field}]
+    found: list[Json] = [name, {"name": "JOB_INDEX", "valueFrom": field}]
     if has_config_map(spec):
         return [
             *found,
@@ -210,7 +203,7 @@ def config_map_name(job: str) -> str:
     return f"{job}-cluster"
 
 
-def config_map(spec: JobSpec) -> dict[str, Any]:
+def config_map(spec: JobSpec) -> Json:
     """The description of a large cluster, as a file in each of its pods."""
     text = cluster_in_file.text(_cluster(spec))
     if len(text) > MOST_BYTES:
@@ -218,16 +211,11 @@ def config_map(spec: JobSpec) -> dict[str, Any]:
             f"{spec.tasks} tasks: their addresses are {len(text)} bytes, but a ConfigMap of "
             f"Kubernetes holds {MOST_BYTES}; ask for fewer tasks, or give a shorter --name"
         )
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {**_metadata(spec), "name": config_map_name(spec.name)},
-        "immutable": True,
-        "data": {_FILE: text},
-    }
+    metadata = {**_metadata(spec), "name": config_map_name(spec.name)}
+    return pod.manifest("v1", "ConfigMap", metadata, immutable=True, data={_FILE: text})
 
 
-def _files(spec: JobSpec) -> tuple[dict[str, Any], dict[str, Any]] | None:
+def _files(spec: JobSpec) -> tuple[Json, Json] | None:
     """The ConfigMap as a volume of a pod, and its mount in the container."""
     if not has_config_map(spec):
         return None
@@ -235,7 +223,7 @@ def _files(spec: JobSpec) -> tuple[dict[str, Any], dict[str, Any]] | None:
     return {"name": "cluster", "configMap": {"name": config_map_name(spec.name)}}, mount
 
 
-def tfjob(spec: JobSpec, volumes: Sequence[Volume] = ()) -> dict[str, Any]:
+def tfjob(spec: JobSpec, volumes: Sequence[Volume] = ()) -> Json:
     """A TFJob, whose operator sets TF_CONFIG.
 
     It restarts a chief whose exit code is 128 or more, which a signal leaves; any other ends the
@@ -254,22 +242,16 @@ def tfjob(spec: JobSpec, volumes: Sequence[Volume] = ()) -> dict[str, Any]:
     }
     if spec.timeout_seconds:
         policy["activeDeadlineSeconds"] = spec.timeout_seconds
-    return {
-        "apiVersion": TFJOB.api,
-        "kind": "TFJob",
-        "metadata": _metadata(spec),
-        "spec": {
-            "runPolicy": policy,
-            "tfReplicaSpecs": {
-                _TYPES[role.job]: {
-                    "replicas": role.replicas,
-                    "restartPolicy": "ExitCode" if role.job == "chief" else "Always",
-                    "template": pod.template(spec, role, volumes),
-                }
-                for role in spec.roles
-            },
-        },
+    roles = {
+        _TYPES[role.job]: {
+            "replicas": role.replicas,
+            "restartPolicy": "ExitCode" if role.job == "chief" else "Always",
+            "template": pod.template(spec, role, volumes),
+        }
+        for role in spec.roles
     }
+    own = {"runPolicy": policy, "tfReplicaSpecs": roles}
+    return pod.manifest(TFJOB.api, "TFJob", _metadata(spec), spec=own)
 
 
 def check_tfjob_size(spec: JobSpec, namespace: str) -> None:
@@ -293,29 +275,22 @@ def check_tfjob_size(spec: JobSpec, namespace: str) -> None:
         )
 
 
-def network_policy(spec: JobSpec, pods: Mapping[str, str]) -> dict[str, Any]:
+def network_policy(spec: JobSpec, pods: Json) -> Json:
     """Lets a job's own pods, known by their labels, reach its TensorFlow servers, and nobody else.
 
     TensorFlow's servers ask for no credentials: whoever reaches them can run code. All of the
     cluster may ask for the chief's figures, if the job serves them.
     """
-    own = {
-        "from": [{"podSelector": {"matchLabels": dict(pods)}}],
-        "ports": [{"protocol": "TCP", "port": port} for port in pod.tensorflow_ports(spec)],
-    }
     port = pod.metrics_port(spec)
-    figures = [{"ports": [{"protocol": "TCP", "port": port}]}] if port else []
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": _metadata(spec),
-        "spec": {
-            "podSelector": {"matchLabels": dict(pods)},
-            "policyTypes": ["Ingress"],
-            "ingress": [own, *figures],
-        },
-    }
+    ingress = [{"ports": _open([port])}] if port else []
+    own = {"from": [{"podSelector": {"matchLabels": dict(pods)}}]}
+    servers = {**own, "ports": _open(pod.tensorflow_ports(spec))}
+    return pod.network_policy(_metadata(spec), pods, [servers, *ingress])
 
 
-def _metadata(spec: JobSpec) -> dict[str, Any]:
+def _open(ports: Sequence[int]) -> list[Json]:
+    return [{"protocol": "TCP", "port": port} for port in ports]
+
+
+def _metadata(spec: JobSpec) -> Json:
     return {"name": spec.name, "labels": {**spec.labels, **MANAGED_BY}}

@@ -2,11 +2,15 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
-from cloud import job_spec
-from cloud.job_spec import JobSpec, Role, grace_seconds
+from cloud import chief_worker
+from cloud.deployment.server_settings import ServerSettings
+from cloud.grace import grace_seconds
+from cloud.job_spec import JobSpec
+from cloud.kubernetes.kubectl import Json
+from cloud.role import Role
 from tfps.errors import UserError
 
 CONTAINER = "tensorflow"  # the training operator looks for it by this name
@@ -20,31 +24,12 @@ _SECOND_PORT_NAME = "chief-worker"
 _END_SECONDS = 15  # for a task to end after its grace
 _PREEMPTIBLE = ("worker", "evaluator")  # those whose loss costs nothing that was trained
 _SERVERS = ("worker", "ps")
+_PROBE = ("python", "-m", "cloud.probe")
 _GPU = "nvidia.com/gpu"
 _GKE_GPU = "cloud.google.com/gke-accelerator"
 _GKE_SPOT = "cloud.google.com/gke-spot"
+Hardware = Role | ServerSettings
 _UNITS = {"Gi": 1 << 30, "Mi": 1 << 20, "Ki": 1 << 10}
-
-
-class Hardware(Protocol):
-    """What `Role` and `Deployment` ask for; 0 and empty for no request."""
-
-    @property
-    def machine(self) -> str:
-        """The nodes' instance type."""
-
-    @property
-    def cpus(self) -> int: ...
-
-    @property
-    def memory_bytes(self) -> int: ...
-
-    @property
-    def accelerator(self) -> str:
-        """The cluster's resource, with a slash, or GKE's name of one of NVIDIA's GPUs."""
-
-    @property
-    def accelerators(self) -> int: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +51,7 @@ class Volume:
         return cls(match["claim"], match["path"])
 
 
-def base(grace_seconds: int) -> dict[str, Any]:
+def base(grace_seconds: int) -> Json:
     """What every pod's `spec` begins with."""
     return {
         "automountServiceAccountToken": False,
@@ -77,7 +62,7 @@ def base(grace_seconds: int) -> dict[str, Any]:
     }
 
 
-def pod_security() -> dict[str, Any]:
+def pod_security() -> Json:
     """A user without rights, who may write to the pod's volumes."""
     return {
         "runAsNonRoot": True,
@@ -89,7 +74,7 @@ def pod_security() -> dict[str, Any]:
     }
 
 
-def container_security() -> dict[str, Any]:
+def container_security() -> Json:
     """No privileges, and nothing to write to but volumes."""
     return {
         "allowPrivilegeEscalation": False,
@@ -98,7 +83,7 @@ def container_security() -> dict[str, Any]:
     }
 
 
-def resources(asked: Hardware, disk_gb: int = 0) -> dict[str, Any]:
+def resources(asked: Hardware, disk_gb: int = 0) -> Json:
     """A container's `resources`; the memory is its limit, too."""
     requests, limits = {}, {}
     if asked.cpus:
@@ -112,7 +97,7 @@ def resources(asked: Hardware, disk_gb: int = 0) -> dict[str, Any]:
     return _filled(requests=requests, limits=limits)
 
 
-def placement(asked: Hardware, spot: bool = False) -> dict[str, Any]:
+def placement(asked: Hardware, spot: bool = False) -> Json:
     """The part of a pod's `spec` that names its nodes; `spot` are those that may be taken away."""
     selector: dict[str, str] = {}
     tolerations = []
@@ -121,15 +106,47 @@ def placement(asked: Hardware, spot: bool = False) -> dict[str, Any]:
     if asked.accelerator and "/" not in asked.accelerator:
         selector[_GKE_GPU] = asked.accelerator
     if asked.accelerators:
-        tolerations.append(
-            {"key": _gpu_resource(asked), "operator": "Exists", "effect": "NoSchedule"}
-        )
+        tolerations.append({"key": _gpu_resource(asked), "operator": "Exists"})
     if spot:
         selector[_GKE_SPOT] = "true"
-        tolerations.append(
-            {"key": _GKE_SPOT, "operator": "Equal", "value": "true", "effect": "NoSchedule"}
-        )
+        tolerations.append({"key": _GKE_SPOT, "operator": "Equal", "value": "true"})
+    tolerations = [{**each, "effect": "NoSchedule"} for each in tolerations]
     return _filled(nodeSelector=selector, tolerations=tolerations)
+
+
+def mounted(volumes: Sequence[Volume], own: Json) -> tuple[list[Json], list[Json]]:
+    """Volumes as a pod has them, and all mounts of its container, the scratch space's first.
+
+    `own` are further fields of each.
+    """
+    claims: list[Json] = []
+    mounts: list[Json] = [{"name": "scratch", "mountPath": SCRATCH}]
+    for i, each in enumerate(volumes):
+        claim = {"claimName": each.claim, **own}
+        claims.append({"name": f"volume-{i}", "persistentVolumeClaim": claim})
+        mounts.append({"name": f"volume-{i}", "mountPath": each.path, **own})
+    return claims, mounts
+
+
+def periods(timeout_seconds: int, period_seconds: int, failures: int) -> dict[str, int]:
+    """How long and how often a probe asks, and how often it may fail."""
+    return {
+        "timeoutSeconds": timeout_seconds,
+        "periodSeconds": period_seconds,
+        "failureThreshold": failures,
+    }
+
+
+def network_policy(metadata: Json, pods: Json, ingress: Sequence[Json]) -> Json:
+    """Lets only what `ingress` names reach pods with these labels."""
+    spec: Json = {"podSelector": {"matchLabels": dict(pods)}, "policyTypes": ["Ingress"]}
+    spec["ingress"] = ingress
+    return manifest("networking.k8s.io/v1", "NetworkPolicy", metadata, spec=spec)
+
+
+def manifest(api: str, kind: str, metadata: Json, **rest: Any) -> Json:
+    """An object of Kubernetes."""
+    return {"apiVersion": api, "kind": kind, "metadata": metadata, **rest}
 
 
 def literal(text: str) -> str:
@@ -167,23 +184,21 @@ def template(
     spec: JobSpec,
     role: Role,
     volumes: Sequence[Volume],
-    environment: Sequence[Mapping[str, Any]] = (),
-    files: tuple[dict[str, Any], dict[str, Any]] | None = None,
-) -> dict[str, Any]:
+    environment: Sequence[Json] = (),
+    files: tuple[Json, Json] | None = None,
+) -> Json:
     """The PodTemplateSpec of a role's tasks, without restartPolicy.
 
     `environment` goes into the container's `env`; `files` is a further volume, and its mount.
     """
-    pod: dict[str, Any] = {
+    claims, mounts = mounted(volumes, {})
+    pod: Json = {
         **base(grace_seconds(spec) + _END_SECONDS),
         "securityContext": pod_security(),
-        "containers": [_container(spec, role, volumes, environment)],
+        "containers": [_container(spec, role, mounts, environment)],
         "volumes": [
             {"name": "scratch", "emptyDir": _filled(sizeLimit=role.disk_gb and f"{role.disk_gb}G")},
-            *(
-                {"name": f"volume-{i}", "persistentVolumeClaim": {"claimName": volume.claim}}
-                for i, volume in enumerate(volumes)
-            ),
+            *claims,
         ],
     }
     if files:
@@ -192,7 +207,7 @@ def template(
         pod["containers"][0]["volumeMounts"].append(mount)
     pod |= _filled(serviceAccountName=spec.service_account)
     pod |= placement(role, spec.spot and role.job in _PREEMPTIBLE)
-    metadata: dict[str, Any] = {"labels": {**spec.labels, **MANAGED_BY}}
+    metadata: Json = {"labels": {**spec.labels, **MANAGED_BY}}
     if role.job == "chief" and (port := metrics_port(spec)):
         metadata["annotations"] = prometheus(port, "/metrics")
     return {"metadata": metadata, "spec": pod}
@@ -200,16 +215,13 @@ def template(
 
 def prometheus(port: int, path: str) -> dict[str, str]:
     """Annotations by which Prometheus finds a pod's figures."""
-    return {
-        "prometheus.io/scrape": "true",
-        "prometheus.io/port": str(port),
-        "prometheus.io/path": path,
-    }
+    found = {"scrape": "true", "port": str(port), "path": path}
+    return {f"prometheus.io/{name}": value for name, value in found.items()}
 
 
 def tensorflow_ports(spec: JobSpec) -> list[int]:
     """The ports of a job's tasks; that of the chief's own worker, if there is one, is second."""
-    second = job_spec.port(spec, PORT)
+    second = chief_worker.port(spec, PORT)
     return [PORT] if second is None else [PORT, second]
 
 
@@ -232,14 +244,10 @@ def metrics_port(spec: JobSpec) -> int | None:
     return int(text)
 
 
-def _container(
-    spec: JobSpec, role: Role, volumes: Sequence[Volume], environment: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+def _container(spec: JobSpec, role: Role, mounts: list[Json], environment: Sequence[Json]) -> Json:
     own = {"HOME": SCRATCH, "PYTHONUNBUFFERED": "1"} | dict(spec.environment)
     env = [{"name": name, "value": literal(value)} for name, value in own.items()]
-    mounts = [{"name": "scratch", "mountPath": SCRATCH}]
-    mounts += [{"name": f"volume-{i}", "mountPath": each.path} for i, each in enumerate(volumes)]
-    container: dict[str, Any] = {
+    container: Json = {
         "name": CONTAINER,
         "image": spec.image,
         "command": ["python", "-m", spec.module],
@@ -256,17 +264,9 @@ def _container(
             {"name": name, "containerPort": port} for name, port in zip(names, ports, strict=False)
         ]
     if role.job in _SERVERS:  # a frozen one is restarted after 90 s; it has ten minutes to start
-        container |= {"startupProbe": _probe(10, 60), "livenessProbe": _probe(30, 3)}
+        for name, times in (("startupProbe", (10, 60)), ("livenessProbe", (30, 3))):
+            container[name] = {"exec": {"command": list(_PROBE)}, **periods(10, *times)}
     return container
-
-
-def _probe(period_seconds: int, failures: int) -> dict[str, Any]:
-    return {
-        "exec": {"command": ["python", "-m", "cloud.probe"]},
-        "timeoutSeconds": 10,
-        "periodSeconds": period_seconds,
-        "failureThreshold": failures,
-    }
 
 
 def _quantity(number: int) -> str:
@@ -279,6 +279,6 @@ def _gpu_resource(asked: Hardware) -> str:
     return asked.accelerator if "/" in asked.accelerator else _GPU
 
 
-def _filled(**fields: Any) -> dict[str, Any]:
+def _filled(**fields: Any) -> Json:
     """Those that are not empty."""
     return {name: value for name, value in fields.items() if value}

@@ -5,25 +5,22 @@ import math
 import re
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
-from cloud.kubernetes.kubectl import Found, Kubectl, RefusedError, documents, selector
+from cloud.job_status import JobStatus
+from cloud.kubernetes.kubectl import Json, Kubectl, RefusedError, documents, selected
 from cloud.kubernetes.manifests import KubernetesKind, config_map_name
 from cloud.kubernetes.pod import CONTAINER, MANAGED_BY
-from cloud.remote_target import LABELS, said, teller
-from cloud.target import JobStatus, Request
+from cloud.log_line import LABELS, said, teller
+from cloud.target import Request
 from tfps.errors import RunError, UserError
 
 _SUBMISSION = "tfps/submission"  # annotation: which call of `send` made an object
 _NOT_INSTALLED = re.compile("no matches for kind|could not find the requested resource")
 _OVERLAP_SECONDS = 30  # by which clocks may differ
 _NOT_STARTED = re.compile("is waiting to start|does not have a host assigned")
-_LINE = re.compile(
-    r"\[pod/([^/\]]+)/[^\]]+\] "  # as `kubectl logs --prefix --timestamps` writes it
-    r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(?:Z|[+-]\d\d:\d\d) ?(.*)",
-    re.DOTALL,
-)
+# Of `kubectl logs --prefix --timestamps`.
+_LINE = re.compile(r"\[pod/([^/\]]+)/[^\]]+\] (\d{4}-\S+) ?(.*)", re.DOTALL)
 
 
 class KubernetesSender:
@@ -41,7 +38,7 @@ class KubernetesSender:
         job: Kubernetes deletes it with the job.
         """
         submission = uuid.uuid4().hex
-        made: list[Found] = []
+        made: list[Json] = []
         try:
             for each in requests:
                 made.append(self._create(each, submission))
@@ -70,12 +67,12 @@ class KubernetesSender:
         """What the cluster says of a job."""
         return self._kind.status(self.describe(job))
 
-    def describe(self, job: str) -> dict[str, Any]:
+    def describe(self, job: str) -> Json:
         """The whole object."""
-        found = self._kubectl.find(self._kind.resource, job)
+        found = self._kubectl.get(self._kind.resource, job, "--ignore-not-found")
         if not found:
             raise self._no_such(job)
-        return found
+        return found[0]
 
     def list(self) -> Sequence[JobStatus]:
         """The jobs that were submitted by this program, the newest first."""
@@ -98,7 +95,7 @@ class KubernetesSender:
         """Task and text of the lines that the job's pods have written since the last call."""
         return self._logs.new_lines(job)
 
-    def _create(self, manifest: Request, submission: str) -> Found:
+    def _create(self, manifest: Request, submission: str) -> Json:
         assert isinstance(manifest, dict)
         own = {**manifest["metadata"], "annotations": {_SUBMISSION: submission}}
         document = json.dumps({**manifest, "metadata": own})
@@ -118,7 +115,7 @@ class KubernetesSender:
                 f"there is a {manifest['kind']} {name} in {self._kubectl.place} already; give "
                 f"another --name, or end it with `python -m cloud.submit cancel {name} …`"
             ) from None
-        made: Found = json.loads(text)
+        made: Json = json.loads(text)
         return made
 
     def _delete(self, *what: str, stdin: str | None = None) -> str:
@@ -141,82 +138,61 @@ class _PodLogs:
         self._kubectl = kubectl
         self._read_at: float | None = None
         self._restarts: dict[str, int] = {}  # by pod's uid
-        self._last: dict[str, tuple[str, int]] = {}  # the last line's time, and its lines so far
+        self._seen: set[tuple[str, ...]] = set()  # lines that the next look may find again
 
     def new_lines(self, job: str) -> Iterator[tuple[str, str]]:
         of_job = {self._kind.name_label: job}
         pods = self._kubectl.list("pods", of_job)
-        lines = self._all_lines(of_job) if pods else {}
-        for pod in sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp"))):
-            name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
-            found = [*self._lines_before_a_restart(pod), *lines.get(name, [])]
-            task = self._kind.task(pod["metadata"].get("labels") or {})
-            for line in self._new(uid, found):
-                text, labels = _plain(line)
-                yield teller(task, labels), text
-
-    def _all_lines(self, labels: Mapping[str, str]) -> dict[str, list[tuple[str, str]]]:
-        """Times and texts by pod, some of which were read before."""
-        now = time.monotonic()
-        since = []
+        if not pods:
+            return
+        now, since = time.monotonic(), ["--tail=-1"]
         if self._read_at is not None:
-            since = [f"--since={math.ceil(now - self._read_at) + _OVERLAP_SECONDS}s"]
-        text = self._read(selector(labels), "--ignore-errors", "--tail=-1", *since)
+            since.append(f"--since={math.ceil(now - self._read_at) + _OVERLAP_SECONDS}s")
+        text = self._read(selected(of_job), "--ignore-errors", *since)
         errors = re.findall("^error: (.*)", text, re.MULTILINE)
         for error in errors:
             if "forbidden" in error:
                 raise RefusedError(error, "Forbidden")
+        lines = _parsed(text)
+        # A container that waits to be restarted still has the lines of the one before.
+        known = {*lines, *self._seen}
+        before = [_parsed(self._last_words(pod, since)) for pod in pods]
+        tasks = {x["metadata"]["name"]: self._kind.task(x["metadata"]["labels"]) for x in pods}
+        # Pods that are younger than their list are for the next look.
+        lines = [x for each in before for x in each if x not in known] + lines
+        lines = [x for x in lines if x[0] in tasks]
+        for name, _, line in (x for x in lines if x not in self._seen):
+            plain, labels = _plain(line)
+            yield teller(tasks[name], labels), plain
         # A pod that could not be read keeps its lines for the next look.
-        if all(_NOT_STARTED.search(error) for error in errors):
-            self._read_at = now
-        found: dict[str, list[tuple[str, str]]] = {}
-        for name, stamp, line in _stamped(text):
-            found.setdefault(name, []).append((stamp, line))
-        return found
+        is_whole = all(_NOT_STARTED.search(error) for error in errors)
+        self._read_at = now if is_whole else self._read_at
+        self._seen = {*lines, *(() if is_whole else self._seen)}
 
-    def _lines_before_a_restart(self, pod: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """What a container wrote last that was restarted since the last look."""
-        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+    def _last_words(self, pod: Json, since: Sequence[str]) -> str:
+        """What a container has written that was restarted since the last look."""
         states = (pod.get("status") or {}).get("containerStatuses") or []
         restarts = next((x.get("restartCount", 0) for x in states if x["name"] == CONTAINER), 0)
-        known = self._restarts.get(uid, 0)
-        self._restarts[uid] = restarts
+        uid = pod["metadata"]["uid"]
+        known, self._restarts[uid] = self._restarts.get(uid, 0), restarts
         if restarts <= known:
-            return []
+            return ""
         try:
-            text = self._read(name, "--previous")
+            return self._read(pod["metadata"]["name"], "--previous", *since)
         except RefusedError:  # the pod has gone, or its node has dropped them
-            return []
-        return [(stamp, line) for _, stamp, line in _stamped(text)]
+            return ""
 
     def _read(self, *arguments: str) -> str:
         flags = (f"--container={CONTAINER}", "--prefix", "--timestamps")
         return self._kubectl.run("logs", *flags, *arguments)
 
-    def _new(self, uid: str, lines: Iterable[tuple[str, str]]) -> Iterator[str]:
-        last, count = self._last.get(uid, ("", 0))
-        seen = count
-        for stamp, line in lines:
-            if stamp < last:
-                continue
-            if stamp == last and seen:
-                seen -= 1
-                continue
-            if stamp > last:
-                last, count, seen = stamp, 0, 0
-            count += 1
-            yield line
-        self._last[uid] = last, count
+
+def _parsed(text: str) -> list[tuple[str, ...]]:
+    """Pod, time and text of each line."""
+    return [match.groups() for match in map(_LINE.fullmatch, text.split("\n")) if match]
 
 
-def _stamped(text: str) -> Iterator[tuple[str, str, str]]:
-    """Pod, time and text of each line; times compare as text."""
-    for line in text.split("\n"):
-        if match := _LINE.fullmatch(line):
-            yield match[1], f"{match[2]}.{(match[3] or '').ljust(9, '0')}", match[4]
-
-
-def _plain(line: str) -> tuple[str, Mapping[str, Any]]:
+def _plain(line: str) -> tuple[str, Json]:
     """What a line says that may be an object of JSON, as tasks write them here, and its labels."""
     if not line.startswith("{"):
         return line, {}

@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from absl import flags
 
 from cloud import remote_target
 from cloud.job_spec import JobSpec
 from cloud.kubernetes import manifests, pod
-from cloud.kubernetes.kubectl import Kubectl
+from cloud.kubernetes.kubectl import Json, Kubectl
 from cloud.kubernetes.manifests import JOBSET, TFJOB
 from cloud.kubernetes.pod import Volume
 from cloud.kubernetes.sender import KubernetesSender
@@ -22,67 +21,51 @@ _MOST_OBJECT_BYTES = 1 << 20  # etcd takes 1.5 MiB, and the controller adds what
 
 def define_flags(values: flags.FlagValues) -> None:
     """Defines the flags of all targets on Kubernetes."""
-
-    def string(name: str, text: str) -> None:
-        flags.DEFINE_string(name, None, f"Kubernetes: {text}", flag_values=values)
-
-    string("namespace", "namespace; default: that of the context.")
-    string("kube_context", "context of the kubeconfig; default: its current one.")
-    flags.DEFINE_multi_string(
-        "volume",
-        [],
-        "Kubernetes: a persistent volume claim that every pod mounts, CLAIM:/PATH; any number.",
-        flag_values=values,
-    )
-    flags.DEFINE_boolean(
-        "apply",
-        False,
-        "Kubernetes: sends the manifests with kubectl; else they are printed.",
-        flag_values=values,
-    )
+    string, many, switch = flags.DEFINE_string, flags.DEFINE_multi_string, flags.DEFINE_boolean
+    for define, name, default, text in (
+        (string, "namespace", None, "namespace; default: that of the context."),
+        (string, "kube_context", None, "context of the kubeconfig; default: its current one."),
+        (many, "volume", [], "CLAIM:/PATH, a volume claim that every pod mounts; any number."),
+        (switch, "apply", False, "sends the manifests with kubectl; else they are printed."),
+    ):
+        define(name, default, f"Kubernetes: {text}", flag_values=values)
 
 
 def from_flags(values: flags.FlagValues) -> "KubernetesTarget":
     """The target that --target and the flags of `define_flags` describe."""
     return KubernetesTarget(
         values.target,
-        namespace=values.namespace or "",
-        context=values.kube_context or "",
-        volumes=tuple(Volume.parse(text) for text in values.volume),
-        applies=values.apply,
+        Kubectl(values.namespace or "", values.kube_context or ""),
+        tuple(Volume.parse(text) for text in values.volume),
+        values.apply,
         # Pods' logs can be read as soon as they are written.
-        patience=Patience(values.wait_seconds, values.poll_seconds, last_looks=1),
+        Patience(values.wait_seconds, values.poll_seconds, last_looks=1),
     )
 
 
 class KubernetesTarget(RemoteTarget):
-    """A namespace of a Kubernetes cluster.
-
-    The tasks are pods of a JobSet or a TFJob; a NetworkPolicy lets only them reach each other.
-    """
+    """Jobs in a namespace, whose tasks are pods of a JobSet or a TFJob."""
 
     has_own_machines = True
 
     def __init__(
         self,
         name: str,
-        namespace: str,
-        context: str,
+        kubectl: Kubectl,
         volumes: Sequence[Volume],
         applies: bool,
-        patience: Patience,
+        limits: Patience,
     ):
-        super().__init__(patience)
+        super().__init__(limits)
         self._kind = JOBSET if name == JOBSET.name else TFJOB
-        self._namespace = namespace
-        self._context = context
+        self._kubectl = kubectl
         self._volumes = volumes
         self._applies = applies
 
     @property
     def again(self) -> str:
         """Flags with which this program reaches the same place again."""
-        return flags_of_place(self._kind.name, self._namespace, self._context)
+        return f"--target={self._kind.name} {self._kubectl.again}".strip()
 
     def render(self, spec: JobSpec) -> tuple[Request, ...]:
         """The NetworkPolicy, which must be there first, a large cluster's ConfigMap, the job."""
@@ -93,14 +76,14 @@ class KubernetesTarget(RemoteTarget):
                 found.append(manifests.config_map(spec))
             found.append(manifests.jobset(spec, self._volumes))
         else:
-            manifests.check_tfjob_size(spec, self._namespace)
+            manifests.check_tfjob_size(spec, self._kubectl.namespace)
             found.append(manifests.tfjob(spec, self._volumes))
         _check_object(found[-1])
-        return tuple(in_namespace(found, self._namespace))
+        return self._kubectl.placed(found)
 
     def sender(self) -> KubernetesSender:
         """kubectl, with the credentials of the kubeconfig."""
-        return KubernetesSender(self._kind, Kubectl(self._namespace, self._context))
+        return KubernetesSender(self._kind, self._kubectl)
 
     def submit(self, spec: JobSpec, wait: bool) -> int:
         """Prints the manifests for kubectl, or with --apply sends them."""
@@ -114,21 +97,7 @@ class KubernetesTarget(RemoteTarget):
         return EXIT_OK
 
 
-def flags_of_place(target: str, namespace: str, context: str) -> str:
-    """Flags with which this program reaches the same place again."""
-    own = {"target": target, "namespace": namespace, "kube_context": context}
-    return " ".join(f"--{name}={value}" for name, value in own.items() if value)
-
-
-def in_namespace(found: Sequence[dict[str, Any]], namespace: str) -> Sequence[dict[str, Any]]:
-    """Manifests with their namespace, where it is known."""
-    if namespace:
-        for manifest in found:
-            manifest["metadata"]["namespace"] = namespace
-    return found
-
-
-def _check_object(job: dict[str, Any]) -> None:
+def _check_object(job: Json) -> None:
     size = len(json.dumps(job))
     if size > _MOST_OBJECT_BYTES:
         raise UserError(

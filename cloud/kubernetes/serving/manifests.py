@@ -1,15 +1,14 @@
 """The manifests of a deployment: its servers, what they read, their address, number and callers."""
 
-import dataclasses
 import hashlib
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
 
-from cloud import command_line
+from cloud import flag_texts
 from cloud.deployment.deployment import Deployment
 from cloud.kubernetes import pod
+from cloud.kubernetes.kubectl import Json
 from cloud.kubernetes.pod import MANAGED_BY, SCRATCH, Volume
 from cloud.tfserving.models_config import (
     METRICS_PATH,
@@ -50,10 +49,10 @@ def selector(name: str) -> dict[str, str]:
 
 def owned(name: str = "") -> dict[str, str]:
     """Labels by which the objects of a deployment, or of all, are found."""
-    return {**_KIND, **MANAGED_BY, **({_INSTANCE: name} if name else {})}
+    return {**(selector(name) if name else _KIND), **MANAGED_BY}
 
 
-def deployment_of(found: Mapping[str, Any]) -> str:
+def deployment_of(found: Json) -> str:
     """The name of the deployment that an object is of."""
     return str(found["metadata"]["labels"].get(_INSTANCE, ""))
 
@@ -63,69 +62,68 @@ def annotations(model: str) -> dict[str, str]:
     return {MODEL: model, "kubernetes.io/change-cause": model}
 
 
-@dataclasses.dataclass(frozen=True)
-class Callers:
-    """Who may ask the servers, by label; without any, every pod of their own namespace."""
+def callers(pods: Sequence[str], namespaces: Sequence[str]) -> list[Json]:
+    """Who may ask the servers, as a NetworkPolicy names them, of labels KEY=value.
 
-    pods: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of their own namespace
-    namespaces: Mapping[str, str] = dataclasses.field(default_factory=dict)  # all pods of these
-
-    @classmethod
-    def parse(cls, pods: Sequence[str], namespaces: Sequence[str]) -> Self:
-        """Reads KEY=value of --allow_from and --allow_namespace."""
-        return cls(_labels("--allow_from", pods), _labels("--allow_namespace", namespaces))
-
-    @property
-    def peers(self) -> list[dict[str, Any]]:
-        """As a NetworkPolicy names them."""
-        pods = [{"podSelector": {"matchLabels": {k: v}}} for k, v in self.pods.items()]
-        rooms = [{"namespaceSelector": {"matchLabels": {k: v}}} for k, v in self.namespaces.items()]
-        return [*pods, *rooms] or [{"podSelector": {}}]
-
-
-def _labels(flag: str, texts: Sequence[str]) -> dict[str, str]:
-    found = command_line.pairs(flag, texts)
-    for key, value in found.items():
-        if not re.fullmatch(_KEY, key) or not re.fullmatch(_VALUE, value):
-            raise UserError(
-                f"{flag}={key}={value}: write a label of Kubernetes, as in app=frontend"
-            )
-    return found
+    Pods of the servers' own namespace with one of the labels `pods`, and all pods of namespaces
+    with one of the labels `namespaces`; without any label every pod of their own namespace.
+    """
+    found = []
+    for flag, kind, texts in (
+        ("--allow_from", "podSelector", pods),
+        ("--allow_namespace", "namespaceSelector", namespaces),
+    ):
+        for key, value in flag_texts.pairs(flag, texts).items():
+            if not re.fullmatch(_KEY, key) or not re.fullmatch(_VALUE, value):
+                raise UserError(
+                    f"{flag}={key}={value}: write a label of Kubernetes, as in app=frontend"
+                )
+            found.append({kind: {"matchLabels": {key: value}}})
+    return found or [{"podSelector": {}}]
 
 
 def manifests(
-    deployment: Deployment, callers: Callers, volumes: Sequence[Volume]
-) -> list[dict[str, Any]]:
+    deployment: Deployment, callers: Sequence[Json], volumes: Sequence[Volume]
+) -> list[Json]:
     """All of a deployment whose memory is known; the NetworkPolicy must be there first."""
-    config = _config_map(deployment)
+    pods, config = selector(deployment.name), _config_map(deployment)
+    # TensorFlow Serving asks for no credentials: only callers reach its ports.
+    open_ports = [{"protocol": "TCP", "port": port} for port in _PORTS.values()]
+    service_ports = [
+        {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
+        for name, port in _PORTS.items()
+    ]
+    service = {"type": "ClusterIP", "selector": pods, "ports": service_ports}
+    budget = {  # nodes are drained one server at a time
+        "maxUnavailable": 1,
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        "selector": {"matchLabels": pods},
+    }
     found = [
-        _network_policy(deployment, callers),
+        pod.network_policy(_metadata(deployment), pods, [{"from": callers, "ports": open_ports}]),
         config,
         _workload(deployment, config, volumes),
-        _service(deployment),
-        _disruption_budget(deployment),
+        _object("v1", "Service", deployment, service),
+        _object("policy/v1", "PodDisruptionBudget", deployment, budget),
     ]
     if deployment.max_replicas > deployment.min_replicas:
-        found.append(_autoscaler(deployment))
+        found.append(_object("autoscaling/v2", AUTOSCALER, deployment, _scaling(deployment)))
     return found
 
 
-def _network_policy(deployment: Deployment, callers: Callers) -> dict[str, Any]:
-    """Lets callers reach the servers' ports: TensorFlow Serving asks for no credentials."""
-    ports = [{"protocol": "TCP", "port": port} for port in _PORTS.values()]
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": _metadata(deployment),
-        "spec": {
-            "podSelector": {"matchLabels": selector(deployment.name)},
-            "policyTypes": ["Ingress"],
-            "ingress": [{"from": callers.peers, "ports": ports}],
-        },
-    }
+def _object(api: str, kind: str, deployment: Deployment, spec: Json) -> Json:
+    return pod.manifest(api, kind, _metadata(deployment), spec=spec)
 
 
-def _config_map(deployment: Deployment) -> dict[str, Any]:
+def _metadata(deployment: Deployment) -> Json:
+    return {"name": object_name(deployment.name), "labels": _labels(deployment)}
+
+
+def _labels(deployment: Deployment) -> dict[str, str]:
+    return {**deployment.labels, **owned(deployment.name)}
+
+
+def _config_map(deployment: Deployment) -> Json:
     """The files that the servers read.
 
     Its name has a checksum of its content, and it never changes: so each revision of the servers
@@ -139,98 +137,92 @@ def _config_map(deployment: Deployment) -> dict[str, Any]:
     if deployment.max_batch_size:
         files[_BATCHING] = batching_parameters(deployment.max_batch_size)
     digest = hashlib.sha256("\0".join(sum(files.items(), ())).encode()).hexdigest()[:10]
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": f"{object_name(deployment.name)}-{digest}",
-            "labels": _all_labels(deployment),
-            "annotations": {MODEL: model.path},
-        },
-        "immutable": True,
-        "data": files,
-    }
+    name = f"{object_name(deployment.name)}-{digest}"
+    own = {"name": name, "labels": _labels(deployment), "annotations": {MODEL: model.path}}
+    return pod.manifest("v1", "ConfigMap", own, immutable=True, data=files)
 
 
-def _workload(
-    deployment: Deployment, config: dict[str, Any], volumes: Sequence[Volume]
-) -> dict[str, Any]:
-    """The servers: none of the old ones goes before a new one answers."""
-    load_seconds = _LOAD_SECONDS + deployment.model.variables_bytes // _LOAD_BYTES
+def _workload(deployment: Deployment, config: Json, volumes: Sequence[Volume]) -> Json:
+    """The Deployment; none of the old servers goes before a new one answers."""
+    model = deployment.model
+    load_seconds = _LOAD_SECONDS + model.variables_bytes // _LOAD_BYTES
     is_fixed = deployment.max_replicas == deployment.min_replicas
     template = {
-        "labels": _all_labels(deployment),
-        "annotations": {
-            MODEL: deployment.model.path,
-            **pod.prometheus(REST_PORT, METRICS_PATH),
+        "labels": _labels(deployment),
+        "annotations": {MODEL: model.path, **pod.prometheus(REST_PORT, METRICS_PATH)},
+    }
+    spec = {
+        **({"replicas": deployment.min_replicas} if is_fixed else {}),
+        "revisionHistoryLimit": _KEPT_REVISIONS,
+        "progressDeadlineSeconds": load_seconds + 120,
+        "selector": {"matchLabels": selector(deployment.name)},
+        "strategy": {
+            "type": "RollingUpdate",
+            "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "25%"},
+        },
+        "template": {
+            "metadata": template,
+            "spec": _pod(deployment, config, volumes, load_seconds),
         },
     }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {
-            **_metadata(deployment),
-            "annotations": annotations(deployment.model.path),
-        },
-        "spec": {
-            **({"replicas": deployment.min_replicas} if is_fixed else {}),
-            "revisionHistoryLimit": _KEPT_REVISIONS,
-            "progressDeadlineSeconds": load_seconds + 120,
-            "selector": {"matchLabels": selector(deployment.name)},
-            "strategy": {
-                "type": "RollingUpdate",
-                "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "25%"},
-            },
-            "template": {
-                "metadata": template,
-                "spec": _pod(deployment, config, volumes, load_seconds),
-            },
-        },
-    }
+    found = _object("apps/v1", "Deployment", deployment, spec)
+    found["metadata"]["annotations"] = annotations(model.path)
+    return found
 
 
 def _pod(
-    deployment: Deployment, config: dict[str, Any], volumes: Sequence[Volume], load_seconds: int
-) -> dict[str, Any]:
+    deployment: Deployment, config: Json, volumes: Sequence[Volume], load_seconds: int
+) -> Json:
     account = deployment.service_account
+    spread = [
+        {
+            "maxSkew": 1,
+            "topologyKey": kind,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": selector(deployment.name)},
+            "matchLabelKeys": ["pod-template-hash"],
+        }
+        for kind in ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
+    ]
+    claims, mounts = pod.mounted(volumes, {"readOnly": True})
+    files = {"name": "config", "mountPath": _FILES, "readOnly": True}
+    container = _container(deployment, config["data"], load_seconds)
     return {
         **pod.base(_DRAIN_SECONDS + _END_SECONDS),
         **({"serviceAccountName": account} if account else {}),
         "securityContext": pod.pod_security(),
         **pod.placement(deployment),
-        "topologySpreadConstraints": [
-            {
-                "maxSkew": 1,
-                "topologyKey": kind,
-                "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": selector(deployment.name)},
-                "matchLabelKeys": ["pod-template-hash"],
-            }
-            for kind in ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
-        ],
-        "containers": [_container(deployment, config, volumes, load_seconds)],
+        "topologySpreadConstraints": spread,
+        "containers": [{**container, "volumeMounts": [files, *mounts]}],
         "volumes": [
             {"name": "config", "configMap": {"name": config["metadata"]["name"]}},
             {"name": "scratch", "emptyDir": {}},
-            *(
-                {
-                    "name": f"volume-{i}",
-                    "persistentVolumeClaim": {"claimName": volume.claim, "readOnly": True},
-                }
-                for i, volume in enumerate(volumes)
-            ),
+            *claims,
         ],
     }
 
 
-def _container(
-    deployment: Deployment, config: dict[str, Any], volumes: Sequence[Volume], load_seconds: int
-) -> dict[str, Any]:
+def _container(deployment: Deployment, files: Mapping[str, str], load_seconds: int) -> Json:
+    arguments = [
+        f"--port={_PORTS['grpc']}",
+        f"--rest_api_port={REST_PORT}",
+        f"--model_config_file={posixpath.join(_FILES, _MODELS)}",
+        f"--monitoring_config_file={posixpath.join(_FILES, _MONITORING)}",
+    ]
+    if _BATCHING in files:
+        path = posixpath.join(_FILES, _BATCHING)
+        arguments += ["--enable_batching=true", f"--batching_parameters_file={path}"]
+    arguments += [
+        "--enable_model_warmup=true",
+        # The version is fixed: one look at the start, and a new pod for another try.
+        "--file_system_poll_wait_seconds=0",
+        "--max_num_load_retries=0",
+    ]
     return {
         "name": "serving",
         "image": deployment.image,
         "command": ["tensorflow_model_server"],
-        "args": [pod.literal(argument) for argument in _arguments(config["data"])],
+        "args": [pod.literal(argument) for argument in arguments],
         "env": [{"name": "HOME", "value": SCRATCH}],
         "ports": [{"name": name, "containerPort": port} for name, port in _PORTS.items()],
         "resources": pod.resources(deployment),
@@ -240,98 +232,21 @@ def _container(
         "startupProbe": _probe(deployment.name, 5, load_seconds // 5),
         "readinessProbe": _probe(deployment.name, 5, 3),
         "livenessProbe": _probe(deployment.name, 20, 6),
-        "volumeMounts": [
-            {"name": "config", "mountPath": _FILES, "readOnly": True},
-            {"name": "scratch", "mountPath": SCRATCH},
-            *(
-                {"name": f"volume-{i}", "mountPath": volume.path, "readOnly": True}
-                for i, volume in enumerate(volumes)
-            ),
-        ],
     }
 
 
-def _arguments(files: dict[str, str]) -> list[str]:
-    batching = [
-        "--enable_batching=true",
-        f"--batching_parameters_file={posixpath.join(_FILES, _BATCHING)}",
-    ]
-    return [
-        f"--port={_PORTS['grpc']}",
-        f"--rest_api_port={REST_PORT}",
-        f"--model_config_file={posixpath.join(_FILES, _MODELS)}",
-        f"--monitoring_config_file={posixpath.join(_FILES, _MONITORING)}",
-        *(batching if _BATCHING in files else []),
-        "--enable_model_warmup=true",
-        # The version is fixed: one look at the start, and a new pod for another try.
-        "--file_system_poll_wait_seconds=0",
-        "--max_num_load_retries=0",
-    ]
+def _probe(name: str, period_seconds: int, failures: int) -> Json:
+    get = {"path": f"/v1/models/{name}", "port": "rest"}
+    return {"httpGet": get, **pod.periods(5, period_seconds, failures)}
 
 
-def _probe(name: str, period_seconds: int, failures: int) -> dict[str, Any]:
+def _scaling(deployment: Deployment) -> Json:
+    """One server more where those that there are use much of their CPUs."""
+    name = object_name(deployment.name)
+    target = {"type": "Utilization", "averageUtilization": _CPU_PERCENT}
     return {
-        "httpGet": {"path": f"/v1/models/{name}", "port": "rest"},
-        "timeoutSeconds": 5,
-        "periodSeconds": period_seconds,
-        "failureThreshold": failures,
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+        "minReplicas": deployment.min_replicas,
+        "maxReplicas": deployment.max_replicas,
+        "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
     }
-
-
-def _service(deployment: Deployment) -> dict[str, Any]:
-    """The address, within the cluster, of all servers that answer."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": _metadata(deployment),
-        "spec": {
-            "type": "ClusterIP",
-            "selector": selector(deployment.name),
-            "ports": [
-                {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
-                for name, port in _PORTS.items()
-            ],
-        },
-    }
-
-
-def _disruption_budget(deployment: Deployment) -> dict[str, Any]:
-    """Lets nodes be drained one server at a time."""
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": _metadata(deployment),
-        "spec": {
-            "maxUnavailable": 1,
-            "unhealthyPodEvictionPolicy": "AlwaysAllow",
-            "selector": {"matchLabels": selector(deployment.name)},
-        },
-    }
-
-
-def _autoscaler(deployment: Deployment) -> dict[str, Any]:
-    """Keeps the number of servers between its limits, by their use of CPU."""
-    utilization = {"type": "Utilization", "averageUtilization": _CPU_PERCENT}
-    return {
-        "apiVersion": "autoscaling/v2",
-        "kind": AUTOSCALER,
-        "metadata": _metadata(deployment),
-        "spec": {
-            "scaleTargetRef": {
-                "apiVersion": "apps/v1",
-                "kind": "Deployment",
-                "name": object_name(deployment.name),
-            },
-            "minReplicas": deployment.min_replicas,
-            "maxReplicas": deployment.max_replicas,
-            "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": utilization}}],
-        },
-    }
-
-
-def _metadata(deployment: Deployment) -> dict[str, Any]:
-    return {"name": object_name(deployment.name), "labels": _all_labels(deployment)}
-
-
-def _all_labels(deployment: Deployment) -> dict[str, str]:
-    return {**deployment.labels, **selector(deployment.name), **MANAGED_BY}

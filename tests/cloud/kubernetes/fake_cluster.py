@@ -75,8 +75,7 @@ class FakeCluster:
         self.on_pods: Callable[[], None] = lambda: None
         self._made = 0
         self._is_closed = threading.Event()
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), _handler(self))
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.02,), daemon=True
         )
@@ -84,9 +83,7 @@ class FakeCluster:
     def install(self, directory: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Has kubectl, the one of this environment, reach this cluster by its context lab."""
         write_certificates(directory)
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        tls.load_cert_chain(directory / "server.pem")
-        self._server.tls = tls  # type: ignore[attr-defined]
+        self._server.tls.load_cert_chain(directory / "server.pem")
         address = f"https://127.0.0.1:{self._server.server_address[1]}"
         cluster = {"server": address, "certificate-authority": str(directory / "ca.pem")}
         context = {"cluster": "here", "user": "me", "namespace": self.namespace}
@@ -334,6 +331,18 @@ def status(code: int, message: str, reason: str = "") -> dict[str, Any]:
         "message": message,
         "reason": reason or _REASONS[code],
     }
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+
+    def handle_error(self, *request: Any) -> None:
+        if not isinstance(sys.exception(), OSError):  # kubectl may end without a goodbye
+            super().handle_error(*request)
 
 
 def _handler(cluster: FakeCluster) -> type[http.server.BaseHTTPRequestHandler]:

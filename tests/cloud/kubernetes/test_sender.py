@@ -93,8 +93,8 @@ def test_a_large_job_comes_with_its_cluster_which_goes_with_it(cluster):
     large = ["--workers=800", "--ps=100"]
     assert send(*large) == 0
     assert cluster.kinds() == ["NetworkPolicy", "ConfigMap", "JobSet"]
-    *belongings, job = cluster.objects.values()
-    for each in belongings:
+    *owned, job = cluster.objects.values()
+    for each in owned:
         (owner,) = each["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["uid"]) == ("JobSet", job["metadata"]["uid"])
     assert send(*large) == 2  # the first is left alone
@@ -197,17 +197,18 @@ def test_a_job_is_followed_to_its_end(cluster, capfd, target):
     if target == "jobset":
         running = {"replicatedJobsStatus": [{"name": "chief", "ready": 1}]}
     first, second, third = (f"{SECOND}{i}.5Z line {i}" for i in (1, 2, 3))
+    written, last = [first, second, second], f"{SECOND}2.6Z last words"
     steps = [
         ({}, [], {}),
         (running, [pod(target)], {("pod-1", False): [first]}),
-        (running, [pod(target)], {("pod-1", False): [first, second, second]}),
-        # The container was restarted: what it wrote last is still read, once.
+        (running, [pod(target)], {("pod-1", False): written}),
+        # The container is restarted: what it wrote last is still read, once.
         (
             running,
-            [pod(target, restarts=1)],
-            {("pod-1", True): [first, second, second, f"{SECOND}2.6Z last words"],
-             ("pod-1", False): [third]},
+            [pod(target, restarts=1, state="waiting")],
+            {("pod-1", True): [*written, last], ("pod-1", False): [*written, last]},
         ),
+        (running, [pod(target, restarts=1)], {("pod-1", False): [third]}),
         (conditions("Running", success), [pod(target, 1, "terminated")], {}),
     ]  # fmt: skip
 

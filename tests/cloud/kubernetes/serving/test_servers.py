@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from cloud import deploy
-from cloud.kubernetes.serving.servers import reasons
+from cloud.kubernetes.serving.target import reasons
 from tests.cloud.deployment import exports
 from tests.cloud.kubernetes.fake_cluster import FakeCluster, status
 from tests.cloud.kubernetes.serving.controller import Controller
@@ -234,7 +234,7 @@ def test_who_has_enough_of_waiting_is_told_that_it_goes_on(
     def interrupt(pods):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cloud.kubernetes.serving.servers.reasons", interrupt)
+    monkeypatch.setattr("cloud.kubernetes.serving.target.reasons", interrupt)
     assert send(job_dir) == 130
     said = capfd.readouterr().out
     assert "census: the rollout goes on; deploy again, or go back with" in said
@@ -252,22 +252,24 @@ def test_what_no_revision_needs_is_deleted(cluster, controller, job_dir):
     assert told == [f"{job_dir}/export/{version}" for version in (2, 3)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_somebody_else_made_is_left_alone(cluster, controller, job_dir, capfd, kind):
+def test_what_somebody_else_made_is_left_alone(cluster, controller, job_dir, capfd):
     assert send(job_dir) == 0
-    found = only(cluster, kind)
-    found["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "tfps"}  # such as a job's
-    before = copy.deepcopy(found)
-    assert send(job_dir, "--min_replicas=2") == 2
-    error = capfd.readouterr().err
-    assert f"there is a {kind} {found['metadata']['name']} in namespace research already" in error
-    assert found == before
-    if kind == "Deployment":
-        assert run("rollback census") == 2
+    for kind in KINDS:
+        found = only(cluster, kind)
+        own = found["metadata"]["labels"]
+        found["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "tfps"}  # such as a job's
+        before = copy.deepcopy(found)
+        assert send(job_dir, "--min_replicas=2") == 2
+        name = found["metadata"]["name"]
+        error = capfd.readouterr().err
+        assert f"there is a {kind} {name} in namespace research already" in error
+        assert found == before
+        if kind == "Deployment":
+            assert run("rollback census") == 2
+        found["metadata"]["labels"] = own
 
 
-@pytest.mark.parametrize("code", [409, 503])
-@pytest.mark.parametrize("is_carried_out", [False, True], ids=["refused", "lost"])
+@pytest.mark.parametrize(("code", "is_carried_out"), [(409, False), (503, True)])
 def test_requests_that_fail_are_made_again(cluster, controller, job_dir, code, is_carried_out):
     answer, failed = cluster.answer, set()
 
