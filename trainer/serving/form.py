@@ -10,7 +10,7 @@ import numpy as np
 
 from tfps.data.feature import Feature
 from tfps.model.inputs import row_lengths_of
-from trainer.serving.served_version import ServedVersion
+from trainer.serving.model_versions import ServedVersion
 
 _TEMPLATE = "form.html.j2"
 _MOST_BYTES = 2 << 20  # of the records that a page brings with it
