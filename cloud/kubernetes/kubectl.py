@@ -117,7 +117,8 @@ def selected(labels: Mapping[str, str]) -> str:
 
 def documents(manifests: Sequence[Json]) -> str:
     """Manifests as kubectl reads them on its standard input."""
-    return "\n---\n".join(map(json.dumps, manifests))
+    # Without a line of --- at the beginning older ones take all for one document of JSON.
+    return "".join(f"---\n{json.dumps(each)}\n" for each in manifests)
 
 
 def _flags(**values: str) -> list[str]:
