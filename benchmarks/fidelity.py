@@ -23,7 +23,7 @@ import tfps
 from benchmarks.planted import likes
 from benchmarks.rare_ids import FEATURES, LABEL, get_config
 from tfps.experiment.metrics import auc
-from tfps.export.trained_model import trained_model
+from tfps.export.keras_file import trained_model
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.store.parameter_store import ParameterStore

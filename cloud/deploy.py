@@ -14,11 +14,11 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from cloud import deployment_flags, requests_text
+from cloud import deployment_flags, remote_target
 from cloud.command_line import CommandLine
 from cloud.deployment.target import OF_NAME, VERBS, DeployTarget
 from tfps.errors import RunError, UserError
-from tfps.export.names import EXPORT_DIRECTORY
+from tfps.export.exported_files import EXPORT_DIRECTORY
 from tfps.storage.paths import is_local
 
 _TARGETS = {
@@ -31,9 +31,6 @@ _PROGRAM = "python -m cloud.deploy"
 
 def main(argv: Sequence[str]) -> int:
     """Renders, makes or manages one deployment.
-
-    Args:
-        argv: Program name, verb and flags.
 
     Returns:
         The exit code: 0, 2 for a mistake of the user, 3 when a platform failed or was too slow.
@@ -60,15 +57,7 @@ def check(deploy_to: str, job_dir: str, *, here: bool) -> tuple[str, ...]:
     """Looks at flags with which a job is to deploy its model once it has trained it.
 
     Args:
-        deploy_to: The flags without the model's, as in a shell.
-        job_dir: The job's directory.
         here: Whether this machine will deploy, and so must have what that needs.
-
-    Returns:
-        The flags, one by one.
-
-    Raises:
-        UserError: If no model of that job can be deployed with them.
     """
     try:
         arguments = tuple(shlex.split(deploy_to))
@@ -117,7 +106,7 @@ def _deploy(target: DeployTarget, values: flags.FlagValues) -> int:
     deployment = deployment_flags.build(values)
     if not values.dry_run:
         return target.deploy(deployment)
-    text = requests_text.write(target.render(deployment), values.format)
+    text = remote_target.write(target.render(deployment), values.format)
     print(text, end="")  # noqa: T201 - asked for
     return 0
 

@@ -26,8 +26,8 @@ from benchmarks.unwatched_task import WATCHING
 from tests.loaded import client
 from tests.project import ROOT
 from tfps.experiment import loader
+from tfps.job_dir.task_files import start_reporting
 from tfps.job_dir.task_name import TaskName
-from tfps.job_dir.task_usage import start_reporting
 from tfps.monitoring.recorder import RunRecorder
 
 SETTINGS = {"machine": {"cores": 2, "processor": "a processor"}, "seconds": 10.0}

@@ -11,38 +11,35 @@ import numpy as np
 import tensorflow as tf
 
 from configs.smoke import Smoke, get_config
-from tfps.barrier.bounded_staleness import BoundedStalenessBarrier
+from tfps.barrier.barrier import BoundedStalenessBarrier
 from tfps.barrier.rounds import SyncBarrier
 from tfps.checkpoint import saver
 from tfps.checkpoint.checkpoint import Draft
-from tfps.checkpoint.retention import OldCheckpoints, Retention
+from tfps.checkpoint.directory import OldCheckpoints, Retention
 from tfps.checkpoint.writer import CheckpointWriter
 from tfps.cluster.monitor import TaskMonitor
 from tfps.coordinator.executor import LocalExecutor
 from tfps.coordinator.lanes import lanes_of
 from tfps.coordinator.worker_coordinator import WorkerCoordinator
-from tfps.data.pieces import pieces_of
-from tfps.data.record_source import RecordSource
+from tfps.data.record_source import RecordSource, pieces_of
 from tfps.data.training_data import TrainingData
 from tfps.evaluation.history import Evaluations
 from tfps.experiment.mode import Async, Bounded, LocalSGD, Sync
 from tfps.export.parameters import StoreParameters
 from tfps.export.saved_model import ExportForm, export
 from tfps.leases.bad_record_log import BadRecords
-from tfps.leases.epoch_order import EpochOrder
+from tfps.leases.lease import EpochOrder
 from tfps.leases.progress import LeaseProgress
-from tfps.leases.queue import LeaseQueue
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import LeaseQueue, QueueState
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.store.parameter_store import ParameterStore
-from tfps.worker.async_loop import AsyncLoop
+from tfps.worker.async_loop import AsyncLoop, ExchangeLoop
 from tfps.worker.barrier_loop import BarrierLoop
 from tfps.worker.closures import Closures
-from tfps.worker.exchange_loop import ExchangeLoop
 from tfps.worker.local_sgd import LocalSgdLoop
 from tfps.worker.step import Step
-from trainer.chief.export_sample import predict_sample
+from trainer.chief.exports import predict_sample
 from trainer.generate import generate
 
 KEEP_NINE = Retention(9)

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
         SummedMetric,
     )
     from tfps.experiment.task import Task
-    from tfps.export.job_model import load_model
-    from tfps.export.loaded_model import ExportedModel
+    from tfps.export.loaded_model import ExportedModel, load_model
     from tfps.layers.dynamic_embedding import DynamicEmbedding
     from tfps.layers.embedding import Embedding
     from tfps.layers.rows_of_files import RowsOfFiles
@@ -110,7 +109,7 @@ _MODULES = {
     "Task": "tfps.experiment.task",
     "Train": "tfps.experiment.experiment",
     "in_batch_softmax": "tfps.experiment.in_batch_softmax",
-    "load_model": "tfps.export.job_model",
+    "load_model": "tfps.export.loaded_model",
     "task_of": "tfps.model.compiled_task",
     "write_dataset": "tfps.data.array_dataset",
 }

@@ -36,12 +36,10 @@ def run(
     traceback, with the exit code 2, or the exception's own.
 
     Args:
-        main: The work; it reads `absl.flags.FLAGS`.
         has_lasting_threads: Ends the process without waiting for its threads: those that wait for
             closures in flight, and TensorFlow's servers, cannot be told to end.
         operand: Name of a flag whose value may be given without the flag; of one that may be given
             several times, all values.
-        rewritten: Makes flags that are defined of the command line's, without the program's name.
     """
 
     def guarded(arguments: list[str]) -> int | None:

@@ -6,9 +6,8 @@ import posixpath
 import time
 
 from tfps import byte_size
-from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.failures import DamagedCheckpointError
 from tfps.checkpoint.restore import restore
 from tfps.cluster import own_memory
 from tfps.cluster.monitor import TaskMonitor
@@ -18,8 +17,7 @@ from tfps.errors import RunError, UserError
 from tfps.evaluation.history import Evaluation, Evaluations
 from tfps.experiment.experiment import NO_EXPORT
 from tfps.export.saved_model import EXPORT_BEST
-from tfps.planner.export_size import ExportSize, evaluator_bytes
-from tfps.planner.memory import Placement
+from tfps.planner.memory import ExportSize, Placement, evaluator_bytes
 from trainer.chief.engine import Engine
 from trainer.chief.exports import Exporter
 from trainer.chief.run_inputs import RunInputs
@@ -40,13 +38,8 @@ class Evaluator:
         """Creates the parameters, all in this process.
 
         Args:
-            inputs: The run's.
-            end_of_chief: Done when the chief will write no more checkpoints; holds the error if
-                the chief never came, or went away without being done.
-            stall_seconds: Limit for the next evaluated shard.
-
-        Raises:
-            UserError: If they take more memory than this process may have.
+            end_of_chief: Done when the chief will write no more checkpoints; holds the error if the
+                chief never came, or went away without being done.
         """
         _refuse_what_does_not_fit(inputs)
         self._inputs = inputs
@@ -58,12 +51,7 @@ class Evaluator:
         self._evaluations = Evaluations(inputs.job_dir)
 
     def run(self) -> None:
-        """Evaluates checkpoints; returns when the chief is done and its last one is evaluated.
-
-        Raises:
-            UserError: If a checkpoint or a shard cannot be used.
-            RunError: If a checkpoint cannot be read, or the chief is gone without being done.
-        """
+        """Evaluates checkpoints; returns when the chief is done and its last one is evaluated."""
         _log.info("following the checkpoints of %s", self._inputs.job_dir)
         while True:
             has_ended = self._end_of_chief.done()  # asked before looking for what it wrote last

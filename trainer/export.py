@@ -14,25 +14,23 @@ import sys
 
 from absl import flags, logging
 
-from tfps.checkpoint.checkpoint import Checkpoint
-from tfps.checkpoint.failures import DamagedCheckpointError
-from tfps.checkpoint.offline import named_checkpoint
+from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError
+from tfps.checkpoint.saved_values import named_checkpoint
 from tfps.data.training_data import directories
 from tfps.errors import UserError
 from tfps.experiment.experiment import FLOAT32, Experiment
 from tfps.export.checkpoint_parameters import CheckpointParameters
 from tfps.export.keras_file import MODEL, WEIGHTS, export_keras
-from tfps.export.row_encoding import RowEncoding
 from tfps.export.saved_model import ExportForm, export
+from tfps.export.sliced_variables import RowEncoding
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
-from tfps.storage import files, preflight
+from tfps.storage import files, objects
 from tfps.storage.failures import StorageError
-from tfps.storage.preflight import Use
+from tfps.storage.objects import Use
 from trainer import entry
-from trainer.chief.export_dtype import DtypeCost
-from trainer.chief.export_sample import predict_sample
-from trainer.chief.inputs import DataUse, read_data
+from trainer.chief.exports import DtypeCost, predict_sample
+from trainer.chief.run_inputs import DataUse, read_data
 from trainer.flags import experiment_flags
 
 SAVED_MODEL = "saved_model"
@@ -51,24 +49,15 @@ def export_checkpoint(
     """Exports the model that a checkpoint holds.
 
     Args:
-        experiment: The job's.
         checkpoint: Of parameters on any number of ps. This process gets to hold the dense
             parameters and small tables; for a file of Keras's all tables, without slots.
         output: Directory or file to write; one that exists is replaced.
-        data: Dataset whose first records the exported model is tried on; empty for records that
-            are drawn.
-        form: A SavedModel, or a file of Keras's.
+        data: Dataset whose first records the exported model is tried on; empty for records that are
+            drawn.
         part: Name of a model within the model, for a file of Keras's; empty for all of it.
-        dtype: In which a SavedModel keeps the rows of tables, one of `EXPORT_DTYPES`.
 
     Returns:
         What the dtype costs and saves; None for float32.
-
-    Raises:
-        UserError: If the checkpoint or the dataset is another experiment's, or damaged, or the
-            output cannot be written.
-        RunError: If the checkpoint cannot be read, or the exported model predicts something else
-            than its parameters do.
     """
     manifest = read_data(experiment.task, data, DataUse("--data")) if data else None
     task, train = experiment.task, experiment.train
@@ -97,7 +86,7 @@ def main() -> None:
     """Exports what the flags name and says what it was."""
     values = flags.FLAGS
     logging.set_verbosity(logging.WARNING)  # not how TensorFlow writes a SavedModel
-    preflight.check(
+    objects.check(
         [Use("--checkpoint", values.checkpoint), Use("--output", values.output, writes=True)]
     )
     if files.exists(values.output) and not values.overwrite:

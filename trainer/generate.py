@@ -26,8 +26,8 @@ from tfps.data.manifest import Manifest
 from tfps.data.synthetic import PlantedSignal
 from tfps.experiment import metrics
 from tfps.experiment.experiment import Experiment
-from tfps.storage import preflight
-from tfps.storage.preflight import Use
+from tfps.storage import objects
+from tfps.storage.objects import Use
 from trainer import entry
 from trainer.console import file_progress
 from trainer.flags import experiment_flags
@@ -48,20 +48,10 @@ def generate(
     """Writes a dataset of drawn records.
 
     Args:
-        experiment: Whose task says what a record holds.
-        output: Directory of the dataset.
-        records: Number of records, spread evenly over the shards.
-        shards: Number of shards.
-        seed: Of the records and labels.
-        signal_seed: Of the weights that turn a record into the log-odds of its labels.
         name: Prefix of the shards; the experiment's name when empty.
-        overwrite: Replaces a dataset that is in the directory.
 
     Returns:
         The dataset's manifest, with the best AUC if there is a single label.
-
-    Raises:
-        UserError: If the task's schema cannot be generated or the output cannot be written.
     """
     task = experiment.task
     features, labels = task.features(), task.labels()
@@ -100,7 +90,7 @@ def main() -> None:
     values = flags.FLAGS
     started = time.monotonic()
     experiment = experiment_flags.experiment()
-    preflight.check([Use("--output", values.output, writes=True)])
+    objects.check([Use("--output", values.output, writes=True)])
     dataset = generate(
         experiment,
         output=values.output,

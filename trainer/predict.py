@@ -25,14 +25,13 @@ from absl import flags
 
 from tfps.data.row_format import RowFormat
 from tfps.errors import UserError
-from tfps.evaluation.running_auc import BoundedAuc
+from tfps.evaluation.accumulators import BoundedAuc
 from tfps.export.loaded_model import ExportedModel
-from tfps.storage import preflight
-from tfps.storage.preflight import Use
+from tfps.storage import objects
+from tfps.storage.objects import Use
 from trainer import entry
 from trainer.console import file_progress
-from trainer.datasets.batched_prediction import predict_all
-from trainer.datasets.prediction_auc import PredictionAuc
+from trainer.datasets.batched_prediction import PredictionAuc, predict_all
 from trainer.datasets.prediction_input import FORMATS, PredictionInput
 from trainer.datasets.predictions_file import PredictionsFile
 from trainer.flags import experiment_flags
@@ -43,10 +42,7 @@ class Predictions:
     """What a run of predictions came to.
 
     Attributes:
-        records: How many were predicted.
-        bad_rows: How many rows were left out.
         auc: Of labels and predictions; None where it is not defined.
-        without_auc: Why it is not.
     """
 
     records: int
@@ -61,17 +57,7 @@ def predict(
     """Predicts all records and writes the file.
 
     Args:
-        model: The exported model.
-        source: The records.
         output: Path of the file, local or `gs://`: Parquet if it ends in `.parquet`, else CSV.
-        batch_size: Records per call of the model.
-        overwrite: Replaces a file of that name.
-
-    Returns:
-        What to tell.
-
-    Raises:
-        UserError: If a record is bad, there is none, or the output exists or cannot be written.
     """
     sink = PredictionsFile(output, overwrite)
     sink.open()
@@ -100,7 +86,7 @@ def main() -> None:
     """Predicts what the flags name and prints a summary."""
     values = flags.FLAGS
     started = time.monotonic()
-    preflight.check(
+    objects.check(
         [
             Use("--model", values.model),
             Use("--data", values.data),

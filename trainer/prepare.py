@@ -26,24 +26,22 @@ from tfps import byte_size
 from tfps.data.dataset_writer import DatasetWriter, Frames, split
 from tfps.data.manifest import Manifest
 from tfps.data.parquet import is_parquet, parquet_blocks
-from tfps.data.row_blocks import row_blocks
+from tfps.data.record_order import describe_room, scratch_for, whole_shuffle
+from tfps.data.row_blocks import Header, find_header, row_blocks
 from tfps.data.row_format import RowFormat
-from tfps.data.row_header import Header, find_header
 from tfps.data.schema import Schema
 from tfps.data.value_counts import CountsSum
-from tfps.data.whole_shuffle import describe_room, scratch_for, whole_shuffle
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
-from tfps.storage import files, preflight
-from tfps.storage.preflight import Use
+from tfps.storage import files, objects
+from tfps.storage.objects import Use
 from trainer import entry
 from trainer.console import file_progress
-from trainer.console.dataset_notes import say_counts
 from trainer.console.file_progress import FileProgress
-from trainer.console.order_warning import warn_of_sorted
+from trainer.console.inspection_text import say_counts, warn_of_sorted
 from trainer.datasets import data_files, row_encoding
-from trainer.datasets.processes import Processes, worthwhile
 from trainer.datasets.row_encoding import Block, ConfiguredExperiment, EncodedRows
+from trainer.datasets.shard_scan import Processes, worthwhile
 from trainer.flags import experiment_flags, shuffle_flags
 
 _SHOWN_BAD_ROWS = 5
@@ -83,21 +81,8 @@ def prepare(
     Args:
         get_experiment: Gives the experiment whose task says how a row becomes a record; with
             several processes it is pickled and called in each.
-        inputs: Files of rows, read in this order.
-        output: Directory of the dataset.
-        shards: Number of shards.
-        max_bad_rows: How many bad rows may be left out.
         name: Prefix of the shards; the experiment's name when empty.
-        overwrite: Replaces a dataset that is in the directory.
-        processes: How many turn rows into records.
         shuffle_seed: Of an order that is drawn over all records; None keeps that of the rows.
-
-    Returns:
-        The dataset's manifest.
-
-    Raises:
-        UserError: If an input cannot be read or has too many bad rows, there is no row at all, or
-            the output cannot be written.
     """
     experiment = get_experiment()
     task = experiment.task
@@ -168,7 +153,7 @@ def main() -> None:
     values = flags.FLAGS
     started = time.monotonic()
     uses = [Use("--input", path) for path in values.input]
-    preflight.check([*uses, Use("--output", values.output, writes=True)])
+    objects.check([*uses, Use("--output", values.output, writes=True)])
     inputs = [path for each in values.input for path in data_files.find(each, "--input")]
     seed = shuffle_flags.seed()
     if seed is not None and (room := describe_room(values.output, _size(inputs))):

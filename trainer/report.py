@@ -23,30 +23,26 @@ flags.DEFINE_integer(
 
 
 def main() -> None:
-    """Prints, or writes a page of, the jobs that the flags name.
-
-    Raises:
-        UserError: If no job is named, or none ran in a directory.
-    """
+    """Prints, or writes a page of, the jobs that the flags name."""
     job_dirs = _FLAGS.job_dir
     if not job_dirs:
         raise UserError("name a job's directory: python -m trainer.report JOB_DIR")
     if _FLAGS.follow and not _FLAGS.output:
         raise UserError("--follow writes a page again: name its file with --output=report.html")
     from trainer.console import quiet_tensorflow  # noqa: F401 - it loads TensorFlow  # isort: skip
-    from tfps.job_dir.report_fields import RUNNING
-    from tfps.storage import preflight
-    from trainer.console import job_summary
+    from tfps.job_dir.report import RUNNING
+    from tfps.storage import objects
+    from trainer.console import text_table
     from trainer.page.job_record import JobRecord
 
-    uses = [preflight.Use("--job_dir", job_dir) for job_dir in job_dirs]
+    uses = [objects.Use("--job_dir", job_dir) for job_dir in job_dirs]
     if _FLAGS.output:
-        uses.append(preflight.Use("--output", _FLAGS.output, writes=True))
-    preflight.check(uses)
+        uses.append(objects.Use("--output", _FLAGS.output, writes=True))
+    objects.check(uses)
     while True:
         jobs = [JobRecord.read(job_dir) for job_dir in job_dirs]
         if not _FLAGS.output:
-            texts = ["\n".join(job_summary.lines(job.job_dir, job.report)) for job in jobs]
+            texts = ["\n".join(text_table.lines(job.job_dir, job.report)) for job in jobs]
             print("\n\n".join(texts))  # noqa: T201 (what this command is for)
             return
         runs = _FLAGS.follow > 0 and any(job.report.status == RUNNING for job in jobs)

@@ -21,8 +21,8 @@ from absl import flags
 from tfps import byte_size
 from tfps.cluster import open_files
 from tfps.errors import UserError
-from tfps.storage import preflight
-from tfps.storage.preflight import Use
+from tfps.storage import objects
+from tfps.storage.objects import Use
 from trainer import entry
 from trainer.console import terminal
 from trainer.serving import origin
@@ -41,7 +41,7 @@ def main() -> int:
     if not values.model_name:
         raise UserError("--model_name is empty; paths are /v1/models/NAME")
     terminal.start_logging("lines", 0.0)
-    preflight.check([Use("--model", values.model)])
+    objects.check([Use("--model", values.model)])
     limits = Limits(
         max_body=byte_size.parse(values.max_body, "--max_body"),
         read_seconds=values.read_seconds,

@@ -64,6 +64,7 @@ def _of_a_run(setup: Setup, where: str, figures: Figures) -> Iterator[Check]:
     yield only_those_that_train(setup, where, gpu)
     if setup.gpus > 1 or setup.workers > 1:
         yield on_their_gpus(setup, where, gpu)
+    yield gpus_compute(where, gpu)
     if setup.mode not in PEERS:
         yield memory_grows(where, gpu)
     if "profile" in figures:
@@ -99,6 +100,16 @@ def on_their_gpus(setup: Setup, where: str, gpu: Figures) -> Check:
         return Check(what, where, None, expected, _why_none(gpu))
     holds = len(used) == setup.gpus and all(len(mine) == of_each for mine in listed.values())
     return Check(what, where, holds, expected, seen)
+
+
+def gpus_compute(where: str, gpu: Figures) -> Check:
+    """Kernels run on every GPU in use: a context alone holds memory and computes nothing."""
+    shares = {index: gpu["utilization"].get(index) for index in used_gpus(gpu)}
+    what, expected = "GPUs compute", "kernels on each GPU in use for more than 0 % of the window"
+    if not shares or None in shares.values():
+        return Check(what, where, None, expected, "nvidia-smi does not tell")
+    seen = ", ".join(f"{share:g} % on GPU {index}" for index, share in sorted(shares.items()))
+    return Check(what, where, all(shares.values()), expected, seen)
 
 
 def memory_grows(where: str, gpu: Figures) -> Check:
@@ -177,6 +188,11 @@ def quality_holds(where: str, precision: str, on_gpu: float, on_cpu: float | Non
         return Check(what, where, None, expected, f"{on_gpu:.4f}, and none of the CPU yet")
     seen = f"{on_gpu:.4f}, the CPU {on_cpu:.4f}: {on_gpu - on_cpu:+.4f}"
     return Check(what, where, abs(on_gpu - on_cpu) <= tolerance, expected, seen)
+
+
+def used_gpus(gpu: Figures) -> set[str]:
+    """Indices of the GPUs on which a task has a CUDA context."""
+    return {index for mine in gpu["listed"].values() for index in mine}
 
 
 def _why_none(gpu: Figures) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.gpu.cases import FIT, PEERS, SETUPS, TORCH, Case, Setup
-from benchmarks.gpu.checks import Check, all_checks
+from benchmarks.gpu.checks import Check, all_checks, used_gpus
 from benchmarks.results import Results, Spread
 from benchmarks.table import SPEED, markdown, number, ratio
 
@@ -105,12 +105,13 @@ def _where_time_goes(results: Results[Case]) -> list[str]:
 
 
 def _utilization(runs: Sequence[dict[str, Any]]) -> str:
-    """Of each GPU, the spread of the windows' means; those at 0 all the time are left out."""
+    """Of each GPU, the spread of the windows' means; those that nobody used are left out."""
     told = []
+    used = {index for run in runs for index in used_gpus(run["gpu"])}
     for index in sorted({index for run in runs for index in run["gpu"]["utilization"]}):
         values = [run["gpu"]["utilization"].get(index) for run in runs]
         known = [value for value in values if value is not None]
-        if any(known):
+        if any(known) or (known and index in used):
             told.append(f"GPU {index}: {number(Spread.of(known), 0)}")
     return ", ".join(told) or "not told"
 

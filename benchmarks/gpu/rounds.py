@@ -59,7 +59,7 @@ class Rounds:
                 figures = self._trained(run, case, setup, kept[case.model])
             except Failed as failure:
                 failures.append(f"{label}: {failure}")
-                print(f"{label}: failed", flush=True)
+                print(f"{label}: failed: {failure}", flush=True)
                 continue
             took = round(time.monotonic() - began, 1)
             when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -3,8 +3,7 @@
 import abc
 from typing import ClassVar
 
-from cloud.deployment.deployment import Deployment
-from cloud.deployment.server_settings import ServerSettings
+from cloud.deployment.deployment import Deployment, ServerSettings
 from cloud.target import Request
 from tfps.errors import UserError
 
@@ -22,9 +21,6 @@ class DeployTarget(abc.ABC):
     how far that is, and may be repeated. Before something is made that costs money, it says what.
 
     A target has the verbs whose methods it defines.
-
-    Attributes:
-        name: The value of --target.
     """
 
     name: ClassVar[str]
@@ -34,46 +30,20 @@ class DeployTarget(abc.ABC):
         """Refuses flags with which no model could be deployed, before there is one.
 
         Args:
-            servers: What is to serve.
             base: Directory of all versions of the model, an absolute path or `gs://`; it need not
                 be there yet.
-
-        Raises:
-            UserError: At the first thing that is wrong.
         """
 
     def check_here(self) -> None:  # noqa: B027 - most targets need no more than tfps does
-        """Looks whether this machine has what deploys: a platform's client, files that flags name.
-
-        Raises:
-            UserError: If something is missing.
-        """
+        """Looks whether this machine has what deploys: a platform's client, files of flags."""
 
     @abc.abstractmethod
     def render(self, deployment: Deployment) -> tuple[Request, ...]:
-        """The requests that put a model behind an address, in their order.
-
-        Args:
-            deployment: What is deployed.
-
-        Returns:
-            What --dry_run prints and `deploy` sends.
-
-        Raises:
-            UserError: If the platform cannot serve it.
-        """
+        """The requests that put a model behind an address, in their order."""
 
     @abc.abstractmethod
     def deploy(self, deployment: Deployment) -> int:
-        """Puts a model behind an address, or another model in the place of one; returns 0.
-
-        Args:
-            deployment: What is deployed.
-
-        Raises:
-            UserError: If the platform cannot serve it, or does not take it.
-            RunError: If the platform fails, or the servers do not answer within the limit.
-        """
+        """Puts a model behind an address, or another model in the place of one; returns 0."""
 
     def list(self) -> int:
         """Prints the deployments that were made by this program; returns 0."""

@@ -5,12 +5,11 @@ import json
 from collections.abc import Mapping, Sequence
 
 from cloud import cluster_in_file
-from cloud.job_spec import JobSpec
-from cloud.job_status import JobStatus
+from cloud.job_spec import JobSpec, Role
 from cloud.kubernetes import pod
 from cloud.kubernetes.kubectl import Json
 from cloud.kubernetes.pod import CONTAINER, MANAGED_BY, PORT, Volume
-from cloud.role import Role
+from cloud.target import JobStatus
 from tfps.cluster.spec import TF_CONFIG, TF_CONFIG_FILE
 from tfps.cluster.tf_config import MOST_BYTES
 from tfps.errors import EXIT_BUG, EXIT_RUN, EXIT_USER, UserError

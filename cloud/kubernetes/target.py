@@ -5,15 +5,14 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from cloud import requests_text
-from cloud.follower import Patience
+from cloud import remote_target
 from cloud.job_spec import JobSpec
 from cloud.kubernetes import manifests, pod
 from cloud.kubernetes.kubectl import Json, Kubectl
 from cloud.kubernetes.manifests import JOBSET, TFJOB
 from cloud.kubernetes.pod import Volume
 from cloud.kubernetes.sender import KubernetesSender
-from cloud.remote_target import RemoteTarget
+from cloud.remote_target import Patience, RemoteTarget
 from cloud.target import Request
 from tfps.errors import EXIT_OK, UserError
 
@@ -94,7 +93,7 @@ class KubernetesTarget(RemoteTarget):
             raise UserError(
                 f"--wait needs --apply: without it --target={self._kind.name} prints manifests"
             )
-        print(requests_text.write(self.render(spec), "yaml"), end="")  # noqa: T201 - asked for
+        print(remote_target.write(self.render(spec), "yaml"), end="")  # noqa: T201 - asked for
         return EXIT_OK
 
 

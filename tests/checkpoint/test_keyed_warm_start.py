@@ -7,10 +7,10 @@ from tests.checkpoint.keyed import URLS, USERS, Keyed, RowTrainer, hash_of, rows
 from tests.checkpoint.saved_state import DATA
 from tests.training_fixtures import save
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.layer_selection import LayerSelection
-from tfps.checkpoint.warm_start import WarmStart
+from tfps.checkpoint.layer_transfer import LayerSelection
+from tfps.checkpoint.restore import WarmStart
 from tfps.errors import UserError
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 
 TASK = Keyed()
 KEYS = np.array([2**63 - 1, -(2**63), 5, 6, 7])

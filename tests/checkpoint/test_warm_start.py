@@ -17,13 +17,12 @@ from tests.corruption import flip_bit
 from tests.training_fixtures import save
 from tfps.checkpoint import commit_marker
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.layer_selection import LayerSelection
-from tfps.checkpoint.layer_transfer import take_layers
+from tfps.checkpoint.layer_transfer import LayerSelection, take_layers
 from tfps.checkpoint.reader import UnseenFilesError
-from tfps.checkpoint.warm_start import WarmStart
+from tfps.checkpoint.restore import WarmStart
 from tfps.errors import UserError
 from tfps.experiment.experiment import Train
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.store.layout import StoreLayout

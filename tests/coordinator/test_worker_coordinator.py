@@ -11,7 +11,7 @@ from tests.polling import Polling
 from tests.training_fixtures import Trainer, dataset, reused
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.monitor import TaskMonitor
-from tfps.data.record_index import RecordIndex
+from tfps.data.shards import RecordIndex
 from tfps.errors import RunError, UserError
 from tfps.experiment.mode import LocalSGD
 from tfps.job_dir.task_name import TaskName

@@ -14,14 +14,14 @@ from tests.training_fixtures import Trainer
 from tfps.data import examples
 from tfps.data.feature import Feature
 from tfps.experiment.task import Task
+from tfps.export.exported_files import SCHEMA_FILE
 from tfps.export.keras_file import export_keras
 from tfps.export.loaded_model import ExportedModel
-from tfps.export.names import SCHEMA_FILE
 from tfps.export.parameters import StoreParameters
 from tfps.export.saved_model import try_export
-from tfps.export.warm_up import read_warm_up
+from tfps.export.versions import read_warm_up
 from tfps.model.inputs import python_arguments
-from trainer.chief.export_sample import predict_sample
+from trainer.chief.exports import predict_sample
 from trainer.serving.question import read_question
 
 NUMBERS = (

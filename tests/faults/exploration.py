@@ -26,7 +26,7 @@ from tests import counting_task
 from tests.faults import shim
 from tests.loaded.client import Loaded
 from tfps.checkpoint import commit_marker, reader
-from tfps.checkpoint.failures import DamagedCheckpointError
+from tfps.checkpoint.checkpoint import DamagedCheckpointError
 
 RECORDS, EPOCHS = 60, 3
 LASTING = ("EIO", "ENOSPC", "EROFS")  # also tried from one call to the run's end

@@ -78,6 +78,20 @@ def test_tasks_are_on_the_gpus_that_they_were_given(setup, listed, passed):
     assert checks.on_their_gpus(setup, "here", seen(**listed)).passed is passed
 
 
+@pytest.mark.parametrize(
+    ("shares", "passed"),
+    [
+        ({"0": 12.5, "1": 0.5}, True),
+        ({"0": 12.5, "1": 0.5, "2": 0}, True),
+        ({"0": 12.5, "1": 0}, False),
+        ({"0": 12.5, "1": None}, None),
+        ({}, None),
+    ],
+)
+def test_a_gpu_that_has_a_context_and_no_kernels_is_found(shares, passed):
+    assert checks.gpus_compute("here", GOOD | {"utilization": shares}).passed is passed
+
+
 def test_memory_that_is_taken_whole_is_found():
     assert checks.memory_grows("here", GOOD).passed is True
     found = checks.memory_grows("here", seen(worker_0={"0": 78000}))

@@ -34,10 +34,9 @@ from tfps.data.training_data import TrainingData
 from tfps.experiment import loader
 from tfps.experiment.experiment import Experiment
 from tfps.leases.bad_record_log import BadRecords
-from tfps.leases.epoch_order import EpochOrder
+from tfps.leases.lease import EpochOrder
 from tfps.leases.progress import LeaseProgress
-from tfps.leases.queue import LeaseQueue
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import LeaseQueue, QueueState
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.planner.memory import Placement

@@ -10,8 +10,8 @@ from cluster_process import Program, checkpoints, local_cluster, read_report, tr
 
 from configs.smoke import Smoke, get_config
 from tests.training_fixtures import Trainer
-from tfps.checkpoint.offline import named_checkpoint
 from tfps.checkpoint.restore import restore
+from tfps.checkpoint.saved_values import named_checkpoint
 from tfps.data.manifest import Manifest
 from trainer.generate import generate
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tests import corruption, counting_task
 from tests.training_fixtures import reused
 from tfps.errors import RunError, UserError
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 
 SIZES, BATCH = (230, 150, 20), 10
 COUNT = sum(SIZES)

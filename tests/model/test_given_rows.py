@@ -15,7 +15,7 @@ from tfps.experiment.experiment import Experiment
 from tfps.experiment.mode import Async, LocalSGD
 from tfps.export.loaded_model import ExportedModel
 from tfps.model.stateless_model import StatelessModel
-from tfps.store.asked_ids import AskedIds
+from tfps.store.group_layout import AskedIds
 from trainer.generate import generate
 
 ROWS, DIM = 50, 4

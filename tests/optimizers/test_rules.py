@@ -19,11 +19,10 @@ from tests.store.optimizers import (
 from tfps.errors import UserError
 from tfps.experiment.task import Table
 from tfps.optimizers.rules import rule_for
-from tfps.store.asked_ids import AskedIds
+from tfps.store.clipping import GradientClipping
 from tfps.store.dense_parameters import DenseParameters
-from tfps.store.flat_layout import DenseLayout
-from tfps.store.gradient_clipping import GradientClipping
-from tfps.store.group_layout import GroupLayout
+from tfps.store.group_layout import AskedIds, GroupLayout
+from tfps.store.layout import DenseLayout
 
 STEPS = 100
 DEVICES = ["/device:CPU:0"] * 2

@@ -5,9 +5,14 @@ import pytest
 from tests.planner.test_memory import layout
 from tfps import byte_size
 from tfps.errors import UserError
-from tfps.planner.chief_memory import ChiefMemory, worker_bytes
-from tfps.planner.export_size import ExportSize
-from tfps.planner.memory import PROCESS_BYTES, WORKING_BYTES, Placement
+from tfps.planner.memory import (
+    PROCESS_BYTES,
+    WORKING_BYTES,
+    ChiefMemory,
+    ExportSize,
+    Placement,
+    worker_bytes,
+)
 
 PLACED = layout({16: [200_000]}, parts=2)
 PLACEMENT = Placement.of(PLACED, workers=2)

@@ -115,3 +115,11 @@ def test_one_process_is_bound_by_its_reader_or_its_computing():
     alone = {TaskName("chief", 0): worker(reading=0.2, computing=0.3)}
     assert find_bound(alone, False, 512).name == bound.WORKER
     assert "train.jit_compile" in find_bound(alone, False, 512).sentence
+
+
+def test_replicas_are_bound_by_adding_up():
+    each = worker(reading=0.12, computing=0.03, pushing=0.34, pulling=0.01)
+    replicas = {TaskName("chief", 0): each, TaskName("worker", 0): each}
+    result = find_bound(replicas, True, 512)
+    assert result.name == bound.NETWORK
+    assert result.sentence.startswith("Adding up bounds the run: replicas spend 35% of their time")

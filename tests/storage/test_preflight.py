@@ -10,7 +10,7 @@ from tests.local_cloud.cloud_fixture import (  # noqa: F401
 )
 from tests.local_cloud.settings import Fault
 from tfps.errors import UserError
-from tfps.storage.preflight import REGION_VARIABLE, Use, check
+from tfps.storage.objects import REGION_VARIABLE, Use, check
 
 READ = ("storage.objects.get", "storage.objects.list")
 USES = [Use("--data.train", "gs://bucket/data"), Use("--job_dir", "gs://bucket/job", writes=True)]

@@ -12,10 +12,9 @@ from tests.store.optimizers import make
 from tests.store.pushes import push
 from tfps.experiment.task import Table
 from tfps.optimizers.rules import rule_for
-from tfps.store.asked_ids import AskedIds
 from tfps.store.dense_parameters import DenseParameters
-from tfps.store.flat_layout import DenseLayout
-from tfps.store.group_layout import GroupLayout
+from tfps.store.group_layout import AskedIds, GroupLayout
+from tfps.store.layout import DenseLayout
 
 WORKERS, PUSHES = 4, 200
 DENSE, HOT, DIM = 4000, 200, 8

@@ -12,7 +12,7 @@ import tensorflow as tf
 from configs.smoke import Smoke
 from tests.training_fixtures import Trainer, dataset
 from tfps.experiment.mode import LocalSGD
-from tfps.store.flat_layout import DenseLayout, StateLayout
+from tfps.store.layout import DenseLayout, StateLayout
 from tfps.store.model_state import ModelState
 from tfps.worker.local_copy import LocalCopy
 from tfps.worker.step import Batch

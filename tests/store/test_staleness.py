@@ -6,7 +6,7 @@ import tensorflow as tf
 from tests.training_fixtures import Trainer, WithOptimizer, dataset
 from tfps.data.batches import Batching, read_batches
 from tfps.experiment.mode import Async
-from tfps.job_dir.report_fields import StalenessCounts
+from tfps.job_dir.report import StalenessCounts
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from tfps.errors import RunError, UserError
 from tfps.evaluation.history import Evaluations
 from tfps.experiment.experiment import Data
 from tfps.export.versions import newest_version
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 from trainer.chief.run_inputs import RunInputs
 from trainer.evaluator import Evaluator
 

@@ -23,7 +23,7 @@ from tests.prediction_model import (
 )
 from tfps.data import dataset_writer, examples
 from tfps.errors import UserError
-from tfps.evaluation.running_auc import BoundedAuc
+from tfps.evaluation.accumulators import BoundedAuc
 from tfps.experiment import loader, metrics
 from trainer.predict import Predictions
 

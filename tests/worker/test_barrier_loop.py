@@ -17,11 +17,11 @@ import tensorflow as tf
 from configs.smoke import Smoke
 from tests import counting_task
 from tests.training_fixtures import Trainer, dataset, reused, train_with
-from tfps.barrier.member_state import MemberState
+from tfps.barrier.loop import MemberState
 from tfps.data.batches import Batching, read_batches
 from tfps.experiment.mode import Bounded, Sync
-from tfps.job_dir.report_fields import StalenessCounts
-from tfps.leases.epoch_order import EpochOrder
+from tfps.job_dir.report import StalenessCounts
+from tfps.leases.lease import EpochOrder
 
 BATCH, SEED = 8, 3
 LIMIT_SECONDS = 60

@@ -11,7 +11,7 @@ from tests.checkpoint.saved_state import whole
 from tests.store.optimizers import OPTIMIZERS
 from tests.training_fixtures import InHalfPrecision, Trainer, WithOptimizer, dataset
 from tfps.experiment.mode import Async, LocalSGD
-from tfps.store.asked_ids import AskedIds
+from tfps.store.group_layout import AskedIds
 from tfps.worker.closures import LeaseResult
 from tfps.worker.local_copy import LocalCopy
 from tfps.worker.local_sgd import LocalSgdLoop

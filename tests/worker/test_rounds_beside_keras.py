@@ -11,8 +11,8 @@ from tests.training_fixtures import InHalfPrecision, Trainer, dataset
 from tests.worker.test_barrier_loop import BATCH, SEED, Plain, barrier_of, steps_of
 from tfps.data.batches import Batching, read_batches
 from tfps.experiment.mode import Sync
-from tfps.export.trained_model import trained_model
-from tfps.leases.epoch_order import EpochOrder
+from tfps.export.keras_file import trained_model
+from tfps.leases.lease import EpochOrder
 from tfps.model.inputs import model_inputs
 
 MEMBERS, ROUNDS = 2, 12

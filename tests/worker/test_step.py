@@ -6,6 +6,7 @@ import sys
 import pytest
 
 DEVICES = 3
+ONE_NAMED = "from here on on one named device"
 
 
 def test_a_batch_split_over_devices_is_trained_as_a_whole_one():
@@ -18,8 +19,12 @@ def test_a_batch_split_over_devices_is_trained_as_a_whole_one():
         timeout=200,
     )
     assert run.returncode == 0, run.stderr[-3000:]
-    placed = re.findall(r"MatMul: \(\w*MatMul\): \S*device:CPU:(\d)", run.stderr)
-    assert set(placed) == {"0", "1", "2"}
+    split, _, named = run.stderr.partition(ONE_NAMED)
+    placed = r"MatMul: \(\w*MatMul\): \S*device:CPU:(\d)"
+    assert set(re.findall(placed, split)) == {"0", "1", "2"}
+    # What finds the rows is a forward pass too, of which only the ids are computed.
+    computed = rf"\] (?:tfps_compute/|functional_1/)\S*{placed}"
+    assert set(re.findall(computed, named)) == {"2"}
 
 
 def _compare():
@@ -70,6 +75,13 @@ def _compare():
         np.testing.assert_allclose(
             stores[1].read_table(table), stores[0].read_table(table), atol=1e-5
         )
+    print(ONE_NAMED, file=sys.stderr, flush=True)
+    step = Step(task, model, stores[-1], devices=names[2:])
+    for closure in (
+        lambda: step.train(step.pull(features, labels), tf.zeros([2], tf.int64)),
+        lambda: step.predict(features, labels),
+    ):
+        tf.function(closure, autograph=False)()
 
 
 if __name__ == "__main__":

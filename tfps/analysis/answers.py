@@ -17,10 +17,8 @@ class Measure(NamedTuple):
     """A metric of some records' predictions.
 
     Attributes:
-        name: For people.
         short_name: In a job's report, if the task measures it by default.
         of: Its value, of predictions `[n, ...]`.
-        is_error: Whether lower is better.
     """
 
     name: str
@@ -39,7 +37,6 @@ class Answers:
 
     Attributes:
         label: Its name; empty where the labels are not known.
-        output: Name of its prediction.
         labels: `[n, ...]`; empty where they are not known.
         predictions: `[n, ...]` float32.
     """
@@ -59,9 +56,6 @@ class Answers:
             labels: By name, `[n, ...]`; none where they are not known.
             predictions: By name, `[n, ...]`; of several, that of the label's own name counts.
             label: Its name; empty for the first that has a prediction.
-
-        Raises:
-            UserError: If there is no such label, or no prediction of it.
         """
         single = next(iter(predictions)) if len(predictions) == 1 else ""
         known = [name for name in labels if single or name in predictions]

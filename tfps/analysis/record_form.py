@@ -33,7 +33,6 @@ class Place:
     """Where a value stands in a record.
 
     Attributes:
-        feature: Name of the feature.
         index: Number of the value among the feature's, laid end to end; None for all of them.
     """
 
@@ -80,7 +79,6 @@ class RecordForm:
 
     Attributes:
         features: The features; of a config, with the tokens of their vocabularies.
-        labels: The labels.
         row_format: How a row of text becomes a record; None where no config says so.
     """
 
@@ -93,12 +91,8 @@ class RecordForm:
         """The form of a model's records.
 
         Args:
-            model: Any exported model.
             config: Path of the config with which it was trained; empty to do without.
             sets: What was set of its fields, as `task.dim=8`.
-
-        Raises:
-            UserError: If the config cannot be loaded, or its records are not those of the model.
         """
         if not config:
             return cls(model.features, model.labels)
@@ -145,12 +139,6 @@ class RecordForm:
         Args:
             rows: For each record a row of text in the config's format, with or without the labels'
                 columns; or its values by feature name: a number, a text, or a list of them.
-
-        Returns:
-            As a model takes them.
-
-        Raises:
-            UserError: If there is no record, or one does not fit; it is named by its number.
         """
         if not rows:
             raise UserError("no record is given")
@@ -169,14 +157,7 @@ class RecordForm:
         }
 
     def cells(self, row: str) -> dict[str, str]:
-        """What stands in the columns of a row of text.
-
-        Args:
-            row: In the config's format, with or without the labels' columns.
-
-        Raises:
-            UserError: If no config says how rows are read.
-        """
+        """What stands in the columns of a row of text."""
         layout = self._layout("the row", row)
         [cells] = csv.reader([row], delimiter=layout.delimiter, skipinitialspace=True)
         return dict(zip(layout.columns, map(str.strip, cells), strict=False))

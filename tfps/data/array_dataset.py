@@ -14,12 +14,10 @@ from tfps.data.dataset_writer import DatasetWriter
 from tfps.data.example_encoder import RecordEncoder
 from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
-from tfps.data.record_order import describe
-from tfps.data.schema import Schema
+from tfps.data.record_order import describe, scratch_for, whole_shuffle
+from tfps.data.schema import Schema, notes
 from tfps.data.tfrecord import frame
-from tfps.data.value_checks import notes
 from tfps.data.value_counts import CountsSum
-from tfps.data.whole_shuffle import scratch_for, whole_shuffle
 from tfps.errors import UserError
 
 _BLOCK = 4096  # records that are serialized at once

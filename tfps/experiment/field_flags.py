@@ -37,14 +37,8 @@ _FORMER = {
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Takes the flags of fields out of a command line.
 
-    Args:
-        arguments: A command line without the program's name.
-
     Returns:
         What is set, as `task.dim=8` for `--task.dim=8` or `--task.dim 8`; and the rest.
-
-    Raises:
-        UserError: If such a flag has no value.
     """
     fields, others = [], []
     rest = iter(arguments)
@@ -61,11 +55,7 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def refuse_former(arguments: Sequence[str]) -> None:
-    """Refuses flags that fields had before each was a flag by its dotted name.
-
-    Raises:
-        UserError: If there are such; it says how all of them are written.
-    """
+    """Refuses flags that fields had before each was a flag by its dotted name."""
     found = {}
     for place, argument in enumerate(arguments):
         after = arguments[place + 1 : place + 2]

@@ -12,11 +12,7 @@ _log = logging.getLogger(__name__)
 
 
 class Mode:
-    """What all modes have.
-
-    Attributes:
-        name: By which flags, reports and messages know the mode.
-    """
+    """What all modes have."""
 
     name: ClassVar[str]
 
@@ -27,7 +23,6 @@ class Mode:
         """Batches that a worker, when it is lost, may have pushed without having recorded them.
 
         Args:
-            pipeline_depth: Batches for which it pulls ahead.
             sync_every: Steps that it makes at most between a pull and its push, in `LocalSGD`.
         """
         if isinstance(self, Sync):
@@ -144,10 +139,6 @@ def suited(mode: Mode | None, cluster: Cluster) -> Mode:
 
     Args:
         mode: The one asked for; None for the usual one of such a cluster.
-        cluster: The cluster.
-
-    Raises:
-        UserError: If the mode does not suit the cluster.
     """
     mode = mode or _usual(cluster)
     _check_cluster(mode, cluster)

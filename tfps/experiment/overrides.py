@@ -38,16 +38,8 @@ def apply(experiment: Experiment, overrides: Sequence[str]) -> Experiment:
     """Replaces fields of an experiment.
 
     Args:
-        experiment: Left as it is.
         overrides: Texts such as `train.batch_size=1024`, `task.mlp=64,32`, `task.limit=none`; a
             later one of the same field wins. `mode.name=sync` makes the mode another one.
-
-    Returns:
-        A new experiment, whose dataclasses have checked their fields again.
-
-    Raises:
-        UserError: If a text has no `=`, names no field or one that the mode lacks, or its value is
-            not of the field's type.
     """
     parts = [_parts(override) for override in overrides]
     for names, text, where in sorted(parts, key=lambda each: each[0] != _MODE):

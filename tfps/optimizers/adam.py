@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from tfps.optimizers.missed_updates import MissedUpdates, geometric
 from tfps.optimizers.outlook import Series
-from tfps.optimizers.slot import Slot
-from tfps.optimizers.update_rule import Update, UpdateRule, squared
+from tfps.optimizers.update_rule import Slot, Update, UpdateRule, squared
 
 # By how much a velocity's root may fall within a part of a series, and at how many parts that ends.
 _APART, _MOST_CUTS = 0.05, 16
@@ -50,7 +49,6 @@ class Adam(UpdateRule):
             self.slots["velocity_hat"] = Slot(kept=None, is_square=True)
 
     def dense(self, update: Update) -> list[tf.Operation]:
-        """See `UpdateRule`."""
         beta1_power, beta2_power = self._powers(update.step)
         momentum, velocity, *largest = (slot.handle for slot in update.slots)
         arguments = {
@@ -77,7 +75,6 @@ class Adam(UpdateRule):
         step: tf.Tensor,
         squares: tf.Tensor | None = None,
     ) -> list[tf.Tensor]:
-        """See `UpdateRule`."""
         beta1_power, beta2_power = self._powers(step)
         momentum = slots[0] + (gradient - slots[0]) * (1.0 - self.config["beta_1"])
         squares = squared(gradient, squares)

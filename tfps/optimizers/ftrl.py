@@ -6,9 +6,8 @@ import keras
 import tensorflow as tf
 
 from tfps.optimizers.missed_updates import MissedUpdates
-from tfps.optimizers.slot import Slot
 from tfps.optimizers.step_sums import SQUARE, StepSums
-from tfps.optimizers.update_rule import Update, UpdateRule, squared
+from tfps.optimizers.update_rule import Slot, Update, UpdateRule, squared
 
 
 class Ftrl(UpdateRule):
@@ -28,7 +27,6 @@ class Ftrl(UpdateRule):
         self.slots = {"accumulator": Slot(start, is_square=True), "linear": Slot()}
 
     def dense(self, update: Update) -> list[tf.Operation]:
-        """See `UpdateRule`."""
         rate = self.learning_rate(update.step)
         return [
             tf.raw_ops.ResourceApplyFtrlV2(
@@ -52,7 +50,6 @@ class Ftrl(UpdateRule):
         step: tf.Tensor,
         squares: tf.Tensor | None = None,
     ) -> list[tf.Tensor]:
-        """See `UpdateRule`."""
         rate = self.learning_rate(step)
         accumulator = slots[0] + squared(gradient, squares)
         power = self._power(accumulator)
@@ -61,7 +58,6 @@ class Ftrl(UpdateRule):
         return [self._value(linear, self._quadratic(power, rate)), accumulator, linear]
 
     def refusal(self, decays: bool) -> str:
-        """See `UpdateRule`: a linear slot that crosses zero meets the l1 strength there."""
         rate, l1 = self.config["learning_rate"], self.config["l1_regularization_strength"]
         shrinkage = 2.0 * self.config["l2_shrinkage_regularization_strength"]
         if self.has_schedule or not (l1 and shrinkage and rate):

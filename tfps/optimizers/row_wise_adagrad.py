@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from tfps import arguments
 from tfps.errors import UserError, reason_of
-from tfps.optimizers.slot import Slot
-from tfps.optimizers.update_rule import UpdateRule
+from tfps.optimizers.update_rule import Slot, UpdateRule
 
 
 @keras.saving.register_keras_serializable("tfps")
@@ -112,7 +111,6 @@ class RowWiseAdagradRule(UpdateRule):
         step: tf.Tensor,
         squares: tf.Tensor | None = None,
     ) -> list[tf.Tensor]:
-        """See `UpdateRule`."""
         accumulator = slots[0] + tf.reduce_mean(tf.square(gradient), 1, keepdims=True)
         rate = self.learning_rate(step)
         return [rows - gradient * (rate * tf.math.rsqrt(accumulator)), accumulator]

@@ -11,14 +11,10 @@ from tfps.errors import UserError, reason_of
 from tfps.experiment.experiment import EACH, KERAS, SUM
 from tfps.experiment.task import Task
 from tfps.model.stateless_model import StatelessModel
-from tfps.optimizers.adagrad import Adagrad
 from tfps.optimizers.adam import Adam
-from tfps.optimizers.frozen import Frozen
 from tfps.optimizers.ftrl import Ftrl
-from tfps.optimizers.lion import Lion
-from tfps.optimizers.rmsprop import RmsProp
 from tfps.optimizers.row_wise_adagrad import RowWiseAdagrad, RowWiseAdagradRule
-from tfps.optimizers.sgd import Sgd
+from tfps.optimizers.simple_rules import Adagrad, Frozen, Lion, RmsProp, Sgd
 from tfps.optimizers.update_rule import UpdateRule
 
 _RULES: dict[type[keras.optimizers.Optimizer], type[UpdateRule]] = {
@@ -38,9 +34,7 @@ class Rules:
     """How each parameter of a model is updated.
 
     Attributes:
-        dense: The rule of all dense variables.
         dense_decays: For every dense variable, whether weight decay applies to it.
-        tables: The rule of every table, in the model's order.
         tables_decay: For every table, whether weight decay applies to it.
         row_updates: Whether a row that a batch has not touched changes as Keras changes it, or not
             at all: `keras` or `lazy`.
@@ -65,13 +59,8 @@ class Rules:
         """The rules of a task's optimizers.
 
         Args:
-            task: The task.
-            model: Its model.
             row_updates: As `train.row_updates`.
             repeated_ids: As `train.repeated_ids`.
-
-        Raises:
-            UserError: If an optimizer, or one of its options, has no rule.
         """
         optimizer = _without_scaling(task.optimizer())
         dense = rule_for(optimizer)
@@ -110,11 +99,7 @@ class Rules:
 
 
 def rule_for(optimizer: keras.optimizers.Optimizer) -> UpdateRule:
-    """The rule that does what a Keras 3 optimizer does.
-
-    Raises:
-        UserError: If the optimizer, or one of its options, has no rule.
-    """
+    """The rule that does what a Keras 3 optimizer does."""
     rule = _RULES.get(type(optimizer))
     if rule is None:
         known = ", ".join(sorted(kind.__name__ for kind in _RULES if kind is not RowWiseAdagrad))
@@ -126,12 +111,7 @@ def rule_for(optimizer: keras.optimizers.Optimizer) -> UpdateRule:
 
 
 def rule_of(settings: Mapping[str, Any]) -> UpdateRule:
-    """The rule whose `settings` these are.
-
-    Raises:
-        UserError: If they are those of an optimizer that is not known here, or has an option, such
-            as a schedule, that is not.
-    """
+    """The rule whose `settings` these are."""
     kinds = {kind.__name__: kind for kind in _RULES}
     try:
         return rule_for(kinds[settings["class_name"]].from_config(dict(settings["config"])))

@@ -22,10 +22,7 @@ class Schedule:
     """The learning rates of updates.
 
     Attributes:
-        as_keras: As Keras computes them.
         smooth: The same without the noise of float32, where that can be had.
-        breaks: Numbers of the updates at which they jump or bend, as far as is known.
-        noise: What is left of noise in `smooth`, as a part of the greatest rate.
     """
 
     as_keras: Rates

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from tfps.optimizers import outlook, step_blocks
+from tfps.optimizers import outlook
 from tfps.optimizers.outlook import Outlooks, Series
 from tfps.optimizers.schedule_rates import END, Rates, Schedule, of_constant
 
@@ -24,8 +24,6 @@ class StepSums(abc.ABC):
     Numbers of updates are whole, float64, of any shape; so are the sums.
 
     Attributes:
-        weight_decay: What an update takes of a parameter, divided by its learning rate.
-        has_outlooks: Whether there is a table of a series.
         may_flip: Whether an update may take more of a parameter than there is.
     """
 
@@ -70,12 +68,7 @@ class StepSums(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class ConstantSums(StepSums):
-    """Those of a learning rate that never changes.
-
-    Attributes:
-        rate: The learning rate.
-        weight_decay: As that of `StepSums`.
-    """
+    """Those of a learning rate that never changes."""
 
     rate: float
     weight_decay: float
@@ -86,7 +79,6 @@ class ConstantSums(StepSums):
         return tf.constant(1.0 - self.weight_decay * self.rate, tf.float64)
 
     def until(self, steps: tf.Tensor, function: int) -> tf.Tensor:
-        """See `StepSums`."""
         return steps * float(functions(np.array(self.rate), self.weight_decay)[function])
 
 
@@ -110,8 +102,6 @@ class ChangedSums(StepSums):
             numbers: Of the first update that has each, `[n]` int64, in their order; the first rate
                 is that of all updates before it, too.
             rates: `[n]`.
-            weight_decay: As that of `StepSums`.
-            series: Of which outlooks are wanted.
         """
         self.weight_decay = weight_decay
         self.has_outlooks = series is not None
@@ -135,14 +125,12 @@ class ChangedSums(StepSums):
         self._sums = tf.concat([tf.zeros([1, 4], tf.float64), added], 0)
 
     def until(self, steps: tf.Tensor, function: int) -> tf.Tensor:
-        """See `StepSums`."""
         place = _place(self._numbers, steps)
         beyond = steps - tf.gather(self._numbers, place)
         each = tf.gather(self._functions[:, function], place)
         return tf.gather(self._sums[:, function], place) + beyond * each
 
     def outlook(self, steps: tf.Tensor) -> tf.Tensor:
-        """See `StepSums`: while a rate lasts it is apart from that of this rate by a power."""
         assert self._series
         at_ends = self._at_ends()
         place = _place(self._numbers, steps)
@@ -195,13 +183,6 @@ class ScheduledSums(StepSums):
     """Those of a schedule, from a table that is made once."""
 
     def __init__(self, schedule: Schedule, weight_decay: float, series: Series | None = None):
-        """Makes the table.
-
-        Args:
-            schedule: The learning rates.
-            weight_decay: As that of `StepSums`.
-            series: Of which outlooks are wanted.
-        """
         self.weight_decay = weight_decay
         as_keras, smooth = (
             _functions_of(rates, weight_decay, series)
@@ -209,9 +190,9 @@ class ScheduledSums(StepSums):
         )
         log_kept = LOG_KEPT if weight_decay else None
         splits = outlook.cuts(series.ratio, log_kept) if series else _none
-        blocks = step_blocks.cut(smooth, as_keras, schedule.breaks, schedule.noise, splits)
+        blocks = outlook.cut(smooth, as_keras, schedule.breaks, schedule.noise, splits)
         self._starts, self._lengths = blocks.starts.astype(float), blocks.lengths.astype(float)
-        self._sums = [step_blocks.sums(blocks, each) for each in (RATE, SQUARE, LOG_KEPT, FLIPS)]
+        self._sums = [outlook.sums(blocks, each) for each in (RATE, SQUARE, LOG_KEPT, FLIPS)]
         added = [each.sum(1) for each in self._sums]
         for polynomials, each in zip(self._sums, added, strict=True):
             polynomials[1:, 0] = np.cumsum(each)[:-1]
@@ -227,16 +208,13 @@ class ScheduledSums(StepSums):
             self._outlooks = Outlooks(blocks, series.ratio, blocks.values[:, :, 4], kept, decline)
 
     def until(self, steps: tf.Tensor, function: int) -> tf.Tensor:
-        """See `StepSums`."""
         return _polynomial(self._sums[function], *self._within(steps)[:2])
 
     @property
     def has_outlooks(self) -> bool:  # type: ignore[override]
-        """See `StepSums`."""
         return self._outlooks is not None
 
     def outlook(self, steps: tf.Tensor) -> tf.Tensor:
-        """See `StepSums`."""
         assert self._outlooks
         place, x, length = self._within(steps)
         since = (x if self._outlooks.is_forward else x - 1.0) * length
@@ -278,9 +256,7 @@ def functions(rates: np.ndarray, weight_decay: float) -> np.ndarray:
     return np.stack([rates, rates * rates, log_kept, (decay > 1.0).astype(float)], -1)
 
 
-def _functions_of(
-    rates: Rates, weight_decay: float, series: Series | None
-) -> step_blocks.Functions:
+def _functions_of(rates: Rates, weight_decay: float, series: Series | None) -> outlook.Functions:
     def values(steps: np.ndarray) -> np.ndarray:
         of_steps = rates(steps)
         found = functions(of_steps, weight_decay)

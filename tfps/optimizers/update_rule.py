@@ -13,11 +13,9 @@ import tensorflow as tf
 
 from tfps.errors import UserError
 from tfps.model.keras_patches import schedule_class
-from tfps.optimizers.missed_series import MissedSeries
-from tfps.optimizers.missed_updates import MissedUpdates
+from tfps.optimizers.missed_updates import MissedSeries, MissedUpdates
 from tfps.optimizers.outlook import Series
 from tfps.optimizers.schedule_rates import of_constant, of_schedule
-from tfps.optimizers.slot import Slot
 from tfps.optimizers.step_sums import ChangedSums, ConstantSums, ScheduledSums, StepSums
 
 _CLIPS = ("clipnorm", "global_clipnorm", "clipvalue")
@@ -26,6 +24,54 @@ _UNSUPPORTED = (
     "loss_scale_factor",
     "gradient_accumulation_steps",
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class Slot:
+    """A value that each parameter has beside its own, for the optimizer.
+
+    An update makes `kept * slot + something` of it. A worker that has made several on a copy brings
+    the something, and the ps makes as many updates from what the slot has become meanwhile: the
+    result is that of all updates one after the other, however stale the copy was.
+
+    Attributes:
+        kept: What an update keeps of it: 1 for a sum over all updates, less for a moving average;
+            None for the greatest value so far.
+        is_square: Whether it is made of squares, and so never below 0.
+        is_per_row: Whether a row has a single value of it, instead of one for each of its own.
+    """
+
+    start: float = 0.0
+    kept: float | None = 1.0
+    is_square: bool = False
+    is_per_row: bool = False
+
+    def increment(self, before: tf.Tensor, after: tf.Tensor, updates: tf.Tensor) -> tf.Tensor:
+        """What updates add to what they keep of it.
+
+        Args:
+            updates: How many, float32, of a shape that can be broadcast to that of the slot.
+        """
+        if self.kept is None:
+            return after
+        added = after - self._kept_by(updates) * before
+        # Rounding of a large value before must not outweigh small squares.
+        return tf.maximum(added, 0.0) if self.is_square else added
+
+    def merged(self, value: tf.Tensor, increment: tf.Tensor, updates: tf.Tensor) -> tf.Tensor:
+        """What those updates make of another value of the slot."""
+        if self.kept is None:
+            return tf.maximum(value, increment)
+        return self._kept_by(updates) * value + increment
+
+    def aged(self, value: tf.Tensor, missed: MissedUpdates) -> tf.Tensor:
+        """What missed updates make of the slot's values, `[u, dim]` or `[u, 1]`."""
+        if self.kept in (None, 1.0):
+            return value
+        return value * tf.cast(missed.power(self.kept), tf.float32)
+
+    def _kept_by(self, updates: tf.Tensor) -> tf.Tensor:
+        return tf.ones([]) if self.kept == 1.0 else tf.pow(tf.constant(self.kept), updates)
 
 
 class ChangedRates(Protocol):
@@ -64,7 +110,6 @@ class UpdateRule(abc.ABC):
     Rules of equal optimizers are equal.
 
     Attributes:
-        slots: The state that each parameter has, by name.
         fused: Whether `dense` is a single kernel of TensorFlow's, which holds the variable's and
             the slots' own locks while it runs. If not, the caller must let one `dense` at a time
             change a variable.
@@ -72,8 +117,6 @@ class UpdateRule(abc.ABC):
         takes_squares: Whether a slot is made of squares of gradients, element by element.
         endless_drift: The options with which Keras moves such a parameter further in every update,
             in words; empty where they do not.
-        changes_nothing: Whether gradients need not be sent at all.
-        series: What missed updates add to a row, where it is a geometric series.
         clip: Which of Keras's three ways to clip gradients is asked for, "" for none.
         config: The optimizer's config; `learning_rate` is a number or a schedule.
         settings: The optimizer as JSON-ready data, of which `rules.rule_of` makes the rule again.
@@ -166,27 +209,15 @@ class UpdateRule(abc.ABC):
         ]
 
     def moves_untouched(self, decays: bool) -> bool:
-        """Whether Keras moves a parameter whose gradient is zero.
-
-        Args:
-            decays: Whether weight decay applies to it.
-        """
+        """Whether Keras moves a parameter whose gradient is zero."""
         return decays or self.drifts
 
     def changes_untouched(self, decays: bool) -> bool:
-        """Whether Keras changes a parameter whose gradient is zero, or a slot of it.
-
-        Args:
-            decays: Whether weight decay applies to it.
-        """
+        """Whether Keras changes a parameter whose gradient is zero, or a slot of it."""
         return self.moves_untouched(decays) or self.averages
 
     def refusal(self, decays: bool) -> str:
-        """Why no row can be caught up, with what it takes to change that; "" where it can.
-
-        Args:
-            decays: Whether weight decay applies to the rows.
-        """
+        """Why no row can be caught up, with what it takes to change that; "" where it can."""
         if self.endless_drift:
             return (
                 f"{self.endless_drift} Keras moves a row that no batch touches further in every "
@@ -212,11 +243,6 @@ class UpdateRule(abc.ABC):
             rows: As their last updates left them, `[u, dim]`.
             slots: Of the shape of `rows`, or `[u, 1]`, in the order of `slots`; empty where
                 `moves_untouched` needs none and they are not asked for.
-            missed: The updates.
-            decays: Whether weight decay applies to the rows.
-
-        Returns:
-            The rows and each slot, of their shapes.
         """
         if decays:
             kept = self.sums(decays).kept(missed.first, missed.end)
@@ -231,8 +257,6 @@ class UpdateRule(abc.ABC):
 
         Args:
             slots: As the rows' last updates left them, each `[u, dim]`.
-            missed: The updates.
-            decays: Whether weight decay applies to the rows.
 
         Returns:
             `[u, dim]` float32.
@@ -240,11 +264,7 @@ class UpdateRule(abc.ABC):
         raise NotImplementedError(type(self).__name__)
 
     def sums(self, decays: bool) -> StepSums:
-        """Sums over missed updates of their learning rates and of what they keep of a row.
-
-        Args:
-            decays: Whether weight decay applies to the row.
-        """
+        """Sums over missed updates of their learning rates and of what they keep of a row."""
         weight_decay = self.config["weight_decay"] if decays else 0.0
         if self._rates:
             return ChangedSums(*self._rates.changes(), weight_decay, self.series)
@@ -265,8 +285,6 @@ class UpdateRule(abc.ABC):
         """What updates that were made on a copy add to parameters and to each slot.
 
         Args:
-            before: The parameters and each slot before them.
-            after: The same after them.
             updates: How many, float32, of a shape that can be broadcast to theirs.
         """
         return [
@@ -277,13 +295,7 @@ class UpdateRule(abc.ABC):
     def merged(
         self, values: Sequence[tf.Tensor], increments: Sequence[tf.Tensor], updates: tf.Tensor
     ) -> list[tf.Tensor]:
-        """What those updates make of parameters and slots that others have changed meanwhile.
-
-        Args:
-            values: The parameters and each slot as they are now.
-            increments: What `increments` returned.
-            updates: How many, as for `increments`.
-        """
+        """What those updates make of parameters and slots that others have changed meanwhile."""
         return [
             slot.merged(value, increment, updates)
             for slot, value, increment in zip(self._held, values, increments, strict=True)
@@ -315,13 +327,9 @@ class UpdateRule(abc.ABC):
         Args:
             rows: `[u, dim]`, or of any other shape.
             slots: Of the shape of `rows`, those per row `[u, 1]`, in the order of `slots`.
-            gradient: Of the shape of `rows`.
             step: Number of updates before this one, scalar int64.
             squares: What rules with `takes_squares` take for the gradient's square, of its shape;
                 None for the square itself.
-
-        Returns:
-            The rows and each slot, of their shapes.
         """
 
 

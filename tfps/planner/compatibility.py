@@ -11,17 +11,7 @@ from tfps.optimizers.rules import Rules
 def refuse_unsuitable(
     mode: Mode, experiment: Experiment, model: StatelessModel, rules: Rules
 ) -> None:
-    """Refuses settings, models and optimizers that a mode has no way for.
-
-    Args:
-        mode: That of the run.
-        experiment: What is to be trained.
-        model: Its model.
-        rules: How its parameters are updated.
-
-    Raises:
-        UserError: If there is one.
-    """
+    """Refuses settings, models and optimizers that a mode has no way for."""
     has_ftrl = any(isinstance(rule, Ftrl) for rule in (rules.dense, *rules.tables))
     if isinstance(mode, Async) and mode.staleness_power and has_ftrl:
         raise UserError(

@@ -15,10 +15,7 @@ class JobDisk:
     """What a job that trains keeps on the disk of its job_dir.
 
     Attributes:
-        checkpoint_bytes: Of a whole checkpoint, the parameters and slots.
-        checkpoints: How many there are at once, the one that is being written among them.
         export_bytes: Of a version of the exported model; 0 where none is exported there.
-        exports: How many of these there are at once, the one that is being written among them.
     """
 
     checkpoint_bytes: int
@@ -30,14 +27,7 @@ class JobDisk:
     def of(
         cls, layout: StoreLayout, keep_checkpoints: int, export_bytes: int, keep_exports: int
     ) -> "JobDisk":
-        """What a job keeps.
-
-        Args:
-            layout: Of the parameters, which a checkpoint holds with their slots.
-            keep_checkpoints: How many stay.
-            export_bytes: As the attribute.
-            keep_exports: How many versions stay.
-        """
+        """What a job keeps."""
         checkpoint = Placement.of(layout, workers=1).all_bytes
         exports = keep_exports + 1 if export_bytes else 0
         return cls(checkpoint, keep_checkpoints + 1, export_bytes, exports)
@@ -62,11 +52,7 @@ class JobDisk:
 
 
 def free_bytes(directory: str) -> int | None:
-    """What is free where a directory lies; None in a bucket, which has room.
-
-    Args:
-        directory: An existing directory, or one in a bucket.
-    """
+    """What is free where a directory lies; None in a bucket, which has room."""
     return None if "://" in directory else shutil.disk_usage(directory).free
 
 
@@ -74,11 +60,7 @@ def check_disk_space(job_dir: str, needed: Mapping[str, int]) -> None:
     """Refuses a local job_dir that has no room for what is to be written there.
 
     Args:
-        job_dir: An existing directory, or one in a bucket.
         needed: Bytes of each thing, by what it is, for the message.
-
-    Raises:
-        UserError: If they do not fit.
     """
     free = free_bytes(job_dir)
     if free is None or sum(needed.values()) <= free:

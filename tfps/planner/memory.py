@@ -5,9 +5,20 @@ from collections.abc import Sequence
 
 from tfps import byte_size
 from tfps.errors import UserError
-from tfps.planner.graph_size import GraphSize
-from tfps.store.layout import StoreLayout
+from tfps.experiment.experiment import FLOAT32, INT8
+from tfps.store.layout import WHOLE_BYTES, StoreLayout, groups_in_slices
+from tfps.store.wire import MOST_PS
 
+# Of a closure unrolled into ten steps and one, with Adam, whose rule has the most operations: for
+# the dense parameters of a ps, and for each group of tables, whose rows catch up as well.
+_NODES_OF_DENSE, _NODES_PER_GROUP = 300, 600
+# What puts tensors together that go to a ps or come from it, where the ps are few.
+_NODES_TO_PACK = 250
+_OTHER_BYTES = 450_000  # of the GraphDef: the model, reading
+_NODE_BYTES = 170
+_NODE_CPU_SECONDS = 0.5e-3  # of the chief, to trace it
+_HELD_PER_BYTE = 11  # bytes of memory for each byte of the GraphDef, on every task
+_NODE_HELD_BYTES = 7_500  # on the ps of the node, for each worker
 _VALUE = 4  # bytes of a float32
 _NUMBER = 4  # bytes of a row's last update
 # A ps of a tiny model, TensorFlow loaded and connected; tests/integration/test_wire.py measures it.
@@ -15,6 +26,60 @@ PROCESS_BYTES = 640 << 20
 # What a save, a restore, the drawing of initial rows and pushes of tables hold for a moment; all
 # of them work in chunks or on a batch's rows, whatever the size of a table.
 WORKING_BYTES = 384 << 20
+_VALUE_BYTES = {FLOAT32: 4, INT8: 1, "bfloat16": 2}
+_COPIES = 3  # of what is held whole: as it was read, in the model, and in what is loaded again
+_PARTS = {
+    "export": "{} of it for the model that is exported (--train.export=none exports none)",
+    "export with tables": "{} of it for the model that is exported (--train.export=none exports "
+    "none, and --train.export_dtype=bfloat16 or int8 holds no table for it)",
+    "worker": "{} of it for the worker beside it (--nochief_works leaves that out)",
+    "parameters": "{} of it for parameters, which several ps would share (--workers and --ps of "
+    "python -m cloud.local, or a cluster)",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class GraphSize:
+    """An estimate of the training closure's graph on a cluster."""
+
+    ps: int
+    workers: int
+    groups: int
+
+    @property
+    def nodes_per_ps(self) -> int:
+        """Operations on one ps."""
+        packing = _NODES_TO_PACK if self.ps <= MOST_PS else 0
+        return _NODES_OF_DENSE + _NODES_PER_GROUP * self.groups + packing
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of the GraphDef."""
+        return _OTHER_BYTES + _NODE_BYTES * self.nodes_per_ps * self.ps
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes that the chief sends: every task is told of the whole graph."""
+        return self.total_bytes * (self.ps + self.workers)
+
+    @property
+    def chief_cpu_seconds(self) -> float:
+        """CPU time of the chief for what the ps add, to trace it."""
+        return _NODE_CPU_SECONDS * self.nodes_per_ps * self.ps
+
+    @property
+    def ps_bytes(self) -> int:
+        """Memory of each ps beyond that of a cluster of one ps and one worker.
+
+        It holds the description of the whole graph, and runs its own part once for each worker.
+        """
+        described = _HELD_PER_BYTE * _NODE_BYTES * (self.ps - 1)
+        return self.nodes_per_ps * (described + _NODE_HELD_BYTES * (self.workers - 1))
+
+    @property
+    def worker_bytes(self) -> int:
+        """Memory of each worker beyond that of a cluster of one ps."""
+        return _HELD_PER_BYTE * _NODE_BYTES * self.nodes_per_ps * (self.ps - 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,9 +87,6 @@ class Share:
     """What one ps holds of one buffer.
 
     Attributes:
-        name: Name of the buffer: "dense", "state", or a group of tables.
-        ps: Index of the ps.
-        rows: Rows of the tables, padding included, or values of the flat buffers.
         parameter_bytes: Bytes of the parameters.
         slot_bytes: Bytes of the optimizer's slots beside them.
         mark_bytes: Bytes that tell which rows were touched, and when each was updated last.
@@ -50,11 +112,7 @@ class Placement:
     """The shares of all ps.
 
     Attributes:
-        ps: Number of ps.
         workers: Number of workers, whose pulls and pushes take memory while they are under way.
-        shares: By ps, then by buffer.
-        graph: Of the training closure, which each ps holds for every worker.
-        in_background: Whether checkpoints are written while training goes on.
     """
 
     ps: int
@@ -109,13 +167,7 @@ def check_memory(
     """Refuses a placement that does not fit.
 
     Args:
-        layout: The parameters on their number of ps.
-        workers: Number of workers.
         limit: Memory of one ps, bytes.
-        in_background: Whether checkpoints are written while training goes on.
-
-    Raises:
-        UserError: If a ps needs more; it says how much, and how many ps would do.
     """
     over = _over(layout, workers, limit, in_background)
     if over <= 0:
@@ -202,3 +254,115 @@ def _share(
     """What a ps holds of a buffer, given the bytes of a row's values, its slots and marks."""
     fraction = rows / whole if whole else 0.0
     return Share(name, part, rows, rows * values, rows * slots, rows * marks, fraction)
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportSize:
+    """An exported model.
+
+    Attributes:
+        file_bytes: Of its files, at least.
+        in_slices: Names of the groups of tables that it does not hold.
+    """
+
+    file_bytes: int
+    whole_bytes: int
+    in_slices: tuple[str, ...]
+    dtype: str
+
+    @classmethod
+    def of(cls, layout: StoreLayout, dtype: str = FLOAT32) -> "ExportSize":
+        """The size of the exported model."""
+        indices = groups_in_slices(layout, WHOLE_BYTES if dtype == FLOAT32 else 0)
+        dense = 4 * (layout.dense.total + layout.state.whole.total)
+        in_slices = whole = 0
+        for index, group in enumerate(layout.groups):
+            rows, dim = group.layout.total_rows, group.layout.dim
+            if index in indices:
+                in_slices += rows * (dim * _VALUE_BYTES[dtype] + (4 if dtype == INT8 else 0))
+            else:
+                whole += sum(table.rows for table in group.layout.tables) * dim * 4
+        names = tuple(layout.groups[index].layout.name for index in indices)
+        return cls(dense + whole + in_slices, dense + whole, names, dtype)
+
+    @property
+    def held_bytes(self) -> int:
+        """What the process that exports it holds of it at its peak."""
+        return _COPIES * self.whole_bytes
+
+    @property
+    def process_bytes(self) -> int:
+        """Memory of the process that exports it."""
+        return PROCESS_BYTES + WORKING_BYTES + self.held_bytes
+
+
+def evaluator_bytes(placement: Placement, size: ExportSize) -> int:
+    """Memory of an evaluator, which holds whole checkpoints."""
+    return placement.all_bytes + size.process_bytes
+
+
+def worker_bytes(placement: Placement) -> int:
+    """Memory of a worker, beside its batches."""
+    return PROCESS_BYTES + placement.graph.worker_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class ChiefMemory:
+    """What the chief's machine needs, of a cluster or of a job in one process.
+
+    Attributes:
+        export_bytes: Of the exported model, held for a moment; 0 where none is exported.
+        worker_bytes: Of the worker beside the chief; 0 without one.
+    """
+
+    process_bytes: int
+    parameter_bytes: int
+    export_bytes: int
+    tables_in_slices: bool
+    worker_bytes: int
+
+    @classmethod
+    def of(
+        cls, placement: Placement, export: ExportSize | None, has_parameters: bool, works: bool
+    ) -> "ChiefMemory":
+        """What it needs.
+
+        Args:
+            export: Of the model that is exported; None for none.
+            has_parameters: Whether the chief holds them, as on one ps.
+        """
+        process = PROCESS_BYTES + WORKING_BYTES
+        return cls(
+            process_bytes=process,
+            parameter_bytes=placement.needed_bytes(0) - process if has_parameters else 0,
+            export_bytes=export.held_bytes if export else 0,
+            tables_in_slices=export is not None and export.dtype != FLOAT32,
+            worker_bytes=worker_bytes(placement) if works else 0,
+        )
+
+    @property
+    def needed_bytes(self) -> int:
+        """All of it."""
+        held = self.parameter_bytes + self.export_bytes + self.worker_bytes
+        return self.process_bytes + held
+
+    def check(self, limit: int, who: str) -> None:
+        """Refuses a machine that has too little.
+
+        Args:
+            limit: The memory it may have, bytes.
+        """
+        if self.needed_bytes <= limit:
+            return
+        export = "export" if self.tables_in_slices else "export with tables"
+        parts = {
+            "parameters": self.parameter_bytes,
+            export: self.export_bytes,
+            "worker": self.worker_bytes,
+        }
+        told = [_PARTS[part].format(byte_size.show(size)) for part, size in parts.items() if size]
+        raise UserError(
+            f"{who} needs about {byte_size.show(self.needed_bytes)}, but may have "
+            f"{byte_size.show(limit)}; give it more memory, or have it need less"
+            + "".join(f"; {each}" for each in told)
+        )

@@ -22,11 +22,6 @@ class WireBytes:
     it. TensorFlow adds some hundred bytes per tensor.
 
     Attributes:
-        steps: Number of steps.
-        examples: Records in them, without negatives.
-        rows: Distinct rows of all groups, summed over the steps.
-        dense_bytes: Of dense parameters and state, pulled and pushed.
-        table_bytes: Of ids, rows and their gradients.
         fixed_bytes: Of the state that no step changes, by worker; no part of the others.
     """
 
@@ -54,11 +49,7 @@ class WireBytes:
         """Counts what training on some batches sends.
 
         Args:
-            model: The model.
-            layout: Where its parameters lie.
-            wire_dtype: Dtype in which parameters and gradients travel.
             batches: Features and labels by name, at least one batch.
-            examples_per_record: What they hold for each record: the record and its negatives.
         """
         value = Wire(wire_dtype).value_bytes
         dense = layout.dense.total * value * 2 + layout.state.changing.total * _VALUE * 2

@@ -19,12 +19,7 @@ _STRAGGLING = 0.3  # of its time, at least, that a straggler works for a step in
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """What bounds a run.
-
-    Attributes:
-        name: One of this module's constants.
-        sentence: What it is, and what to change.
-    """
+    """What bounds a run."""
 
     name: str
     sentence: str
@@ -36,10 +31,6 @@ def find_bound(shares: Mapping[TaskName, TaskShares], are_in_step: bool, batch_s
     Args:
         shares: How the tasks have spent their time; one trains at least.
         are_in_step: Whether workers wait for each other after each step.
-        batch_size: Records of a step.
-
-    Raises:
-        ValueError: If no task trains.
     """
     workers = {task: each for task, each in shares.items() if task.job == "worker"}
     if not workers:
@@ -67,11 +58,18 @@ def find_bound(shares: Mapping[TaskName, TaskShares], are_in_step: bool, batch_s
             "Keep shards near them (--cache_dir), give them more cores, or do less work for each "
             "record while reading.",
         )
-    if largest == computing or not ps:
+    if largest == computing or len(shares) == 1:
         return Bound(
             WORKER,
             f"The workers' computing bounds the run: {computing:.0%} of their time. Give it more "
             "workers, faster ones or GPUs, or try train.jit_compile.",
+        )
+    if not ps:
+        return Bound(
+            NETWORK,
+            f"Adding up bounds the run: replicas spend {talking:.0%} of their time with each "
+            f"other's gradients and rows. Raise train.batch_size, which is {batch_size:,}, or use "
+            "--mode=async with ps.",
         )
     return _exchange(workers, ps, talking, batch_size)
 

@@ -29,8 +29,6 @@ class Event(NamedTuple):
 
     Attributes:
         begin: When it began, seconds since 1970.
-        end: When it ended.
-        name: What it was: of an operation `NAME:TYPE`.
     """
 
     begin: float
@@ -43,7 +41,6 @@ class Arrival(NamedTuple):
 
     Attributes:
         at: When, seconds since 1970.
-        operation: The operation that made it, there.
     """
 
     at: float
@@ -55,8 +52,6 @@ class Sending(NamedTuple):
 
     Attributes:
         at: When, seconds since 1970.
-        operation: The operation that made it.
-        task: The task that it went to.
     """
 
     at: float
@@ -71,9 +66,6 @@ class TaskTrace:
     Attributes:
         threads: By thread, what it did, in the order in which it was begun; a thread may do
             something within something else.
-        devices: By stream of an accelerator, what it did.
-        arrivals: In order.
-        sendings: In order.
         begun_before: When batches came that were asked for before the trace began.
         ended_after: When batches were asked for that came after its end.
     """
@@ -87,15 +79,7 @@ class TaskTrace:
 
 
 def read(path: str) -> TaskTrace:
-    """Reads the trace of a task.
-
-    Args:
-        path: The `.xplane.pb` file, local or `gs://`.
-
-    Raises:
-        UserError: If it is damaged.
-        StorageError: If it cannot be read.
-    """
+    """Reads the trace of a task."""
     space = xplane_pb2.XSpace()
     try:
         space.ParseFromString(files.read(path))

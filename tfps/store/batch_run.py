@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfps.model.stateless_model import Lookup
-from tfps.store.asked_ids import AskedIds
+from tfps.store.group_layout import AskedIds
 from tfps.store.messages import Gradients, Note, Pulled, PulledRows, SentRows
-from tfps.store.packing import bits_of, numbers_of, size_of_bits
 from tfps.store.parameter_store import ParameterStore
+from tfps.store.wire import bits_of, numbers_of, size_of_bits
 
 
 class BatchRun:
@@ -20,18 +20,9 @@ class BatchRun:
     Gradients of the batches are kept apart, so every update is what it would be of a batch that was
     pulled for by itself: clipped, scaled by its own staleness, of any optimizer. How many rows each
     batch has, and which, travels with the gradients.
-
-    Attributes:
-        pulled: By batch, what it needs.
     """
 
     def __init__(self, store: ParameterStore, lookups: Sequence[Sequence[Lookup]]):
-        """Pulls.
-
-        Args:
-            store: The parameters.
-            lookups: By batch, its lookups in the model's order.
-        """
         self._store = store
         groups = range(len(store.groups))
         found = [store.finder.find(some) for some in lookups]
@@ -55,15 +46,7 @@ class BatchRun:
     def push(
         self, batches: Sequence[Gradients], note: Note | None = None
     ) -> list[tf.Tensor | tf.Operation]:
-        """Applies the gradients of all batches in their order, and makes their steps of the state.
-
-        Args:
-            batches: What each gave, of its own of `pulled`.
-            note: What travels along to the first ps, and is delivered when all are applied there.
-
-        Returns:
-            What is there once all is applied.
-        """
+        """Applies the gradients of all batches in their order, and counts their steps."""
         store, writes = self._store, []
         if store.state.changes:
             added = None

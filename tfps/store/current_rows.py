@@ -6,14 +6,78 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.update_rule import UpdateRule
-from tfps.store.last_updates import LastUpdates, missed_since
+from tfps.store.group_layout import RowLayout
 from tfps.store.layout import Group
-from tfps.store.partitioned_variable import TensorSlice
+from tfps.store.partitioned_variable import PartitionedVariable, TensorSlice
 from tfps.store.row_variable import RowVariable
 
 # What updates make of rows and of each of their slots.
 Change = Callable[[list[tf.Tensor]], Sequence[tf.Tensor]]
+
+
+class LastUpdates:
+    """For each row of a group, how many updates there had been after its last one; 0 for none yet.
+
+    The numbers are int32 and may wrap around: a row's distance from the newest update is right as
+    long as it is below 2^31. The methods are to be called under the device of the part's ps.
+    """
+
+    def __init__(self, layout: RowLayout, devices: Sequence[str]):
+        def create(part: int) -> tf.Variable:
+            first, end = layout.bounds(part)
+            return layout.new_variable([end - first], tf.int32)
+
+        name = f"{layout.name}/last_update"
+        self._numbers = PartitionedVariable(
+            name, (layout.total_rows,), layout.bounds, devices, create, {}
+        )
+
+    def read(self, part: int, rows: tf.Tensor) -> tf.Tensor:
+        """The numbers of rows of a part, by the rows' numbers within it, `[u]` int32."""
+        return tf.raw_ops.ResourceGather(
+            resource=self._numbers.parts[part].handle, indices=rows, dtype=tf.int32
+        )
+
+    def write(
+        self, part: int, rows: tf.Tensor, before: tf.Tensor, updates: tf.Tensor
+    ) -> tf.Operation:
+        """Notes that rows of a part, `[u]`, were updated.
+
+        Args:
+            updates: How many updates there have been then, scalar int64. Rows that have seen a
+                later one before keep its number.
+        """
+        later = tf.maximum(tf.cast(updates, tf.int32) - before, 0)
+        return tf.raw_ops.ResourceScatterUpdate(
+            resource=self._numbers.parts[part].handle, indices=rows, updates=before + later
+        )
+
+    def set(self, part: int, rows: tf.Tensor, updates: tf.Tensor) -> tf.Operation:
+        """Notes when rows of a part, `[u]`, were updated, whatever was known of them before.
+
+        Args:
+            updates: How many updates there have been then, `[u]` int32.
+        """
+        return tf.raw_ops.ResourceScatterUpdate(
+            resource=self._numbers.parts[part].handle, indices=rows, updates=updates
+        )
+
+    def slices(self) -> list[TensorSlice]:
+        """What a checkpoint holds of the numbers, a slice per ps."""
+        return self._numbers.slices()
+
+
+def missed_since(last: tf.Tensor, step: tf.Tensor) -> MissedUpdates:
+    """What rows have missed.
+
+    Args:
+        last: What `LastUpdates.read` gave for them, `[u]`.
+        step: Number of the update that comes next, scalar int64.
+    """
+    # An update that began later may have been made before this one.
+    return MissedUpdates.of(tf.maximum(tf.cast(step, tf.int32) - last, 0), step)
 
 
 class CurrentRows:
@@ -25,12 +89,6 @@ class CurrentRows:
     constraint, which Keras applies to every row after every update, is applied likewise.
 
     The methods are to be called under the device of the part's ps.
-
-    Attributes:
-        begin: Writes initial values, as that of `RowVariable`.
-        begun: What initial values are stored as, as that of `RowVariable`.
-        stored: Rows as their last updates have left them, as that of `RowVariable`.
-        bytes_to_pull: What a ps computes with for each row that is pulled.
     """
 
     def __init__(
@@ -43,10 +101,7 @@ class CurrentRows:
         """Creates every part on its ps, all zeros.
 
         Args:
-            group: The tables, and how they are updated.
-            devices: One per ps.
             steps: Given the index of a ps, the number of updates of it so far, scalar int64.
-            rules: How each ps updates them.
         """
         self._row = group.row
         self._stored = RowVariable(group.layout, group.row, devices, group.rule.slots)
@@ -67,9 +122,7 @@ class CurrentRows:
         """Rows as they are now.
 
         Args:
-            part: Index of the ps.
             rows: Their numbers within the part, `[u]`.
-            with_slots: Whether each has its slots behind it.
 
         Returns:
             `[u, dim]`, or `[u, size]` of `StoredRow`, float32.
@@ -88,15 +141,11 @@ class CurrentRows:
         """Makes updates of rows; while nobody else does.
 
         Args:
-            part: Index of the ps.
             rows: Their numbers within the part, `[u]`.
             make: Given the rows and each of their slots as the first of these updates finds them,
                 `[u, dim]` or `[u, 1]`, what they make of them.
             step: Number of the first, scalar int64.
             updates: How many updates there have been after the last, scalar int64.
-
-        Returns:
-            What writes.
         """
         last, values = self._read(part, rows, step, with_slots=True)
         writes = self._stored.write(part, rows, make(values), step)
@@ -110,13 +159,8 @@ class CurrentRows:
         """Gives rows values, whatever they had before; while nobody else changes them.
 
         Args:
-            part: Index of the ps.
             rows: Their numbers within the part, `[u]`.
-            stored: As `stored` gives them.
             updates: How many updates there had been after each row's last one, `[u]` int32.
-
-        Returns:
-            What writes.
         """
         writes = [self._stored.set(part, rows, stored)]
         if self._last:
@@ -142,10 +186,8 @@ class CurrentRows:
         """Rows and their slots as an update finds them.
 
         Args:
-            part: Index of the ps.
             rows: Their numbers within the part, `[u]`.
             step: Number of the update, scalar int64.
-            with_slots: Whether it asks for the slots.
 
         Returns:
             When each was updated last, `[u]`, where that is kept; and the rows and, where they are

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.optimizers.update_rule import Update, UpdateRule
-from tfps.store.flat_layout import DenseLayout
+from tfps.store.layout import DenseLayout
 from tfps.store.learning_rates import LearningRates, rules_by_part
 from tfps.store.mutex import Mutex
 from tfps.store.partitioned_variable import PartitionedVariable, TensorSlice
@@ -20,10 +20,6 @@ class DenseParameters:
     Reads are never torn: TensorFlow hands out a variable's buffer as it is and lets an update that
     finds it in use write to a new one. A push is applied to a part as a whole, one after the other:
     by a fused kernel, which holds the locks of the variable and its slots, or else under a mutex.
-
-    Attributes:
-        layout: The variables.
-        rule: How they are updated.
     """
 
     def __init__(
@@ -39,12 +35,8 @@ class DenseParameters:
         """Creates every part on its ps.
 
         Args:
-            layout: The variables.
-            devices: One per ps.
-            rule: How they are updated.
             initial: Their initial values, laid end to end, float32.
             decays: For every variable, whether weight decay applies to it.
-            wire: How values travel.
             rates: The learning rates, None where they are the rule's own.
         """
         self.layout = layout
@@ -75,11 +67,7 @@ class DenseParameters:
         )
 
     def pull(self, after: Sequence[tf.Tensor] = ()) -> list[tf.Tensor]:
-        """Every dense variable's value.
-
-        Args:
-            after: What each ps waits for before it reads.
-        """
+        """Every dense variable's value."""
         parts = []
         for part, device in enumerate(self._devices):
             with tf.device(device), tf.control_dependencies(after):
@@ -87,11 +75,7 @@ class DenseParameters:
         return self.joined(parts)
 
     def read_part(self, part: int) -> tf.Tensor:
-        """A part's values as they travel, `[n]`; under the device of its ps.
-
-        Args:
-            part: Index of the ps.
-        """
+        """A part's values as they travel, `[n]`; under the device of its ps."""
         variable = self._buffer.parts[part]
         value = tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=tf.float32)
         return self._wire.send(value)
@@ -119,7 +103,6 @@ class DenseParameters:
 
         Args:
             values: The whole buffer and each of its slots, `[total]`.
-            gradients: One per variable, of its shape.
             step: Number of updates before this one, scalar int64.
         """
         rule = self._rules[0]
@@ -133,13 +116,7 @@ class DenseParameters:
     def send_increments(
         self, before: Sequence[tf.Tensor], after: Sequence[tf.Tensor], steps: int | tf.Tensor
     ) -> list[list[tf.Tensor]]:
-        """What steps on a worker add to the buffer and its slots as it travels, for each ps.
-
-        Args:
-            before: What `pull_with_slots` returned.
-            after: What the steps have made of it.
-            steps: How many.
-        """
+        """What steps on a worker add to the buffer and its slots as it travels, for each ps."""
         added = self.rule.increments(before, after, tf.cast(steps, tf.float32))
         cut = [self.layout.cut(self._wire.send(value)) for value in added]
         return [list(parts) for parts in zip(*cut, strict=True)]
@@ -147,25 +124,12 @@ class DenseParameters:
     def merge(
         self, part: int, sent: Sequence[tf.Tensor], steps: int | tf.Tensor
     ) -> list[tf.Tensor]:
-        """Makes a worker's steps from what a part has become; under the device of its ps.
-
-        Args:
-            part: Index of the ps.
-            sent: What `send_increments` gave for it, arrived on that ps.
-            steps: How many.
-
-        Returns:
-            What is there once it is written.
-        """
+        """Makes a worker's steps from what a part has become; under the device of its ps."""
         added = [tf.cast(value, tf.float32) for value in sent]
         return [self._merge[part](added, tf.cast(steps, tf.float32))]
 
     def send(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """The variables' gradients as they travel, `[n]` for each ps.
-
-        Args:
-            gradients: One per variable, of its shape.
-        """
+        """The variables' gradients as they travel, `[n]` for each ps."""
         flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
         return self.layout.cut(self._wire.send(flat))
 
@@ -183,13 +147,8 @@ class DenseParameters:
         """Applies a gradient to a part; under the device of its ps.
 
         Args:
-            part: Index of the ps.
-            sent: What `send` gave for it, or any gradient of that shape, arrived on that ps.
             step: Number of updates before this one, scalar int64 on that ps.
             scale: Of the learning rate, scalar float32; None for 1.
-
-        Returns:
-            What is there once it is written.
         """
         gradient = tf.cast(sent, tf.float32)
         if self._decays or not self.rule.fused:

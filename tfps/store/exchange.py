@@ -7,9 +7,8 @@ import tensorflow as tf
 
 from tfps.store.dense_parameters import DenseParameters
 from tfps.store.messages import Note, PulledRows, ReadRows, SentRows
-from tfps.store.packing import Packing, bits_of, numbers_of, size_of_bits
 from tfps.store.row_group import RowGroup
-from tfps.store.wire import Wire
+from tfps.store.wire import Packing, Wire, bits_of, numbers_of, size_of_bits
 
 
 class Push(NamedTuple):
@@ -17,8 +16,6 @@ class Push(NamedTuple):
 
     Attributes:
         dense: The gradient of its dense parameters, `[n]`; none for a model without any.
-        rows: Those of rows, by group.
-        arrived: What is there once all of it is.
     """
 
     dense: list[tf.Tensor]
@@ -44,15 +41,6 @@ class Exchange:
         wire: Wire,
         packing: Packing,
     ):
-        """Takes note of what is exchanged.
-
-        Args:
-            dense: The dense parameters.
-            groups: The tables.
-            devices: One per ps.
-            wire: How values travel.
-            packing: How tensors for one task are put together.
-        """
         self._dense = dense
         self._groups = groups
         self._devices = devices
@@ -69,7 +57,6 @@ class Exchange:
 
         Args:
             found: By group, what `RowGroup.find` found.
-            after: What each ps waits for before it reads.
             is_training: Whether what is asked for is to be trained.
         """
         arrived = [
@@ -94,14 +81,7 @@ class Exchange:
         """Sends each ps its part of a batch's gradients and has it applied there.
 
         Args:
-            pulled: What was pulled, by group.
             rows: The gradient of each distinct row by group, `[u, width]`.
-            dense: One gradient per dense variable.
-            note: What goes to the first ps with them, to be delivered when they are applied there.
-            apply: Called under the device of each ps.
-
-        Returns:
-            What is there once all is applied.
         """
         pieces = self._dense.pieces(dense)
         of_groups = [
@@ -177,11 +157,7 @@ class Exchange:
         """Cuts what travels to or from a ps: values by group `[u, width]`, dense ones, and bits.
 
         Args:
-            part: Index of the ps.
-            packed: What has arrived.
             rows: By group, something that its rows there each have one of, `[u]`, on the same task.
-            widths: By group, how many values each of its rows has.
-            bits: How many values a note is among them.
         """
         # The rows of the last group are what is left: an operation less.
         several = zip(rows[:-1], widths[:-1], strict=True)

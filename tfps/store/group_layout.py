@@ -3,14 +3,13 @@
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from tfps.experiment.task import Table
 from tfps.layers.id_check import refuse_outside
-from tfps.store.asked_ids import AskedIds, end_to_end
 
 BUCKETS = 1024
 # Of a smaller group a save writes all rows in no time: which of them were touched is not kept.
@@ -18,6 +17,100 @@ TRACKED_BYTES = 16 << 20
 _ROW_STRIDE = 619  # odd, near BUCKETS / golden ratio: neighbouring ids fall in far-apart buckets
 _BLOCK_STRIDE = 377  # turns each block of BUCKETS ids against the one before it
 _ROW_STRIDE_INVERSE = pow(_ROW_STRIDE, -1, BUCKETS)
+
+
+class RowLayout(Protocol):
+    """Where the rows of a group of tables of one dimension lie: a run of them on each ps."""
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables."""
+
+    @property
+    def parts(self) -> int:
+        """Number of parts, one per ps."""
+
+    @property
+    def name(self) -> str:
+        """Name of the group in checkpoints, unique."""
+
+    @property
+    def dim(self) -> int:
+        """Length of a row."""
+
+    @property
+    def id_dtype(self) -> tf.DType:
+        """Dtype of rows' numbers as they travel to the ps."""
+
+    @property
+    def total_rows(self) -> int:
+        """Rows of the whole group."""
+
+    def bounds(self, part: int) -> tuple[int, int]:
+        """First row of a part and the one after its last."""
+
+    def mark_bytes(self, row_bytes: int) -> int:
+        """Bytes that a ps keeps beside each row, which has so many with its slots."""
+
+    def new_variable(self, shape: Sequence[int], dtype: tf.DType) -> tf.Variable:
+        """Memory for something that each row of a part has; under the device of its ps."""
+
+
+class AskedIds(NamedTuple):
+    """What lookups ask of a group of tables.
+
+    Attributes:
+        ids: Ids in the group, end to end, `[n]`; of tables without a vocabulary hashes of keys.
+        tables: The index in the group of each one's table, `[n]` int32, where the id does not tell.
+        times: How often each is asked for, `[n]` int32; None where it does not count.
+    """
+
+    ids: tf.Tensor
+    tables: tf.Tensor | None = None
+    times: tf.Tensor | None = None
+
+    @classmethod
+    def of_batches(cls, asked: "Sequence[AskedIds]") -> "AskedIds":
+        """Those of several batches, end to end."""
+        return cls(*map(_joined, zip(*asked, strict=True)))
+
+    def distinct(self) -> "tuple[AskedIds, tf.Tensor]":
+        """Each id once, and for every one of these ids where it is among those, `[n]` int32."""
+        if self.tables is None:
+            ids, inverse = tf.unique(self.ids)
+            return AskedIds(ids), inverse
+        ids, inverse = tf.unique(self.ids)
+        count = tf.size(ids)
+        tables = tf.math.unsorted_segment_max(self.tables, inverse, count)
+        times = self.times
+        if times is not None:
+            times = tf.math.unsorted_segment_sum(times, inverse, count)
+        return AskedIds(ids, tables, times), inverse
+
+
+def _joined(pieces: Sequence[tf.Tensor | None]) -> tf.Tensor | None:
+    there = [piece for piece in pieces if piece is not None]
+    return tf.concat(there, 0) if there else None
+
+
+def end_to_end(asked: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+    """The ids of some lookups, end to end.
+
+    Args:
+        asked: Ids of each lookup, of any integer dtype and shape; at least one.
+
+    Returns:
+        The ids, `[n]` int64, and which lookup each is of, `[n]` int32.
+    """
+    ids = [_flat(tf.cast(some, tf.int64)) for some in asked]
+    joined = tf.concat(ids, 0)
+    ends = tf.cumsum(tf.stack([tf.size(some) for some in ids]))
+    return joined, tf.searchsorted(ends, tf.range(tf.size(joined)), side="right")
+
+
+def _flat(ids: tf.Tensor) -> tf.Tensor:
+    # An operation per lookup counts: each is in all of a closure's unrolled steps.
+    return ids if ids.shape.rank == 1 else tf.reshape(ids, [-1])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,11 +124,6 @@ class GroupLayout:
     The logical order is bucket-major. The part of any ps, for any number of ps, is a contiguous
     slice of it, cut at any row: all parts are equal but for one row, and of a group with fewer rows
     than there are ps some hold none.
-
-    Attributes:
-        tables: The tables, in order of their offsets.
-        parts: Number of parts, one per ps.
-        number: Position among the groups of this dimension, which differ in their optimizers.
     """
 
     tables: tuple[Table, ...]
@@ -95,7 +183,6 @@ class GroupLayout:
 
         Args:
             shape: `[rows, …]`.
-            dtype: Of the values.
         """
         return tf.Variable(tf.zeros(shape, dtype), trainable=False)
 
@@ -124,7 +211,6 @@ class GroupLayout:
         """The logical row of ids of one table, `[n]` int64.
 
         Args:
-            table: Index of the table.
             ids: `[n]` int64; None for all of the table, in their order.
         """
         if ids is None:
@@ -149,15 +235,7 @@ class GroupLayout:
         return table, ids - starts[table]
 
     def ids_in_group(self, members: Sequence[int], asked: Sequence[tf.Tensor]) -> AskedIds:
-        """Ids in the group of ids in its tables, end to end.
-
-        Args:
-            members: For each tensor, the index in the group of the table that it asks.
-            asked: Ids, of any integer dtype and shape.
-
-        Raises:
-            tf.errors.InvalidArgumentError: Names the first id that lies outside its table.
-        """
+        """Ids in the group of ids in its tables, end to end."""
         if not members:  # tables that this pass of the model does not use
             return AskedIds(tf.zeros([0], self.id_dtype))
         names = [self.tables[member].name for member in members]
@@ -178,8 +256,6 @@ class GroupLayout:
         time for the table's rows, however many parts there are.
 
         Args:
-            table: Index of the table.
-            part: Index of the part.
             largest: Ids that a run has at most.
 
         Yields:

@@ -22,12 +22,6 @@ class LearningRates:
     """
 
     def __init__(self, devices: Sequence[str], first: float):
-        """Creates them on every ps.
-
-        Args:
-            devices: One per ps.
-            first: The learning rate of the first update.
-        """
         self._devices = devices
         self._numbers: list[tf.Variable] = []
         self._rates: list[tf.Variable] = []
@@ -50,12 +44,7 @@ class LearningRates:
         return tuple(self._changes)
 
     def set(self, rate: float, step: int) -> None:
-        """Changes the learning rate, while no worker is changing the parameters; on the chief.
-
-        Args:
-            rate: The learning rate.
-            step: Number of the first update that has it, behind all that were made.
-        """
+        """Changes the learning rate, while no worker is changing the parameters; on the chief."""
         self.restore([*(change for change in self._changes if change[0] < step), (step, rate)])
 
     def restore(self, changes: Changes) -> None:
@@ -74,11 +63,7 @@ class LearningRates:
                 self._rates[part].assign(rates)
 
     def of_part(self, part: int) -> "RatesOfPart":
-        """The learning rates as a ps has them.
-
-        Args:
-            part: Index of the ps.
-        """
+        """The learning rates as a ps has them."""
         return RatesOfPart(self._devices[part], self._numbers[part], self._rates[part])
 
 
@@ -86,7 +71,6 @@ class RatesOfPart:
     """Learning rates that are read from a ps, and computed with wherever that is asked for."""
 
     def __init__(self, device: str, numbers: tf.Variable, rates: tf.Variable):
-        """Takes the variables of `LearningRates` on a ps."""
         self._device, self._numbers, self._rates = device, numbers, rates
 
     def changes(self) -> tuple[tf.Tensor, tf.Tensor]:
@@ -105,9 +89,7 @@ def rules_by_part(rule: UpdateRule, rates: LearningRates | None, parts: int) -> 
     """A rule as each ps follows it.
 
     Args:
-        rule: The rule.
         rates: The learning rates, None where they are the rule's own.
-        parts: Number of ps.
     """
     if rates is None:
         return [rule] * parts

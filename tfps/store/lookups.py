@@ -5,31 +5,21 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfps.model.stateless_model import Lookup
-from tfps.store.asked_ids import AskedIds
+from tfps.store.group_layout import AskedIds
 from tfps.store.layout import StoreLayout
-from tfps.store.messages import Pulled
+from tfps.store.messages import Pulled, PulledRows
+from tfps.store.row_group import RowGroup
 
 
 def ids_of_group(layout: StoreLayout, index: int, lookups: Sequence[Lookup]) -> AskedIds:
-    """Everything that lookups ask of a group, end to end.
-
-    Args:
-        layout: Where everything lies.
-        index: Of the group.
-        lookups: The lookups, in the model's order.
-    """
+    """Everything that lookups ask of a group, end to end."""
     mine = [lookup for lookup in lookups if layout.group_of[lookup.table][0] == index]
     members = [layout.group_of[lookup.table][1] for lookup in mine]
     return layout.groups[index].layout.ids_in_group(members, [lookup.ids for lookup in mine])
 
 
 def rows_by_lookup(layout: StoreLayout, pulled: Pulled) -> list[tf.Tensor]:
-    """One row per id asked for, `[*ids.shape, dim]` for each lookup, in the lookups' order.
-
-    Args:
-        layout: Where everything lies.
-        pulled: What was pulled for the lookups.
-    """
+    """One row per id asked for, `[*ids.shape, dim]` for each lookup, in the lookups' order."""
     pieces = []
     for index, group in enumerate(pulled.groups):
         mine = [x for x in pulled.lookups if layout.group_of[x.table][0] == index]
@@ -46,13 +36,7 @@ def rows_by_lookup(layout: StoreLayout, pulled: Pulled) -> list[tf.Tensor]:
 def rows_by_group(
     layout: StoreLayout, pulled: Pulled, rows: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
-    """Joins what `rows_by_lookup` cut: for each group, values of all its lookups, `[n, dim]`.
-
-    Args:
-        layout: Where everything lies.
-        pulled: What was pulled for the lookups.
-        rows: For each lookup, a value for each of its rows.
-    """
+    """Joins what `rows_by_lookup` cut: for each group, values of all its lookups, `[n, dim]`."""
     joined = []
     for index, group in enumerate(layout.groups):
         pieces = [
@@ -70,8 +54,6 @@ def norms_by_table(
     """By name of the table, the Euclidean norms of what `rows_by_group` joined, `[n]`.
 
     Args:
-        layout: Where everything lies.
-        lookups: The lookups, in the model's order.
         rows: By group, a value for each row of its lookups, `[n, dim]`.
     """
     norms: dict[str, list[tf.Tensor]] = {}
@@ -91,9 +73,7 @@ def rows_for(ids: tf.Tensor, rows: tf.Tensor, dim: int) -> tf.Tensor:
     """Rows in the shape of the ids that they are of.
 
     Args:
-        ids: Of any shape.
         rows: One for each id, `[n, dim]`.
-        dim: Length of a row.
 
     Returns:
         `[*ids.shape, dim]`.
@@ -104,3 +84,39 @@ def rows_for(ids: tf.Tensor, rows: tf.Tensor, dim: int) -> tf.Tensor:
     if shape.rank and shape[1:].is_fully_defined():
         return tf.reshape(rows, [-1, *shape[1:], dim])
     return tf.reshape(rows, tf.concat([tf.shape(ids), [dim]], 0))
+
+
+class RowFinder:
+    """Finds out which rows lookups ask for, by group of tables.
+
+    It is traced once, however many steps a closure is unrolled into: what is asked of the ps is a
+    third of a step's operations.
+    """
+
+    def __init__(self, layout: StoreLayout, groups: Sequence[RowGroup]):
+        self._layout = layout
+        self._groups = groups
+        self._find, self._distinct = (
+            tf.function(what, autograph=False, reduce_retracing=True)
+            for what in (self._found, self._each_once)
+        )
+
+    def find(self, lookups: Sequence[Lookup]) -> list[PulledRows]:
+        """What each ps is to be asked for, by group; without values."""
+        found: list[PulledRows] = self._find(list(lookups))
+        return found
+
+    def distinct(self, lookups: Sequence[Lookup]) -> list[tuple[AskedIds, tf.Tensor]]:
+        """What the lookups ask for by group, each row once, as `AskedIds.distinct` gives it."""
+        asked: list[tuple[AskedIds, tf.Tensor]] = self._distinct(list(lookups))
+        return asked
+
+    def _found(self, lookups: list[Lookup]) -> list[PulledRows]:
+        asked = self._asked(lookups)
+        return [group.find(some) for group, some in zip(self._groups, asked, strict=True)]
+
+    def _each_once(self, lookups: list[Lookup]) -> list[tuple[AskedIds, tf.Tensor]]:
+        return [some.distinct() for some in self._asked(lookups)]
+
+    def _asked(self, lookups: list[Lookup]) -> list[AskedIds]:
+        return [ids_of_group(self._layout, index, lookups) for index in range(len(self._groups))]

@@ -26,11 +26,7 @@ class LossScale:
             self._values = tf.Variable(start, trainable=False)  # scale, good steps, skipped steps
 
     def pull(self, after: Sequence[tf.Tensor] = ()) -> tf.Tensor:
-        """The scale, scalar float32.
-
-        Args:
-            after: What the ps waits for before it reads.
-        """
+        """The scale, scalar float32."""
         with tf.device(self._device), tf.control_dependencies(after):
             return self._values.read_value()[0]
 
@@ -43,11 +39,7 @@ class LossScale:
         """Adapts the scale to a step's outcome.
 
         Args:
-            used: The scale that the step's loss was multiplied by.
             finite: Whether all its gradients are finite, scalar bool.
-
-        Returns:
-            The operation that writes.
         """
         with tf.device(self._device):
             values = self.stepped(self._values.read_value(), used, finite)
@@ -75,13 +67,6 @@ class LossScale:
         """Makes the steps that a worker has made by itself.
 
         A scale that others have changed meanwhile stays as it is: they have found out the same.
-
-        Args:
-            begun: What `pull_whole` returned.
-            ended: What the steps have made of it.
-
-        Returns:
-            The operation that writes.
         """
         both = tf.stack([begun, ended])
         with tf.device(self._device):

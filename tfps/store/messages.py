@@ -85,10 +85,6 @@ class Pulled(NamedTuple):
     """What one batch needs of the parameters.
 
     Attributes:
-        dense: Every dense variable.
-        state: Every state variable.
-        groups: The distinct rows by group.
-        lookups: The lookups, in the model's order.
         versions: Number of updates before the pull, scalar int64, by the index of the ps: of the
             one that counts staleness, and of those where the learning rate or the state needs it.
         loss_scale: What to multiply the loss by and divide the gradients by, scalar float32; None
@@ -108,8 +104,6 @@ class Note(NamedTuple):
 
     Attributes:
         numbers: `[n]` float64, of a known length, on the worker.
-        deliver: Given the numbers as they have arrived, under the device of that ps, does what they
-            are for.
     """
 
     numbers: tf.Tensor
@@ -120,10 +114,7 @@ class Gradients(NamedTuple):
     """What a batch gave.
 
     Attributes:
-        pulled: What was pulled for it.
-        dense: One gradient per dense variable.
         rows: One per group of tables, `[n, width]` of its `RowGradients`.
-        state: New values of the state.
     """
 
     pulled: Pulled

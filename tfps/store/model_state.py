@@ -2,15 +2,56 @@
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from tfps.store.flat_layout import DenseLayout, StateLayout
+from tfps.store.layout import DenseLayout, StateLayout
 from tfps.store.mutex import Mutex
 from tfps.store.partitioned_variable import TensorSlice
-from tfps.store.worker_copy import WorkerCopy
+
+_HERE = "/device:CPU:0"  # of the task that runs the closure
+
+
+class WorkerCopy:
+    """A float32 tensor that the first closure on a worker fetches, and later ones find there.
+
+    It lies in a variable of the worker's own, known by a name: a closure's graph is the same on all
+    workers. A worker that begins again, or is connected to again, has none and fetches it again.
+    """
+
+    def __init__(self, fetch: Callable[[], tf.Tensor], count: int):
+        """Nobody has it yet.
+
+        Args:
+            fetch: In a closure, reads the values where they are, `[count]`.
+        """
+        self._fetch = fetch
+        self._shape = [count]
+        self._name = f"tfps_{uuid.uuid4().hex}"  # another store's values are others
+
+    def value(self) -> tf.Tensor:
+        """In a closure, outside of its loops: the values, `[count]`."""
+        with tf.device(_HERE):
+            handle = tf.raw_ops.VarHandleOp(
+                dtype=tf.float32, shape=self._shape, shared_name=self._name
+            )
+            is_here = tf.raw_ops.VarIsInitializedOp(resource=handle)
+
+        def find() -> tf.Tensor:
+            with tf.device(_HERE):
+                return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
+
+        def fetch() -> tf.Tensor:
+            fetched = self._fetch()
+            with tf.device(_HERE):
+                value = tf.identity(fetched)
+                tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+                return value
+
+        return tf.ensure_shape(tf.cond(is_here, find, fetch), self._shape)
 
 
 class ModelState:
@@ -24,10 +65,6 @@ class ModelState:
 
     What no step changes, such as a frozen backbone, is no part of a push, and each worker of a
     cluster pulls it once. A variable of the ps holds neighbours that are all of one kind.
-
-    Attributes:
-        is_recurrent: Whether it holds for all of them.
-        changes: Whether training changes any of them.
     """
 
     def __init__(
@@ -40,10 +77,8 @@ class ModelState:
         """Creates the variables on their ps.
 
         Args:
-            layout: The state variables.
             kept: For each, what a step keeps of it, None where that is not known.
             initial: Their initial values, laid end to end, float32.
-            device: Of the ps.
         """
         self._layout = layout
         self._device = device
@@ -87,11 +122,7 @@ class ModelState:
             self._kept_here = None
 
     def pull(self, after: Sequence[tf.Tensor] = ()) -> list[tf.Tensor]:
-        """Every state variable's value.
-
-        Args:
-            after: What the ps waits for before it reads.
-        """
+        """Every state variable's value."""
         fixed = self._kept_here
         if fixed is None:
             fixed = self._pulled(self._layout.fixed, self._fixed, after)
@@ -107,8 +138,6 @@ class ModelState:
         """What a step adds to what it keeps of the state, `[n]`; the value, where that is unknown.
 
         Args:
-            before: The state variables when it begins.
-            after: And at its end.
             earlier: What the steps before it, of the same pull, have added together; the result is
                 then what all of them add.
         """
@@ -128,12 +157,7 @@ class ModelState:
         """Makes steps from the state that the ps has.
 
         Args:
-            increment: What `increment` returned.
-            steps: Of how many steps.
             share: The increment's part in the mean, for a variable that is not recurrent; scalar.
-
-        Returns:
-            What is there once it is written.
         """
         with tf.device(self._device):
             return self._step(tf.identity(increment), steps, tf.convert_to_tensor(share))

@@ -19,7 +19,6 @@ class Mutex:
     """
 
     def __init__(self, name: str, device: str):
-        """Creates it on a ps; the name is for people, every mutex is another."""
         self._device = device
         with tf.device(device):
             self._handle = tf.raw_ops.MutexV2(shared_name=f"{name}-{uuid.uuid4()}")

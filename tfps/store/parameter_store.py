@@ -9,39 +9,28 @@ import tensorflow as tf
 
 from tfps.model.stateless_model import Lookup, StatelessModel
 from tfps.optimizers.rules import Rules
+from tfps.store.clipping import GradientClipping
 from tfps.store.dense_parameters import DenseParameters
 from tfps.store.exchange import Exchange, Push
-from tfps.store.given_rows import given_rows
-from tfps.store.gradient_clipping import GradientClipping
+from tfps.store.initializers import given_rows
 from tfps.store.keyed.group import KeyedGroup
 from tfps.store.keyed.layout import KeyedLayout
 from tfps.store.layout import StoreLayout
 from tfps.store.learning_rates import LearningRates
-from tfps.store.lookups import rows_by_group, rows_by_lookup
+from tfps.store.lookups import RowFinder, rows_by_group, rows_by_lookup
 from tfps.store.loss_scale import LossScale
 from tfps.store.messages import Gradients, Note, Pulled, PulledRows, SentRows
 from tfps.store.model_state import ModelState
-from tfps.store.packing import MOST_PS, Packing
 from tfps.store.partitioned_variable import TensorSlice
-from tfps.store.row_finder import RowFinder
 from tfps.store.table_group import TableGroup
 from tfps.store.update_counts import UpdateCounts
-from tfps.store.wire import Wire
+from tfps.store.wire import MOST_PS, Packing, Wire
 
 
 class ParameterStore:
     """Dense parameters, tables and state.
 
     Attributes:
-        layout: Where everything lies.
-        devices: One per ps.
-        dense: The dense parameters.
-        groups: The tables.
-        finder: Finds out what batches ask of them.
-        state: The state, on the last ps.
-        wire: How values travel.
-        clipping: Clips gradients, before they are pushed.
-        update_counts: How many updates each ps has made.
         staleness: How stale the updates were, since this process began.
         loss_scale: The loss scale, None when the loss is not scaled.
         learning_rates: Those of the dense parameters, and of tables with an equal optimizer, which
@@ -62,10 +51,6 @@ class ParameterStore:
         """Creates every variable with its initial value.
 
         Args:
-            model: The model whose parameters these are.
-            rules: How they are updated.
-            devices: One per ps.
-            seed: The run's seed.
             wire_dtype: Dtype in which dense parameters, rows and their gradients travel; the state
                 travels as it is.
             staleness_power: An update of staleness s has (1 + s)^-power times the learning rate.
@@ -140,8 +125,6 @@ class ParameterStore:
         """Fetches the dense parameters, the state and the rows that the lookups ask for.
 
         Args:
-            lookups: The lookups, in the model's order.
-            after: What each ps waits for before it reads.
             found: What `finder.find` returned for them; None if it was not asked before.
             is_training: Whether what is asked for is to be trained.
         """
@@ -186,7 +169,6 @@ class ParameterStore:
         """By group, the gradient of each distinct row, `[u, width]`.
 
         Args:
-            pulled: What was pulled, by group.
             gradients: One per group, `[n, width]`, as `Gradients` has them.
         """
         return [
@@ -207,15 +189,9 @@ class ParameterStore:
         Where the loss is scaled, gradients that are not all finite are not applied.
 
         Args:
-            pulled: What `pull` returned.
-            dense_gradients: One per dense variable.
             embedded_gradients: One per group, `[n, width]`, as `Gradients` has them.
-            state: New values of the state.
             note: What travels along to the first ps. It is delivered once all that the push brings
                 there is applied, or is known to be left out.
-
-        Returns:
-            What is there once all is applied.
         """
         applied: list[tf.Tensor | tf.Operation] = []
         if self.state.changes:
@@ -252,14 +228,10 @@ class ParameterStore:
         """Applies what one ps was sent; under its device.
 
         Args:
-            part: Index of the ps.
             dense: What `DenseParameters.send` gave for it; empty for a model without any.
             groups: What `RowGroup.send` gave for it, by group.
             step: What `UpdateCounts.add` returned.
             scale: Of the learning rate, scalar float32; None for 1.
-
-        Returns:
-            What is there once it is written.
         """
         writes = [w for gradient in dense for w in self.dense.apply(part, gradient, step, scale)]
         for group, sent in zip(self.groups, groups, strict=True):
@@ -302,16 +274,7 @@ class ParameterStore:
         return self.layout.signature(bool(self.loss_scale))
 
     def begin_rows(self, table: int, ids: np.ndarray, rows: np.ndarray) -> None:
-        """Gives rows of a table `[n, dim]`, by their ids `[n]`, values to begin with; slots too.
-
-        Args:
-            table: Index of the table.
-            ids: Of a table without a vocabulary, keys that have no row, each once.
-            rows: The values.
-
-        Raises:
-            UserError: If a table without a vocabulary has no room for them.
-        """
+        """Gives rows of a table `[n, dim]`, by their ids `[n]`, values to begin with; slots too."""
         group, member = self.layout.group_of[table]
         self.groups[group].begin_rows(member, ids, rows)
 
@@ -337,7 +300,6 @@ class ParameterStore:
         """Some rows of a table, evenly spread over its ids or the hashes of its keys, on the chief.
 
         Args:
-            table: Index of the table.
             most: How many at most.
 
         Returns:

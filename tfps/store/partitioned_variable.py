@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from tfps.optimizers.slot import Slot
-from tfps.optimizers.update_rule import Update
+from tfps.optimizers.update_rule import Slot, Update
 from tfps.store.touched_rows import TouchedRows
 
 # A ps holds a few chunks beside its own values while it saves or restores. Above 32 MiB glibc gives
@@ -17,11 +16,22 @@ _LARGEST_TURN_BYTES, _MOST_TURNS = 256 << 20, 128
 _PLACE_BYTES = 64  # what is computed with for each row of a table that one process reads
 
 
+def save_now(
+    prefix: str, names: Sequence[str], specs: Sequence[str], tensors: Sequence[tf.Tensor]
+) -> None:
+    """Writes tensors, and returns when they are written; to be called where they are."""
+    tf.raw_ops.SaveV2(
+        prefix=prefix, tensor_names=names, shape_and_slices=specs, tensors=list(tensors)
+    )
+    # A task that is told to do something answers before it is done; who asks it for a value
+    # afterwards waits for that, and learns whether it failed.
+    tf.identity(tf.constant(True)).numpy()
+
+
 def rows_at_once(row_bytes: int, rows: int = 0) -> int:
     """How many rows of a table one process reads at once.
 
     Args:
-        row_bytes: What is read for each.
         rows: How many there are, where each turn costs: then they take 128 turns at most, as long
             as a turn's take no more than 256 MiB.
     """
@@ -35,11 +45,6 @@ class TensorSlice:
     """A run of rows of a logical tensor, held by a variable of one ps.
 
     Attributes:
-        name: Name of the logical tensor, equal for all its slices.
-        shape: Shape of the logical tensor.
-        first: First row of the run.
-        count: Rows of the run.
-        device: Device of the ps.
         variable: What holds the run, `[count, *shape[1:]]`.
         touched: Of tables, which rows were changed; None where that is not known.
         lines: So many rows of the tensor are one of the tables', with its slots; else 1.
@@ -149,11 +154,7 @@ class TensorSlice:
 
 
 class PartitionedVariable:
-    """A tensor cut along its first dimension, one run of rows per ps; slots of its shape beside.
-
-    Attributes:
-        parts: The variables, one per ps.
-    """
+    """A tensor cut along its first dimension, one run of rows per ps; slots of its shape beside."""
 
     def __init__(
         self,
@@ -167,12 +168,8 @@ class PartitionedVariable:
         """Creates every part on its ps.
 
         Args:
-            name: Name of the tensor in checkpoints.
-            shape: Shape of the tensor.
             bounds: For a part, its first row and the one after its last.
-            devices: One per ps.
             create: Makes the variable of a part; called under the device of its ps.
-            slots: The slots, by name.
         """
         self.parts: list[tf.Variable] = []
         self._name, self._shape, self._bounds, self._devices = name, shape, bounds, devices

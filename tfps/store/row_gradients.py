@@ -16,11 +16,6 @@ class RowGradients:
     A batch gives a gradient for each occurrence of an id. The gradient of the row is their sum.
     With `train.repeated_ids=each` their squares are summed as well, for optimizers that divide by
     squares and for norms, as Keras does with a `tf.IndexedSlices`.
-
-    Attributes:
-        dim: Length of a row.
-        rule: How rows are updated.
-        is_each: Whether occurrences count by themselves.
     """
 
     dim: int

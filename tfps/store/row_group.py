@@ -9,15 +9,14 @@ import tensorflow as tf
 
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.update_rule import UpdateRule
-from tfps.store.asked_ids import AskedIds
 from tfps.store.current_rows import CurrentRows
+from tfps.store.group_layout import AskedIds, RowLayout
 from tfps.store.layout import Group
 from tfps.store.learning_rates import LearningRates, rules_by_part
 from tfps.store.messages import PulledRows, ReadRows, SentRows, SentSteps
 from tfps.store.mutex import Change, Mutex
 from tfps.store.partitioned_variable import TensorSlice
 from tfps.store.row_gradients import sum_rows
-from tfps.store.row_layout import RowLayout
 from tfps.store.wire import EXACT, Wire
 
 
@@ -29,10 +28,6 @@ class RowGroup(abc.ABC):
     being written may reach it with some values old and some new.
 
     Attributes:
-        layout: Where the rows lie.
-        row: What each of them is on its ps.
-        rule: How they are updated.
-        gradients: What a push has of each row.
         catches_up: Whether rows make up for the updates that they were no part of.
     """
 
@@ -49,10 +44,7 @@ class RowGroup(abc.ABC):
         """Creates every part on its ps, without initial values.
 
         Args:
-            group: The tables.
-            devices: One per ps.
             steps: Given the index of a ps, the number of updates of it so far, scalar int64.
-            wire: How values travel.
             rates: The learning rates, None where they are the rule's own.
         """
         self.rule = rule = group.rule
@@ -69,14 +61,7 @@ class RowGroup(abc.ABC):
 
     @abc.abstractmethod
     def find(self, asked: AskedIds) -> PulledRows:
-        """What each ps is to be asked for, each distinct row once; it takes no ps to know.
-
-        Args:
-            asked: What is asked for.
-
-        Returns:
-            As `pull`, but with no values in `rows`.
-        """
+        """What each ps is to be asked for, each distinct row once; it takes no ps to know."""
 
     @abc.abstractmethod
     def read_part(
@@ -85,9 +70,6 @@ class RowGroup(abc.ABC):
         """Reads the rows of a part that it is asked for, under the device of its ps.
 
         Args:
-            part: Index of the ps.
-            owned: What `find` has for it.
-            with_slots: Whether each row has its slots behind it.
             is_training: Whether what is asked for is to be trained.
         """
 
@@ -100,7 +82,6 @@ class RowGroup(abc.ABC):
         """The index in the group of the table of rows of a part, under the device of its ps.
 
         Args:
-            part: Index of the ps.
             numbers: Of its rows, or their places, `[u]`, as `send` gave them.
 
         Returns:
@@ -112,7 +93,6 @@ class RowGroup(abc.ABC):
         """Some rows of a table, evenly spread, `[n, dim]` float32, on the chief.
 
         Args:
-            table: Index of the table.
             most: How many at most.
         """
 
@@ -130,8 +110,6 @@ class RowGroup(abc.ABC):
         """Fetches the rows that are asked for, each distinct row once.
 
         Args:
-            asked: What is asked for.
-            after: What each ps waits for before it reads.
             with_slots: Whether each row has its slots behind it, `[u, size]` of `StoredRow`.
             is_training: Whether what is asked for is to be trained.
         """
@@ -161,7 +139,6 @@ class RowGroup(abc.ABC):
         """The gradient of each distinct row `[u, width]`, from that of every id asked for.
 
         Args:
-            pulled: What `pull` returned.
             gradient: One row per id asked for, `[n, width]`.
         """
         return sum_rows(gradient, pulled.inverse, tf.size(pulled.ids))
@@ -172,7 +149,6 @@ class RowGroup(abc.ABC):
         Of a rule that changes nothing no row is sent.
 
         Args:
-            pulled: What `pull` returned.
             gradient: One row per distinct row, `[u, width]`.
         """
         if self.rule.changes_nothing:
@@ -192,14 +168,8 @@ class RowGroup(abc.ABC):
         """Applies the gradient of distinct rows of a part; under the device of its ps.
 
         Args:
-            part: Index of the ps.
-            sent: What `send` gave for it, or any gradient of distinct rows of that part, arrived
-                on that ps.
             step: Number of updates before this one, scalar int64 on that ps.
             scale: Of the learning rate, scalar float32; None for 1.
-
-        Returns:
-            What is there once it is written.
         """
         gradient = tf.cast(sent.gradient, tf.float32)
         return [self._apply[part](sent.rows, gradient, step, scale)]
@@ -212,7 +182,6 @@ class RowGroup(abc.ABC):
         """What a step makes of distinct rows with their slots `[u, size]`, on a worker.
 
         Args:
-            lines: The rows.
             gradient: `[u, width]`.
             step: Number of updates before this one, scalar int64.
         """
@@ -225,7 +194,6 @@ class RowGroup(abc.ABC):
         """What steps on a worker add to rows and their slots as it travels, for each ps.
 
         Args:
-            pulled: What `pull` returned, with slots.
             after: What the steps have made of it, `[u, size]`.
             updates: How many steps changed each row, `[u]` int32.
         """
@@ -245,13 +213,7 @@ class RowGroup(abc.ABC):
         """Makes a worker's steps from what rows of a part have become; under its ps's device.
 
         Args:
-            part: Index of the ps.
-            sent: What `send_increments` gave for it, arrived on that ps.
             step: Number of updates before these, scalar int64 on that ps.
-            steps: How many steps the worker made.
-
-        Returns:
-            What is there once it is written.
         """
         counts = tf.cast(steps, tf.float32)
         for updates in sent.updates:
@@ -337,7 +299,6 @@ class RowGroup(abc.ABC):
         """Which rows a push changes; while the mutex is held.
 
         Args:
-            part: Index of the ps.
             numbers: As they were pulled, `[u]`.
             step: Number of the last of its updates, scalar int64.
 

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfps.optimizers.slot import Slot
+from tfps.optimizers.update_rule import Slot
+from tfps.store.group_layout import RowLayout
 from tfps.store.partitioned_variable import PartitionedVariable, TensorSlice
-from tfps.store.random_rounding import draw_noise
-from tfps.store.row_layout import RowLayout
-from tfps.store.stored_row import StoredRow
+from tfps.store.stored_row import StoredRow, draw_noise
 
 
 class RowVariable:
@@ -27,14 +26,6 @@ class RowVariable:
     def __init__(
         self, layout: RowLayout, row: StoredRow, devices: Sequence[str], slots: Mapping[str, Slot]
     ):
-        """Creates every part on its ps, without initial values.
-
-        Args:
-            layout: Where the rows lie.
-            row: What each is.
-            devices: One per ps.
-            slots: The slots of a row, by name.
-        """
         self._layout, self._row = layout, row
         self._slots = list(slots.values())
         self._stream = zlib.crc32(layout.name.encode())
@@ -51,7 +42,6 @@ class RowVariable:
         """Rows of a part, and their slots.
 
         Args:
-            part: Index of the ps.
             rows: Their numbers within the part, `[u]`.
             with_slots: Whether all slots are read; else those alone that a row has a single value
                 of.
@@ -72,14 +62,9 @@ class RowVariable:
         """Overwrites rows of a part with all their slots.
 
         Args:
-            part: Index of the ps.
             rows: Their numbers within the part, `[u]`.
-            values: What `read` gives of them.
             update: Number of the update that makes them these, scalar int64; rows of a narrower
                 dtype are rounded at random, and by it always in the same way.
-
-        Returns:
-            What writes.
         """
         first, noise = self._first_lines(rows), None
         if self._row.dtype != "float32":

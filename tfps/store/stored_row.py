@@ -7,11 +7,47 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.optimizers.update_rule import UpdateRule
-from tfps.store.random_rounding import round_at_random
 
 # What a signature means that does not say it, as those of rows of float32 do not.
 UNSAID = {"row_dtype": "float32", "slots_per_row": 0}
 _FLOAT_BYTES = 4  # of a float32, in which all is computed
+
+
+def draw_noise(shape: tf.Tensor, stream: int, number: tf.Tensor) -> tf.Tensor:
+    """What values are rounded by; the same for the same stream and number.
+
+    Args:
+        shape: Of the values, int32.
+        number: Of an update of the variable, scalar int64.
+
+    Returns:
+        Evenly distributed from 0 to 65,535, int32.
+    """
+    size = tf.reduce_prod(shape)
+    seed = tf.stack([tf.constant(stream, tf.int64), number])
+    # To draw bits costs more than all else: of 32 each half is the noise of one value.
+    drawn = tf.random.stateless_uniform(
+        [(size + 1) // 2], seed, minval=None, maxval=None, dtype=tf.int32
+    )
+    halves = tf.reshape(tf.bitcast(drawn, tf.uint16), [-1])[:size]
+    return tf.cast(tf.reshape(halves, shape), tf.int32)
+
+
+def round_at_random(values: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+    """One of the two bfloat16 values between which each value lies, the nearer the likelier.
+
+    Rounded to the nearest, a value that moves in steps below half of its last bit would never move;
+    rounded at random it moves as far on average (Gupta et al., 2015, "Deep Learning with Limited
+    Numerical Precision"). What bfloat16 has is given back as it is. Beyond its greatest value, of
+    3.39e38, there is infinity alone, as for values that are rounded to the nearest.
+
+    Args:
+        values: Of any shape, float32.
+    """
+    # A bfloat16 is the upper half of a float32, which is the second one in memory: noise in the
+    # lower half carries over into it as often as that half says.
+    moved = tf.bitcast(values, tf.int32) + noise
+    return tf.bitcast(moved, tf.bfloat16)[..., 1]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,8 +63,6 @@ class StoredRow:
     values and behind them those of each slot.
 
     Attributes:
-        dim: Length of a row.
-        single: Number of slots of which a row has a single value.
         whole: Number of slots that have as many values as the row; no rule has slots of both kinds.
         dtype: Of the rows: "float32" or "bfloat16".
     """
@@ -43,23 +77,12 @@ class StoredRow:
 
     @classmethod
     def of(cls, dim: int, rule: UpdateRule, dtype: str) -> "StoredRow":
-        """That of a table.
-
-        Args:
-            dim: Length of its rows.
-            rule: How they are updated.
-            dtype: In which the ps hold them.
-        """
+        """That of a table."""
         return cls(dim, rule.slots_per_row, len(rule.slots) - rule.slots_per_row, dtype)
 
     @classmethod
     def of_signature(cls, dim: int, group: Mapping[str, Any]) -> "StoredRow":
-        """That of a table in a checkpoint.
-
-        Args:
-            dim: Length of its rows.
-            group: What the checkpoint's signature says of the table's group.
-        """
+        """That of a table in a checkpoint."""
         said = {**UNSAID, **group}
         single = said["slots_per_row"]
         return cls(dim, single, len(said["slots"]) - single, said["row_dtype"])
@@ -122,7 +145,6 @@ class StoredRow:
         """The lines of rows and their slots.
 
         Args:
-            values: The rows and all their slots, as `decode` gives them.
             noise: By what the values of rows of another dtype are rounded, as `round_at_random`
                 wants it; None to round them to the nearest.
 

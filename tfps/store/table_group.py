@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfps.store.asked_ids import AskedIds
-from tfps.store.group_layout import GroupLayout
+from tfps.store.group_layout import AskedIds, GroupLayout
 from tfps.store.initializers import draw_rows, write_given_rows
 from tfps.store.layout import Group
 from tfps.store.learning_rates import LearningRates
@@ -36,11 +35,7 @@ class TableGroup(RowGroup):
         """Creates every part on its ps, with the rows' initial values.
 
         Args:
-            group: The tables.
-            devices: One per ps.
-            seed: The run's seed.
             steps: Given the index of a ps, the number of updates of it so far, scalar int64.
-            wire: How values travel.
             rates: The learning rates, None where they are the rule's own.
         """
         super().__init__(group, devices, steps, wire, rates)
@@ -80,7 +75,6 @@ class TableGroup(RowGroup):
         """Gives rows of a table values to begin with, and what their slots start from.
 
         Args:
-            table: Index of the table.
             ids: Of its rows, `[n]` int64.
             rows: Their values, `[n, dim]` float32.
         """
@@ -94,7 +88,6 @@ class TableGroup(RowGroup):
         """Overwrites rows of a table with all their slots.
 
         Args:
-            table: Index of the table.
             ids: Of its rows, `[n]` int64.
             lines: The rows, each with its slots behind it, `[n, size]` of `StoredRow`, float32.
             last_updates: How many updates there had been after each row's last one, `[n]` int32;
@@ -129,11 +122,6 @@ class TableGroup(RowGroup):
         """Rows of a part side by side, as they are now, `[count, dim]` float32.
 
         To be called under the device of the part's ps, where they stay.
-
-        Args:
-            part: Index of the ps.
-            first: Number of the first row within the part.
-            count: Number of rows.
         """
         numbers = tf.range(first, first + count, dtype=self.layout.id_dtype)
         return self._rows.pull(part, numbers)
@@ -150,7 +138,6 @@ class TableGroup(RowGroup):
         """Some rows of a table, `[n, dim]` float32, on the chief.
 
         Args:
-            table: Index of the table.
             ids: Of the rows, `[n]` int64.
         """
         values = np.empty([len(ids), self.layout.dim], np.float32)

@@ -33,19 +33,9 @@ class TouchedRows:
     worker that was taken for lost and comes late.
 
     The methods are to be called under the device of the ps.
-
-    Attributes:
-        tables: Names of the group's tables.
     """
 
     def __init__(self, layout: GroupLayout, part: int, device: str):
-        """Creates it, no row touched.
-
-        Args:
-            layout: Where the group's rows lie.
-            part: Index of the ps.
-            device: Of the ps.
-        """
         self.tables = [table.name for table in layout.tables]
         self._layout, self._part = layout, part
         first, end = layout.bounds(part)
@@ -101,7 +91,6 @@ class TouchedRows:
         """How many marks each table has, `[tables]` int64.
 
         Args:
-            marks: Of all rows, with the padding.
             counts: In each run of 128 rows, `[runs]` int32.
         """
         first, end = self._layout.bounds(self._part)

@@ -4,7 +4,57 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from tfps.store.staleness import Staleness, rate_scale
+from tfps.job_dir.report import StalenessCounts
+
+BINS = 64
+
+
+class Staleness:
+    """Counts the updates of one ps by their staleness, on that ps.
+
+    A batch's staleness is the number of other updates that were applied after its parameters were
+    pulled and before its own gradients were pushed: those of other workers, and the worker's own
+    where it pulls ahead.
+    """
+
+    def __init__(self, part: int, device: str):
+        self.part = part
+        self._device = device
+        with tf.device(device):
+            self._counts = tf.Variable(tf.zeros([BINS], tf.int64), trainable=False)
+
+    def count(self, pulled_at: tf.Tensor, pushed_at: tf.Tensor) -> None:
+        """Counts one update.
+
+        Args:
+            pulled_at: Number of updates when its parameters were pulled, scalar int64.
+            pushed_at: Number of updates before it, scalar int64.
+        """
+        with tf.device(self._device):
+            staleness = tf.minimum(pushed_at - pulled_at, BINS - 1)
+            one = tf.ones([], tf.int64)
+            self._counts.scatter_add(tf.IndexedSlices(one, staleness))
+
+    def report(self) -> StalenessCounts:
+        """Mean and histogram, on the chief.
+
+        `histogram[k]` updates had the staleness k; the last bin that there can be, number 63, also
+        holds all greater ones.
+        """
+        counts = [int(count) for count in self._counts.numpy()]
+        updates = sum(counts)
+        mean = sum(k * count for k, count in enumerate(counts)) / updates if updates else 0.0
+        used = max((k for k, count in enumerate(counts) if count), default=-1) + 1
+        return StalenessCounts(round(mean, 3), counts[:used])
+
+
+def rate_scale(staleness: tf.Tensor, power: float) -> tf.Tensor:
+    """What the learning rate of an update is multiplied by, scalar float32.
+
+    Args:
+        staleness: The update's, scalar int64.
+    """
+    return tf.pow(1.0 + tf.cast(staleness, tf.float32), -power)
 
 
 class UpdateCounts:
@@ -27,9 +77,6 @@ class UpdateCounts:
         """Creates the counters, all 0.
 
         Args:
-            devices: One per ps.
-            staleness_part: Index of the ps that counts how stale updates were.
-            versioned: Indices of the ps whose versions are pulled with a batch.
             staleness_power: An update of staleness s has (1 + s)^-power times the learning rate;
                 where it is not 0, all ps are versioned.
         """
@@ -43,11 +90,7 @@ class UpdateCounts:
         self.staleness = Staleness(staleness_part, devices[staleness_part])
 
     def pull(self, after: Sequence[tf.Tensor] = ()) -> dict[int, tf.Tensor]:
-        """Fetches the versions that belong to a batch, scalar int64, by the index of the ps.
-
-        Args:
-            after: What each ps waits for before it reads.
-        """
+        """Fetches the versions that belong to a batch, scalar int64, by the index of the ps."""
         return {part: self.read(part, after) for part in self._versioned}
 
     def pull_for_staleness(self) -> dict[int, tf.Tensor]:
@@ -64,7 +107,6 @@ class UpdateCounts:
         """Counts updates on a ps, and where it is counted how stale they are; under its device.
 
         Args:
-            part: Index of the ps.
             after: What must be there before.
             pulled_at: The versions that the updates were computed with; none for an update that is
                 not stale.
@@ -85,9 +127,7 @@ class UpdateCounts:
         """What the learning rate of an update is multiplied by, scalar float32; None for 1.
 
         Args:
-            part: Index of the ps, under whose device it is called.
             step: Number of updates before it, scalar int64.
-            pulled_at: The versions that it was computed with.
         """
         if not self._staleness_power:
             return None
@@ -109,11 +149,6 @@ class UpdateCounts:
                 counter.assign(steps)
 
     def read(self, part: int, after: Sequence[tf.Tensor] = ()) -> tf.Tensor:
-        """The number of updates of a ps, scalar int64.
-
-        Args:
-            part: Index of the ps.
-            after: What it waits for before it reads.
-        """
+        """The number of updates of a ps, scalar int64."""
         with tf.device(self._devices[part]), tf.control_dependencies(after):
             return self._counters[part].read_value()

@@ -20,11 +20,7 @@ class DeployPlan(NamedTuple):
 
     @classmethod
     def parse(cls, arguments: str, job_dir: str) -> Self:
-        """Reads the flags of `cloud.deploy`, as in a shell.
-
-        Raises:
-            UserError: If `cloud.deploy` would refuse them.
-        """
+        """Reads the flags of `cloud.deploy`, as in a shell."""
         return cls(deploy.check(arguments, job_dir, here=True))
 
     def check(self, inputs: RunInputs) -> None:
@@ -37,9 +33,6 @@ class DeployPlan(NamedTuple):
 
         Returns:
             The exit code: 0 also for a model that does not meet `train.export_if`, which is said.
-
-        Raises:
-            StorageError: If the report or the model cannot be read.
         """
         done = report.load(job_dir)
         if done and done.export_refused:

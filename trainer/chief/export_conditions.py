@@ -27,11 +27,7 @@ class Condition(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The condition of a text such as `auc>=0.8` or `auc>=newest-0.005`.
-
-        Raises:
-            UserError: If it is none.
-        """
+        """The condition of a text such as `auc>=0.8` or `auc>=newest-0.005`."""
         match = _CONDITION.fullmatch(text.strip())
         try:
             limit = float(match[4] or (match[3] and "0")) if match else math.nan

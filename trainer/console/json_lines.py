@@ -39,11 +39,7 @@ def to_line(
     """A line of JSON.
 
     Args:
-        severity: As Cloud Logging names it.
-        message: The text; it may have several lines.
-        labels: Whose line it is.
         at: When, seconds since 1970; None for now.
-        more: Further fields.
     """
     now = datetime.datetime.now(datetime.UTC)
     when = now if at is None else datetime.datetime.fromtimestamp(at, datetime.UTC)

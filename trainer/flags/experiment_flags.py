@@ -22,17 +22,7 @@ flags.DEFINE_string(
 
 
 def take(arguments: Sequence[str]) -> list[str]:
-    """Takes the flags of fields out of a command line, and out of the files of its --flagfile.
-
-    Args:
-        arguments: The command line without the program's name.
-
-    Returns:
-        The flags that absl knows.
-
-    Raises:
-        UserError: If a field's flag is not written as such.
-    """
+    """Takes the flags of fields out of a command line, and out of the files of its --flagfile."""
     every = _FLAGS.read_flags_from_files(list(arguments))
     field_flags.refuse_former(every)
     _fields[:], rest = field_flags.split(every)

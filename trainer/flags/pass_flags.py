@@ -12,9 +12,8 @@ from tfps.storage.paths import canonical
 if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
     from tfps.experiment.experiment import Experiment
     from trainer.chief.data_pass import PassPlan
-    from trainer.chief.inputs import DataUse
     from trainer.chief.run import Prepare
-    from trainer.chief.run_inputs import RunInputs
+    from trainer.chief.run_inputs import DataUse, RunInputs
 
 TRAIN, EVALUATE, PREDICT = JOBS = ("train", "evaluate", "predict")
 _FLAGS = flags.FLAGS
@@ -41,9 +40,6 @@ class Work(NamedTuple):
     """What a chief does.
 
     Attributes:
-        experiment: What is trained or passed over.
-        prepare: Makes that of a connection.
-        use: What the data is for.
         output: What a pass writes to the job_dir, as of `preflight.check_machine`; None of a
             training.
     """
@@ -55,17 +51,9 @@ class Work(NamedTuple):
 
 
 def work(experiment: "Experiment", is_pass: bool) -> Work:
-    """What the flags ask of the chief.
-
-    Args:
-        experiment: What the job is about.
-        is_pass: Whether the job is one pass.
-
-    Raises:
-        UserError, StorageError: As `plan`.
-    """
-    from trainer.chief.beginning import prepare_training
-    from trainer.chief.inputs import TRAINED
+    """What the flags ask of the chief."""
+    from trainer.chief.run import prepare_training
+    from trainer.chief.run_inputs import TRAINED
 
     if not is_pass:
         return Work(experiment, prepare_training, TRAINED, lambda inputs: None)
@@ -75,16 +63,7 @@ def work(experiment: "Experiment", is_pass: bool) -> Work:
 
 
 def is_pass(cluster: Cluster, job_dir: str) -> bool:
-    """Whether the job is one pass.
-
-    Args:
-        cluster: The cluster.
-        job_dir: Of the job.
-
-    Raises:
-        UserError: If flags are missing or are for another job, or the cluster or the job_dir is
-            none for a pass.
-    """
+    """Whether the job is one pass."""
     if _FLAGS.job == TRAIN:
         given = [name for name in _OWN if _FLAGS[name].present]
         if given:
@@ -112,13 +91,8 @@ def is_pass(cluster: Cluster, job_dir: str) -> bool:
 
 
 def plan() -> "PassPlan":
-    """What the pass does.
-
-    Raises:
-        UserError: If there is no such checkpoint.
-        StorageError: If the storage does not answer.
-    """
-    from tfps.checkpoint.offline import named_checkpoint
+    """What the pass does."""
+    from tfps.checkpoint.saved_values import named_checkpoint
     from trainer.chief.data_pass import PassPlan
 
     checkpoint = named_checkpoint(_FLAGS.checkpoint)

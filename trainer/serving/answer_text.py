@@ -39,11 +39,7 @@ def rows_text(outputs: _Arrays) -> str:
 
 
 def columns_text(outputs: _Arrays) -> str:
-    """The answer to records in columns: `outputs`, an array by each name.
-
-    Args:
-        outputs: As of `rows_text`.
-    """
+    """The answer to records in columns: `outputs`, an array by each name."""
     if len(outputs) == 1:
         [only] = outputs.values()
         return f'{{\n    "outputs": {_column(only, 1)}\n}}'

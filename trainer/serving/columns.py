@@ -18,8 +18,6 @@ class Columns:
     Attributes:
         values: By input name, a value for each record. Where the row lengths of a feature `(None,)`
             are given, as the signature has them, the values of all records laid end to end.
-        has_rows: Whether the request was in rows.
-        count: How many records there are.
     """
 
     values: Mapping[str, Sequence[Any]]
@@ -30,11 +28,7 @@ class Columns:
         """The values of each of an input's elements.
 
         Args:
-            feature: The input.
             is_laid_out: Whether its elements are the values of all records, laid end to end.
-
-        Raises:
-            RefusedError: If one does not fit; the message names it.
         """
         found = []
         for index, value in enumerate(self.values[feature.name]):
@@ -53,16 +47,7 @@ class Columns:
 
 
 def read_columns(content: Any, has_rows: bool, features: Sequence[Feature]) -> Columns:
-    """What a request gives for each input.
-
-    Args:
-        content: What stands behind "instances" or "inputs".
-        has_rows: Whether it is the former.
-        features: The inputs.
-
-    Raises:
-        RefusedError: If an input is missing, unknown, or there for other records than the next one.
-    """
+    """What a request gives for each input."""
     return _of_rows(content, features) if has_rows else _of_columns(content, features)
 
 

@@ -10,11 +10,6 @@ class DeadlineReader(io.RawIOBase):
     """What a connection brings until a deadline, however slowly it comes."""
 
     def __init__(self, connection: socket.socket):
-        """Reads nothing yet, and has no deadline.
-
-        Args:
-            connection: Where from.
-        """
         super().__init__()
         self._connection = connection
         self._deadline = float("inf")
@@ -28,11 +23,7 @@ class DeadlineReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Reads what there is, into a buffer.
-
-        Raises:
-            TimeoutError: If nothing comes before the deadline.
-        """
+        """Reads what there is, into a buffer."""
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError

@@ -19,9 +19,6 @@ def check_examples(
         serialized: Each a `tf.train.Example`; what else it holds does not matter.
         features: What each must hold.
         has_rows: Whether the request was in rows, for the message.
-
-    Raises:
-        RefusedError: If one does not; the message names record and feature.
     """
     for row, content in enumerate(serialized):
         place = f"instances[{row}]" if has_rows else f"inputs: record {row}"

@@ -165,11 +165,7 @@ class Handler(BaseHTTPRequestHandler):
             )
 
     def _body_size(self) -> int:
-        """How long the body is.
-
-        Raises:
-            RefusedError: If it does not say, or is too long.
-        """
+        """How long the body is."""
         if self.headers.get("Transfer-Encoding"):
             raise RefusedError(
                 HTTPStatus.LENGTH_REQUIRED,

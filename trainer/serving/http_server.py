@@ -26,7 +26,6 @@ class Limits:
     Attributes:
         max_body: Bytes of a request's body.
         read_seconds: In which a request must have come, and its answer be taken.
-        idle_seconds: For which a connection is kept without a request.
         max_connections: At once; each has a thread.
     """
 
@@ -52,13 +51,7 @@ class LimitedServer(ThreadingHTTPServer):
         """Takes the port, and lets nobody connect yet.
 
         Args:
-            address: To bind.
             port: To bind; 0 for any that is free.
-            handler: Class of what answers a connection's requests.
-            limits: What clients may take.
-
-        Raises:
-            UserError: If the port cannot be had.
         """
         self.limits = limits
         self._free = threading.Semaphore(limits.max_connections)
@@ -74,11 +67,7 @@ class LimitedServer(ThreadingHTTPServer):
             raise UserError(_cannot_bind(address, port, error)) from None
 
     def begin(self, answer: Answerer) -> None:
-        """Answers requests, in threads of its own.
-
-        Args:
-            answer: Answers one.
-        """
+        """Answers requests, in threads of its own."""
         self.answer = answer
         self.server_activate()
         threading.Thread(target=self.serve_forever, name="connections", daemon=True).start()
@@ -139,11 +128,7 @@ class LimitedServer(ThreadingHTTPServer):
                 self._changed.notify_all()
 
     def end(self, seconds: float) -> None:
-        """Takes no more connections, and waits for the answers that are being given.
-
-        Args:
-            seconds: Limit of that wait.
-        """
+        """Takes no more connections, and waits for the answers that are being given."""
         self.shutdown()
         self.server_close()
         with self._changed:

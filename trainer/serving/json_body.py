@@ -11,21 +11,13 @@ _MOST_SHOWN = 60  # characters of a value in a message
 
 
 class HugeNumber(NamedTuple):
-    """A number that no dtype holds.
-
-    Attributes:
-        text: As it was written.
-    """
+    """A number that no dtype holds."""
 
     text: str
 
 
 class JsonObject(dict[str, Any]):
-    """An object in which a key stood twice.
-
-    Attributes:
-        repeated: The key.
-    """
+    """An object in which a key stood twice."""
 
     repeated = ""
 
@@ -37,9 +29,6 @@ def read(body: bytes) -> dict[str, Any]:
 
     Args:
         body: Bytes in UTF-8.
-
-    Raises:
-        RefusedError: If they are not a JSON object.
     """
     if not body:
         raise unfit('the body is empty; send a JSON object with "instances" or "inputs"')
@@ -68,15 +57,7 @@ def read(body: bytes) -> dict[str, Any]:
 
 
 def members(value: dict[str, Any], where: str) -> dict[str, Any]:
-    """An object's members.
-
-    Args:
-        value: The object.
-        where: What it is, for the message.
-
-    Raises:
-        RefusedError: If a key stands in it twice.
-    """
+    """An object's members."""
     if isinstance(value, JsonObject):
         raise unfit(f"{where} has the key {shown(value.repeated)} twice")
     return value

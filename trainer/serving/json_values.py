@@ -31,13 +31,9 @@ def flat_values(value: Any, feature: Feature) -> list[Any]:
 
     Args:
         value: JSON: a single value for shape `()`, lists for any other; for `(None,)` a list.
-        feature: Whose values.
 
     Returns:
         ints, floats or bytes, by the feature's dtype.
-
-    Raises:
-        UnfitValueError: If they are not of the feature's dtype, shape or vocabulary.
     """
     if feature.is_ragged:
         if not isinstance(value, list):

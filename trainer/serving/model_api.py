@@ -32,8 +32,6 @@ class Answer:
     """What a request is answered.
 
     Attributes:
-        content: The body.
-        kind: Its media type.
         version: Of the model that was asked; 0 for none.
         policy: Its Content-Security-Policy; empty for none.
     """
@@ -55,15 +53,6 @@ class ModelApi:
         predictions_at_once: int,
         wait_seconds: float,
     ):
-        """Answers nothing yet.
-
-        Args:
-            versions: The model's.
-            name: Which it has in paths.
-            max_batch: Records that one request may have.
-            predictions_at_once: How many requests the model computes at the same time.
-            wait_seconds: For which a request waits to be one of them.
-        """
         self._versions = versions
         self._name = name
         self._max_batch = max_batch
@@ -71,17 +60,7 @@ class ModelApi:
         self._wait_seconds = wait_seconds
 
     def answer(self, method: str, path: str, body: bytes) -> Answer:
-        """What a request is answered.
-
-        Args:
-            method: HTTP's; HEAD is as GET.
-            path: Without a query.
-            body: Its content.
-
-        Raises:
-            RefusedError: If it cannot be answered as it is.
-            RunError: If the model fails.
-        """
+        """What a request is answered."""
         answers: tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str], bytes], Answer]], ...]
         answers = (
             ("GET", re.compile("/"), self._page),

@@ -12,7 +12,7 @@ from typing import Self
 from tfps.cluster import freed_memory
 from tfps.errors import RunError, UserError, reason_of
 from tfps.export import versions
-from tfps.export.names import EXPORT_DIRECTORY, GRAPH_FILE
+from tfps.export.exported_files import EXPORT_DIRECTORY, GRAPH_FILE
 from tfps.storage import files
 from trainer.serving.served_version import ServedVersion
 
@@ -25,7 +25,6 @@ class _Failure:
     """A version that could not be loaded.
 
     Attributes:
-        reason: Why.
         again: When it is tried again, by the monotonic clock.
     """
 
@@ -41,8 +40,6 @@ class ModelVersions:
 
         Args:
             base: Directory of all versions, or of the only one.
-            loaded: The version.
-            follows: Whether `base` has versions.
         """
         self._base = base
         self._loaded = loaded
@@ -57,10 +54,6 @@ class ModelVersions:
 
         Args:
             model: A job's directory, its `export`, or a version's; local or `gs://`.
-
-        Raises:
-            UserError: If there is none.
-            RunError: If the storage does not answer.
         """
         model = model.rstrip("/") or model
         if files.exists(posixpath.join(model, GRAPH_FILE)):
@@ -97,12 +90,7 @@ class ModelVersions:
         return {number: failure.reason for number, failure in self._failures.items()}
 
     def follow(self, seconds: float, stop: threading.Event) -> None:
-        """Looks for other versions until it is told to stop.
-
-        Args:
-            seconds: Between one look and the next.
-            stop: Ends it.
-        """
+        """Looks for other versions until it is told to stop."""
         while self._follows and not stop.wait(seconds):
             try:
                 self.look()
@@ -116,9 +104,6 @@ class ModelVersions:
 
         The newest that there is counts, as in TensorFlow Serving: where it was deleted, one before.
         Where none is left, the loaded one goes on.
-
-        Raises:
-            StorageError: If the storage does not answer.
         """
         found = versions.whole_versions(self._base)
         self._failures = {n: failure for n, failure in self._failures.items() if n in found}

@@ -32,12 +32,7 @@ def is_for(host: str, address: str) -> bool:
 
 
 def is_same(origin: str, host: str) -> bool:
-    """Whether a page comes from where its request goes.
-
-    Args:
-        origin: The request's header Origin.
-        host: Its header Host.
-    """
+    """Whether a page comes from where its request goes."""
     _, _, name = origin.partition("://")
     return name.lower() == host.lower() != ""
 

@@ -9,8 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.data.feature import Feature
+from tfps.export.exported_files import EXAMPLES_INPUT, EXAMPLES_SIGNATURE, FEATURES_SIGNATURE
 from tfps.export.loaded_model import ExportedModel, RefusedRecordsError
-from tfps.export.names import EXAMPLES_INPUT, EXAMPLES_SIGNATURE, FEATURES_SIGNATURE
 from tfps.model.inputs import row_lengths_of
 from trainer.serving.columns import Columns, read_columns
 from trainer.serving.example_check import check_examples
@@ -27,7 +27,6 @@ class Question:
     """Records for a model, in the form of one of its signatures.
 
     Attributes:
-        signature: Its name.
         has_rows: Whether the records were rows, as the answer then has to be.
         values: Tensors `[n, *shape]` by input name, ragged for shape `(None,)`.
     """
@@ -37,12 +36,7 @@ class Question:
     values: Mapping[str, Any]
 
     def ask(self, model: ExportedModel) -> dict[str, Any]:
-        """The model's answer: arrays `[n, ...]` float32 by name.
-
-        Raises:
-            RefusedError: If an operation of the model refuses the records.
-            RunError: If the model fails on them for another reason.
-        """
+        """The model's answer: arrays `[n, ...]` float32 by name."""
         try:
             if self.signature == EXAMPLES_SIGNATURE:
                 return model.predict_examples(self.values[EXAMPLES_INPUT].numpy().tolist())
@@ -52,16 +46,7 @@ class Question:
 
 
 def read_question(document: Mapping[str, Any], model: ExportedModel, max_batch: int) -> Question:
-    """What a request's body asks.
-
-    Args:
-        document: The body, a JSON object.
-        model: Who is asked.
-        max_batch: Records that one request may have.
-
-    Raises:
-        RefusedError: If it is not such a request; the message names input and row.
-    """
+    """What a request's body asks."""
     unknown = [key for key in document if key not in (_SIGNATURE, _ROWS, _COLUMNS)]
     if unknown:
         raise unfit(

@@ -5,13 +5,7 @@ from http import HTTPStatus
 
 
 class RefusedError(Exception):
-    """A request that is not answered; the server goes on.
-
-    Attributes:
-        status: HTTP's, 4xx where the request has to change.
-        message: One sentence: what was wrong, where, and what there is instead.
-        allow: Methods that would be right, where the method was wrong.
-    """
+    """A request that is not answered; the server goes on."""
 
     def __init__(self, status: HTTPStatus, message: str, allow: str = ""):
         super().__init__(message)

@@ -8,10 +8,10 @@ import tensorflow as tf
 from google.protobuf.message import Message
 
 from tfps.errors import UserError, reason_of
+from tfps.export.exported_files import EXAMPLES_INPUT, EXAMPLES_SIGNATURE, FEATURES_SIGNATURE
 from tfps.export.loaded_model import ExportedModel
-from tfps.export.names import EXAMPLES_INPUT, EXAMPLES_SIGNATURE, FEATURES_SIGNATURE
-from tfps.export.signature_defs import read_signature_defs
-from tfps.export.warm_up import WarmUpRequest, read_warm_up
+from tfps.export.serving_model import read_signature_defs
+from tfps.export.versions import WarmUpRequest, read_warm_up
 from tfps.model.inputs import unpack_signature_inputs
 
 
@@ -20,9 +20,6 @@ class ServedVersion:
     """A version that can be asked.
 
     Attributes:
-        number: Its version.
-        model: The model.
-        signature_defs: What its graph says of its signatures, a `SignatureDefMap`.
         records: Tensors `[n, *shape]` of some real records by feature name, ragged for shape
             `(None,)`; none where the export has none.
     """
@@ -34,17 +31,7 @@ class ServedVersion:
 
     @classmethod
     def load(cls, directory: str, number: int, beside_bytes: int = 0) -> Self:
-        """Loads a version, and asks it what it is to be asked before anybody else does.
-
-        Args:
-            directory: Its own.
-            number: Its version.
-            beside_bytes: What this process holds of other models, which stay.
-
-        Raises:
-            UserError: If it is not whole, or does not answer its own requests.
-            RunError: If the storage or the model fails.
-        """
+        """Loads a version, and asks it what it is to be asked before anybody else does."""
         model = ExportedModel.load(directory, beside_bytes)
         signature_defs = read_signature_defs(directory)
         try:
@@ -72,7 +59,6 @@ def _features(request: WarmUpRequest, model: ExportedModel) -> dict[str, Any]:
 
 
 def _most_records(requests: Sequence[WarmUpRequest], model: ExportedModel) -> Mapping[str, Any]:
-    """The records of the request that has most of them."""
     found = [_features(x, model) for x in requests if x.signature == FEATURES_SIGNATURE]
     first = model.features[0].name
     return max(found, key=lambda records: int(records[first].shape[0]), default={})

@@ -13,7 +13,7 @@ from google.api_core import exceptions
 from cloud.deployment import model_files
 from cloud.deployment.served_model import ServedModel, digest_of
 from tfps.errors import RunError
-from tfps.export.names import GRAPH_FILE
+from tfps.export.exported_files import GRAPH_FILE
 from tfps.storage import objects
 from tfps.storage.paths import bucket_and_name
 
@@ -22,12 +22,7 @@ def stage(model: ServedModel, artifact: str) -> None:
     """Copies a version to where it is uploaded from, unless it is there.
 
     Args:
-        model: The version, in `gs://`.
         artifact: Directory in which it is to be the only one; see `Requests.version`.
-
-    Raises:
-        UserError: If it cannot be read or written.
-        RunError: If it has changed meanwhile.
     """
     target = posixpath.join(artifact, str(model.version))
     there = model_files.files(target)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfps.store.keyed.occurrences import Occurrences
+from tfps.store.keyed.key_index import Occurrences
 
 LEAST_WIDTH = 1 << 16  # counters in each line of the smallest sketch
 MOST = 127

@@ -11,7 +11,7 @@ import pytest
 
 import tfps
 from tests.strangers_callbacks import CosineWarmRestarts, JsonLines, StopAtThreshold
-from tfps.checkpoint.training_losses import NO_LOSSES, TrainedEpoch
+from tfps.checkpoint.checkpoint import NO_LOSSES, TrainedEpoch
 from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
 from tfps.job_dir import report
@@ -22,7 +22,7 @@ from trainer.chief.monitoring import Monitoring
 from trainer.chief.run import run
 from trainer.chief.run_inputs import RunInputs
 from trainer.chief.wait_limits import WaitLimits
-from trainer.console.progress_display import ProgressDisplay
+from trainer.console.terminal import ProgressDisplay
 
 RECORDS, BATCH, EPOCHS = 96, 16, 9
 DRAW = np.random.default_rng(0)

@@ -13,7 +13,7 @@ from tfps.cluster.spec import Cluster
 from tfps.data import manifest as manifests
 from tfps.data.value_counts import ValueCounts
 from tfps.errors import UserError
-from tfps.leases.epoch_order import EpochOrder
+from tfps.leases.lease import EpochOrder
 from trainer.chief.run_inputs import RunInputs
 
 

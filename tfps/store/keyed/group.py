@@ -10,15 +10,12 @@ import tensorflow as tf
 from tfps.errors import UserError
 from tfps.layers.key_options import NO_ROW, TRAINED
 from tfps.optimizers.missed_updates import MissedUpdates
-from tfps.store.asked_ids import AskedIds
 from tfps.store.current_rows import not_inlined
+from tfps.store.group_layout import AskedIds
 from tfps.store.keyed.eviction import SLICE_ROWS
-from tfps.store.keyed.hashing import hashes_of_array
-from tfps.store.keyed.key_counts import Count
-from tfps.store.keyed.key_message import AskedKeys, KeyMessage
-from tfps.store.keyed.layout import KeyedLayout
-from tfps.store.keyed.part import KeyedPart, SavedKeys
-from tfps.store.keyed.row_records import rows_of
+from tfps.store.keyed.layout import KeyedLayout, hashes_of_array
+from tfps.store.keyed.part import AskedKeys, KeyedPart, KeyMessage, SavedKeys
+from tfps.store.keyed.row_records import Count, rows_of
 from tfps.store.layout import Group
 from tfps.store.learning_rates import LearningRates
 from tfps.store.messages import PulledRows, ReadRows
@@ -50,11 +47,7 @@ class KeyedGroup(RowGroup):
         """Creates every part on its ps, without keys.
 
         Args:
-            group: The tables.
-            devices: One per ps.
-            seed: The run's seed.
             steps: Given the index of a ps, the number of updates of it so far, scalar int64.
-            wire: How values travel.
             rates: The learning rates, None where they are the rule's own.
         """
         super().__init__(group, devices, steps, wire, rates)
@@ -148,11 +141,7 @@ class KeyedGroup(RowGroup):
         return found
 
     def forget(self, least_update: int) -> None:
-        """Takes rows from keys that do not occur any more, or have a small norm; on the chief.
-
-        Args:
-            least_update: Number of the update that is long enough ago.
-        """
+        """Takes rows from keys that do not occur any more, or have a small norm; on the chief."""
         if self.rule.changes_nothing:  # they were given these rows, and would get none again
             return
         least = tf.constant(least_update, tf.int64)
@@ -171,12 +160,8 @@ class KeyedGroup(RowGroup):
         On the chief.
 
         Args:
-            table: Index of the table.
             ids: The keys, `[n]` int64, each once.
             rows: Their values, `[n, dim]` float32.
-
-        Raises:
-            UserError: If the table, or a ps, has no room for them.
         """
         mine = self.layout.tables[table]
         counted = self._counts_by_part()[:, Count.ROWS]
@@ -207,7 +192,6 @@ class KeyedGroup(RowGroup):
         """Rows of some keys of a table, `[n, dim]` float32, on the chief.
 
         Args:
-            table: Index of the table.
             ids: The keys, `[n]` int64.
         """
         asked = self.layout.ids_in_group([table], [tf.constant(ids, tf.int64)])
@@ -246,7 +230,6 @@ class KeyedGroup(RowGroup):
         """The keys of a part, and those rows that changed late, on its ps; on the chief.
 
         Args:
-            part: Index of the ps.
             steps: Number of updates before; a row that the last of them changed is given, too.
 
         Returns:
@@ -261,9 +244,6 @@ class KeyedGroup(RowGroup):
         """How many rows the keys of each table have, and how many of them `save_since` gives.
 
         On the chief.
-
-        Args:
-            steps: Number of updates before.
 
         Returns:
             `[2, tables]` int64, over all ps.
@@ -290,18 +270,12 @@ class KeyedGroup(RowGroup):
         To be called under the device of the part's ps, where they stay.
 
         Args:
-            part: Index of the ps.
             rows: Their numbers within the part, `[n]` int64.
         """
         return self._rows.pull(part, rows)
 
     def put(self, part: int, saved: SavedKeys) -> None:
-        """Gives rows to keys of a part that have none; on the chief.
-
-        Args:
-            part: Index of the ps.
-            saved: On that ps.
-        """
+        """Gives rows to keys of a part that have none; on the chief."""
         with tf.device(self._devices[part]):
             self._put[part](*saved)
 
@@ -385,21 +359,13 @@ class KeyedGroup(RowGroup):
         return self._parts[part].find(AskedKeys(hashes, tables, occurrences)), []
 
     def _asking(self, ask: Callable[..., Any]) -> list[tf.types.experimental.PolymorphicFunction]:
-        """For each ps, what its part answers while nobody else changes it.
-
-        Args:
-            ask: Given the part, and what it needs.
-        """
+        """For each ps, what its part answers while nobody else changes it."""
         return self._guarded(lambda part, *needed: (ask(self._parts[part], *needed), []))
 
     def _writing(
         self, write: Callable[..., tf.Operation]
     ) -> list[tf.types.experimental.PolymorphicFunction]:
-        """For each ps, a change of its part that answers nothing but that it is made.
-
-        Args:
-            write: Given the part, and what it needs: what is done then.
-        """
+        """For each ps, a change of its part that answers nothing but that it is made."""
         return self._guarded(
             lambda part, *needed: (tf.constant(True), [write(self._parts[part], *needed)])
         )

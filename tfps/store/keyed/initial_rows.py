@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.experiment.task import Table
-from tfps.layers import splitmix64
+from tfps.layers import id_check
 from tfps.layers.key_options import MEAN, NO_ROW, TRAINED
 
 _DRAWN_BITS = 23  # so that float32 holds the middle between two numbers: none is rounded to 1
@@ -28,11 +28,7 @@ def mean_of(initializer: keras.initializers.Initializer) -> float:
 
 
 def unknown_rows(tables: Sequence[Table]) -> np.ndarray:
-    """What tables give keys without a row, `[tables, dim]` float32.
-
-    Args:
-        tables: All with `keys`.
-    """
+    """What tables give keys without a row, `[tables, dim]` float32."""
     rows = np.zeros([len(tables), tables[0].dim], np.float32)
     for row, table in zip(rows, tables, strict=True):
         unknown = table.keys and table.keys.unknown
@@ -47,14 +43,8 @@ class InitialRows:
     """Draws rows of a group's tables, the same on any number of ps and in any order."""
 
     def __init__(self, tables: Sequence[Table], seed: int):
-        """Draws nothing yet.
-
-        Args:
-            tables: The group's.
-            seed: The run's.
-        """
         self._dim = tables[0].dim
-        self._stream = (seed * splitmix64.GOLDEN) % (1 << 64)
+        self._stream = (seed * id_check.GOLDEN) % (1 << 64)
         self._initializers: list[keras.initializers.Initializer] = []
         configs: list[str] = []
         which = []
@@ -82,7 +72,7 @@ class InitialRows:
         bits = tf.bitwise.bitwise_xor(
             tf.bitcast(hashes, tf.uint64), tf.constant(self._stream, tf.uint64)
         )
-        mixed = splitmix64.mix(bits[:, tf.newaxis] + numbers)
+        mixed = id_check.mix(bits[:, tf.newaxis] + numbers)
         high = tf.bitwise.right_shift(mixed, tf.constant(64 - _DRAWN_BITS, tf.uint64))
         # Neither 0 nor 1.
         uniform = (tf.cast(tf.cast(high, tf.int32), tf.float32) + 0.5) / (1 << _DRAWN_BITS)

@@ -1,6 +1,7 @@
 """Where the rows of tables without a vocabulary lie: each ps has the keys of a range of hashes."""
 
 import dataclasses
+import hashlib
 import math
 from collections.abc import Sequence
 
@@ -8,17 +9,99 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.experiment.task import Table
+from tfps.layers import id_check
 from tfps.layers.key_options import KeyOptions
-from tfps.store.asked_ids import AskedIds, end_to_end
-from tfps.store.keyed.hashing import hashes_of, salt_of
-from tfps.store.reserved import reserved_variable
+from tfps.store.group_layout import AskedIds, end_to_end
+
+
+def reserved_variable(shape: Sequence[int], dtype: tf.DType) -> tf.Variable:
+    """A variable of a large shape that takes memory page by page, as it is written to.
+
+    What was not written to has any value. Linux promises the memory and gives it later, so that a
+    variable grows without a copy, and without another shape that graphs would be traced for again.
+
+    To be called under the device of the ps.
+
+    Args:
+        shape: `[rows, …]`.
+    """
+    variable = tf.Variable(_memory(shape, dtype), trainable=False)
+
+    # In a function the value is gone when it returns. A second reference to it, as somebody may
+    # have to the first one still, would have the first write copy all of it.
+    @tf.function(autograph=False)
+    def reserve() -> None:
+        variable.assign(_memory(shape, dtype), read_value=False)
+
+    reserve.get_concrete_function()()
+    return variable
+
+
+def _memory(shape: Sequence[int], dtype: tf.DType) -> tf.Tensor:
+    return tf.raw_ops.Empty(shape=list(shape), dtype=dtype, init=False)
+
+
+_WORD = (1 << 64) - 1
 
 # What a ps keeps beside each row: what `RowRecords` says of it, its place in the index (16 bytes a
 # bucket, of which between a quarter and 0.6 are in use) and, where rows are lost, in the list of
 # free ones.
 _BESIDE_BYTES = 24 + 64 + 8
+
 _HASHES = 1 << 64
+
 _DEVIATIONS = 8  # by which the number of hashes in a range may exceed what is expected
+
+
+def salt_of(table: str) -> int:
+    """What tells equal keys of different tables apart, 64 bits."""
+    return int.from_bytes(hashlib.blake2b(table.encode(), digest_size=8).digest(), "little")
+
+
+def hashes_of(keys: tf.Tensor, salt: tf.Tensor) -> tf.Tensor:
+    """The hash of each key: within a table, other keys have other hashes.
+
+    Args:
+        keys: Int64 of any shape.
+        salt: Of the table of each, uint64 of a shape that can be broadcast to that of the keys.
+
+    Returns:
+        Int64 of the keys' shape.
+    """
+    salted = tf.bitwise.bitwise_xor(tf.bitcast(keys, tf.uint64), salt)
+    return tf.bitcast(id_check.mix(salted), tf.int64)
+
+
+def hashes_of_array(keys: np.ndarray, salt: int) -> np.ndarray:
+    """As `hashes_of`, outside of a graph.
+
+    Args:
+        keys: Int64 of any shape.
+    """
+    mixed = (keys.view(np.uint64) ^ np.uint64(salt)) + np.uint64(id_check.GOLDEN)
+    for shift, factor in id_check.ROUNDS:
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return (mixed ^ (mixed >> np.uint64(id_check.LAST_SHIFT))).view(np.int64)
+
+
+def keys_of_array(hashes: np.ndarray, salt: int) -> np.ndarray:
+    """The keys whose hashes these are.
+
+    Args:
+        hashes: Int64 of any shape.
+    """
+    bits = _unfolded(hashes.view(np.uint64), id_check.LAST_SHIFT)
+    for shift, factor in reversed(id_check.ROUNDS):
+        bits = _unfolded(bits * np.uint64(pow(factor, -1, 1 << 64)), shift)
+    return ((bits - np.uint64(id_check.GOLDEN)) ^ np.uint64(salt & _WORD)).view(np.int64)
+
+
+def _unfolded(bits: np.ndarray, shift: int) -> np.ndarray:
+    """What `bits ^ (bits >> shift)` was made of."""
+    found = bits
+    for _ in range(64 // shift):
+        found = bits ^ (found >> np.uint64(shift))
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,11 +115,6 @@ class KeyedLayout:
 
     On a ps, row numbers are given out as keys come. The first rows, one for each table, are those
     of keys that have none; they never change.
-
-    Attributes:
-        tables: The tables, all with `keys`, whose options are equal but for `max_rows`.
-        parts: Number of parts, one per ps.
-        number: Position among the groups of this dimension that have keys.
     """
 
     tables: tuple[Table, ...]
@@ -99,7 +177,6 @@ class KeyedLayout:
 
         Args:
             shape: `[rows, …]`.
-            dtype: Of the values.
         """
         return reserved_variable(shape, dtype)
 
@@ -119,12 +196,7 @@ class KeyedLayout:
         return tf.squeeze(owner, 0)
 
     def ids_in_group(self, members: Sequence[int], asked: Sequence[tf.Tensor]) -> AskedIds:
-        """Hashes of the keys of some lookups, end to end, with the tables that are asked.
-
-        Args:
-            members: For each tensor, the index in the group of the table that it asks.
-            asked: Keys, of any integer dtype and shape.
-        """
+        """Hashes of the keys of some lookups, end to end, with the tables that are asked."""
         if asked:
             keys, which = end_to_end(asked)
         else:  # tables that this pass of the model does not use

@@ -5,15 +5,13 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfps.store.current_rows import CurrentRows
-from tfps.store.keyed.eviction import Eviction
-from tfps.store.keyed.free_rows import FreeRows
+from tfps.store.keyed.eviction import Eviction, FreeRows
 from tfps.store.keyed.initial_rows import InitialRows, unknown_rows
-from tfps.store.keyed.key_counts import Count, KeyCounts
-from tfps.store.keyed.key_index import KeyIndex
-from tfps.store.keyed.key_message import AskedKeys
+from tfps.store.keyed.key_index import KeyIndex, Occurrences
 from tfps.store.keyed.layout import KeyedLayout
-from tfps.store.keyed.occurrences import Occurrences
 from tfps.store.keyed.row_records import (
+    Count,
+    KeyCounts,
     RowRecords,
     hashes_in,
     last_updates_in,
@@ -22,7 +20,68 @@ from tfps.store.keyed.row_records import (
     uses_in,
 )
 
+_TABLES_PER_WORD = 4  # of 16 bits
 _NEVER = tf.int32.max  # the last update of rows that miss none
+
+
+class AskedKeys(NamedTuple):
+    """Distinct keys of which a ps is asked for the rows.
+
+    Attributes:
+        hashes: `[u]` int64.
+        tables: Index in the group of the table of each, `[u]` int32.
+        occurrences: How often each is asked for, `[u]` int32.
+    """
+
+    hashes: tf.Tensor
+    tables: tf.Tensor
+    occurrences: tf.Tensor
+
+
+class KeyMessage:
+    """How keys are written into one tensor, and read again."""
+
+    def __init__(self, tables: int, counts: bool):
+        """Makes the form of a message.
+
+        Args:
+            tables: How many the group has; of one it is not said.
+            counts: Whether it is said how often each key is asked for; else it is taken as once.
+        """
+        self._says_tables = tables > 1
+        self._counts = counts
+
+    def write(self, keys: AskedKeys) -> tf.Tensor:
+        """The message, `[n]` int64."""
+        pieces = [keys.hashes]
+        if self._says_tables:
+            short = tf.cast(keys.tables, tf.int16)
+            padded = tf.pad(short, [[0, -tf.size(short) % _TABLES_PER_WORD]])
+            words = tf.reshape(padded, [-1, _TABLES_PER_WORD])
+            pieces = [tf.size(keys.hashes, tf.int64)[tf.newaxis], *pieces]
+            pieces.append(tf.bitcast(words, tf.int64))
+        if self._counts:
+            pieces.append(tf.cast(keys.occurrences, tf.int64))
+        return tf.concat(pieces, 0)
+
+    def read(self, message: tf.Tensor) -> AskedKeys:
+        """The keys of a message `[n]`."""
+        if self._says_tables:
+            count = tf.cast(message[0], tf.int32)
+            message = message[1:]
+        else:
+            count = tf.size(message) // 2 if self._counts else tf.size(message)
+        hashes = message[:count]
+        tables = tf.zeros([count], tf.int32)
+        if self._says_tables:
+            words = -(-count // _TABLES_PER_WORD)
+            short = tf.bitcast(message[count : count + words], tf.int16)
+            tables = tf.cast(tf.reshape(short, [-1])[:count], tf.int32)
+            message = message[words:]
+        occurrences = tf.ones([count], tf.int32)
+        if self._counts:
+            occurrences = tf.cast(message[count:], tf.int32)
+        return AskedKeys(hashes, tables, occurrences)
 
 
 class SavedKeys(NamedTuple):
@@ -32,8 +91,8 @@ class SavedKeys(NamedTuple):
         hashes: Of their keys, `[n]` int64, ascending.
         records: Index in the group of each one's table, how many updates there had been after its
             last one, and how many there were of it, `[n, 3]` int32.
-        lines: The rows with their slots as their last updates have left them and as `StoredRow`
-            has them, `[n, lines, width]`.
+        lines: The rows with their slots as their last updates have left them and as `StoredRow` has
+            them, `[n, lines, width]`.
     """
 
     hashes: tf.Tensor
@@ -47,21 +106,9 @@ class KeyedPart:
     Whoever changes it must be the only one who does: all methods but `find`, `tables_of` and
     `is_unchanged` are to be called while the part's mutex is held, and all under the device of the
     ps.
-
-    Attributes:
-        counts: What has happened to the keys of each table.
-        eviction: Takes rows from keys.
     """
 
     def __init__(self, layout: KeyedLayout, part: int, rows: CurrentRows, seed: int):
-        """Begins without keys.
-
-        Args:
-            layout: The group's.
-            part: Index of the ps.
-            rows: The rows of the group.
-            seed: The run's.
-        """
         options, first = layout.options, len(layout.tables)
         self._layout, self._part, self._rows = layout, part, rows
         self._initial = InitialRows(layout.tables, seed)
@@ -96,7 +143,6 @@ class KeyedPart:
         """Counts keys that have no row, and gives rows to those that have occurred often enough.
 
         Args:
-            keys: Distinct ones.
             step: Number of updates so far, scalar int64.
 
         Returns:

@@ -4,13 +4,21 @@ It loads no TensorFlow.
 """
 
 import json
+import posixpath
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 from tfps.data.feature import Feature
 from tfps.errors import UserError
-from tfps.export.names import EXAMPLES_SIGNATURE, FEATURES_SIGNATURE
 
+EXPORT_DIRECTORY = "export"  # in the job_dir: versions of the model
+GRAPH_FILE = "saved_model.pb"
+SCHEMA_FILE = "schema.json"
+WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"
+VARIABLES_DIRECTORY, VARIABLES_NAME = "variables", "variables"
+SLICES = "slices"  # attribute of the SavedModel: variables of tables that no process holds whole
+FEATURES_SIGNATURE, EXAMPLES_SIGNATURE = "serving_default", "serving_examples"
+EXAMPLES_INPUT = "examples"  # of the second signature
 FORMAT = 2
 TAKES_FEATURES, TAKES_EXAMPLES = "features", "examples"
 # What each signature takes; so it is, too, of a model whose file does not say.
@@ -19,16 +27,17 @@ DEFAULT = "default"
 MEND = "export the model again by training"
 
 
+def variables_prefix(directory: str) -> str:
+    """Prefix of the files in which a SavedModel has its variables."""
+    return posixpath.join(directory, VARIABLES_DIRECTORY, VARIABLES_NAME)
+
+
 class ExportSchema(NamedTuple):
     """The content of the file.
 
     Attributes:
-        features: The model's inputs.
-        labels: What it has learnt.
-        signatures: What each signature takes, `features` by name or serialized `examples`.
         sizes: Bytes of each other file, by path from the model's directory; empty of a model from
             before they were recorded.
-        arguments: What Python calls inputs whose names no argument can have, by their names.
     """
 
     features: tuple[Feature, ...]
@@ -39,15 +48,7 @@ class ExportSchema(NamedTuple):
 
     @classmethod
     def of(cls, schema: Mapping[str, Any], where: str) -> Self:
-        """Reads what was decoded.
-
-        Args:
-            schema: Of the file.
-            where: What it is, for messages.
-
-        Raises:
-            UserError: If it is not what an export of tfps has.
-        """
+        """Reads what was decoded."""
         features = schema.get("features")
         if not isinstance(features, list) or not features:
             raise UserError(f"{where}: 'features' is not a list of features; {MEND}")
@@ -70,15 +71,7 @@ def encode(feature: Feature) -> dict[str, Any]:
 
 
 def decode(text: bytes, where: str) -> dict[str, Any]:
-    """Decodes the file.
-
-    Args:
-        text: Its content.
-        where: Its path, for messages.
-
-    Raises:
-        UserError: If it is not JSON, or of another format.
-    """
+    """Decodes the file."""
     try:
         content = json.loads(text.decode("utf-8", errors="replace"))
     except json.JSONDecodeError as error:
