@@ -15,7 +15,7 @@ _SECONDS = 300.0  # for one command
 _WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0)  # between tries
 _TRANSIENT = re.compile(
     r"\((Conflict|InternalError|ServerTimeout|ServiceUnavailable|Timeout|TooManyRequests)\)"
-    r"|connection (refused|reset|to the server)|[Tt]imeout|deadline exceeded|\bEOF\b"
+    r"|connection (refused|reset|to the server)|\b[Tt]imeout\b|context deadline exceeded|\bEOF\b"
     r"|no such host|unreachable|currently unable to handle|object has been modified"
 )
 _NOT_CONFIGURED = "localhost:8080"  # where kubectl looks without a kubeconfig
@@ -103,11 +103,8 @@ class Kubectl:
 
     def apply(self, manifests: Sequence[Json]) -> None:
         """Makes objects, or changes them into what the manifests say, in their order."""
-        self.run(
-            *("apply", "--server-side", "--force-conflicts", "--field-manager=tfps"),
-            "--filename=-",
-            stdin=documents(manifests),
-        )
+        how = ("--server-side", "--force-conflicts", "--field-manager=tfps")
+        self.run("apply", *how, "--filename=-", stdin=documents(manifests))
 
 
 def selected(labels: Mapping[str, str]) -> str:
@@ -117,7 +114,8 @@ def selected(labels: Mapping[str, str]) -> str:
 
 def documents(manifests: Sequence[Json]) -> str:
     """Manifests as kubectl reads them on its standard input."""
-    return "\n---\n".join(map(json.dumps, manifests))
+    # Without a line of --- at the beginning older ones take all for one document of JSON.
+    return "".join(f"---\n{json.dumps(each)}\n" for each in manifests)
 
 
 def _flags(**values: str) -> list[str]:

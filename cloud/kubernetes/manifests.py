@@ -278,7 +278,7 @@ def check_tfjob_size(spec: JobSpec, namespace: str) -> None:
 def network_policy(spec: JobSpec, pods: Json) -> Json:
     """Lets a job's own pods, known by their labels, reach its TensorFlow servers, and nobody else.
 
-    TensorFlow's servers ask for no credentials: whoever reaches them can run code. All of the
+    TensorFlow's servers ask for no credentials: all that reach them can run code. All of the
     cluster may ask for the chief's figures, if the job serves them.
     """
     port = pod.metrics_port(spec)

@@ -51,10 +51,8 @@ class KubernetesSender:
         owner |= {key: job["metadata"][key] for key in ("name", "uid")}
         patch = json.dumps({"metadata": {"ownerReferences": [owner]}})
         try:
-            self._kubectl.run(
-                *("patch", "--filename=-", "--type=merge", f"--patch={patch}"),
-                stdin=documents(owned),
-            )
+            how = ("--type=merge", f"--patch={patch}")
+            self._kubectl.run("patch", *how, "--filename=-", stdin=documents(owned))
         except (RefusedError, RunError) as error:
             raise RunError(
                 f"{name} is submitted, but not tied to what belongs to it: {error}; "

@@ -13,6 +13,7 @@ JOB = ["--name=trial", "--image=registry/tfps:1", "--workers=2", "--ps=1"]
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/research/jobsets"
 POLICIES = "/apis/networking.k8s.io/v1/namespaces/research/networkpolicies"
 SECOND = "2026-11-21T10:00:0"
+BAD_FIELD = "spec.timeoutSeconds: Invalid value: -1"  # no timeout, which would be waited for
 LABELS = {
     "jobset": {
         "jobset.sigs.k8s.io/jobset-name": "trial",
@@ -168,6 +169,10 @@ def test_a_second_job_of_one_name_is_refused_and_the_first_left_alone(cluster, c
         (
             lambda c: c.faults.append((False, 403)),
             "error: `kubectl create --filename=- --output=json`: Error from server (Forbidden)",
+        ),
+        (
+            lambda c: setattr(c, "answer", lambda *request: (422, status(422, BAD_FIELD))),
+            BAD_FIELD,
         ),
     ],
 )

@@ -85,8 +85,8 @@ def test_a_model_is_put_behind_an_address_and_taken_away(cluster, controller, jo
         capfd.readouterr().out
     )
     assert run("describe census") == 0
-    told = [each["kind"] for each in yaml.safe_load_all(capfd.readouterr().out)]
-    assert sorted(told) == sorted(KINDS)
+    shown = [each["kind"] for each in yaml.safe_load_all(capfd.readouterr().out)]
+    assert sorted(shown) == sorted(KINDS)
 
     assert run("undeploy census") == 0
     assert cluster.objects == {}
@@ -228,7 +228,7 @@ def test_another_programs_autoscaler_is_left_alone(cluster, controller, job_dir)
     assert only(cluster, "HorizontalPodAutoscaler") is found
 
 
-def test_who_has_enough_of_waiting_is_told_that_it_goes_on(
+def test_an_interrupted_wait_leaves_the_rollout_going(
     cluster, controller, job_dir, capfd, monkeypatch
 ):
     def interrupt(pods):
@@ -248,8 +248,8 @@ def test_what_no_revision_needs_is_deleted(cluster, controller, job_dir):
     del cluster.objects[sets[0]]  # as Kubernetes does with the oldest of many
     assert send(job_dir, "--version=3", "--min_replicas=2") == 0
     configs = [each for each in cluster.objects.values() if each["kind"] == "ConfigMap"]
-    told = sorted(each["metadata"]["annotations"]["tfps/model"] for each in configs)
-    assert told == [f"{job_dir}/export/{version}" for version in (2, 3)]
+    kept = sorted(each["metadata"]["annotations"]["tfps/model"] for each in configs)
+    assert kept == [f"{job_dir}/export/{version}" for version in (2, 3)]
 
 
 def test_what_somebody_else_made_is_left_alone(cluster, controller, job_dir, capfd):
@@ -270,7 +270,7 @@ def test_what_somebody_else_made_is_left_alone(cluster, controller, job_dir, cap
 
 
 @pytest.mark.parametrize(("code", "is_carried_out"), [(409, False), (503, True)])
-def test_requests_that_fail_are_made_again(cluster, controller, job_dir, code, is_carried_out):
+def test_commands_that_fail_are_repeated(cluster, controller, job_dir, code, is_carried_out):
     answer, failed = cluster.answer, set()
 
     def failing(method, path, body):
@@ -302,7 +302,7 @@ def test_a_cluster_that_stays_away_is_named(cluster, controller, job_dir, capfd,
     assert cluster.objects == {}
 
 
-def test_who_has_no_right_is_told_to_what(cluster, controller, job_dir, capfd):
+def test_a_missing_right_is_named(cluster, controller, job_dir, capfd):
     answer = cluster.answer
     cluster.answer = lambda method, path, body: (
         (403, status(403, "you cannot patch deployments"))
