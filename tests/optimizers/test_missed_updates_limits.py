@@ -7,8 +7,7 @@ import tensorflow as tf
 
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.rules import rule_for
-from tfps.optimizers.schedule_rates import of_schedule
-from tfps.optimizers.step_sums import ScheduledSums
+from tfps.optimizers.step_sums import ScheduledSums, of_schedule
 
 SCHEDULES = keras.optimizers.schedules
 

@@ -10,9 +10,9 @@ from tfps.barrier.loop import Event, LoopState, MemberState, MessageLoop, Transi
 from tfps.barrier.messages import CHANGE, Message
 from tfps.leases.progress import LeaseProgress
 from tfps.store.clipping import PartClipping
-from tfps.store.loss_scale import LossScale
 from tfps.store.messages import Gradients, PartGradients
 from tfps.store.parameter_store import ParameterStore
+from tfps.store.run_state import LossScale
 
 
 class RoundUpdate:

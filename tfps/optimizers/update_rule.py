@@ -15,8 +15,14 @@ from tfps.errors import UserError
 from tfps.model.keras_patches import schedule_class
 from tfps.optimizers.missed_updates import MissedSeries, MissedUpdates
 from tfps.optimizers.outlook import Series
-from tfps.optimizers.schedule_rates import of_constant, of_schedule
-from tfps.optimizers.step_sums import ChangedSums, ConstantSums, ScheduledSums, StepSums
+from tfps.optimizers.step_sums import (
+    ChangedSums,
+    ConstantSums,
+    ScheduledSums,
+    StepSums,
+    of_constant,
+    of_schedule,
+)
 
 _CLIPS = ("clipnorm", "global_clipnorm", "clipvalue")
 _UNSUPPORTED = (

@@ -7,7 +7,7 @@ import numpy as np
 
 from tfps.model.stateless_model import Features, StatelessModel
 from tfps.store.layout import StoreLayout
-from tfps.store.wire import Wire
+from tfps.store.messages import Wire
 
 _VALUE = 4  # bytes of a float32
 

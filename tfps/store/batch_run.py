@@ -6,9 +6,17 @@ import tensorflow as tf
 
 from tfps.model.stateless_model import Lookup
 from tfps.store.group_layout import AskedIds
-from tfps.store.messages import Gradients, Note, Pulled, PulledRows, SentRows
+from tfps.store.messages import (
+    Gradients,
+    Note,
+    Pulled,
+    PulledRows,
+    SentRows,
+    bits_of,
+    numbers_of,
+    size_of_bits,
+)
 from tfps.store.parameter_store import ParameterStore
-from tfps.store.wire import bits_of, numbers_of, size_of_bits
 
 
 class BatchRun:

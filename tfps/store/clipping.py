@@ -7,8 +7,14 @@ import tensorflow as tf
 
 from tfps.optimizers.update_rule import UpdateRule
 from tfps.store.layout import StoreLayout
-from tfps.store.messages import PartGradients, PulledRows, SentRows
-from tfps.store.row_gradients import BY_NORM, RowGradients, clip_by_value
+from tfps.store.messages import (
+    BY_NORM,
+    PartGradients,
+    PulledRows,
+    RowGradients,
+    SentRows,
+    clip_by_value,
+)
 from tfps.store.row_group import RowGroup
 
 

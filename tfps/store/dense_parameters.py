@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from tfps.optimizers.update_rule import Update, UpdateRule
 from tfps.store.layout import DenseLayout
-from tfps.store.learning_rates import LearningRates, rules_by_part
+from tfps.store.messages import EXACT, Wire
 from tfps.store.mutex import Mutex
 from tfps.store.partitioned_variable import PartitionedVariable, TensorSlice
-from tfps.store.wire import EXACT, Wire
+from tfps.store.run_state import LearningRates, rules_by_part
 
 
 class DenseParameters:

@@ -6,9 +6,18 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfps.store.dense_parameters import DenseParameters
-from tfps.store.messages import Note, PulledRows, ReadRows, SentRows
+from tfps.store.messages import (
+    Note,
+    Packing,
+    PulledRows,
+    ReadRows,
+    SentRows,
+    Wire,
+    bits_of,
+    numbers_of,
+    size_of_bits,
+)
 from tfps.store.row_group import RowGroup
-from tfps.store.wire import Packing, Wire, bits_of, numbers_of, size_of_bits
 
 
 class Push(NamedTuple):

@@ -20,8 +20,8 @@ from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.rules import Rules
 from tfps.optimizers.update_rule import UpdateRule
 from tfps.store.group_layout import GroupLayout
-from tfps.store.keyed.layout import KeyedLayout
-from tfps.store.row_gradients import RowGradients
+from tfps.store.keyed_layout import KeyedLayout
+from tfps.store.messages import RowGradients
 from tfps.store.stored_row import StoredRow
 
 WHOLE_BYTES = 256 << 20  # of all tables together that are held whole

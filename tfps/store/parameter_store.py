@@ -14,17 +14,23 @@ from tfps.store.dense_parameters import DenseParameters
 from tfps.store.exchange import Exchange, Push
 from tfps.store.initializers import given_rows
 from tfps.store.keyed.group import KeyedGroup
-from tfps.store.keyed.layout import KeyedLayout
+from tfps.store.keyed_layout import KeyedLayout
 from tfps.store.layout import StoreLayout
-from tfps.store.learning_rates import LearningRates
 from tfps.store.lookups import RowFinder, rows_by_group, rows_by_lookup
-from tfps.store.loss_scale import LossScale
-from tfps.store.messages import Gradients, Note, Pulled, PulledRows, SentRows
+from tfps.store.messages import (
+    MOST_PS,
+    Gradients,
+    Note,
+    Packing,
+    Pulled,
+    PulledRows,
+    SentRows,
+    Wire,
+)
 from tfps.store.model_state import ModelState
 from tfps.store.partitioned_variable import TensorSlice
+from tfps.store.run_state import LearningRates, LossScale, UpdateCounts
 from tfps.store.table_group import TableGroup
-from tfps.store.update_counts import UpdateCounts
-from tfps.store.wire import MOST_PS, Packing, Wire
 
 
 class ParameterStore:

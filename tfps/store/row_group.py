@@ -12,12 +12,10 @@ from tfps.optimizers.update_rule import UpdateRule
 from tfps.store.current_rows import CurrentRows
 from tfps.store.group_layout import AskedIds, RowLayout
 from tfps.store.layout import Group
-from tfps.store.learning_rates import LearningRates, rules_by_part
-from tfps.store.messages import PulledRows, ReadRows, SentRows, SentSteps
+from tfps.store.messages import EXACT, PulledRows, ReadRows, SentRows, SentSteps, Wire, sum_rows
 from tfps.store.mutex import Change, Mutex
 from tfps.store.partitioned_variable import TensorSlice
-from tfps.store.row_gradients import sum_rows
-from tfps.store.wire import EXACT, Wire
+from tfps.store.run_state import LearningRates, rules_by_part
 
 
 class RowGroup(abc.ABC):

@@ -10,12 +10,10 @@ import tensorflow as tf
 from tfps.store.group_layout import AskedIds, GroupLayout
 from tfps.store.initializers import draw_rows, write_given_rows
 from tfps.store.layout import Group
-from tfps.store.learning_rates import LearningRates
-from tfps.store.messages import PulledRows, ReadRows
-from tfps.store.partitioned_variable import TensorSlice, rows_at_once
+from tfps.store.messages import EXACT, PulledRows, ReadRows, Wire
+from tfps.store.partitioned_variable import TensorSlice, TouchedRows, rows_at_once
 from tfps.store.row_group import RowGroup
-from tfps.store.touched_rows import TouchedRows
-from tfps.store.wire import EXACT, Wire
+from tfps.store.run_state import LearningRates
 
 
 class TableGroup(RowGroup):

@@ -2,8 +2,7 @@
 
 from tfps.experiment.experiment import NO_EXPORT
 from tfps.job_dir.task_name import TaskName
-from tfps.planner.disk import JobDisk
-from tfps.planner.memory import ChiefMemory, ExportSize, Placement, worker_bytes
+from tfps.planner.memory import ChiefMemory, ExportSize, JobDisk, Placement, worker_bytes
 from trainer.chief.run_inputs import RunInputs
 
 

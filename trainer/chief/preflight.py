@@ -10,7 +10,7 @@ from tfps.cluster.address import refuse_taken_port
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.peers import check_peers
 from tfps.cluster.preflight import TaskCheck
-from tfps.planner.disk import check_disk_space, free_bytes
+from tfps.planner.memory import check_disk_space, free_bytes
 from trainer.chief import needs
 from trainer.chief.run_inputs import RunInputs
 from trainer.console.text_table import text_table

@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from tfps.layers.key_options import LEAST_FREQUENT, NONE, KeyOptions
 from tfps.store.keyed.key_index import KeyIndex
-from tfps.store.keyed.layout import reserved_variable
 from tfps.store.keyed.row_records import (
     Count,
     KeyCounts,
@@ -17,6 +16,7 @@ from tfps.store.keyed.row_records import (
     tables_in,
     uses_in,
 )
+from tfps.store.keyed_layout import reserved_variable
 
 SLICE_ROWS = 1 << 16  # that are looked at in one go
 

@@ -13,15 +13,14 @@ from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.store.current_rows import not_inlined
 from tfps.store.group_layout import AskedIds
 from tfps.store.keyed.eviction import SLICE_ROWS
-from tfps.store.keyed.layout import KeyedLayout, hashes_of_array
 from tfps.store.keyed.part import AskedKeys, KeyedPart, KeyMessage, SavedKeys
 from tfps.store.keyed.row_records import Count, rows_of
+from tfps.store.keyed_layout import KeyedLayout, hashes_of_array
 from tfps.store.layout import Group
-from tfps.store.learning_rates import LearningRates
-from tfps.store.messages import PulledRows, ReadRows
+from tfps.store.messages import EXACT, PulledRows, ReadRows, Wire
 from tfps.store.partitioned_variable import CHUNK_BYTES, TensorSlice
 from tfps.store.row_group import RowGroup
-from tfps.store.wire import EXACT, Wire
+from tfps.store.run_state import LearningRates
 
 
 class KeyedGroup(RowGroup):

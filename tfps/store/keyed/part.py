@@ -5,10 +5,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfps.store.current_rows import CurrentRows
+from tfps.store.initializers import InitialRows, unknown_rows
 from tfps.store.keyed.eviction import Eviction, FreeRows
-from tfps.store.keyed.initial_rows import InitialRows, unknown_rows
 from tfps.store.keyed.key_index import KeyIndex, Occurrences
-from tfps.store.keyed.layout import KeyedLayout
 from tfps.store.keyed.row_records import (
     Count,
     KeyCounts,
@@ -19,6 +18,7 @@ from tfps.store.keyed.row_records import (
     tables_in,
     uses_in,
 )
+from tfps.store.keyed_layout import KeyedLayout
 
 _TABLES_PER_WORD = 4  # of 16 bits
 _NEVER = tf.int32.max  # the last update of rows that miss none

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfps.store.keyed.layout import reserved_variable
+from tfps.store.keyed_layout import reserved_variable
 
 _ROW_BITS = 40
 _ROW_MASK = (1 << _ROW_BITS) - 1
