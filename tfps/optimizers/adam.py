@@ -86,12 +86,11 @@ class Adam(UpdateRule):
         return [rows - change, momentum, velocity, *largest]
 
     def drift(self, slots: Sequence[tf.Tensor], missed: MissedUpdates, decays: bool) -> tf.Tensor:
-        """See `UpdateRule`.
+        """The sum of `rate_j beta_1^j m / (sqrt(beta_2^j v) + epsilon)` over the missed updates j.
 
-        Update number j of the missed ones takes `rate_j beta_1^j m / (sqrt(beta_2^j v) + epsilon)`:
-        a geometric series but for epsilon, which is divided by the mean of `beta_2^(j / 2)` in each
-        of some parts of the series. Divided by the largest velocity, which misses nothing, its
-        ratio is `beta_1`.
+        It is a geometric series but for epsilon, which is divided by the mean of `beta_2^(j / 2)`
+        in each of some parts of the series. Divided by the largest velocity, which misses nothing,
+        its ratio is `beta_1`.
         """
         series, root = self.missed_series(missed, decays), tf.sqrt(slots[-1])
         epsilon = self.config["epsilon"]
@@ -117,10 +116,9 @@ class Adam(UpdateRule):
         return sorted({float(round(each * number)) for number in range(count)})
 
     def _growth(self, first: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-        """By what epsilon is multiplied in so many updates after the first ones, float32.
+        """What epsilon is multiplied by in `count` updates after `first` others, float32.
 
-        It is what makes of the series, where epsilon is all that it is divided by, the one with
-        the ratio `beta_1`.
+        It turns the series, divided by epsilon alone, into the one with the ratio `beta_1`.
         """
         beta_1, log_beta_2 = self.config["beta_1"], math.log(self.config["beta_2"])
         wide = geometric(math.log(self._ratio), count) * self._ratio

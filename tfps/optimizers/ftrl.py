@@ -13,8 +13,8 @@ from tfps.optimizers.update_rule import Slot, Update, UpdateRule, squared
 class Ftrl(UpdateRule):
     """`keras.optimizers.Ftrl`: McMahan et al. (2013), with shrinkage and beta as Keras has them.
 
-    A parameter's value is computed again from its slots at every update, whatever it was before: so
-    the first update makes zeros of all parameters that had no gradient.
+    A parameter's value is computed from its slots at every update, whatever it was before: so the
+    first update makes zeros of all parameters that had no gradient.
     """
 
     fused = True
@@ -76,7 +76,7 @@ class Ftrl(UpdateRule):
     def catch_up(
         self, rows: tf.Tensor, slots: Sequence[tf.Tensor], missed: MissedUpdates, decays: bool
     ) -> list[tf.Tensor]:
-        """See `UpdateRule`.
+        """Ages the linear slot, and computes the rows from it.
 
         Without a gradient the accumulator stays, and shrinkage takes the same part of what the
         linear slot has beyond the l1 strength at every update.

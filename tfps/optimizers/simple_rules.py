@@ -1,4 +1,4 @@
-"""Stochastic gradient descent on the ps."""
+"""Adagrad, Lion, RMSprop and gradient descent on the ps, and what changes nothing."""
 
 import math
 from collections.abc import Sequence
@@ -101,7 +101,7 @@ class Lion(UpdateRule):
         return [rows - self.learning_rate(step) * direction, momentum]
 
     def drift(self, slots: Sequence[tf.Tensor], missed: MissedUpdates, decays: bool) -> tf.Tensor:
-        """See `UpdateRule`: each of the missed updates takes its learning rate times the sign.
+        """The sum of the learning rates of the missed updates, times the sign.
 
         Until Keras's momentum is less than float32 holds: then it is 0, and so is its sign.
         """
@@ -116,10 +116,7 @@ class Lion(UpdateRule):
         return -sign * tf.cond(is_over, lambda: moved(moves), lambda: moved(count))
 
     def _moves(self, momentum: tf.Tensor) -> tf.Tensor:
-        """The number of updates without a gradient in which momentum has a sign, float64.
-
-        TensorFlow's kernels take what is below the least normal number for 0.
-        """
+        """The number of updates without a gradient in which momentum has a sign, float64."""
         beta_2 = self.config["beta_2"]
         last = self.config["beta_1"] * tf.cast(tf.abs(momentum), tf.float64)
         if not 0.0 < beta_2 < 1.0:
@@ -257,9 +254,6 @@ class Sgd(UpdateRule):
         return [rows + change, momentum]
 
     def drift(self, slots: Sequence[tf.Tensor], missed: MissedUpdates, decays: bool) -> tf.Tensor:
-        """See `UpdateRule`: update number j of the missed ones adds `momentum^j` of the slot.
-
-        With Nesterov's momentum it adds `momentum^(j + 1)`.
-        """
+        """The sum of `momentum^j` of the slot, or `momentum^(j + 1)` with Nesterov's momentum."""
         factor = self.config["momentum"] if self.config["nesterov"] else 1.0
         return tf.cast(self.missed_series(missed, decays).whole() * factor, tf.float32) * slots[0]

@@ -1,4 +1,4 @@
-"""What ranges of updates add up to: their learning rates, and what they keep of a parameter."""
+"""Learning rates of schedules, and what ranges of updates add up to."""
 
 import abc
 import copy
@@ -27,21 +27,15 @@ _LEAST_APART = 1e-9  # of what an update keeps and of a series' ratio
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """The learning rates of updates.
-
-    Attributes:
-        smooth: The same without the noise of float32, where that can be had.
-    """
+    """The learning rates of updates."""
 
     as_keras: Rates
-    smooth: Rates
+    smooth: Rates  # without the noise of float32, where that can be had
     breaks: Sequence[int]
     noise: float
 
 
 def of_constant(rate: float) -> Schedule:
-    """The same rate for all updates."""
-
     def rates(steps: np.ndarray) -> np.ndarray:
         return np.full(steps.shape, rate)
 
@@ -49,7 +43,7 @@ def of_constant(rate: float) -> Schedule:
 
 
 def of_schedule(schedule: schedules.LearningRateSchedule) -> Schedule:
-    """The rates of a schedule of Keras's, or of one's own, of which no breaks are known."""
+    """The rates of a schedule of Keras's, or of a user's own, whose breaks are not known."""
     as_keras = _evaluated(schedule)
     if type(schedule).__module__.split(".")[0] != "keras":
         return Schedule(as_keras, as_keras, (), _FLOAT32)
@@ -126,13 +120,10 @@ class StepSums(abc.ABC):
     """Sums over the updates from one up to before another.
 
     Numbers of updates are whole, float64, of any shape; so are the sums.
-
-    Attributes:
-        may_flip: Whether an update may take more of a parameter than there is.
     """
 
     weight_decay: float
-    may_flip = True
+    may_flip = True  # whether an update may take more of a parameter than there is
 
     @abc.abstractmethod
     def until(self, steps: tf.Tensor, function: int) -> tf.Tensor:
@@ -145,11 +136,9 @@ class StepSums(abc.ABC):
         raise NotImplementedError(type(self).__name__)
 
     def between(self, first: tf.Tensor, end: tf.Tensor, function: int = RATE) -> tf.Tensor:
-        """The sum of a function over a range of updates."""
         return self.until(end, function) - self.until(first, function)
 
     def log_kept(self, first: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
-        """The logarithm of the size of `kept`."""
         return self.between(first, end, LOG_KEPT)
 
     def kept(self, first: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
@@ -166,7 +155,6 @@ class StepSums(abc.ABC):
         return tf.not_equal(tf.math.floormod(self.flips(first, end), 2.0), 0.0)
 
     def flips(self, first: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
-        """How many of a range of updates turn a parameter's sign."""
         return tf.round(self.between(first, end, FLIPS))
 
 
@@ -179,7 +167,6 @@ class ConstantSums(StepSums):
 
     @property
     def kept_by_each(self) -> tf.Tensor:
-        """What each update keeps of a parameter, scalar float64."""
         return tf.constant(1.0 - self.weight_decay * self.rate, tf.float64)
 
     def until(self, steps: tf.Tensor, function: int) -> tf.Tensor:
@@ -187,10 +174,11 @@ class ConstantSums(StepSums):
 
 
 class ChangedSums(StepSums):
-    """Those of learning rates that a run's chief has changed.
+    """The sums of learning rates that a run's chief has changed.
 
-    With weight decay and a series that has a factor, Adam's bias correction is taken for equal in
-    all updates in which most of the series is added.
+    `numbers` are those of the first updates with each rate, `[n]` int64, in order; the first rate
+    is that of all updates before it, too. With weight decay and a series that has a factor, Adam's
+    bias correction is taken as equal in all updates in which most of the series is added.
     """
 
     def __init__(
@@ -200,13 +188,6 @@ class ChangedSums(StepSums):
         weight_decay: float,
         series: Series | None = None,
     ):
-        """Takes the learning rates.
-
-        Args:
-            numbers: Of the first update that has each, `[n]` int64, in their order; the first rate
-                is that of all updates before it, too.
-            rates: `[n]`.
-        """
         self.weight_decay = weight_decay
         self.has_outlooks = series is not None
         self._series = series
@@ -353,7 +334,7 @@ def sums_of_rate_one(series: Series) -> ScheduledSums:
 
 
 def functions(rates: np.ndarray, weight_decay: float) -> np.ndarray:
-    """What sums are taken of, by learning rates: `[..., 4]`."""
+    """The terms of the sums, by learning rates: `[..., 4]`."""
     decay = weight_decay * rates
     kept = np.maximum(np.abs(1.0 - decay), math.exp(_LEAST_LOG))
     log_kept = np.where(decay < 0.5, np.log1p(-np.minimum(decay, 0.5)), np.log(kept))

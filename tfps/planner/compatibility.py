@@ -1,4 +1,4 @@
-"""Whether a mode can do what else was asked for."""
+"""Refuses modes that cannot do what else was asked for."""
 
 from tfps.errors import UserError
 from tfps.experiment.experiment import EACH, Experiment
@@ -39,7 +39,6 @@ def refuse_unsuitable(
 
 
 def _refuse_tables(mode: Mode, model: StatelessModel) -> None:
-    """Refuses tables without vocabularies where nothing is asked of a ps for each batch."""
     keyed = ", ".join(table.name for table in model.tables if table.keys)
     if keyed and isinstance(mode, AllReduce):
         raise UserError(
@@ -55,7 +54,6 @@ def _refuse_tables(mode: Mode, model: StatelessModel) -> None:
 
 
 def _refuse_clipped_occurrences(mode: Mode, rules: Rules) -> None:
-    """Refuses to clip what nobody knows before a round has closed."""
     clips = [rule.config["clipvalue"] for rule in rules.tables if rule.clip == "clipvalue"]
     if clips and rules.repeated_ids == EACH and isinstance(mode, Sync | AllReduce):
         raise UserError(

@@ -1,4 +1,4 @@
-"""What lands on which ps, and how much memory each ps needs: pure data, no ps is asked."""
+"""What lands on which ps, and the memory and disk that it takes: pure data, no ps is asked."""
 
 import dataclasses
 import shutil
@@ -49,7 +49,6 @@ class GraphSize:
 
     @property
     def nodes_per_ps(self) -> int:
-        """Operations on one ps."""
         packing = _NODES_TO_PACK if self.ps <= MOST_PS else 0
         return _NODES_OF_DENSE + _NODES_PER_GROUP * self.groups + packing
 
@@ -60,12 +59,12 @@ class GraphSize:
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes that the chief sends: every task is told of the whole graph."""
+        """Bytes that the chief sends: every task gets the whole graph."""
         return self.total_bytes * (self.ps + self.workers)
 
     @property
     def chief_cpu_seconds(self) -> float:
-        """CPU time of the chief for what the ps add, to trace it."""
+        """CPU time of the chief to trace what the ps add."""
         return _NODE_CPU_SECONDS * self.nodes_per_ps * self.ps
 
     @property
@@ -85,46 +84,33 @@ class GraphSize:
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-    """What one ps holds of one buffer.
-
-    Attributes:
-        parameter_bytes: Bytes of the parameters.
-        slot_bytes: Bytes of the optimizer's slots beside them.
-        mark_bytes: Bytes that tell which rows were touched, and when each was updated last.
-        fraction: Of the whole buffer's bytes, 0 to 1.
-    """
+    """What one ps holds of one buffer."""
 
     name: str
     ps: int
     rows: int
     parameter_bytes: int
     slot_bytes: int
-    mark_bytes: int
-    fraction: float
+    mark_bytes: int  # of which rows were touched, and when each was updated last
+    fraction: float  # of the whole buffer's bytes, 0 to 1
 
     @property
     def total_bytes(self) -> int:
-        """Parameters, slots and marks."""
         return self.parameter_bytes + self.slot_bytes + self.mark_bytes
 
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """The shares of all ps.
-
-    Attributes:
-        workers: Number of workers, whose pulls and pushes take memory while they are under way.
-    """
+    """The shares of all ps."""
 
     ps: int
-    workers: int
+    workers: int  # their pulls and pushes take memory while they are under way
     shares: tuple[Share, ...]
     graph: GraphSize
     in_background: bool = False
 
     @classmethod
     def of(cls, layout: StoreLayout, workers: int, in_background: bool = False) -> "Placement":
-        """The placement of a layout's parameters."""
         shares = [share for part in range(layout.parts) for share in _shares(layout, part)]
         return cls(layout.parts, workers, tuple(shares), _graph(layout, workers), in_background)
 
@@ -165,11 +151,7 @@ class Placement:
 def check_memory(
     layout: StoreLayout, workers: int, limit: int, in_background: bool = False
 ) -> None:
-    """Refuses a placement that does not fit.
-
-    Args:
-        limit: Memory of one ps, bytes.
-    """
+    """Refuses a placement that needs more than `limit` bytes on a ps."""
     over = _over(layout, workers, limit, in_background)
     if over <= 0:
         return
@@ -204,7 +186,7 @@ def _graph(layout: StoreLayout, workers: int) -> GraphSize:
 
 
 def _beside(graph: GraphSize) -> int:
-    """Bytes that a ps needs beside its parameters, however few."""
+    """Bytes that a ps needs besides its parameters, however few."""
     return graph.ps_bytes + WORKING_BYTES + PROCESS_BYTES
 
 
@@ -259,21 +241,15 @@ def _share(
 
 @dataclasses.dataclass(frozen=True)
 class ExportSize:
-    """An exported model.
+    """An exported model."""
 
-    Attributes:
-        file_bytes: Of its files, at least.
-        in_slices: Names of the groups of tables that it does not hold.
-    """
-
-    file_bytes: int
+    file_bytes: int  # at least
     whole_bytes: int
-    in_slices: tuple[str, ...]
+    in_slices: tuple[str, ...]  # names of the groups of tables that it does not hold
     dtype: str
 
     @classmethod
     def of(cls, layout: StoreLayout, dtype: str = FLOAT32) -> "ExportSize":
-        """The size of the exported model."""
         indices = groups_in_slices(layout, WHOLE_BYTES if dtype == FLOAT32 else 0)
         dense = 4 * (layout.dense.total + layout.state.whole.total)
         in_slices = whole = 0
@@ -303,22 +279,17 @@ def evaluator_bytes(placement: Placement, size: ExportSize) -> int:
 
 
 def worker_bytes(placement: Placement) -> int:
-    """Memory of a worker, beside its batches."""
+    """Memory of a worker without its batches."""
     return PROCESS_BYTES + placement.graph.worker_bytes
 
 
 @dataclasses.dataclass(frozen=True)
 class ChiefMemory:
-    """What the chief's machine needs, of a cluster or of a job in one process.
-
-    Attributes:
-        export_bytes: Of the exported model, held for a moment; 0 where none is exported.
-        worker_bytes: Of the worker beside the chief; 0 without one.
-    """
+    """What the chief's machine needs, of a cluster or of a job in one process."""
 
     process_bytes: int
     parameter_bytes: int
-    export_bytes: int
+    export_bytes: int  # held for a moment; 0 where none is exported
     tables_in_slices: bool
     worker_bytes: int
 
@@ -326,12 +297,6 @@ class ChiefMemory:
     def of(
         cls, placement: Placement, export: ExportSize | None, has_parameters: bool, works: bool
     ) -> "ChiefMemory":
-        """What it needs.
-
-        Args:
-            export: Of the model that is exported; None for none.
-            has_parameters: Whether the chief holds them, as on one ps.
-        """
         process = PROCESS_BYTES + WORKING_BYTES
         return cls(
             process_bytes=process,
@@ -343,16 +308,11 @@ class ChiefMemory:
 
     @property
     def needed_bytes(self) -> int:
-        """All of it."""
         held = self.parameter_bytes + self.export_bytes + self.worker_bytes
         return self.process_bytes + held
 
     def check(self, limit: int, who: str) -> None:
-        """Refuses a machine that has too little.
-
-        Args:
-            limit: The memory it may have, bytes.
-        """
+        """Refuses a machine that may have less."""
         if self.needed_bytes <= limit:
             return
         export = "export" if self.tables_in_slices else "export with tables"
@@ -371,35 +331,30 @@ class ChiefMemory:
 
 @dataclasses.dataclass(frozen=True)
 class JobDisk:
-    """What a job that trains keeps on the disk of its job_dir.
-
-    Attributes:
-        export_bytes: Of a version of the exported model; 0 where none is exported there.
-    """
+    """What a job that trains keeps on the disk of its job_dir."""
 
     checkpoint_bytes: int
     checkpoints: int
-    export_bytes: int
+    export_bytes: int  # of a version; 0 where none is exported there
     exports: int
 
     @classmethod
     def of(
         cls, layout: StoreLayout, keep_checkpoints: int, export_bytes: int, keep_exports: int
     ) -> "JobDisk":
-        """What a job keeps."""
         checkpoint = Placement.of(layout, workers=1).all_bytes
         exports = keep_exports + 1 if export_bytes else 0
         return cls(checkpoint, keep_checkpoints + 1, export_bytes, exports)
 
     @property
     def at_once(self) -> dict[str, int]:
-        """What must have room for any of it to be of use: bytes by what it is, for messages."""
+        """What must have room for any of it to be of use: bytes by name, for messages."""
         export = {"the export": self.export_bytes} if self.export_bytes else {}
         return {"a checkpoint": self.checkpoint_bytes, **export}
 
     @property
     def all_bytes(self) -> int:
-        """What is kept in the end, with what is being written."""
+        """Bytes that are kept in the end, and those that are being written."""
         return self.checkpoints * self.checkpoint_bytes + self.exports * self.export_bytes
 
     def __str__(self) -> str:
@@ -411,16 +366,12 @@ class JobDisk:
 
 
 def free_bytes(directory: str) -> int | None:
-    """What is free where a directory lies; None in a bucket, which has room."""
+    """Bytes that are free where a directory lies; None in a bucket, which has room."""
     return None if "://" in directory else shutil.disk_usage(directory).free
 
 
 def check_disk_space(job_dir: str, needed: Mapping[str, int]) -> None:
-    """Refuses a local job_dir that has no room for what is to be written there.
-
-    Args:
-        needed: Bytes of each thing, by what it is, for the message.
-    """
+    """Refuses a local job_dir without room for what is written there, bytes by name."""
     free = free_bytes(job_dir)
     if free is None or sum(needed.values()) <= free:
         return

@@ -1,4 +1,4 @@
-"""Several batches that are pulled for at once, and whose gradients are pushed at once."""
+"""Several batches that are pulled at once, and whose gradients are pushed at once."""
 
 from collections.abc import Sequence
 
@@ -20,14 +20,11 @@ from tfps.store.parameter_store import ParameterStore
 
 
 class BatchRun:
-    """What a worker exchanges with the ps for a few batches.
+    """What a worker exchanges with the ps for a few batches: one pull, and one push.
 
-    There is one pull for the rows of all of them,
-    and one push, of which a ps makes an update for each batch, one after the other.
-
-    Gradients of the batches are kept apart, so every update is what it would be of a batch that was
-    pulled for by itself: clipped, scaled by its own staleness, of any optimizer. How many rows each
-    batch has, and which, travels with the gradients.
+    A ps makes an update for each batch, one after the other. Gradients of the batches stay apart,
+    so every update is what it would be of a batch pulled by itself: clipped, scaled by its own
+    staleness, of any optimizer. The row numbers of each batch travel with the gradients.
     """
 
     def __init__(self, store: ParameterStore, lookups: Sequence[Sequence[Lookup]]):
@@ -73,7 +70,7 @@ class BatchRun:
 
     @staticmethod
     def _each(joint: PulledRows, found: Sequence[PulledRows]) -> list[PulledRows]:
-        """Of the rows of all batches those of each."""
+        """The rows of each batch, from those of all."""
         places = tf.split(joint.inverse, tf.stack([tf.size(some.ids) for some in found]))
         return [
             some._replace(rows=tf.gather(joint.rows, places_of))
@@ -97,7 +94,7 @@ class BatchRun:
         sent: Sequence[tuple[list[list[tf.Tensor]], list[list[SentRows]]]],
         note: Note | None,
     ) -> list[tf.Tensor]:
-        """What goes to one ps: gradients of rows, dense ones, numbers of rows, how many, a note."""
+        """What goes to one ps: gradients of rows, dense ones, row numbers, their counts, a note."""
         dtype = tf.as_dtype(self._store.wire.dtype)
         rows = [of_group[part] for _, groups in sent for of_group in groups]
         dense = [pieces[part] for pieces, _ in sent if pieces]
@@ -116,7 +113,7 @@ class BatchRun:
     def _applied(
         self, part: int, arrived: Sequence[tf.Tensor], batches: int, note: Note | None
     ) -> list[tf.Tensor | tf.Operation]:
-        """Makes the updates of a ps, of what has arrived there; under its device."""
+        """Makes the updates of a ps from what has arrived there; under its device."""
         store, dtype = self._store, tf.as_dtype(self._store.wire.dtype)
         groups = len(store.groups)
         told = note.numbers.shape[0] if note else 0
@@ -145,7 +142,7 @@ class BatchRun:
         batches: int,
         bits: int,
     ) -> tuple[list[tf.Tensor], list[tf.Tensor], list[tf.Tensor]]:
-        """Gradients of rows, of dense parameters, and numbers of rows: by batch, and group."""
+        """Gradients of rows, of dense parameters, and numbers of rows, by batch and group."""
         store, dtype = self._store, tf.as_dtype(self._store.wire.dtype)
         widths = [group.gradients.width for group in store.groups] * batches
         each = tf.unstack(tf.cast(counts, tf.int32), len(widths))

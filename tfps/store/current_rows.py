@@ -1,4 +1,4 @@
-"""The rows of a group of tables as they are now, whenever they were updated last."""
+"""The rows of a group of tables on the ps, with all updates that they have missed."""
 
 import dataclasses
 import functools
@@ -21,13 +21,12 @@ Change = Callable[[list[tf.Tensor]], Sequence[tf.Tensor]]
 
 
 class RowVariable:
-    """One variable per ps, which has a few lines for each row: those of `StoredRow`.
+    """One variable per ps, with a few lines for each row: those of `StoredRow`.
 
-    What costs time is fetching rows from all over a large memory: so what an update needs of a row
-    lies together, which takes less than half the time of TensorFlow's sparse kernels on separate
-    variables, and a pull fetches the row's own line only.
-
-    The methods are to be called under the device of the part's ps.
+    Fetching rows from all over a large memory is what costs time. So a row's values and slots lie
+    together, which takes less than half the time of TensorFlow's sparse kernels on separate
+    variables, and a pull fetches the row's own line only. Call the methods under the device of the
+    part's ps.
     """
 
     def __init__(
@@ -46,16 +45,7 @@ class RowVariable:
         )
 
     def read(self, part: int, rows: tf.Tensor, with_slots: bool) -> list[tf.Tensor]:
-        """Rows of a part, and their slots.
-
-        Args:
-            rows: Their numbers within the part, `[u]`.
-            with_slots: Whether all slots are read; else those alone that a row has a single value
-                of.
-
-        Returns:
-            The rows `[u, dim]` and each slot, `[u, dim]` or `[u, 1]`, float32.
-        """
+        """Rows `[u, dim]` and each slot, `[u, dim]` or `[u, 1]`, float32."""
         first = self._first_lines(rows)
         if not with_slots or self._row.lines == 1:
             return self._row.decode([self._gather(part, first)])
@@ -66,13 +56,7 @@ class RowVariable:
     def write(
         self, part: int, rows: tf.Tensor, values: Sequence[tf.Tensor], update: tf.Tensor
     ) -> list[tf.Operation]:
-        """Overwrites rows of a part with all their slots.
-
-        Args:
-            rows: Their numbers within the part, `[u]`.
-            update: Number of the update that makes them these, scalar int64; rows of a narrower
-                dtype are rounded at random, and by it always in the same way.
-        """
+        """Overwrites rows of a part with all their slots."""
         first, noise = self._first_lines(rows), None
         if self._row.dtype != "float32":
             noise = draw_noise(tf.shape(values[0]), self._stream + part, update)
@@ -86,16 +70,16 @@ class RowVariable:
         return self._gather(part, self._all_lines(rows))
 
     def set(self, part: int, rows: tf.Tensor, stored: tf.Tensor) -> tf.Operation:
-        """Overwrites rows of a part with what `stored` gave of some."""
+        """Overwrites rows of a part with what `stored` gave."""
         lines = tf.reshape(self._all_lines(rows), [-1])
         return self._scatter(part, lines, tf.reshape(stored, [-1, self._row.width]))
 
     def begin(self, part: int, rows: tf.Tensor, values: tf.Tensor) -> None:
-        """Writes initial values of rows of a part, with what their slots start from."""
+        """Writes initial values of rows, and those of their slots."""
         self.set(part, rows, self.begun(values))
 
     def begun(self, values: tf.Tensor) -> tf.Tensor:
-        """Rows `[u, dim]` with what their slots start from, as `stored` gives them."""
+        """Rows `[u, dim]` with the initial values of their slots, as `stored` gives them."""
         single = tf.stack([tf.shape(values)[0], 1])
         slots = [
             tf.fill(single if slot.is_per_row else tf.shape(values), np.float32(slot.start))
@@ -104,7 +88,6 @@ class RowVariable:
         return tf.stack(self._row.encode([values, *slots]), 1)
 
     def slices(self) -> list[TensorSlice]:
-        """What a checkpoint holds of the rows, a slice per ps."""
         lines = self._row.lines
         return [dataclasses.replace(each, lines=lines) for each in self._variable.slices()]
 
@@ -122,13 +105,11 @@ class RowVariable:
         return first + tf.range(self._row.lines, dtype=first.dtype)
 
     def _gather(self, part: int, lines: tf.Tensor) -> tf.Tensor:
-        """Lines, `[*lines.shape, width]`."""
         return tf.raw_ops.ResourceGather(
             resource=self._variable.parts[part].handle, indices=lines, dtype=self._row.dtype
         )
 
     def _scatter(self, part: int, lines: tf.Tensor, values: tf.Tensor) -> tf.Operation:
-        """Overwrites lines."""
         return tf.raw_ops.ResourceScatterUpdate(
             resource=self._variable.parts[part].handle, indices=lines, updates=values
         )
@@ -145,10 +126,10 @@ class RowVariable:
 
 
 class LastUpdates:
-    """For each row of a group, how many updates there had been after its last one; 0 for none yet.
+    """For each row of a group, the number of updates after its last one; 0 for none yet.
 
     The numbers are int32 and may wrap around: a row's distance from the newest update is right as
-    long as it is below 2^31. The methods are to be called under the device of the part's ps.
+    long as it is below 2^31. Call the methods under the device of the part's ps.
     """
 
     def __init__(self, layout: RowLayout, devices: Sequence[str]):
@@ -162,7 +143,7 @@ class LastUpdates:
         )
 
     def read(self, part: int, rows: tf.Tensor) -> tf.Tensor:
-        """The numbers of rows of a part, by the rows' numbers within it, `[u]` int32."""
+        """The numbers of rows of a part, `[u]` int32."""
         return tf.raw_ops.ResourceGather(
             resource=self._numbers.parts[part].handle, indices=rows, dtype=tf.int32
         )
@@ -170,52 +151,36 @@ class LastUpdates:
     def write(
         self, part: int, rows: tf.Tensor, before: tf.Tensor, updates: tf.Tensor
     ) -> tf.Operation:
-        """Notes that rows of a part, `[u]`, were updated.
-
-        Args:
-            updates: How many updates there have been then, scalar int64. Rows that have seen a
-                later one before keep its number.
-        """
+        """Records an update of rows; rows that have seen a later one keep its number."""
         later = tf.maximum(tf.cast(updates, tf.int32) - before, 0)
         return tf.raw_ops.ResourceScatterUpdate(
             resource=self._numbers.parts[part].handle, indices=rows, updates=before + later
         )
 
     def set(self, part: int, rows: tf.Tensor, updates: tf.Tensor) -> tf.Operation:
-        """Notes when rows of a part, `[u]`, were updated, whatever was known of them before.
-
-        Args:
-            updates: How many updates there have been then, `[u]` int32.
-        """
+        """Overwrites the numbers of rows."""
         return tf.raw_ops.ResourceScatterUpdate(
             resource=self._numbers.parts[part].handle, indices=rows, updates=updates
         )
 
     def slices(self) -> list[TensorSlice]:
-        """What a checkpoint holds of the numbers, a slice per ps."""
         return self._numbers.slices()
 
 
 def missed_since(last: tf.Tensor, step: tf.Tensor) -> MissedUpdates:
-    """What rows have missed.
-
-    Args:
-        last: What `LastUpdates.read` gave for them, `[u]`.
-        step: Number of the update that comes next, scalar int64.
-    """
+    """The updates that rows have missed; `last` is what `LastUpdates.read` gave."""
     # An update that began later may have been made before this one.
     return MissedUpdates.of(tf.maximum(tf.cast(step, tf.int32) - last, 0), step)
 
 
 class CurrentRows:
-    """Rows and their slots, which Keras changes in every update and a ps when it looks at them.
+    """Rows and their slots, which Keras changes in every update and a ps when it reads them.
 
     Most of Keras's optimizers move a row also where its gradient is zero. A ps that touched every
-    row in every update would do nothing else: so it keeps when a row was updated last, and makes
-    what the row has missed in one step, of which it keeps the result with the next update. A
-    constraint, which Keras applies to every row after every update, is applied likewise.
-
-    The methods are to be called under the device of the part's ps.
+    row in every update would do nothing else: so it keeps when a row was updated last, makes all
+    missed updates in one step, and stores the result with the next update. A constraint, which
+    Keras applies to every row after every update, is applied likewise. Call the methods under the
+    device of the part's ps.
     """
 
     def __init__(
@@ -225,11 +190,6 @@ class CurrentRows:
         steps: Callable[[int], tf.Tensor],
         rules: Sequence[UpdateRule],
     ):
-        """Creates every part on its ps, all zeros.
-
-        Args:
-            steps: Given the index of a ps, the number of updates of it so far, scalar int64.
-        """
         self._row = group.row
         self._stored = RowVariable(group.layout, group.row, devices, group.rule.slots)
         self.begin, self.begun = self._stored.begin, self._stored.begun
@@ -246,14 +206,7 @@ class CurrentRows:
         ]
 
     def pull(self, part: int, rows: tf.Tensor, with_slots: bool = False) -> tf.Tensor:
-        """Rows as they are now.
-
-        Args:
-            rows: Their numbers within the part, `[u]`.
-
-        Returns:
-            `[u, dim]`, or `[u, size]` of `StoredRow`, float32.
-        """
+        """Rows as they are now, `[u, dim]`, or `[u, size]` of `StoredRow`, float32."""
         changes = self._rule.changes_untouched if with_slots else self._rule.moves_untouched
         is_changed = self._group.is_constrained or (self._last and changes(self._decays))
         if not is_changed and with_slots:
@@ -265,15 +218,7 @@ class CurrentRows:
     def change(
         self, part: int, rows: tf.Tensor, make: Change, step: tf.Tensor, updates: tf.Tensor
     ) -> list[tf.Operation]:
-        """Makes updates of rows; while nobody else does.
-
-        Args:
-            rows: Their numbers within the part, `[u]`.
-            make: Given the rows and each of their slots as the first of these updates finds them,
-                `[u, dim]` or `[u, 1]`, what they make of them.
-            step: Number of the first, scalar int64.
-            updates: How many updates there have been after the last, scalar int64.
-        """
+        """Updates rows, while nobody else does; `step` is the first of the updates."""
         last, values = self._read(part, rows, step, with_slots=True)
         writes = self._stored.write(part, rows, make(values), step)
         if self._last and last is not None:
@@ -283,25 +228,20 @@ class CurrentRows:
     def set(
         self, part: int, rows: tf.Tensor, stored: tf.Tensor, updates: tf.Tensor
     ) -> list[tf.Operation]:
-        """Gives rows values, whatever they had before; while nobody else changes them.
-
-        Args:
-            rows: Their numbers within the part, `[u]`.
-            updates: How many updates there had been after each row's last one, `[u]` int32.
-        """
+        """Overwrites rows, while nobody else changes them."""
         writes = [self._stored.set(part, rows, stored)]
         if self._last:
             writes.append(self._last.set(part, rows, updates))
         return writes
 
     def slices(self) -> list[list[TensorSlice]]:
-        """What a checkpoint holds: the rows, and where it is kept when each was updated last."""
+        """What a checkpoint holds: the rows, and when each was updated last."""
         return [self._stored.slices(), self._last.slices() if self._last else []]
 
     def _caught_up(
         self, part: int, rows: tf.Tensor, step: tf.Tensor, with_slots: bool
     ) -> tf.Tensor:
-        """What `pull` returns where rows have to catch up."""
+        """`pull` where rows have missed updates."""
         # Weight decay and a constraint ask for no slot.
         reads_slots = with_slots or bool(self._last and self._rule.drifts)
         _, values = self._read(part, rows, step, reads_slots)
@@ -310,16 +250,7 @@ class CurrentRows:
     def _read(
         self, part: int, rows: tf.Tensor, step: tf.Tensor, with_slots: bool
     ) -> tuple[tf.Tensor | None, list[tf.Tensor]]:
-        """Rows and their slots as an update finds them.
-
-        Args:
-            rows: Their numbers within the part, `[u]`.
-            step: Number of the update, scalar int64.
-
-        Returns:
-            When each was updated last, `[u]`, where that is kept; and the rows and, where they are
-            asked for, each of their slots.
-        """
+        """When rows were updated last, if kept; and rows and slots as an update finds them."""
         last, values = None, self._stored.read(part, rows, with_slots)
         if self._last:
             last = self._last.read(part, rows)
@@ -329,13 +260,10 @@ class CurrentRows:
 
 
 def not_inlined(pull: Callable[..., Any]) -> tf.types.experimental.PolymorphicFunction:
-    """A function that is not put in the place of its calls.
+    """A function whose calls are not replaced by its body.
 
     So the graph does not grow with what a closure is unrolled into, and the rows are read after
     what a call waits for, which was seen not to be so otherwise.
-
-    Args:
-        pull: Reads rows of a part; called while it is traced.
     """
     return tf.function(
         pull,

@@ -32,13 +32,6 @@ class DenseParameters:
         wire: Wire = EXACT,
         rates: LearningRates | None = None,
     ):
-        """Creates every part on its ps.
-
-        Args:
-            initial: Their initial values, laid end to end, float32.
-            decays: For every variable, whether weight decay applies to it.
-            rates: The learning rates, None where they are the rule's own.
-        """
         self.layout = layout
         self._devices = devices
         self.rule = rule
@@ -67,7 +60,6 @@ class DenseParameters:
         )
 
     def pull(self, after: Sequence[tf.Tensor] = ()) -> list[tf.Tensor]:
-        """Every dense variable's value."""
         parts = []
         for part, device in enumerate(self._devices):
             with tf.device(device), tf.control_dependencies(after):
@@ -81,7 +73,7 @@ class DenseParameters:
         return self._wire.send(value)
 
     def joined(self, parts: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Every dense variable's value, of what `read_part` gave of each ps, on a worker."""
+        """Every variable's value, from what `read_part` gave of each ps, on a worker."""
         if not parts:
             return []
         received = [self._wire.receive(part) for part in parts]
@@ -99,12 +91,7 @@ class DenseParameters:
     def stepped(
         self, values: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor], step: tf.Tensor
     ) -> list[tf.Tensor]:
-        """What a step makes of what `pull_with_slots` returned, on a worker.
-
-        Args:
-            values: The whole buffer and each of its slots, `[total]`.
-            step: Number of updates before this one, scalar int64.
-        """
+        """What a step on a worker makes of what `pull_with_slots` returned."""
         rule = self._rules[0]
         buffer, *slots = values
         if self._decays:
@@ -116,7 +103,7 @@ class DenseParameters:
     def send_increments(
         self, before: Sequence[tf.Tensor], after: Sequence[tf.Tensor], steps: int | tf.Tensor
     ) -> list[list[tf.Tensor]]:
-        """What steps on a worker add to the buffer and its slots as it travels, for each ps."""
+        """What steps on a worker add to the buffer and its slots, for each ps."""
         added = self.rule.increments(before, after, tf.cast(steps, tf.float32))
         cut = [self.layout.cut(self._wire.send(value)) for value in added]
         return [list(parts) for parts in zip(*cut, strict=True)]
@@ -124,7 +111,7 @@ class DenseParameters:
     def merge(
         self, part: int, sent: Sequence[tf.Tensor], steps: int | tf.Tensor
     ) -> list[tf.Tensor]:
-        """Makes a worker's steps from what a part has become; under the device of its ps."""
+        """Adds a worker's increments to a part; under the device of its ps."""
         added = [tf.cast(value, tf.float32) for value in sent]
         return [self._merge[part](added, tf.cast(steps, tf.float32))]
 
@@ -134,7 +121,7 @@ class DenseParameters:
         return self.layout.cut(self._wire.send(flat))
 
     def pieces(self, gradients: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
-        """The same in pieces, to be laid end to end; none for a model without variables."""
+        """The same in pieces to be laid end to end; none for a model without variables."""
         if not gradients:
             return []
         if self.layout.parts > 1:
@@ -144,12 +131,7 @@ class DenseParameters:
     def apply(
         self, part: int, sent: tf.Tensor, step: tf.Tensor, scale: tf.Tensor | None = None
     ) -> list[tf.Tensor | tf.Operation]:
-        """Applies a gradient to a part; under the device of its ps.
-
-        Args:
-            step: Number of updates before this one, scalar int64 on that ps.
-            scale: Of the learning rate, scalar float32; None for 1.
-        """
+        """Applies a gradient to a part; under the device of its ps."""
         gradient = tf.cast(sent, tf.float32)
         if self._decays or not self.rule.fused:
             return [self._change[part](gradient, step, scale)]
@@ -157,18 +139,17 @@ class DenseParameters:
         return rule.dense(self._buffer.update(part, gradient, step))
 
     def read(self) -> list[np.ndarray]:
-        """Every dense variable's value as the ps hold it, on the chief."""
+        """Every variable's value as the ps hold it, on the chief."""
         flat = self.layout.join([part.read_value() for part in self._buffer.parts])
         return [value.numpy() for value in self.layout.unflatten(flat)]
 
     def slices(self) -> list[TensorSlice]:
-        """What a checkpoint holds of the dense parameters."""
         return self._buffer.slices()
 
     def _merged(
         self, part: int, added: list[tf.Tensor], steps: tf.Tensor
     ) -> tuple[tf.Tensor, list[tf.Operation]]:
-        """What the mutex guards of `merge`."""
+        """The part of `merge` that holds the mutex."""
         variables = self._buffer.variables(part)
         values = [variable.read_value() for variable in variables]
         merged = self.rule.merged(values, added, steps)
@@ -180,7 +161,7 @@ class DenseParameters:
     def _changed(
         self, part: int, gradient: tf.Tensor, step: tf.Tensor, scale: tf.Tensor | None
     ) -> tuple[tf.Tensor, list[tf.Operation]]:
-        """What the mutex guards of `apply`."""
+        """The part of `apply` that holds the mutex."""
         rule = self._rules[part].scaled(scale)
         update = self._buffer.update(part, gradient, step)
         writes = [self._decay(part, rule, update)] if self._decays else []

@@ -1,4 +1,4 @@
-"""What a batch exchanges with the ps: one tensor comes from each, and one goes to it."""
+"""What a batch exchanges with the ps: one tensor from each, and one to each."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -21,13 +21,9 @@ from tfps.store.row_group import RowGroup
 
 
 class Push(NamedTuple):
-    """What has arrived of a batch at one ps.
+    """What has arrived of a batch at one ps."""
 
-    Attributes:
-        dense: The gradient of its dense parameters, `[n]`; none for a model without any.
-    """
-
-    dense: list[tf.Tensor]
+    dense: list[tf.Tensor]  # one gradient `[n]`; none for a model without dense parameters
     rows: list[SentRows]
     arrived: list[tf.Tensor]
 
@@ -37,7 +33,7 @@ Apply = Callable[[int, Push], list[tf.Tensor | tf.Operation]]
 
 
 class Exchange:
-    """Has values of rows and of dense parameters travel together, and so their gradients.
+    """Sends values of rows and dense parameters together, and so their gradients.
 
     Numbers of rows go ahead, with the pull, and lie on the ps when gradients come.
     """
@@ -62,12 +58,7 @@ class Exchange:
         after: Sequence[tf.Tensor] = (),
         is_training: bool = True,
     ) -> tuple[list[tf.Tensor], list[PulledRows]]:
-        """Every dense variable's value, and by group rows with theirs.
-
-        Args:
-            found: By group, what `RowGroup.find` found.
-            is_training: Whether what is asked for is to be trained.
-        """
+        """Every dense variable's value, and by group the rows that `RowGroup.find` found."""
         arrived = [
             self._pull(part, found, after, is_training) for part in range(len(self._devices))
         ]
@@ -87,11 +78,7 @@ class Exchange:
         note: Note | None,
         apply: Apply,
     ) -> list[tf.Tensor | tf.Operation]:
-        """Sends each ps its part of a batch's gradients and has it applied there.
-
-        Args:
-            rows: The gradient of each distinct row by group, `[u, width]`.
-        """
+        """Sends each ps its part of a batch's gradients, and has it applied there."""
         pieces = self._dense.pieces(dense)
         of_groups = [
             group.send(some, gradient)
@@ -163,11 +150,7 @@ class Exchange:
         widths: Sequence[int],
         bits: int = 0,
     ) -> list[tf.Tensor]:
-        """Cuts what travels to or from a ps: values by group `[u, width]`, dense ones, and bits.
-
-        Args:
-            rows: By group, something that its rows there each have one of, `[u]`, on the same task.
-        """
+        """Cuts what travels to or from a ps: values by group `[u, width]`, dense ones, bits."""
         # The rows of the last group are what is left: an operation less.
         several = zip(rows[:-1], widths[:-1], strict=True)
         sizes: list[int | tf.Tensor | None] = [tf.size(some) * width for some, width in several]

@@ -23,59 +23,43 @@ class RowLayout(Protocol):
     """Where the rows of a group of tables of one dimension lie: a run of them on each ps."""
 
     @property
-    def tables(self) -> tuple[Table, ...]:
-        """The tables."""
+    def tables(self) -> tuple[Table, ...]: ...
 
     @property
-    def parts(self) -> int:
-        """Number of parts, one per ps."""
+    def parts(self) -> int: ...
 
     @property
-    def name(self) -> str:
-        """Name of the group in checkpoints, unique."""
+    def name(self) -> str: ...
 
     @property
-    def dim(self) -> int:
-        """Length of a row."""
+    def dim(self) -> int: ...
 
     @property
-    def id_dtype(self) -> tf.DType:
-        """Dtype of rows' numbers as they travel to the ps."""
+    def id_dtype(self) -> tf.DType: ...
 
     @property
-    def total_rows(self) -> int:
-        """Rows of the whole group."""
+    def total_rows(self) -> int: ...
 
-    def bounds(self, part: int) -> tuple[int, int]:
-        """First row of a part and the one after its last."""
+    def bounds(self, part: int) -> tuple[int, int]: ...
 
-    def mark_bytes(self, row_bytes: int) -> int:
-        """Bytes that a ps keeps beside each row, which has so many with its slots."""
+    def mark_bytes(self, row_bytes: int) -> int: ...
 
-    def new_variable(self, shape: Sequence[int], dtype: tf.DType) -> tf.Variable:
-        """Memory for something that each row of a part has; under the device of its ps."""
+    def new_variable(self, shape: Sequence[int], dtype: tf.DType) -> tf.Variable: ...
 
 
 class AskedIds(NamedTuple):
-    """What lookups ask of a group of tables.
+    """What lookups ask of a group of tables."""
 
-    Attributes:
-        ids: Ids in the group, end to end, `[n]`; of tables without a vocabulary hashes of keys.
-        tables: The index in the group of each one's table, `[n]` int32, where the id does not tell.
-        times: How often each is asked for, `[n]` int32; None where it does not count.
-    """
-
-    ids: tf.Tensor
-    tables: tf.Tensor | None = None
-    times: tf.Tensor | None = None
+    ids: tf.Tensor  # in the group, `[n]`; of tables without a vocabulary hashes of keys
+    tables: tf.Tensor | None = None  # index of each one's table, `[n]`, where the id does not tell
+    times: tf.Tensor | None = None  # how often each is asked for, `[n]`, where it counts
 
     @classmethod
     def of_batches(cls, asked: "Sequence[AskedIds]") -> "AskedIds":
-        """Those of several batches, end to end."""
         return cls(*map(_joined, zip(*asked, strict=True)))
 
     def distinct(self) -> "tuple[AskedIds, tf.Tensor]":
-        """Each id once, and for every one of these ids where it is among those, `[n]` int32."""
+        """Each id once, and for every one of these ids its index among those, `[n]` int32."""
         if self.tables is None:
             ids, inverse = tf.unique(self.ids)
             return AskedIds(ids), inverse
@@ -94,14 +78,7 @@ def _joined(pieces: Sequence[tf.Tensor | None]) -> tf.Tensor | None:
 
 
 def end_to_end(asked: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-    """The ids of some lookups, end to end.
-
-    Args:
-        asked: Ids of each lookup, of any integer dtype and shape; at least one.
-
-    Returns:
-        The ids, `[n]` int64, and which lookup each is of, `[n]` int32.
-    """
+    """The ids of one or more lookups end to end, `[n]` int64, and whose they are, `[n]` int32."""
     ids = [_flat(tf.cast(some, tf.int64)) for some in asked]
     joined = tf.concat(ids, 0)
     ends = tf.cumsum(tf.stack([tf.size(some) for some in ids]))
@@ -132,12 +109,10 @@ class GroupLayout:
 
     @property
     def name(self) -> str:
-        """Name of the group in checkpoints, unique."""
         return f"tables_dim{self.dim}" + (f"_{self.number}" if self.number else "")
 
     @property
     def dim(self) -> int:
-        """Length of a row."""
         return self.tables[0].dim
 
     @property
@@ -152,38 +127,21 @@ class GroupLayout:
 
     @property
     def total_rows(self) -> int:
-        """Rows of the whole group, padding included."""
         return BUCKETS * self.bucket_rows
 
     @property
     def id_dtype(self) -> tf.DType:
-        """The narrowest dtype that holds every id in the group: what travels to the ps."""
+        """The narrowest dtype that holds every id in the group."""
         return tf.int32 if self.total_rows < 2**31 else tf.int64
 
     def tracks_touched(self, row_bytes: int) -> bool:
-        """Whether the ps keep which rows were touched.
-
-        Args:
-            row_bytes: Bytes of a row with its slots.
-        """
+        """Whether the ps keep which rows were touched; `row_bytes` with slots."""
         return self.total_rows * row_bytes >= TRACKED_BYTES
 
     def mark_bytes(self, row_bytes: int) -> int:
-        """Bytes that a ps keeps beside each row: 1 where it keeps which rows were touched.
-
-        Args:
-            row_bytes: Bytes of a row with its slots.
-        """
         return int(self.tracks_touched(row_bytes))
 
     def new_variable(self, shape: Sequence[int], dtype: tf.DType) -> tf.Variable:
-        """Memory for something that each row of a part has, all zeros.
-
-        To be called under the device of the part's ps.
-
-        Args:
-            shape: `[rows, …]`.
-        """
         return tf.Variable(tf.zeros(shape, dtype), trainable=False)
 
     def bounds(self, part: int) -> tuple[int, int]:
@@ -191,7 +149,7 @@ class GroupLayout:
         return self.total_rows * part // self.parts, self.total_rows * (part + 1) // self.parts
 
     def buckets(self, part: int) -> tuple[int, int]:
-        """First bucket of which a part holds rows and the one after the last."""
+        """First bucket with rows of a part and the one after the last."""
         first, end = self.bounds(part)
         return first // self.bucket_rows, -(-end // self.bucket_rows)
 
@@ -208,11 +166,7 @@ class GroupLayout:
         return self._bucket(ids - block * BUCKETS, block) * self.bucket_rows + block
 
     def rows_of(self, table: int, ids: np.ndarray | None = None) -> np.ndarray:
-        """The logical row of ids of one table, `[n]` int64.
-
-        Args:
-            ids: `[n]` int64; None for all of the table, in their order.
-        """
+        """The logical row of ids of one table, `[n]` int64; without ids, of all in order."""
         if ids is None:
             ids = np.arange(self.tables[table].rows, dtype=np.int64)
         ids = self.offsets[table] + ids
@@ -220,15 +174,7 @@ class GroupLayout:
         return self._bucket(ids % BUCKETS, block) * self.bucket_rows + block
 
     def ids_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Which rows of which tables logical rows are.
-
-        Args:
-            rows: `[n]` int64.
-
-        Returns:
-            The index of each row's table, and its id in that table, both `[n]` int64; of padding an
-            index after the last table's.
-        """
+        """The index of each row's table, after the last for padding, and its id there."""
         starts = np.array([*self.offsets, sum(table.rows for table in self.tables)])
         ids = self._ids_of(rows)
         table = np.searchsorted(starts, ids, side="right") - 1
@@ -250,16 +196,10 @@ class GroupLayout:
     def runs_of(
         self, table: int, part: int, largest: int
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """A table's ids whose rows a part holds, run by run in the rows' order, each id once.
+        """A table's ids with rows in a part, and their rows there, in runs of at most `largest`.
 
-        In every bucket the rows of a table stand side by side: all runs of all parts together take
-        time for the table's rows, however many parts there are.
-
-        Args:
-            largest: Ids that a run has at most.
-
-        Yields:
-            Ids in the table and their rows counted from the part's first, both `[n]` int64.
+        In every bucket the rows of a table are neighbours: all runs of all parts together take time
+        for the table's rows, however many parts there are.
         """
         first, end = self.bounds(part)
         bucket, bucket_end = self.buckets(part)
@@ -275,24 +215,12 @@ class GroupLayout:
             yield ids[mine], rows[mine] - first
 
     def first_rows(self, offset: tf.Tensor, buckets: tf.Tensor) -> tf.Tensor:
-        """In each of some buckets, the first row whose id in the group is not below another.
-
-        Args:
-            offset: The id, that of a row, scalar int64.
-            buckets: `[n]` int64.
-
-        Returns:
-            Logical rows, `[n]` int64; the one after the bucket's last where all ids are below.
-        """
+        """In each bucket, the first row whose id is at least `offset`, or the bucket's end."""
         rows = buckets * self.bucket_rows + offset // BUCKETS
         return rows + tf.cast(self._ids_of(rows) < offset, tf.int64)
 
     def table_of_rows(self, bucket: tf.Tensor) -> tf.Tensor:
-        """For every row of one bucket, the index of its table, `[bucket_rows]` int32.
-
-        Args:
-            bucket: Scalar int64.
-        """
+        """For every row of one bucket, the index of its table, `[bucket_rows]` int32."""
         first = bucket * self.bucket_rows
         rows = tf.range(first, first + self.bucket_rows)
         return self.table_of(self._ids_of(rows))
@@ -303,7 +231,7 @@ class GroupLayout:
         return tf.searchsorted(starts, ids, side="right")
 
     def table_of_numbers(self, part: int, numbers: tf.Tensor) -> tf.Tensor:
-        """The index of the table of rows by their numbers within a part, of their shape, int32."""
+        """The index of the table of rows of a part, of their shape, int32."""
         return self.table_of(self._ids_of(tf.cast(numbers, tf.int64) + self.bounds(part)[0]))
 
     def _bucket(self, remainder: Any, block: Any) -> Any:

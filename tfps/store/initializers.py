@@ -1,4 +1,4 @@
-"""Initial values of a group's rows: the same for any number of ps."""
+"""Initial values of rows: drawn, the same for any number of ps, or given in files."""
 
 import math
 import zlib
@@ -26,7 +26,6 @@ _BELOW_CUT = 0.022750131948179195  # of a normal distribution
 
 
 def mean_of(initializer: keras.initializers.Initializer) -> float:
-    """The mean of what an initializer draws."""
     config = initializer.get_config()
     if isinstance(initializer, keras.initializers.RandomUniform):
         return float(config["minval"] + config["maxval"]) / 2
@@ -48,7 +47,7 @@ def unknown_rows(tables: Sequence[Table]) -> np.ndarray:
 
 
 class InitialRows:
-    """Draws rows of a group's tables, the same on any number of ps and in any order."""
+    """Draws rows of keys, by table, key and seed alone: the same on any number of ps."""
 
     def __init__(self, tables: Sequence[Table], seed: int):
         self._dim = tables[0].dim
@@ -66,12 +65,7 @@ class InitialRows:
         self._which = which
 
     def draw(self, hashes: tf.Tensor, tables: tf.Tensor) -> tf.Tensor:
-        """The rows of keys, `[n, dim]` float32.
-
-        Args:
-            hashes: Of the keys, `[n]` int64.
-            tables: Of the keys, `[n]` int32.
-        """
+        """The rows of keys, `[n, dim]` float32."""
         count = tf.size(hashes)
         # TensorFlow's kernels draw several values at once, and what is left over one by one, which
         # gives some another last bit: so nothing is left over, however many keys come at once.
@@ -107,11 +101,8 @@ def _drawn(initializer: keras.initializers.Initializer, uniform: tf.Tensor) -> t
 def given_rows(table: Table) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The rows that a table's files name, about 48 MiB at a time.
 
-    It keeps the ids of those that it has given, 8 bytes each.
-
-    Yields:
-        Ids, or keys of a table without a vocabulary, `[n]` int64, and their rows `[n, dim]`
-        float32. All of them are different.
+    Ids, or keys of a table without a vocabulary, `[n]` int64, and their rows `[n, dim]` float32. It
+    keeps the ids that it has given, 8 bytes each, to refuse repeated ones.
     """
     seen = np.zeros([0], np.int64)
     for pieces in _chunks(table):
@@ -140,7 +131,7 @@ def _chunks(table: Table) -> Iterator[list[KeyRows]]:
 
 
 def _ids(table: Table, piece: KeyRows) -> np.ndarray:
-    """What the table knows the keys of some rows by, `[n]` int64."""
+    """The ids, or the keys as the table has them, `[n]` int64."""
     if piece.keys.dtype == object:
         return np.asarray(string_keys(tf.constant(piece.keys)).numpy())
     ids = piece.keys.astype(np.int64)
@@ -154,7 +145,6 @@ def _ids(table: Table, piece: KeyRows) -> np.ndarray:
 
 
 def _where(pieces: list[KeyRows], index: int) -> str:
-    """Names a row of some pieces, and its key."""
     for piece in pieces:
         if index < len(piece.keys):
             [key] = piece.keys[index : index + 1].tolist()
@@ -169,12 +159,7 @@ def write_given_rows(
     seed: int,
     write: Callable[[int, tf.Tensor, tf.Tensor], None],
 ) -> None:
-    """Writes the rows of a group's tables that are not drawn on the ps, some at a time.
-
-    Args:
-        write: Given a part, its rows' numbers within the part `[n]` int64 and their values `[n,
-            dim]` float32, puts them where they belong; called under the device of the ps.
-    """
+    """Writes the rows of tables whose values are not drawn on the ps, some at a time."""
     run = max(1, CHUNK_BYTES // (4 * layout.dim))
     for index, table in enumerate(layout.tables):
         if is_drawn_by_element(table.initializer):
@@ -211,15 +196,10 @@ def draw_rows(
 ) -> None:
     """Draws one ps's rows of a group on the device in scope, one bucket after the other.
 
-    Rows of tables whose initializers do not draw every value by itself become 0.
-
-    Every bucket is drawn from its own seed, so that a row's value depends on the run's seed and its
-    bucket, not on how many ps there are. Of a bucket that other ps hold rows of, all is drawn and
-    theirs are left out. The memory it takes is that of a bucket's rows.
-
-    Args:
-        write: Traced once; given the rows' numbers within the part `[n]` int64 and their values
-            `[n, dim]` float32, puts them where they belong.
+    Rows of tables whose initializers do not draw every value by itself become 0. Every bucket is
+    drawn from its own seed, so a row's value depends on the run's seed and its bucket, not on the
+    number of ps. A bucket that several ps have rows of is drawn by each as a whole. `write` is
+    traced once.
     """
     distinct: dict[str, Table] = {}
     keys = [_key(table) for table in layout.tables]
@@ -281,8 +261,8 @@ def _with_seed(table: Table, source: _BucketSeed) -> keras.initializers.Initiali
 def _without_fan(table: Table) -> keras.initializers.Initializer:
     """Replaces an initializer that needs the whole table's shape by its equal that does not.
 
-    The scales are those of `keras.initializers.VarianceScaling`, with fan_in = rows and
-    fan_out = dim.
+    The scales are those of `keras.initializers.VarianceScaling`, with fan_in = rows and fan_out =
+    dim.
     """
     initializer = table.initializer
     if not isinstance(initializer, keras.initializers.VarianceScaling):

@@ -1,4 +1,4 @@
-"""Where everything that a model holds lies on the ps: pure data, before any ps is asked."""
+"""Where everything that a model holds lies on the ps: pure data, no ps is asked."""
 
 import dataclasses
 import functools
@@ -40,12 +40,10 @@ class DenseLayout:
 
     @property
     def sizes(self) -> list[int]:
-        """Number of values of each variable."""
         return [math.prod(shape) for shape in self.shapes]
 
     @property
     def total(self) -> int:
-        """Number of values of the whole buffer."""
         return sum(self.sizes)
 
     def signature(self) -> dict[str, list[int]]:
@@ -67,16 +65,13 @@ class DenseLayout:
         ]
 
     def spread(self, part: int, values: Sequence[bool]) -> np.ndarray:
-        """For every value of a part, what holds for its variable, `[n]` bool."""
+        """For every value of a part, the value of its variable, `[n]` bool."""
         return np.repeat(np.asarray(values, bool), self.sizes)[slice(*self.bounds(part))]
 
     def each(self, values: Sequence[float]) -> tf.Tensor:
-        """For every value of the whole buffer, what holds for its variable.
+        """For every value of the whole buffer, the value of its variable, or a scalar for all.
 
         A graph that uses it does not grow with the buffer.
-
-        Returns:
-            `[total]`, or a scalar where all variables have the same.
         """
         pairs = zip(values, self.sizes, strict=True)
         runs = [
@@ -88,7 +83,6 @@ class DenseLayout:
         return tf.concat([tf.fill([count], value) for value, count in runs], 0)
 
     def cut(self, flat: tf.Tensor) -> list[tf.Tensor]:
-        """The parts of a whole buffer `[total]`."""
         if self.parts == 1:
             return [flat]
         bounds = map(self.bounds, range(self.parts))
@@ -96,7 +90,6 @@ class DenseLayout:
         return tf.split(flat, [end - first for first, end in bounds])
 
     def join(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
-        """The whole buffer `[total]` from its parts."""
         return parts[0] if self.parts == 1 else tf.concat(list(parts), 0)
 
     def unflatten(self, flat: tf.Tensor) -> list[tf.Tensor]:
@@ -119,14 +112,13 @@ class StateRun(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class StateLayout:
-    """A model's state: those variables that training changes, and those that no step does."""
+    """A model's state: variables that training changes, and those that no step does."""
 
     whole: DenseLayout
     changes: tuple[bool, ...]
 
     @property
     def changing(self) -> DenseLayout:
-        """The variables that training changes."""
         return self._only(True)
 
     @property
@@ -136,7 +128,6 @@ class StateLayout:
 
     @property
     def runs(self) -> list[StateRun]:
-        """Neighbours of one kind, in order."""
         found, first = [], 0
         pairs = zip(self.changes, self.whole.sizes, strict=True)
         for changes, run in itertools.groupby(pairs, lambda pair: pair[0]):
@@ -145,7 +136,6 @@ class StateLayout:
         return found
 
     def changing_of(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Those of all variables' values that training changes."""
         return list(itertools.compress(values, self.changes))
 
     def merge(self, changing: Sequence[tf.Tensor], fixed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -169,7 +159,6 @@ class StateLayout:
 
 
 def lay_flat(variables: Sequence[Any], parts: int) -> DenseLayout:
-    """The layout of variables in so many parts."""
     return DenseLayout(
         tuple(v.path for v in variables), tuple(tuple(v.shape) for v in variables), parts
     )
@@ -177,34 +166,25 @@ def lay_flat(variables: Sequence[Any], parts: int) -> DenseLayout:
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Tables that share a pull and a push.
-
-    All have the same constraint, or none.
-
-    Attributes:
-        is_lazy: Whether an update changes only the rows that a batch has touched.
-        is_each: Whether occurrences of an id in a batch count by themselves.
-    """
+    """Tables that share a pull and a push, and have the same constraint or none."""
 
     layout: GroupLayout | KeyedLayout
     rule: UpdateRule
     decays: bool = False
-    is_lazy: bool = False
-    is_each: bool = False
+    is_lazy: bool = False  # an update changes only the rows that a batch has touched
+    is_each: bool = False  # occurrences of an id in a batch count by themselves
 
     @property
     def catches_up(self) -> bool:
-        """Whether rows make up for the updates that they were no part of."""
+        """Whether rows make the updates that they have missed."""
         return not self.is_lazy and self.rule.changes_untouched(self.decays)
 
     @functools.cached_property
     def row(self) -> StoredRow:
-        """What each of the rows is on its ps."""
         return StoredRow.of(self.layout.dim, self.rule, self.layout.tables[0].row_dtype)
 
     @functools.cached_property
     def gradients(self) -> RowGradients:
-        """What a push has of each row."""
         return RowGradients(self.layout.dim, self.rule, self.is_each)
 
     def signature(self) -> dict[str, Any]:
@@ -214,23 +194,15 @@ class Group:
         return {"tables": tables, **self.rule.signature(), **self.row.signature(), **rows}
 
     def settings(self) -> dict[str, Any]:
-        """What tells how rows make up for updates, as JSON-ready data."""
+        """How rows make missed updates, as JSON-ready data."""
         return {**self.rule.settings, "decays": self.decays}
 
     @property
     def is_constrained(self) -> bool:
-        """Whether rows are subjected to a constraint after every update."""
         return self.layout.tables[0].constraint is not None
 
     def caught_up(self, rule: UpdateRule, lines: tf.Tensor, missed: MissedUpdates) -> tf.Tensor:
-        """What missed updates make of rows with their slots.
-
-        Args:
-            lines: The rows as their last updates left them, `[u, size]` of `StoredRow`.
-
-        Returns:
-            The same rows now, `[u, size]`.
-        """
+        """Rows with their slots `[u, size]` of `StoredRow` after missed updates."""
         if not (self.catches_up or self.is_constrained):
             return lines
         values, *slots = self.row.split(lines)
@@ -244,13 +216,7 @@ class Group:
         return rows if constraint is None else constraint(rows)
 
     def constrained_after(self, updates: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-        """Rows `[u, dim]` as their constraint leaves them after so many updates of any rows.
-
-        After none they are as they were drawn.
-
-        Args:
-            updates: Scalar int64.
-        """
+        """The same after a number of updates; after none rows are as they were drawn."""
         return tf.where(updates > 0, self.constrained(rows), rows) if self.is_constrained else rows
 
 
@@ -271,7 +237,6 @@ class StoreLayout:
 
     @classmethod
     def of(cls, model: StatelessModel, rules: Rules, parts: int) -> "StoreLayout":
-        """The layout of a model's parameters."""
         groups, group_of = _groups(model.tables, rules, parts)
         dense = lay_flat(model.dense, parts)
         state = StateLayout(lay_flat(model.state, 1), model.state_changes)
@@ -279,7 +244,6 @@ class StoreLayout:
 
     @property
     def parts(self) -> int:
-        """Number of ps."""
         return self.dense.parts
 
     @property
@@ -293,12 +257,11 @@ class StoreLayout:
 
     @property
     def staleness_part(self) -> int:
-        """Index of the ps that counts staleness."""
         return max(self.parts - 2, self.parts // 2)
 
     @property
     def loss_scale_part(self) -> int:
-        """Index of the ps that has the loss scale: of four and more one that has nothing else."""
+        """Index of the ps with the loss scale: of four or more, one with nothing else."""
         return (self.parts - 1) // 2
 
     @property
@@ -320,7 +283,7 @@ class StoreLayout:
         }
 
     def optimizers(self) -> dict[str, Any]:
-        """The settings of each group whose rows make up for updates, by its name."""
+        """The settings of each group whose rows make missed updates, by its name."""
         catching_up = [group for group in self.groups if group.catches_up]
         return {group.layout.name: group.settings() for group in catching_up}
 
@@ -360,17 +323,14 @@ def _groups(
 
 
 def _identity(constraint: keras.constraints.Constraint | None) -> str:
-    """What is equal of constraints that do the same."""
+    """Equal for constraints that do the same."""
     return f"{type(constraint).__name__} {constraint.get_config()}" if constraint else ""
 
 
 def groups_in_slices(layout: StoreLayout, limit: int = WHOLE_BYTES) -> tuple[int, ...]:
     """Indices of the groups that no process may hold whole: small ones may be, while they fit.
 
-    Tables without vocabularies are never held whole.
-
-    Args:
-        limit: Bytes of all tables that are held whole.
+    Tables without vocabularies are never held whole; `limit` is in bytes.
     """
     layouts = [group.layout for group in layout.groups]
     sizes = [each.total_rows * each.dim * tf.float32.size for each in layouts]

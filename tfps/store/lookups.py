@@ -51,11 +51,7 @@ def rows_by_group(
 def norms_by_table(
     layout: StoreLayout, lookups: Sequence[Lookup], rows: Sequence[tf.Tensor]
 ) -> dict[str, tf.Tensor]:
-    """By name of the table, the Euclidean norms of what `rows_by_group` joined, `[n]`.
-
-    Args:
-        rows: By group, a value for each row of its lookups, `[n, dim]`.
-    """
+    """By name of the table, the Euclidean norms of what `rows_by_group` joined, `[n]`."""
     norms: dict[str, list[tf.Tensor]] = {}
     for index, (group, values) in enumerate(zip(layout.groups, rows, strict=True)):
         mine = [lookup for lookup in lookups if layout.group_of[lookup.table][0] == index]
@@ -70,14 +66,7 @@ def norms_by_table(
 
 
 def rows_for(ids: tf.Tensor, rows: tf.Tensor, dim: int) -> tf.Tensor:
-    """Rows in the shape of the ids that they are of.
-
-    Args:
-        rows: One for each id, `[n, dim]`.
-
-    Returns:
-        `[*ids.shape, dim]`.
-    """
+    """Rows `[n, dim]` in the shape of their ids, `[*ids.shape, dim]`."""
     shape = ids.shape
     if shape.rank == 1:
         return rows
@@ -87,7 +76,7 @@ def rows_for(ids: tf.Tensor, rows: tf.Tensor, dim: int) -> tf.Tensor:
 
 
 class RowFinder:
-    """Finds out which rows lookups ask for, by group of tables.
+    """Finds which rows lookups ask for, by group of tables.
 
     It is traced once, however many steps a closure is unrolled into: what is asked of the ps is a
     third of a step's operations.
@@ -102,7 +91,7 @@ class RowFinder:
         )
 
     def find(self, lookups: Sequence[Lookup]) -> list[PulledRows]:
-        """What each ps is to be asked for, by group; without values."""
+        """What each ps is asked for, by group; without values."""
         found: list[PulledRows] = self._find(list(lookups))
         return found
 

@@ -16,18 +16,13 @@ _HERE = "/device:CPU:0"  # of the task that runs the closure
 
 
 class WorkerCopy:
-    """A float32 tensor that the first closure on a worker fetches, and later ones find there.
+    """A float32 tensor `[count]` that the first closure on a worker fetches and later ones reuse.
 
     It lies in a variable of the worker's own, known by a name: a closure's graph is the same on all
-    workers. A worker that begins again, or is connected to again, has none and fetches it again.
+    workers. A worker that restarts, or is connected to again, has none and fetches it again.
     """
 
     def __init__(self, fetch: Callable[[], tf.Tensor], count: int):
-        """Nobody has it yet.
-
-        Args:
-            fetch: In a closure, reads the values where they are, `[count]`.
-        """
         self._fetch = fetch
         self._shape = [count]
         self._name = f"tfps_{uuid.uuid4().hex}"  # another store's values are others
@@ -60,8 +55,7 @@ class ModelState:
     Several workers change the same state, each from the value that it pulled. Where a step makes
     `kept * old + something` of a variable, a worker pushes the something, and the ps makes the step
     from the value that it has: a moving average stays one, and a counter exact, however stale the
-    pull was. A variable for which that does not hold becomes a mean of what the ps has and what the
-    worker made of it, which lies between the two.
+    pull was. Other variables become a mean of what the ps has and what the worker made of it.
 
     What no step changes, such as a frozen backbone, is no part of a push, and each worker of a
     cluster pulls it once. A variable of the ps holds neighbours that are all of one kind.
@@ -74,12 +68,6 @@ class ModelState:
         initial: np.ndarray,
         device: str,
     ):
-        """Creates the variables on their ps.
-
-        Args:
-            kept: For each, what a step keeps of it, None where that is not known.
-            initial: Their initial values, laid end to end, float32.
-        """
         self._layout = layout
         self._device = device
         self.changes = any(layout.changes)
@@ -107,10 +95,7 @@ class ModelState:
 
     @contextlib.contextmanager
     def kept_by_worker(self) -> Iterator[None]:
-        """While a closure is traced, one at a time: `pull` finds what is fixed on its worker.
-
-        In one process the ps' own variables are as near.
-        """
+        """While one closure is traced: `pull` finds what is fixed on its worker."""
         is_elsewhere = tf.DeviceSpec.from_string(self._device).job == "ps"
         if not self._fixed or not is_elsewhere:
             yield
@@ -122,7 +107,6 @@ class ModelState:
             self._kept_here = None
 
     def pull(self, after: Sequence[tf.Tensor] = ()) -> list[tf.Tensor]:
-        """Every state variable's value."""
         fixed = self._kept_here
         if fixed is None:
             fixed = self._pulled(self._layout.fixed, self._fixed, after)
@@ -135,11 +119,9 @@ class ModelState:
         after: Sequence[tf.Tensor],
         earlier: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """What a step adds to what it keeps of the state, `[n]`; the value, where that is unknown.
+        """What a step adds to what it keeps of the state, `[n]`; or the value, if that is unknown.
 
-        Args:
-            earlier: What the steps before it, of the same pull, have added together; the result is
-                then what all of them add.
+        With `earlier`, which steps before it of the same pull have added, the sum of all of them.
         """
         new_values, old_values = map(self._layout.changing_of, (after, before))
         added = [
@@ -154,11 +136,7 @@ class ModelState:
     def push(
         self, increment: tf.Tensor, steps: int = 1, share: float | tf.Tensor = 1.0
     ) -> tf.Tensor:
-        """Makes steps from the state that the ps has.
-
-        Args:
-            share: The increment's part in the mean, for a variable that is not recurrent; scalar.
-        """
+        """Makes steps from the state that the ps has."""
         with tf.device(self._device):
             return self._step(tf.identity(increment), steps, tf.convert_to_tensor(share))
 
@@ -173,11 +151,9 @@ class ModelState:
             return tf.group(*writes)
 
     def read(self) -> list[np.ndarray]:
-        """Every state variable's value, on the chief."""
         return [value.numpy() for value in self._pulled(self._layout.whole, self._variables, ())]
 
     def slices(self) -> list[TensorSlice]:
-        """What a checkpoint holds of the state; empty for a model without any."""
         shape = (self._layout.whole.total,)
         return [
             TensorSlice("state", shape, run.first, run.size, self._device, variable)
@@ -188,7 +164,6 @@ class ModelState:
     def _pulled(
         self, layout: DenseLayout, variables: Sequence[tf.Variable], after: Sequence[tf.Tensor]
     ) -> list[tf.Tensor]:
-        """The values of the state variables that some of the ps' variables hold."""
         return layout.unflatten(self._read(variables, after)) if variables else []
 
     def _read(self, variables: Sequence[tf.Variable], after: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -199,7 +174,7 @@ class ModelState:
     def _stepped(
         self, added: tf.Tensor, steps: int, share: tf.Tensor
     ) -> tuple[tf.Tensor, list[tf.Operation]]:
-        """What the mutex guards: `push` on the ps."""
+        """The part of `push` that holds the mutex."""
         layout, before = self._layout.changing, self._read(self._changing, ())
         values = layout.each([factor**steps for factor in self._kept]) * before + added
         if not self.is_recurrent:

@@ -34,14 +34,7 @@ from tfps.store.table_group import TableGroup
 
 
 class ParameterStore:
-    """Dense parameters, tables and state.
-
-    Attributes:
-        staleness: How stale the updates were, since this process began.
-        loss_scale: The loss scale, None when the loss is not scaled.
-        learning_rates: Those of the dense parameters, and of tables with an equal optimizer, which
-            the chief may change; None where it may not.
-    """
+    """Dense parameters, tables and state."""
 
     def __init__(
         self,
@@ -49,26 +42,16 @@ class ParameterStore:
         rules: Rules,
         devices: Sequence[str],
         seed: int,
-        wire_dtype: str = "float32",
-        staleness_power: float = 0.0,
-        may_change_rate: bool = False,
-        packs: bool = True,
+        wire_dtype: str = "float32",  # of parameters, rows and gradients; the state has its own
+        staleness_power: float = 0.0,  # staleness s: learning rate times (1 + s)^-power
+        may_change_rate: bool = False,  # but not that of a schedule
+        packs: bool = True,  # if the ps are few; of no use where nothing travels
     ):
-        """Creates every variable with its initial value.
-
-        Args:
-            wire_dtype: Dtype in which dense parameters, rows and their gradients travel; the state
-                travels as it is.
-            staleness_power: An update of staleness s has (1 + s)^-power times the learning rate.
-            may_change_rate: Whether the chief may change the learning rate as the run goes on; not
-                that of a schedule.
-            packs: Whether what a batch pulls from a ps, and pushes to it, is put together to be one
-                tensor each, if the ps are few; of no use where nothing travels.
-        """
         self.devices = list(devices)
         self._staleness_power = staleness_power
         self.layout = layout = StoreLayout.of(model, rules, len(devices))
         self.wire = wire = Wire(wire_dtype)
+        # Of dense parameters and tables with an equal optimizer; None if they never change.
         self.learning_rates = rates = None
         if may_change_rate and not rules.dense.has_schedule:
             first_rate = rules.dense.config["learning_rate"]
@@ -106,7 +89,7 @@ class ParameterStore:
         self.loss_scale = LossScale(scaling, devices[layout.loss_scale_part]) if scaling else None
 
     def _versioned_parts(self) -> Sequence[int]:
-        """Indices of the ps whose updates are to tell how stale they are."""
+        """Indices of the ps whose updates report how stale they are."""
         if self._staleness_power:
             return range(len(self.devices))
         of_state = [] if self.state.is_recurrent else [len(self.devices) - 1]
@@ -114,11 +97,10 @@ class ParameterStore:
 
     @property
     def keyed_groups(self) -> list[KeyedGroup]:
-        """The groups of tables without vocabularies."""
         return [group for group in self.groups if isinstance(group, KeyedGroup)]
 
     def in_closure(self) -> contextlib.AbstractContextManager[None]:
-        """While a closure is traced: what no step changes is pulled once by each worker."""
+        """While a closure is traced: each worker pulls once what no step changes."""
         return self.state.kept_by_worker()
 
     def pull(
@@ -128,12 +110,7 @@ class ParameterStore:
         found: Sequence[PulledRows] | None = None,
         is_training: bool = True,
     ) -> Pulled:
-        """Fetches the dense parameters, the state and the rows that the lookups ask for.
-
-        Args:
-            found: What `finder.find` returned for them; None if it was not asked before.
-            is_training: Whether what is asked for is to be trained.
-        """
+        """Fetches the dense parameters, the state and the rows that the lookups ask for."""
         found = self.finder.find(lookups) if found is None else found
         dense, pulled = self.exchange.pull(found, after, is_training)
         state = self.state.pull(after)
@@ -142,10 +119,7 @@ class ParameterStore:
         return Pulled(dense, state, pulled, lookups, versions, scale)
 
     def pull_with_slots(self) -> tuple[list[tf.Tensor], list[tf.Tensor], dict[int, tf.Tensor]]:
-        """Fetches the dense parameters and each of their slots, `[total]`; the state; a version.
-
-        The version is that of the one ps where staleness is counted, by its index.
-        """
+        """Dense parameters and slots, `[total]`; the state; the version that staleness needs."""
         version = self.update_counts.pull_for_staleness()
         dense = self.dense.pull_with_slots() if self.layout.dense.total else []
         return dense, self.state.pull(), version
@@ -161,7 +135,7 @@ class ParameterStore:
         rows: Sequence[tf.Tensor],
         state: Sequence[tf.Tensor],
     ) -> Gradients:
-        """What a batch gave, of one gradient per id asked for, by lookup."""
+        """What a batch gave, from one gradient per id asked for, by lookup."""
         by_group = rows_by_group(self.layout, pulled, rows)
         of_groups = [
             group.gradients.of_occurrences(gradient)
@@ -172,11 +146,7 @@ class ParameterStore:
     def sum_by_row(
         self, pulled: Sequence[PulledRows], gradients: Sequence[tf.Tensor]
     ) -> list[tf.Tensor]:
-        """By group, the gradient of each distinct row, `[u, width]`.
-
-        Args:
-            gradients: One per group, `[n, width]`, as `Gradients` has them.
-        """
+        """By group, the gradient of each distinct row, `[u, width]`, from `Gradients.rows`."""
         return [
             group.sum_by_row(rows, gradient)
             for group, rows, gradient in zip(self.groups, pulled, gradients, strict=True)
@@ -192,12 +162,8 @@ class ParameterStore:
     ) -> list[tf.Tensor | tf.Operation]:
         """Applies one batch's gradients, and makes its step of the state.
 
-        Where the loss is scaled, gradients that are not all finite are not applied.
-
-        Args:
-            embedded_gradients: One per group, `[n, width]`, as `Gradients` has them.
-            note: What travels along to the first ps. It is delivered once all that the push brings
-                there is applied, or is known to be left out.
+        Where the loss is scaled, gradients that are not all finite are left out. The note is
+        delivered once all that the push brings there is applied or left out.
         """
         applied: list[tf.Tensor | tf.Operation] = []
         if self.state.changes:
@@ -231,14 +197,7 @@ class ParameterStore:
         step: tf.Tensor,
         scale: tf.Tensor | None = None,
     ) -> list[tf.Tensor | tf.Operation]:
-        """Applies what one ps was sent; under its device.
-
-        Args:
-            dense: What `DenseParameters.send` gave for it; empty for a model without any.
-            groups: What `RowGroup.send` gave for it, by group.
-            step: What `UpdateCounts.add` returned.
-            scale: Of the learning rate, scalar float32; None for 1.
-        """
+        """Applies what one ps was sent of a batch; under its device."""
         writes = [w for gradient in dense for w in self.dense.apply(part, gradient, step, scale)]
         for group, sent in zip(self.groups, groups, strict=True):
             writes += group.apply(part, sent, step, scale)
@@ -247,14 +206,13 @@ class ParameterStore:
     def change_of_state(
         self, before: Sequence[tf.Tensor], after: Sequence[tf.Tensor]
     ) -> tf.Tensor | None:
-        """What has changed of the state that training changes, `[n]`; None where there is none."""
+        """What has changed of the state that training changes, `[n]`; None for none."""
         if not self.state.changes:
             return None
         both = zip(*map(self.layout.state.changing_of, (after, before)), strict=True)
         return tf.concat([tf.reshape(new - old, [-1]) for new, old in both], 0)
 
     def add_to_state(self, change: tf.Tensor) -> tf.Operation:
-        """Adds a round's mean change `[n]` to the state, on the last ps."""
         return self.state.add(change)
 
     def steps(self) -> int:
@@ -266,7 +224,7 @@ class ParameterStore:
         self.update_counts.set_steps(steps)
 
     def slices(self) -> list[TensorSlice]:
-        """What a checkpoint holds, lease progress left out."""
+        """What a checkpoint holds, without lease progress."""
         slices = self.dense.slices()
         for group in self.groups:
             slices += group.slices()
@@ -280,16 +238,14 @@ class ParameterStore:
         return self.layout.signature(bool(self.loss_scale))
 
     def begin_rows(self, table: int, ids: np.ndarray, rows: np.ndarray) -> None:
-        """Gives rows of a table `[n, dim]`, by their ids `[n]`, values to begin with; slots too."""
+        """Gives rows `[n, dim]` of a table initial values, by their ids `[n]`; slots too."""
         group, member = self.layout.group_of[table]
         self.groups[group].begin_rows(member, ids, rows)
 
     def read_dense(self) -> list[np.ndarray]:
-        """Values of the model's dense variables, on the chief."""
         return self.dense.read()
 
     def read_state(self) -> list[np.ndarray]:
-        """Values of the model's state variables, on the chief."""
         return self.state.read()
 
     def read_table(self, table: int) -> np.ndarray:
@@ -303,14 +259,7 @@ class ParameterStore:
         return self.groups[group].read_rows(index, ids)
 
     def sample_rows(self, table: int, most: int) -> np.ndarray:
-        """Some rows of a table, evenly spread over its ids or the hashes of its keys, on the chief.
-
-        Args:
-            most: How many at most.
-
-        Returns:
-            `[n, dim]` float32.
-        """
+        """At most so many rows of a table, evenly spread over its ids or hashes; on the chief."""
         index, member = self.layout.group_of[table]
         return self.groups[index].sample_rows(member, most)
 

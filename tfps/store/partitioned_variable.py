@@ -1,4 +1,4 @@
-"""A tensor whose rows lie on all ps, with its slots, and the runs of rows that checkpoints hold."""
+"""Tensors whose rows lie on all ps, and the runs of rows that checkpoints hold."""
 
 import dataclasses
 import math
@@ -13,7 +13,7 @@ from tfps.store.group_layout import GroupLayout
 
 _PADDING = 128  # rows whose marks are counted together
 _UNTOUCHED, _TOUCHED = np.uint8(0), np.uint8(1)
-# A ps holds a few chunks beside its own values while it saves or restores. Above 32 MiB glibc gives
+# A ps holds a few chunks and its own values while it saves or restores. Above 32 MiB glibc gives
 # memory back as soon as it is freed; smaller blocks stay with each of TensorFlow's threads.
 CHUNK_BYTES = 48 << 20
 _LARGEST_TURN_BYTES, _MOST_TURNS = 256 << 20, 128
@@ -21,26 +21,19 @@ _PLACE_BYTES = 64  # what is computed with for each row of a table that one proc
 
 
 class TouchedCounts(NamedTuple):
-    """How many rows are marked.
+    """How many rows are marked."""
 
-    Attributes:
-        by_run: In each run of rows, `[runs]` int32.
-        by_table: Of each of the group's tables, `[tables]` int64.
-    """
-
-    by_run: tf.Tensor
-    by_table: tf.Tensor
+    by_run: tf.Tensor  # in each run of rows, `[runs]` int32
+    by_table: tf.Tensor  # of each of the group's tables, `[tables]` int64
 
 
 class TouchedRows:
     """A byte for each row of one ps's part of a group: 1 once the row was changed.
 
     A save looks at them frozen: at a second variable, which shares memory with the first until the
-    next push marks rows. A push marks rows after it has written them. So whoever freezes or forgets
-    the marks first and reads the rows then misses no change, also where the push is that of a
-    worker that was taken for lost and comes late.
-
-    The methods are to be called under the device of the ps.
+    next push marks rows. A push marks rows after it has written them. So freezing or forgetting the
+    marks first and reading the rows then misses no change, also where a worker that was taken for
+    lost pushes late. Call the methods under the device of the ps.
     """
 
     def __init__(self, layout: GroupLayout, part: int, device: str):
@@ -61,25 +54,18 @@ class TouchedRows:
             )
 
     def forget(self) -> None:
-        """Marks no row any more."""
         self._live.assign(self._none(), read_value=False)
 
     def freeze(self) -> None:
-        """Keeps the marks as they are now."""
         live = self._live.handle
         with tf.control_dependencies([tf.raw_ops.DisableCopyOnRead(resource=live)]):
             self._frozen.assign(self._live.read_value(), read_value=False)
 
     def thaw(self) -> None:
-        """Lets go of what was frozen."""
         self._frozen.assign(tf.zeros([0], tf.uint8), read_value=False)
 
     def counts(self, stride: int) -> TouchedCounts:
-        """How many rows' marks are frozen.
-
-        Args:
-            stride: Rows of a run, a multiple of 128; the last run may be shorter.
-        """
+        """How many frozen marks each run of `stride` rows has, a multiple of 128."""
         marks = self._frozen.read_value()
         # Without a wider copy of the marks: 8 of them are the bits of one number, 16 such numbers'
         # counts fit a byte.
@@ -91,16 +77,12 @@ class TouchedRows:
         return TouchedCounts(by_run, self._by_table(marks, counts))
 
     def select(self, first: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
-        """The rows whose marks are frozen, from one row to before another, `[n]` int64."""
+        """The rows with frozen marks in a range, `[n]` int64."""
         marks = self._frozen.read_value()[first:end]
         return tf.reshape(tf.where(marks), [-1]) + first
 
     def _by_table(self, marks: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
-        """How many marks each table has, `[tables]` int64.
-
-        Args:
-            counts: In each run of 128 rows, `[runs]` int32.
-        """
+        """How many marks each table has, `[tables]` int64; `counts` are those of 128 rows each."""
         first, end = self._layout.bounds(self._part)
         if first == end:
             return tf.zeros([len(self.tables)], tf.int64)
@@ -132,21 +114,20 @@ class TouchedRows:
 def save_now(
     prefix: str, names: Sequence[str], specs: Sequence[str], tensors: Sequence[tf.Tensor]
 ) -> None:
-    """Writes tensors, and returns when they are written; to be called where they are."""
+    """Writes tensors where they are, and returns when they are written."""
     tf.raw_ops.SaveV2(
         prefix=prefix, tensor_names=names, shape_and_slices=specs, tensors=list(tensors)
     )
-    # A task that is told to do something answers before it is done; who asks it for a value
-    # afterwards waits for that, and learns whether it failed.
+    # A task answers an operation before it is done; a value that is asked for afterwards waits for
+    # that, and fails if it failed.
     tf.identity(tf.constant(True)).numpy()
 
 
 def rows_at_once(row_bytes: int, rows: int = 0) -> int:
     """How many rows of a table one process reads at once.
 
-    Args:
-        rows: How many there are, where each turn costs: then they take 128 turns at most, as long
-            as a turn's take no more than 256 MiB.
+    Where each turn costs, `rows` is how many there are: they take 128 turns at most, as long as a
+    turn takes no more than 256 MiB.
     """
     each = max(row_bytes, _PLACE_BYTES)
     in_few_turns = min(-(-rows // _MOST_TURNS), _LARGEST_TURN_BYTES // each)
@@ -155,22 +136,16 @@ def rows_at_once(row_bytes: int, rows: int = 0) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class TensorSlice:
-    """A run of rows of a logical tensor, held by a variable of one ps.
-
-    Attributes:
-        variable: What holds the run, `[count, *shape[1:]]`.
-        touched: Of tables, which rows were changed; None where that is not known.
-        lines: So many rows of the tensor are one of the tables', with its slots; else 1.
-    """
+    """A run of rows of a logical tensor, held by a variable of one ps."""
 
     name: str
     shape: tuple[int, ...]
     first: int
     count: int
     device: str
-    variable: tf.Variable
-    touched: TouchedRows | None = None
-    lines: int = 1
+    variable: tf.Variable  # `[count, *shape[1:]]`
+    touched: TouchedRows | None = None  # of tables; None where that is not known
+    lines: int = 1  # rows of the tensor that are one of a table, with its slots
 
     @property
     def row_values(self) -> int:
@@ -179,7 +154,6 @@ class TensorSlice:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row of the table, with its slots."""
         return self.row_values * int(self.variable.dtype.size)
 
     @property
@@ -189,16 +163,15 @@ class TensorSlice:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of the run."""
         first, end = self.rows
         return (end - first) * self.row_bytes
 
     def chunks(self) -> Iterator[tuple[int, int]]:
         """First row and number of rows of each chunk in which the run is saved and restored.
 
-        Chunks end where a piece ends and at multiples of as many rows as `CHUNK_BYTES` hold,
-        counted from the logical tensor's first row: so a chunk of a checkpoint made with another
-        number of ps overlaps few of these, and no ps has to read another's whole piece for a part.
+        Chunks end where a piece ends and at multiples of the rows that `CHUNK_BYTES` hold, counted
+        from the logical tensor's first row: so a chunk of a checkpoint made with another number of
+        ps overlaps few of these, and no ps has to read another's whole piece for a part.
         """
         row_bytes = self.variable.dtype.size * math.prod(self.shape[1:])
         stride = max(1, CHUNK_BYTES // max(1, row_bytes))
@@ -209,7 +182,6 @@ class TensorSlice:
             first = until
 
     def chunk_bytes(self, count: int) -> int:
-        """Bytes of a chunk of so many rows."""
         return count * int(self.variable.dtype.size) * math.prod(self.shape[1:])
 
     def slice_spec(self, first: int, count: int) -> str:
@@ -219,27 +191,20 @@ class TensorSlice:
         return f"{whole} {first},{count}{rest}"
 
     def value(self, first: int, count: int) -> tf.Tensor:
-        """A chunk's values, which are a part of the variable's memory and no copy of it.
-
-        To be called under the piece's device. Slices of one dimension share memory with the whole.
-        """
+        """A chunk's values, which share the variable's memory; under its device."""
         flat = tf.reshape(self.read(), [-1])
         size = math.prod(self.shape[1:])
         start = first - self.first
         return tf.reshape(flat[start * size : (start + count) * size], [count, *self.shape[1:]])
 
     def read(self) -> tf.Tensor:
-        """The whole run, which is the variable's memory and no copy of it.
-
-        To be called under the piece's device. A variable that was written by rows answers a read
-        with a copy, until it is told not to.
-        """
+        """The whole run, which is the variable's memory and no copy; under its device."""
         handle = self.variable.handle
         with tf.control_dependencies([tf.raw_ops.DisableCopyOnRead(resource=handle)]):
             return self.variable.read_value()
 
     def write(self, first: int, value: tf.Tensor) -> tf.Operation:
-        """Overwrites the rows of a chunk in place; to be called under the piece's device."""
+        """Overwrites the rows of a chunk in place; under its device."""
         start = first - self.first
         return tf.raw_ops.ResourceScatterUpdate(
             resource=self.variable.handle,
@@ -248,14 +213,7 @@ class TensorSlice:
         )
 
     def write_rows(self, rows: tf.Tensor, values: tf.Tensor) -> None:
-        """Overwrites rows of the table, and marks them where marks are kept.
-
-        To be called under the piece's device.
-
-        Args:
-            rows: Counted from the first of the run, `[n]` int64.
-            values: Theirs, with their slots, `[n, row_values]`.
-        """
+        """Overwrites rows of the table `[n]` with slots, and marks them; under its device."""
         lines = rows[:, tf.newaxis] * self.lines + tf.range(self.lines, dtype=tf.int64)
         tf.raw_ops.ResourceScatterUpdate(
             resource=self.variable.handle,
@@ -267,7 +225,7 @@ class TensorSlice:
 
 
 class PartitionedVariable:
-    """A tensor cut along its first dimension, one run of rows per ps; slots of its shape beside."""
+    """A tensor cut along its first dimension, one run of rows per ps, with slots of its shape."""
 
     def __init__(
         self,
@@ -278,12 +236,6 @@ class PartitionedVariable:
         create: Callable[[int], tf.Variable],
         slots: Mapping[str, Slot],
     ):
-        """Creates every part on its ps.
-
-        Args:
-            bounds: For a part, its first row and the one after its last.
-            create: Makes the variable of a part; called under the device of its ps.
-        """
         self.parts: list[tf.Variable] = []
         self._name, self._shape, self._bounds, self._devices = name, shape, bounds, devices
         self._slot_names = list(slots)
@@ -299,15 +251,12 @@ class PartitionedVariable:
                 self._slots.append([tf.Variable(start, trainable=False) for start in starts])
 
     def variables(self, part: int) -> list[tf.Variable]:
-        """One part's values and each of its slots."""
         return [self.parts[part], *self._slots[part]]
 
     def update(self, part: int, gradient: tf.Tensor, step: tf.Tensor) -> Update:
-        """A change of one part."""
         return Update(self.parts[part], self._slots[part], gradient, step)
 
     def slices(self) -> list[TensorSlice]:
-        """What a checkpoint holds of the tensor and its slots."""
         names = [self._name, *(f"{self._name}/{slot}" for slot in self._slot_names)]
         slices = []
         for part, device in enumerate(self._devices):

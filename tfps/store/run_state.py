@@ -1,4 +1,4 @@
-"""The learning rate of a run whose chief may change it, on every ps."""
+"""What the ps keep of a run: learning rates, numbers of updates, the loss scale."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,8 +10,8 @@ from tfps.model.loss import LossScaling
 from tfps.optimizers.update_rule import UpdateRule
 from tfps.store.partitioned_variable import TensorSlice
 
-BINS = 64
-_KEPT = 128  # of the last changes
+BINS = 64  # of staleness
+_KEPT = 128  # changes of the learning rate, the last ones
 _NEVER = np.iinfo(np.int64).max
 # Pairs of an update's number and the learning rate from it on, in the order of the updates.
 Changes = Sequence[tuple[int, float]]
@@ -22,9 +22,9 @@ class LossScale:
 
     The algorithm is that of `keras.optimizers.LossScaleOptimizer`: a step whose gradients are not
     all finite changes no parameter and halves the scale; `growth_steps` finite ones in a row double
-    it. Several workers may be at work on one scale: a worker divides by the scale that it pulled,
-    and halves or doubles only a scale that is still the one it used. No lock is taken, since what
-    concurrent updates can lose of each other is a count or a change that the next step makes.
+    it. Several workers share one scale: each divides by the scale that it pulled, and halves or
+    doubles only a scale that is still the one it used. No lock is taken: concurrent updates can
+    only lose a count, or a change that the next step makes.
     """
 
     def __init__(self, scaling: LossScaling, device: str):
@@ -35,21 +35,15 @@ class LossScale:
             self._values = tf.Variable(start, trainable=False)  # scale, good steps, skipped steps
 
     def pull(self, after: Sequence[tf.Tensor] = ()) -> tf.Tensor:
-        """The scale, scalar float32."""
         with tf.device(self._device), tf.control_dependencies(after):
             return self._values.read_value()[0]
 
     @staticmethod
     def all_finite(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Whether every value of every gradient is finite, scalar bool."""
         return tf.reduce_all(tf.stack([tf.reduce_all(tf.math.is_finite(g)) for g in gradients]))
 
     def update(self, used: tf.Tensor, finite: tf.Tensor) -> tf.Operation:
-        """Adapts the scale to a step's outcome.
-
-        Args:
-            finite: Whether all its gradients are finite, scalar bool.
-        """
+        """Adapts the scale to a step's outcome."""
         with tf.device(self._device):
             values = self.stepped(self._values.read_value(), used, finite)
             return self._values.assign(values, read_value=False)
@@ -60,7 +54,7 @@ class LossScale:
             return self._values.read_value()
 
     def stepped(self, values: tf.Tensor, used: tf.Tensor, finite: tf.Tensor) -> tf.Tensor:
-        """What a step makes of what `pull_whole` returned; the arguments are those of `update`."""
+        """What a step makes of what `pull_whole` returned."""
         scale, good, skipped = tf.unstack(values)
         is_current = tf.equal(scale, used)
         full = good + 1 >= self._scaling.growth_steps
@@ -93,7 +87,6 @@ class LossScale:
         return float(scale), int(skipped)
 
     def slice_(self) -> TensorSlice:
-        """What a checkpoint holds of the scale."""
         return TensorSlice("loss_scale", (3,), 0, 3, self._device, self._values)
 
 
@@ -112,23 +105,14 @@ class Staleness:
             self._counts = tf.Variable(tf.zeros([BINS], tf.int64), trainable=False)
 
     def count(self, pulled_at: tf.Tensor, pushed_at: tf.Tensor) -> None:
-        """Counts one update.
-
-        Args:
-            pulled_at: Number of updates when its parameters were pulled, scalar int64.
-            pushed_at: Number of updates before it, scalar int64.
-        """
+        """Counts an update; the arguments are numbers of updates before, scalar int64."""
         with tf.device(self._device):
             staleness = tf.minimum(pushed_at - pulled_at, BINS - 1)
             one = tf.ones([], tf.int64)
             self._counts.scatter_add(tf.IndexedSlices(one, staleness))
 
     def report(self) -> StalenessCounts:
-        """Mean and histogram, on the chief.
-
-        `histogram[k]` updates had the staleness k; the last bin that there can be, number 63, also
-        holds all greater ones.
-        """
+        """Mean and histogram, on the chief; the last of 64 bins also holds all greater ones."""
         counts = [int(count) for count in self._counts.numpy()]
         updates = sum(counts)
         mean = sum(k * count for k, count in enumerate(counts)) / updates if updates else 0.0
@@ -137,11 +121,7 @@ class Staleness:
 
 
 def rate_scale(staleness: tf.Tensor, power: float) -> tf.Tensor:
-    """What the learning rate of an update is multiplied by, scalar float32.
-
-    Args:
-        staleness: The update's, scalar int64.
-    """
+    """What the learning rate of an update is multiplied by, scalar float32."""
     return tf.pow(1.0 + tf.cast(staleness, tf.float32), -power)
 
 
@@ -149,10 +129,7 @@ class UpdateCounts:
     """A counter on every ps.
 
     A worker pulls some of them as versions of what it pulls: the number of updates before. One ps
-    counts how stale updates were.
-
-    Attributes:
-        staleness: How stale the updates were, since this process began.
+    counts how stale updates were since this process began.
     """
 
     def __init__(
@@ -162,12 +139,6 @@ class UpdateCounts:
         versioned: Sequence[int],
         staleness_power: float = 0.0,
     ):
-        """Creates the counters, all 0.
-
-        Args:
-            staleness_power: An update of staleness s has (1 + s)^-power times the learning rate;
-                where it is not 0, all ps are versioned.
-        """
         self._devices = devices
         self._versioned = versioned
         self._staleness_power = staleness_power
@@ -178,11 +149,10 @@ class UpdateCounts:
         self.staleness = Staleness(staleness_part, devices[staleness_part])
 
     def pull(self, after: Sequence[tf.Tensor] = ()) -> dict[int, tf.Tensor]:
-        """Fetches the versions that belong to a batch, scalar int64, by the index of the ps."""
+        """The versions of a batch, scalar int64, by the index of the ps."""
         return {part: self.read(part, after) for part in self._versioned}
 
     def pull_for_staleness(self) -> dict[int, tf.Tensor]:
-        """Fetches the one version by which staleness is counted, as `pull` does."""
         return {self.staleness.part: self.read(self.staleness.part)}
 
     def add(
@@ -192,17 +162,7 @@ class UpdateCounts:
         pulled_at: Mapping[int, tf.Tensor],
         updates: int | tf.Tensor = 1,
     ) -> tf.Tensor:
-        """Counts updates on a ps, and where it is counted how stale they are; under its device.
-
-        Args:
-            after: What must be there before.
-            pulled_at: The versions that the updates were computed with; none for an update that is
-                not stale.
-            updates: How many, scalar int64.
-
-        Returns:
-            The number of updates before them, scalar int64.
-        """
+        """Counts updates and their staleness under the ps's device; returns the number before."""
         with tf.control_dependencies(after):
             before = self._counters[part].assign_add(updates) - updates
         if part == self.staleness.part:
@@ -212,11 +172,7 @@ class UpdateCounts:
     def rate_scale(
         self, part: int, step: tf.Tensor, pulled_at: Mapping[int, tf.Tensor]
     ) -> tf.Tensor | None:
-        """What the learning rate of an update is multiplied by, scalar float32; None for 1.
-
-        Args:
-            step: Number of updates before it, scalar int64.
-        """
+        """What the learning rate of an update is multiplied by, scalar float32; None for 1."""
         if not self._staleness_power:
             return None
         return rate_scale(step - pulled_at[part], self._staleness_power)
@@ -227,26 +183,23 @@ class UpdateCounts:
             return self._counters[part].read_value() - pulled_at[part]
 
     def steps(self) -> int:
-        """Number of updates so far, over all workers; on the chief."""
         return int(self._counters[0].numpy())
 
     def set_steps(self, steps: int) -> None:
-        """Sets the number of updates on every ps, after a restore."""
         for device, counter in zip(self._devices, self._counters, strict=True):
             with tf.device(device):
                 counter.assign(steps)
 
     def read(self, part: int, after: Sequence[tf.Tensor] = ()) -> tf.Tensor:
-        """The number of updates of a ps, scalar int64."""
         with tf.device(self._devices[part]), tf.control_dependencies(after):
             return self._counters[part].read_value()
 
 
 class LearningRates:
-    """What the learning rate of each update was, and is from now on.
+    """The learning rate of each update so far, and of those to come; the chief may change it.
 
-    Earlier ones are kept for rows of tables, which make up for updates long after these were made;
-    of very many changes the last. The ps read them from variables: a change traces nothing again.
+    Earlier ones are kept for rows of tables, which make missed updates late; of very many changes
+    the last. The ps read them from variables: a change traces nothing again.
     """
 
     def __init__(self, devices: Sequence[str], first: float):
@@ -268,7 +221,6 @@ class LearningRates:
 
     @property
     def changes(self) -> Changes:
-        """Those that are kept; on the chief."""
         return tuple(self._changes)
 
     def set(self, rate: float, step: int) -> None:
@@ -276,11 +228,7 @@ class LearningRates:
         self.restore([*(change for change in self._changes if change[0] < step), (step, rate)])
 
     def restore(self, changes: Changes) -> None:
-        """Takes over learning rates in place of those that there are; on the chief.
-
-        Args:
-            changes: At least one. The first is that of all updates before, too.
-        """
+        """Replaces all learning rates; the first is that of all updates before, too."""
         self._changes = [(number, float(np.float32(rate))) for number, rate in changes[-_KEPT:]]
         numbers, rates = np.full([_KEPT], _NEVER), np.zeros([_KEPT], np.float32)
         for place, (number, rate) in enumerate(self._changes):
@@ -291,34 +239,28 @@ class LearningRates:
                 self._rates[part].assign(rates)
 
     def of_part(self, part: int) -> "RatesOfPart":
-        """The learning rates as a ps has them."""
         return RatesOfPart(self._devices[part], self._numbers[part], self._rates[part])
 
 
 class RatesOfPart:
-    """Learning rates that are read from a ps, and computed with wherever that is asked for."""
+    """Learning rates that are read from a ps, and used wherever that is asked for."""
 
     def __init__(self, device: str, numbers: tf.Variable, rates: tf.Variable):
         self._device, self._numbers, self._rates = device, numbers, rates
 
     def changes(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """The numbers of the first updates that have each learning rate, and these."""
+        """The numbers of the first updates with each learning rate, and these."""
         with tf.device(self._device):
             return self._numbers.read_value(), self._rates.read_value()
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        """The learning rate of an update, float32."""
         numbers, rates = self.changes()
         place = tf.searchsorted(numbers, [tf.cast(step, tf.int64)], side="right")[0] - 1
         return tf.gather(rates, tf.maximum(place, 0))
 
 
 def rules_by_part(rule: UpdateRule, rates: LearningRates | None, parts: int) -> list[UpdateRule]:
-    """A rule as each ps follows it.
-
-    Args:
-        rates: The learning rates, None where they are the rule's own.
-    """
+    """A rule as each ps follows it."""
     if rates is None:
         return [rule] * parts
     return [rule.with_rates(rates.of_part(part)) for part in range(parts)]

@@ -1,4 +1,4 @@
-"""A group of tables on the ps, with their slots."""
+"""A group of tables on the ps, with a row for each id."""
 
 import dataclasses
 import functools
@@ -30,12 +30,6 @@ class TableGroup(RowGroup):
         wire: Wire = EXACT,
         rates: LearningRates | None = None,
     ):
-        """Creates every part on its ps, with the rows' initial values.
-
-        Args:
-            steps: Given the index of a ps, the number of updates of it so far, scalar int64.
-            rates: The learning rates, None where they are the rule's own.
-        """
         super().__init__(group, devices, steps, wire, rates)
         assert isinstance(group.layout, GroupLayout)
         self.layout = layout = group.layout
@@ -50,7 +44,6 @@ class TableGroup(RowGroup):
         write_given_rows(layout, devices, seed, self._rows.begin)
 
     def find(self, asked: AskedIds) -> PulledRows:
-        """As that of `RowGroup`: where the rows lie is known on the worker."""
         nothing = tf.zeros([0, self.layout.dim])
         asked, inverse = asked.distinct()
         distinct = asked.ids
@@ -66,16 +59,10 @@ class TableGroup(RowGroup):
     def read_part(
         self, part: int, owned: tf.Tensor, with_slots: bool = False, is_training: bool = True
     ) -> ReadRows:
-        """As that of `RowGroup`."""
         return ReadRows(owned, self._wire.send(self._rows.pull(part, owned, with_slots)))
 
     def begin_rows(self, table: int, ids: np.ndarray, rows: np.ndarray) -> None:
-        """Gives rows of a table values to begin with, and what their slots start from.
-
-        Args:
-            ids: Of its rows, `[n]` int64.
-            rows: Their values, `[n, dim]` float32.
-        """
+        """Gives rows of a table, `[n, dim]` float32, initial values, and their slots."""
         for part, mine, numbers in self._by_part(table, ids):
             with tf.device(self._devices[part]):
                 self._rows.begin(part, tf.constant(numbers), tf.constant(rows[mine]))
@@ -83,14 +70,7 @@ class TableGroup(RowGroup):
     def set_rows(
         self, table: int, ids: np.ndarray, lines: np.ndarray, last_updates: np.ndarray | None
     ) -> None:
-        """Overwrites rows of a table with all their slots.
-
-        Args:
-            ids: Of its rows, `[n]` int64.
-            lines: The rows, each with its slots behind it, `[n, size]` of `StoredRow`, float32.
-            last_updates: How many updates there had been after each row's last one, `[n]` int32;
-                None where rows do not make up for updates.
-        """
+        """Overwrites rows of a table with their slots, `[n, size]` of `StoredRow`, float32."""
         updates = np.zeros(len(ids), np.int32) if last_updates is None else last_updates
         for part, mine, numbers in self._by_part(table, ids):
             with tf.device(self._devices[part]):
@@ -98,7 +78,7 @@ class TableGroup(RowGroup):
                 self._rows.set(part, tf.constant(numbers), stored, tf.constant(updates[mine]))
 
     def set_last_updates(self, updates: tf.Tensor) -> None:
-        """Lets no row have missed any of so many updates, scalar int64."""
+        """Sets that no row has missed any of the updates so far, scalar int64."""
         for slice_ in self._rows.slices()[1]:
             with tf.device(slice_.device):
                 slice_.variable.assign(tf.fill([slice_.count], tf.cast(updates, tf.int32)))
@@ -117,27 +97,16 @@ class TableGroup(RowGroup):
         return values
 
     def read_run(self, part: int, first: int, count: int) -> tf.Tensor:
-        """Rows of a part side by side, as they are now, `[count, dim]` float32.
-
-        To be called under the device of the part's ps, where they stay.
-        """
+        """A run of a part's rows as they are now, `[count, dim]`; under its ps's device."""
         numbers = tf.range(first, first + count, dtype=self.layout.id_dtype)
         return self._rows.pull(part, numbers)
 
     def rows_at_once(self, rows: int = 0) -> int:
-        """How many rows a ps reads at once when it reads many.
-
-        Args:
-            rows: How many it reads in all, if that is to be done in few turns.
-        """
+        """How many rows a ps reads at once; of `rows` in all if few turns are wanted."""
         return rows_at_once(self._rows.bytes_to_pull, rows)
 
     def read_rows(self, table: int, ids: np.ndarray) -> np.ndarray:
-        """Some rows of a table, `[n, dim]` float32, on the chief.
-
-        Args:
-            ids: Of the rows, `[n]` int64.
-        """
+        """Some rows of a table, `[n, dim]` float32, on the chief."""
         values = np.empty([len(ids), self.layout.dim], np.float32)
         for part, mine, numbers in self._by_part(table, ids):
             with tf.device(self._devices[part]):
@@ -146,21 +115,17 @@ class TableGroup(RowGroup):
         return values
 
     def tables_of(self, pulled: PulledRows) -> tf.Tensor:
-        """As that of `RowGroup`."""
         return self.layout.table_of(pulled.ids)
 
     def tables_in_part(self, part: int, numbers: tf.Tensor) -> tf.Tensor:
-        """As that of `RowGroup`."""
         return self.layout.table_of_numbers(part, numbers)
 
     def sample_rows(self, table: int, most: int) -> np.ndarray:
-        """As that of `RowGroup`."""
         rows = self.layout.tables[table].rows
         ids = np.unique(np.linspace(0, rows - 1, min(rows, most), dtype=np.int64))
         return self.read_rows(table, ids)
 
     def slices(self) -> list[TensorSlice]:
-        """What a checkpoint holds of the group."""
         rows, last_updates = self._rows.slices()
         return [
             *(
@@ -171,7 +136,7 @@ class TableGroup(RowGroup):
         ]
 
     def _by_part(self, table: int, ids: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """Where rows of a table lie: parts, which of the ids are theirs, and their rows in them."""
+        """Where rows of a table lie: parts, which of the ids are theirs, and their rows there."""
         numbers = self.layout.rows_of(table, ids)
         for part in range(len(self._devices)):
             first, end = self.layout.bounds(part)
@@ -180,6 +145,5 @@ class TableGroup(RowGroup):
                 yield part, mine, numbers[mine] - first
 
     def _marked(self, part: int, rows: tf.Tensor, writes: list[tf.Operation]) -> list[tf.Operation]:
-        """Marks rows as touched after the writes, where they are; returns what writes."""
         # While the mutex is held: a worker that waits for the push waits for nothing else.
         return [touched.mark(rows, writes)] if (touched := self._touched[part]) else writes

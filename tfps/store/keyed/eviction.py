@@ -1,4 +1,4 @@
-"""Which rows of one ps are lost: to make room, or because nobody asks for their keys any more."""
+"""Which rows of one ps are lost: to make room, or because their keys do not occur any more."""
 
 from collections.abc import Callable, Sequence
 
@@ -32,11 +32,7 @@ _NONE = tf.int32.min
 class FreeRows:
     """Row numbers that keys have lost, the last ones first, then those that none ever had.
 
-    Whoever changes it must be the only one who does. The methods are to be called under the device
-    of the ps.
-
-    Attributes:
-        used: One after the greatest number that was ever given out, scalar int64.
+    Only one caller at a time may change it. Call the methods under the device of the ps.
     """
 
     def __init__(self, first: int, capacity: int, takes_back: bool):
@@ -47,14 +43,7 @@ class FreeRows:
         self._free = reserved_variable([capacity if takes_back else 1], tf.int64)
 
     def take(self, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Gives out numbers; there must be as many.
-
-        Args:
-            count: How many, scalar int64.
-
-        Returns:
-            The numbers `[count]` int64, and their generation, scalar int64.
-        """
+        """Assigns that many numbers, `[count]` int64; returns their generation, too."""
         free, used = self._count.read_value(), self.used.read_value()
         again = tf.minimum(count, free)
         kept = free - again
@@ -73,7 +62,6 @@ class FreeRows:
             return tf.identity(rows), tf.identity(generation)
 
     def give_back(self, rows: tf.Tensor) -> tf.Operation:
-        """Takes numbers `[n]` back; returns what is done then."""
         free = self._count.read_value()
         count = tf.size(rows, tf.int64)
         with tf.control_dependencies([free]):
@@ -84,7 +72,7 @@ class FreeRows:
             return self._count.assign(free + count, read_value=False)
 
     def clear(self) -> tf.Operation:
-        """Takes all numbers back; generations go on, so that nobody finds one of before."""
+        """Takes all numbers back; generations continue, so that no old place is valid."""
         return tf.group(
             self.used.assign(self._first, read_value=False),
             self._count.assign(0, read_value=False),
@@ -92,18 +80,13 @@ class FreeRows:
 
 
 class Eviction:
-    """Takes rows from keys, a slice of the rows after the other.
+    """Takes rows from keys, one slice of the rows after the other.
 
-    Where a table is full, a sample of 65,536 rows tells how recently, or how often, the twentieth
-    part of its rows that is used least was used, and which slices have most of them; of up to so
-    many rows that is exact. They go as these slices are looked at. Rows lie about as their keys
-    came: those of the same age are in few slices, and in most there may be none that is to go.
-
-    Whoever calls it must be the only one who changes anything. The methods are to be called under
-    the device of the ps.
-
-    Attributes:
-        times: How often rows were taken, scalar int64.
+    Where a table is full, a sample of 65,536 rows shows how recently, or how often, the twentieth
+    part of its rows that is used least was used, and which slices have most of them; up to that
+    many rows it is exact. They go as these slices are looked at. Rows lie about as their keys came:
+    those of the same age are in few slices, and most slices may have none that goes. Only one
+    caller at a time may change anything. Call the methods under the device of the ps.
     """
 
     def __init__(
@@ -116,11 +99,6 @@ class Eviction:
         counts: KeyCounts,
         rows: Callable[[tf.Tensor], tf.Tensor],
     ):
-        """Looks at nothing yet.
-
-        Args:
-            rows: Gives rows `[n, dim]` by their numbers.
-        """
         self._options = options
         self._first = len(quotas)  # the rows before are those of unknown keys
         self._quotas = tf.constant(quotas, tf.int64)
@@ -131,11 +109,7 @@ class Eviction:
         self.times = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     def make_room(self, needed: tf.Tensor) -> tf.Operation:
-        """Takes rows from the keys that are used least, if it must and as far as it may.
-
-        Args:
-            needed: How many rows each table needs, `[tables]` int64.
-        """
+        """Takes rows from the keys used least, if it must and as far as it may."""
         if self._options.evict_first == NONE:
             return tf.no_op()
 
@@ -162,14 +136,9 @@ class Eviction:
         return tf.cond(is_short(), look_for_room, lambda: tf.constant(0)).op
 
     def forget(self, first: tf.Tensor, least_update: tf.Tensor) -> tf.Tensor:
-        """Takes rows of a slice from keys that have not occurred for long, or have a small norm.
+        """Takes rows of a slice from keys with an old last update or a small norm.
 
-        Args:
-            first: Number of the slice's first row, scalar int64.
-            least_update: The last update of a row must not have come before it, scalar int64.
-
-        Returns:
-            Number of the first row that it did not look at, scalar int64.
+        Returns the number of the first row that it did not look at, scalar int64.
         """
         rows, records = self._slice(tf.maximum(first, self._first))
         goes = tf.cast(last_updates_in(records), tf.int64) < least_update
@@ -182,7 +151,7 @@ class Eviction:
             return tf.maximum(first, self._first) + tf.size(rows, tf.int64)
 
     def begin_again(self) -> tf.Operation:
-        """Lets no table have had too few rows, after all keys have lost theirs."""
+        """Clears which tables were short of rows, after all keys have lost theirs."""
         return self._was_short.assign(tf.zeros_like(self._was_short), read_value=False)
 
     def _missing(self, needed: tf.Tensor) -> tf.Tensor:
@@ -190,22 +159,16 @@ class Eviction:
         return self._counts.rows() + needed - self._quotas
 
     def _wanted(self, needed: tf.Tensor) -> tf.Tensor:
-        """How many rows of each table are to go, `[tables]` int64.
+        """How many rows each table should lose, `[tables]` int64.
 
-        Also of those that once had too few and are nearly full again: else each of many tables
-        would have room made at another time, in every step one or the other.
+        Also those that once had too few and are nearly full again: else each of many tables would
+        have room made at another time, in every step one or the other.
         """
         wanted = tf.maximum(self._missing(needed) + self._spare, 0)
         return tf.where(self._was_short.read_value(), wanted, tf.zeros_like(wanted))
 
     def _look(self, first: tf.Tensor, limits: tf.Tensor, needed: tf.Tensor) -> tf.Operation:
-        """Takes rows of a slice from keys, of those used least.
-
-        Args:
-            first: Number of the slice's first row, scalar int64.
-            limits: For each table, the score up to which rows may go, `[tables]` int32.
-            needed: How many rows each table needs, `[tables]` int64.
-        """
+        """Takes rows of a slice from keys whose scores are within their table's limit."""
         wanted = self._wanted(needed)
         rows, records = self._slice(first)
         tables, scores = tables_in(records), self._scores(records)
@@ -219,15 +182,7 @@ class Eviction:
         return self._take(tf.gather(rows, lost), tf.gather(records, lost), Count.EVICTED)
 
     def _sample(self, wanted: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Which rows are used least, and where most of them are.
-
-        Args:
-            wanted: How many rows of each table are to go, `[tables]` int64.
-
-        Returns:
-            For each table, the score up to which rows are used least, `[tables]` int32; and the
-            first rows of slices that have such rows, most of them first, `[n]` int64.
-        """
+        """Each table's highest score that may go, and the first rows of the slices with most."""
         used = self._free.used.read_value()
         stride = tf.maximum(-(-(used - self._first) // _SAMPLE), 1)
         # Others each time, so that no row is passed over for ever.
@@ -251,13 +206,13 @@ class Eviction:
         return stacked, self._first + tf.cast(most, tf.int64) * SLICE_ROWS
 
     def _slice(self, first: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Numbers of the rows of a slice, and what is known of them."""
+        """Numbers of the rows of a slice, and their records."""
         end = tf.minimum(first + SLICE_ROWS, self._free.used.read_value())
         rows = tf.range(first, tf.maximum(first, end))
         return rows, self._records.read(rows)
 
     def _scores(self, records: tf.Tensor) -> tf.Tensor:
-        """By what rows are compared, `[n]` int32: those with the least go first."""
+        """What rows are compared by, `[n]` int32: those with the least go first."""
         if self._options.evict_first == LEAST_FREQUENT:
             return uses_in(records)
         return last_updates_in(records)
@@ -280,11 +235,5 @@ class Eviction:
 
 
 def _is_least(tables: tf.Tensor, scores: tf.Tensor, limits: tf.Tensor) -> tf.Tensor:
-    """Which rows are of those used least of their tables, `[n]` bool.
-
-    Args:
-        tables: Of their keys, `[n]` int32, negative for nobody's.
-        scores: By what they are compared, `[n]` int32.
-        limits: For each table, the score of those, `[tables]` int32.
-    """
+    """Which rows are within the limit of their table, `[n]` bool; negative tables are nobody's."""
     return (tables >= 0) & (scores <= tf.gather(limits, tf.maximum(tables, 0)))

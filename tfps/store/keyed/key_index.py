@@ -32,12 +32,10 @@ class Occurrences:
 
     A count-min sketch (Cormode and Muthukrishnan, Journal of Algorithms 2005) with conservative
     updates (Estan and Varghese, SIGCOMM 2002). It never counts too little. When w counters a line
-    have counted w/2 occurrences of keys without a row, all counts are halved, so that what is rare
-    is forgotten and the sketch does not fill up. Until then the count of a key is too great by one
-    or more with a probability of at most (1 - e^-1/2)^4 = 2.4 %, at the very end of such a time.
-
-    Whoever changes it must be the only one who does. The methods are to be called under the device
-    of the ps.
+    have counted w/2 occurrences of keys without a row, all counts are halved, so that rare keys are
+    forgotten and the sketch does not fill up. Until then the count of a key is too great by one or
+    more with a probability of at most (1 - e^-1/2)^4 = 2.4 %, at the very end of such a time. Only
+    one caller at a time may change it. Call the methods under the device of the ps.
     """
 
     def __init__(self, rows: int):
@@ -48,20 +46,11 @@ class Occurrences:
 
     @staticmethod
     def bytes_for(rows: int) -> int:
-        """What it takes of a ps's memory."""
         bits = min(_MOST_BITS, max(_LEAST_BITS, (_COUNTERS_PER_ROW * rows).bit_length()))
         return _DEPTH << bits
 
     def add(self, hashes: tf.Tensor, occurrences: tf.Tensor) -> tuple[tf.Tensor, tf.Operation]:
-        """Counts.
-
-        Args:
-            hashes: Of keys, `[n]` int64, each once.
-            occurrences: Of each, `[n]` int32.
-
-        Returns:
-            How often each has occurred by now, `[n]` int32, no more than 127; and what writes.
-        """
+        """Counts distinct keys; returns how often each has occurred, up to 127, and what writes."""
         bits = tf.bitcast(hashes, tf.uint64)[:, tf.newaxis]
         spread = tf.bitwise.right_shift(
             bits * tf.constant(np.array(_FACTORS, np.uint64)),
@@ -87,7 +76,6 @@ class Occurrences:
         return now, halved.op
 
     def clear(self) -> tf.Operation:
-        """Forgets everything; returns what is done then."""
         return tf.group(
             self._counters.assign(tf.zeros_like(self._counters), read_value=False),
             self._counted.assign(0, read_value=False),
@@ -113,12 +101,12 @@ class KeyIndex:
     TensorFlow's own table copies itself as a whole when it grows: 0.2 µs a key, 20 s for 10^8, in
     which nobody else is served. It also keeps a mark for each deleted key, and a search for a
     missing one passes over all of them. So there are two. When the one is full, of keys or of
-    marks, new keys go into the other, and whenever some are put in, some of the first are moved;
+    marks, new keys go into the other, and with each insertion some of the first are moved;
     meanwhile a search looks into both.
 
-    Whoever changes it must be the only one who does. A search beside a change finds what was there
-    before and is there after it; while keys are moved it may miss some. The methods are to be
-    called under the device of the ps.
+    Only one caller at a time may change it. A search during a change finds what was there before
+    and is there after it; while keys are moved it may miss some. Call the methods under the device
+    of the ps.
     """
 
     def __init__(self) -> None:
@@ -141,12 +129,7 @@ class KeyIndex:
         return self._search(hashes)
 
     def insert(self, hashes: tf.Tensor, places: tf.Tensor) -> tf.Operation:
-        """Puts in hashes `[n]` that have no place yet, each once.
-
-        Args:
-            hashes: Int64.
-            places: Theirs, `[n]` int64.
-        """
+        """Puts in distinct hashes `[n]` that have no place yet."""
         count = tf.size(hashes, tf.int64)
         used = tf.cast(self.size + self._marks + count, tf.float32)
         is_full = used > _FULL * tf.cast(self._buckets.read_value(), tf.float32)
@@ -161,7 +144,7 @@ class KeyIndex:
         return tf.group(moved)
 
     def remove(self, hashes: tf.Tensor) -> tf.Operation:
-        """Takes out hashes `[n]` that have a place, each once; returns what is done then."""
+        """Takes out distinct hashes `[n]` that have a place."""
         count = tf.size(hashes, tf.int64)
         kept = tf.boolean_mask(hashes, hashes > _DELETED)
         removed = [
@@ -176,7 +159,6 @@ class KeyIndex:
         )
 
     def clear(self) -> tf.Operation:
-        """Takes out everything; returns what is done then."""
         zeros = [self._state, self._marks, self._old_buckets, self._moved, self.size]
         return tf.group(
             *self._empty_tables(),
@@ -243,8 +225,8 @@ class KeyIndex:
     def _begin_to_move(self, count: tf.Tensor) -> tf.Operation:
         """Lets new keys go into the other table, which has room for them all.
 
-        Also for those that come while the others are moved, be they many beside what is left of a
-        table that was large.
+        Also for those that come while the others are moved, even if they are many compared with
+        what is left of a table that was large.
         """
         first, second = self._tables
         # Not what the table was made with: it has grown if more came at once than it had room for.
@@ -268,7 +250,7 @@ class KeyIndex:
             )
 
     def _move(self, most: tf.Tensor) -> tf.Operation:
-        """Moves what is in some buckets of the old table, and lets go of it after the last."""
+        """Moves what is in some buckets of the old table, and frees it after the last."""
         first, second = self._tables
         begin = self._moved.read_value()
         end = tf.minimum(begin + most, self._old_buckets.read_value())
@@ -315,7 +297,7 @@ def _insert(table: tf.Tensor, hashes: tf.Tensor, places: tf.Tensor) -> tf.Operat
 
 
 def _resize(table: tf.Tensor, buckets: tf.Tensor) -> tf.Operation:
-    """Empties a table, which then has so many buckets, a multiple of the least number."""
+    """Empties a table and gives it that many buckets, a multiple of the least number."""
     # The table writes into the very memory that it is given, so it must get new memory each time.
     # What `tf.fill` makes of a constant is a constant of the graph: the next call would give it
     # again, with the keys of before, and to both tables the same. What `Empty` gives is new each
