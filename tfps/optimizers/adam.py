@@ -41,10 +41,7 @@ class Adam(UpdateRule):
             )
         if 0.0 < self._ratio < 1.0:
             self.series = Series(self._ratio, (beta_1, beta_2))
-        self.slots = {
-            "momentum": Slot(kept=beta_1),
-            "velocity": Slot(kept=beta_2, is_square=True),
-        }
+        self.slots = {"momentum": Slot(kept=beta_1), "velocity": Slot(kept=beta_2, is_square=True)}
         if self.config["amsgrad"]:
             self.slots["velocity_hat"] = Slot(kept=None, is_square=True)
 

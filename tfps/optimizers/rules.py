@@ -42,11 +42,7 @@ class Rules:
 
     @classmethod
     def of(
-        cls,
-        task: Task,
-        model: StatelessModel,
-        row_updates: str = KERAS,
-        repeated_ids: str = SUM,
+        cls, task: Task, model: StatelessModel, row_updates: str = KERAS, repeated_ids: str = SUM
     ) -> "Rules":
         optimizer = _without_scaling(task.optimizer())
         dense = rule_for(optimizer)

@@ -25,11 +25,7 @@ from tfps.optimizers.step_sums import (
 )
 
 _CLIPS = ("clipnorm", "global_clipnorm", "clipvalue")
-_UNSUPPORTED = (
-    "use_ema",
-    "loss_scale_factor",
-    "gradient_accumulation_steps",
-)
+_UNSUPPORTED = ("use_ema", "loss_scale_factor", "gradient_accumulation_steps")
 
 
 @dataclasses.dataclass(frozen=True)

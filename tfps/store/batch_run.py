@@ -135,12 +135,7 @@ class BatchRun:
         return applied
 
     def _parts(
-        self,
-        part: int,
-        arrived: Sequence[tf.Tensor],
-        counts: tf.Tensor,
-        batches: int,
-        bits: int,
+        self, part: int, arrived: Sequence[tf.Tensor], counts: tf.Tensor, batches: int, bits: int
     ) -> tuple[list[tf.Tensor], list[tf.Tensor], list[tf.Tensor]]:
         """Gradients of rows, of dense parameters, and numbers of rows, by batch and group."""
         store, dtype = self._store, tf.as_dtype(self._store.wire.dtype)

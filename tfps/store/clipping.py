@@ -141,10 +141,7 @@ class GradientClipping:
         self._rules = [rule for rule in rules if rule.clip]
 
     def clip(
-        self,
-        dense: Sequence[tf.Tensor],
-        rows: Sequence[tf.Tensor],
-        pulled: Sequence[PulledRows],
+        self, dense: Sequence[tf.Tensor], rows: Sequence[tf.Tensor], pulled: Sequence[PulledRows]
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """The clipped gradients; `rows` are those of each group's distinct rows, `[u, width]`."""
         dense, rows = list(dense), list(rows)

@@ -266,8 +266,5 @@ def not_inlined(pull: Callable[..., Any]) -> tf.types.experimental.PolymorphicFu
     what a call waits for, which was seen not to be so otherwise.
     """
     return tf.function(
-        pull,
-        autograph=False,
-        reduce_retracing=True,
-        experimental_attributes={"_noinline": True},
+        pull, autograph=False, reduce_retracing=True, experimental_attributes={"_noinline": True}
     )

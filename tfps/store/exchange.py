@@ -53,10 +53,7 @@ class Exchange:
         self._packing = packing
 
     def pull(
-        self,
-        found: Sequence[PulledRows],
-        after: Sequence[tf.Tensor] = (),
-        is_training: bool = True,
+        self, found: Sequence[PulledRows], after: Sequence[tf.Tensor] = (), is_training: bool = True
     ) -> tuple[list[tf.Tensor], list[PulledRows]]:
         """Every dense variable's value, and by group the rows that `RowGroup.find` found."""
         arrived = [
@@ -121,11 +118,7 @@ class Exchange:
         return applied
 
     def _pull(
-        self,
-        part: int,
-        found: Sequence[PulledRows],
-        after: Sequence[tf.Tensor],
-        is_training: bool,
+        self, part: int, found: Sequence[PulledRows], after: Sequence[tf.Tensor], is_training: bool
     ) -> tuple[list[ReadRows], list[tf.Tensor]]:
         """From one ps: the rows found, by group, and its dense parameters if there are any."""
         with tf.device(self._devices[part]), tf.control_dependencies(after):

@@ -62,11 +62,7 @@ class ModelState:
     """
 
     def __init__(
-        self,
-        layout: StateLayout,
-        kept: Sequence[float | None],
-        initial: np.ndarray,
-        device: str,
+        self, layout: StateLayout, kept: Sequence[float | None], initial: np.ndarray, device: str
     ):
         self._layout = layout
         self._device = device

@@ -74,8 +74,7 @@ class FreeRows:
     def clear(self) -> tf.Operation:
         """Takes all numbers back; generations continue, so that no old place is valid."""
         return tf.group(
-            self.used.assign(self._first, read_value=False),
-            self._count.assign(0, read_value=False),
+            self.used.assign(self._first, read_value=False), self._count.assign(0, read_value=False)
         )
 
 
