@@ -13,7 +13,7 @@ from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.update_rule import Slot, UpdateRule
 from tfps.store.group_layout import RowLayout
 from tfps.store.layout import Group
-from tfps.store.partitioned_variable import PartitionedVariable, TensorSlice
+from tfps.store.partitioned_variable import PartitionedVariable, TensorSlice, gather, scatter
 from tfps.store.stored_row import StoredRow, draw_noise
 
 # What updates make of rows and of each of their slots.
@@ -41,7 +41,6 @@ class RowVariable:
             self._line_bounds,
             devices,
             self._new_part,
-            {},
         )
 
     def read(self, part: int, rows: tf.Tensor, with_slots: bool) -> list[tf.Tensor]:
@@ -59,6 +58,7 @@ class RowVariable:
         """Overwrites rows of a part with all their slots."""
         first, noise = self._first_lines(rows), None
         if self._row.dtype != "float32":
+            # The same noise for the same update.
             noise = draw_noise(tf.shape(values[0]), self._stream + part, update)
         return [
             self._scatter(part, first + k if k else first, line)
@@ -105,14 +105,10 @@ class RowVariable:
         return first + tf.range(self._row.lines, dtype=first.dtype)
 
     def _gather(self, part: int, lines: tf.Tensor) -> tf.Tensor:
-        return tf.raw_ops.ResourceGather(
-            resource=self._variable.parts[part].handle, indices=lines, dtype=self._row.dtype
-        )
+        return gather(self._variable.parts[part], lines)
 
     def _scatter(self, part: int, lines: tf.Tensor, values: tf.Tensor) -> tf.Operation:
-        return tf.raw_ops.ResourceScatterUpdate(
-            resource=self._variable.parts[part].handle, indices=lines, updates=values
-        )
+        return scatter(self._variable.parts[part], lines, values)
 
     def _line_bounds(self, part: int) -> tuple[int, int]:
         first, end = self._layout.bounds(part)
@@ -144,24 +140,18 @@ class LastUpdates:
 
     def read(self, part: int, rows: tf.Tensor) -> tf.Tensor:
         """The numbers of rows of a part, `[u]` int32."""
-        return tf.raw_ops.ResourceGather(
-            resource=self._numbers.parts[part].handle, indices=rows, dtype=tf.int32
-        )
+        return gather(self._numbers.parts[part], rows)
 
     def write(
         self, part: int, rows: tf.Tensor, before: tf.Tensor, updates: tf.Tensor
     ) -> tf.Operation:
         """Records an update of rows; rows that have seen a later one keep its number."""
         later = tf.maximum(tf.cast(updates, tf.int32) - before, 0)
-        return tf.raw_ops.ResourceScatterUpdate(
-            resource=self._numbers.parts[part].handle, indices=rows, updates=before + later
-        )
+        return scatter(self._numbers.parts[part], rows, before + later)
 
     def set(self, part: int, rows: tf.Tensor, updates: tf.Tensor) -> tf.Operation:
         """Overwrites the numbers of rows."""
-        return tf.raw_ops.ResourceScatterUpdate(
-            resource=self._numbers.parts[part].handle, indices=rows, updates=updates
-        )
+        return scatter(self._numbers.parts[part], rows, updates)
 
     def slices(self) -> list[TensorSlice]:
         return self._numbers.slices()

@@ -59,13 +59,6 @@ class DenseParameters:
             for change in (self._merged, self._changed)
         )
 
-    def pull(self, after: Sequence[tf.Tensor] = ()) -> list[tf.Tensor]:
-        parts = []
-        for part, device in enumerate(self._devices):
-            with tf.device(device), tf.control_dependencies(after):
-                parts.append(self.read_part(part))
-        return self.joined(parts)
-
     def read_part(self, part: int) -> tf.Tensor:
         """A part's values as they travel, `[n]`; under the device of its ps."""
         variable = self._buffer.parts[part]

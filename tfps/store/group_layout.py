@@ -1,9 +1,10 @@
 """Where the rows of a group of tables lie: bucket-major, a contiguous run of rows per ps."""
 
+import abc
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -19,32 +20,44 @@ _BLOCK_STRIDE = 377  # turns each block of BUCKETS ids against the one before it
 _ROW_STRIDE_INVERSE = pow(_ROW_STRIDE, -1, BUCKETS)
 
 
-class RowLayout(Protocol):
+@dataclasses.dataclass(frozen=True)
+class RowLayout(abc.ABC):
     """Where the rows of a group of tables of one dimension lie: a run of them on each ps."""
 
-    @property
-    def tables(self) -> tuple[Table, ...]: ...
+    tables: tuple[Table, ...]
+    parts: int
+    number: int = 0
+    kind: ClassVar[str]
 
     @property
-    def parts(self) -> int: ...
+    def name(self) -> str:
+        """Name of the group in checkpoints, unique."""
+        return f"{self.kind}_dim{self.dim}" + (f"_{self.number}" if self.number else "")
 
     @property
-    def name(self) -> str: ...
+    def dim(self) -> int:
+        return self.tables[0].dim
 
     @property
-    def dim(self) -> int: ...
+    @abc.abstractmethod
+    def id_dtype(self) -> tf.DType:
+        """Dtype of rows' numbers as they travel to the ps."""
 
     @property
-    def id_dtype(self) -> tf.DType: ...
-
-    @property
+    @abc.abstractmethod
     def total_rows(self) -> int: ...
 
-    def bounds(self, part: int) -> tuple[int, int]: ...
+    @abc.abstractmethod
+    def bounds(self, part: int) -> tuple[int, int]:
+        """First row of a part and the one after its last."""
 
-    def mark_bytes(self, row_bytes: int) -> int: ...
+    @abc.abstractmethod
+    def mark_bytes(self, row_bytes: int) -> int:
+        """Bytes that a ps keeps for each row of that many bytes, besides these."""
 
-    def new_variable(self, shape: Sequence[int], dtype: tf.DType) -> tf.Variable: ...
+    @abc.abstractmethod
+    def new_variable(self, shape: Sequence[int], dtype: tf.DType) -> tf.Variable:
+        """Memory `[rows, …]` for the rows of a part, under the device of its ps."""
 
 
 class AskedIds(NamedTuple):
@@ -91,7 +104,7 @@ def _flat(ids: tf.Tensor) -> tf.Tensor:
 
 
 @dataclasses.dataclass(frozen=True)
-class GroupLayout:
+class GroupLayout(RowLayout):
     """Tables of one dimension that share a pull and a push, sharded over the ps.
 
     A row's id in the group is its table's offset plus its id in the table. With `block = id //
@@ -103,17 +116,7 @@ class GroupLayout:
     than there are ps some hold none.
     """
 
-    tables: tuple[Table, ...]
-    parts: int
-    number: int = 0
-
-    @property
-    def name(self) -> str:
-        return f"tables_dim{self.dim}" + (f"_{self.number}" if self.number else "")
-
-    @property
-    def dim(self) -> int:
-        return self.tables[0].dim
+    kind = "tables"
 
     @property
     def offsets(self) -> list[int]:
@@ -134,12 +137,9 @@ class GroupLayout:
         """The narrowest dtype that holds every id in the group."""
         return tf.int32 if self.total_rows < 2**31 else tf.int64
 
-    def tracks_touched(self, row_bytes: int) -> bool:
-        """Whether the ps keep which rows were touched; `row_bytes` with slots."""
-        return self.total_rows * row_bytes >= TRACKED_BYTES
-
     def mark_bytes(self, row_bytes: int) -> int:
-        return int(self.tracks_touched(row_bytes))
+        # 1 where the ps keep which rows were touched.
+        return int(self.total_rows * row_bytes >= TRACKED_BYTES)
 
     def new_variable(self, shape: Sequence[int], dtype: tf.DType) -> tf.Variable:
         return tf.Variable(tf.zeros(shape, dtype), trainable=False)

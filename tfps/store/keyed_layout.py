@@ -8,10 +8,17 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfps.experiment.task import Table
 from tfps.layers import id_check
 from tfps.layers.key_options import KeyOptions
-from tfps.store.group_layout import AskedIds, end_to_end
+from tfps.store.group_layout import AskedIds, RowLayout, end_to_end
+
+
+_WORD = (1 << 64) - 1
+_HASHES = 1 << 64
+# What a ps keeps for each row: its `RowRecords`, its place in the index (16 bytes a bucket, of which
+# between a quarter and 0.6 are in use) and, where rows are lost, in the list of free ones.
+_MARK_BYTES = 24 + 64 + 8
+_DEVIATIONS = 8  # by which the number of hashes in a range may exceed what is expected
 
 
 def reserved_variable(shape: Sequence[int], dtype: tf.DType) -> tf.Variable:
@@ -35,18 +42,6 @@ def reserved_variable(shape: Sequence[int], dtype: tf.DType) -> tf.Variable:
 
 def _memory(shape: Sequence[int], dtype: tf.DType) -> tf.Tensor:
     return tf.raw_ops.Empty(shape=list(shape), dtype=dtype, init=False)
-
-
-_WORD = (1 << 64) - 1
-
-# What a ps keeps beside each row: what `RowRecords` says of it, its place in the index (16 bytes a
-# bucket, of which between a quarter and 0.6 are in use) and, where rows are lost, in the list of
-# free ones.
-_BESIDE_BYTES = 24 + 64 + 8
-
-_HASHES = 1 << 64
-
-_DEVIATIONS = 8  # by which the number of hashes in a range may exceed what is expected
 
 
 def salt_of(table: str) -> int:
@@ -83,7 +78,7 @@ def _unfolded(bits: np.ndarray, shift: int) -> np.ndarray:
 
 
 @dataclasses.dataclass(frozen=True)
-class KeyedLayout:
+class KeyedLayout(RowLayout):
     """Tables of one dimension, without vocabularies, that share a pull and a push.
 
     A row belongs to the hash of table and key, which is a bijection for the keys of one table; keys
@@ -94,17 +89,7 @@ class KeyedLayout:
     that have none; they never change.
     """
 
-    tables: tuple[Table, ...]
-    parts: int
-    number: int = 0
-
-    @property
-    def name(self) -> str:
-        return f"keys_dim{self.dim}" + (f"_{self.number}" if self.number else "")
-
-    @property
-    def dim(self) -> int:
-        return self.tables[0].dim
+    kind = "keys"
 
     @property
     def options(self) -> KeyOptions:
@@ -142,7 +127,7 @@ class KeyedLayout:
         return self.capacity * part, self.capacity * (part + 1)
 
     def mark_bytes(self, row_bytes: int) -> int:
-        return _BESIDE_BYTES
+        return _MARK_BYTES
 
     def new_variable(self, shape: Sequence[int], dtype: tf.DType) -> tf.Variable:
         return reserved_variable(shape, dtype)

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -49,9 +49,7 @@ class TouchedRows:
     def mark(self, rows: tf.Tensor, writes: Sequence[tf.Operation] = ()) -> tf.Operation:
         """Marks rows of the part, `[n]`, after operations that change them."""
         with tf.control_dependencies(writes):
-            return tf.raw_ops.ResourceScatterUpdate(
-                resource=self._live.handle, indices=rows, updates=_TOUCHED
-            )
+            return scatter(self._live, rows, _TOUCHED)
 
     def forget(self) -> None:
         self._live.assign(self._none(), read_value=False)
@@ -109,6 +107,16 @@ class TouchedRows:
 
     def _none(self) -> tf.Tensor:
         return tf.zeros([self._size], tf.uint8)
+
+
+def gather(variable: tf.Variable, rows: tf.Tensor) -> tf.Tensor:
+    """Rows of a variable, `[*rows.shape, …]`."""
+    return tf.raw_ops.ResourceGather(resource=variable.handle, indices=rows, dtype=variable.dtype)
+
+
+def scatter(variable: tf.Variable, rows: tf.Tensor, values: Any) -> tf.Operation:
+    """Overwrites rows of a variable in place."""
+    return tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=rows, updates=values)
 
 
 def save_now(
@@ -206,20 +214,14 @@ class TensorSlice:
     def write(self, first: int, value: tf.Tensor) -> tf.Operation:
         """Overwrites the rows of a chunk in place; under its device."""
         start = first - self.first
-        return tf.raw_ops.ResourceScatterUpdate(
-            resource=self.variable.handle,
-            indices=tf.range(start, start + value.shape[0], dtype=tf.int64),
-            updates=value,
-        )
+        rows = tf.range(start, start + value.shape[0], dtype=tf.int64)
+        return scatter(self.variable, rows, value)
 
     def write_rows(self, rows: tf.Tensor, values: tf.Tensor) -> None:
         """Overwrites rows of the table `[n]` with slots, and marks them; under its device."""
         lines = rows[:, tf.newaxis] * self.lines + tf.range(self.lines, dtype=tf.int64)
-        tf.raw_ops.ResourceScatterUpdate(
-            resource=self.variable.handle,
-            indices=tf.reshape(lines, [-1]),
-            updates=tf.reshape(values, [-1, *self.shape[1:]]),
-        )
+        values = tf.reshape(values, [-1, *self.shape[1:]])
+        scatter(self.variable, tf.reshape(lines, [-1]), values)
         if self.touched:
             self.touched.mark(rows)
 
@@ -234,10 +236,11 @@ class PartitionedVariable:
         bounds: Callable[[int], tuple[int, int]],
         devices: Sequence[str],
         create: Callable[[int], tf.Variable],
-        slots: Mapping[str, Slot],
+        slots: Mapping[str, Slot] | None = None,
     ):
         self.parts: list[tf.Variable] = []
         self._name, self._shape, self._bounds, self._devices = name, shape, bounds, devices
+        slots = slots or {}
         self._slot_names = list(slots)
         self._slots: list[list[tf.Variable]] = []
         for part, device in enumerate(devices):

@@ -32,21 +32,23 @@ class RowGroup(abc.ABC):
         self,
         group: Group,
         devices: Sequence[str],
-        steps: Callable[[int], tf.Tensor],
+        seed: int,
+        steps: Callable[[int], tf.Tensor],  # given the index of a ps, its number of updates so far
         wire: Wire = EXACT,
-        rates: LearningRates | None = None,
+        rates: LearningRates | None = None,  # None where they are the rule's own
     ):
-        self.rule = rule = group.rule
-        self.gradients = group.gradients
-        self.catches_up = group.catches_up
-        self._devices = devices
-        self._group, self.row = group, group.row
-        self._decays = group.decays
-        self._wire = wire
-        self._rules = rules_by_part(rule, rates, len(devices))
+        self.layout, self.rule, self.row = group.layout, group.rule, group.row
+        self.gradients, self.catches_up = group.gradients, group.catches_up
+        self._group, self._devices, self._steps, self._wire = group, devices, steps, wire
+        self._rules = rules_by_part(group.rule, rates, len(devices))
         self._rows = CurrentRows(group, devices, steps, self._rules)
         self._mutexes = [Mutex(group.layout.name, device) for device in devices]
         self._apply, self._merge = self._guarded(self._applied), self._guarded(self._merged)
+        self._create(seed)
+
+    @abc.abstractmethod
+    def _create(self, seed: int) -> None:
+        """Makes what only this kind of group has on its ps, and initial values."""
 
     @abc.abstractmethod
     def find(self, asked: AskedIds) -> PulledRows:
@@ -195,7 +197,7 @@ class RowGroup(abc.ABC):
         gradient: tf.Tensor,
         step: tf.Tensor,
     ) -> list[tf.Tensor]:
-        if self._decays:
+        if self._group.decays:
             values -= rule.decay(step) * values
         squares = self.gradients.squares_for_rule(gradient)
         changed = rule.sparse(values, slots, self.gradients.gradient(gradient), step, squares)

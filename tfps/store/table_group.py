@@ -2,18 +2,16 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
 
 from tfps.store.group_layout import AskedIds, GroupLayout
 from tfps.store.initializers import draw_rows, write_given_rows
-from tfps.store.layout import Group
-from tfps.store.messages import EXACT, PulledRows, ReadRows, Wire
+from tfps.store.messages import PulledRows, ReadRows
 from tfps.store.partitioned_variable import TensorSlice, TouchedRows, rows_at_once
 from tfps.store.row_group import RowGroup
-from tfps.store.run_state import LearningRates
 
 
 class TableGroup(RowGroup):
@@ -21,23 +19,13 @@ class TableGroup(RowGroup):
 
     layout: GroupLayout
 
-    def __init__(
-        self,
-        group: Group,
-        devices: Sequence[str],
-        seed: int,
-        steps: Callable[[int], tf.Tensor],
-        wire: Wire = EXACT,
-        rates: LearningRates | None = None,
-    ):
-        super().__init__(group, devices, steps, wire, rates)
-        assert isinstance(group.layout, GroupLayout)
-        self.layout = layout = group.layout
-        self._touched: list[TouchedRows | None] = [None] * len(devices)
-        if layout.tracks_touched(group.row.bytes):
-            self._touched = [
-                TouchedRows(layout, part, device) for part, device in enumerate(devices)
-            ]
+    def _create(self, seed: int) -> None:
+        layout, devices = self.layout, self._devices
+        tracks = layout.mark_bytes(self.row.bytes)
+        self._touched = [
+            TouchedRows(layout, part, device) if tracks else None
+            for part, device in enumerate(devices)
+        ]
         for part, device in enumerate(devices):
             with tf.device(device):
                 draw_rows(layout, part, seed, functools.partial(self._rows.begin, part))

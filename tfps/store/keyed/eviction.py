@@ -17,6 +17,7 @@ from tfps.store.keyed.row_records import (
     uses_in,
 )
 from tfps.store.keyed_layout import reserved_variable
+from tfps.store.partitioned_variable import gather, scatter
 
 SLICE_ROWS = 1 << 16  # that are looked at in one go
 
@@ -48,7 +49,7 @@ class FreeRows:
         again = tf.minimum(count, free)
         kept = free - again
         places = tf.range(kept, free)
-        old = tf.raw_ops.ResourceGather(resource=self._free.handle, indices=places, dtype=tf.int64)
+        old = gather(self._free, places)
         new = tf.range(used, used + count - again)
         generation = next_generation(self._generation.read_value())
         rows = tf.concat([old, new], 0)
@@ -65,9 +66,7 @@ class FreeRows:
         free = self._count.read_value()
         count = tf.size(rows, tf.int64)
         with tf.control_dependencies([free]):
-            written = tf.raw_ops.ResourceScatterUpdate(
-                resource=self._free.handle, indices=tf.range(free, free + count), updates=rows
-            )
+            written = scatter(self._free, tf.range(free, free + count), rows)
         with tf.control_dependencies([written]):
             return self._count.assign(free + count, read_value=False)
 

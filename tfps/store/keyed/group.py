@@ -1,7 +1,7 @@
 """A group of tables without vocabularies on the ps, with their slots."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,9 @@ from tfps.store.keyed.eviction import SLICE_ROWS
 from tfps.store.keyed.part import AskedKeys, KeyedPart, KeyMessage, SavedKeys
 from tfps.store.keyed.row_records import Count, rows_of
 from tfps.store.keyed_layout import KeyedLayout, hashes_of_array
-from tfps.store.layout import Group
-from tfps.store.messages import EXACT, PulledRows, ReadRows, Wire
+from tfps.store.messages import PulledRows, ReadRows
 from tfps.store.partitioned_variable import CHUNK_BYTES, TensorSlice
 from tfps.store.row_group import RowGroup
-from tfps.store.run_state import LearningRates
 
 
 class KeyedGroup(RowGroup):
@@ -33,19 +31,8 @@ class KeyedGroup(RowGroup):
 
     layout: KeyedLayout
 
-    def __init__(
-        self,
-        group: Group,
-        devices: Sequence[str],
-        seed: int,
-        steps: Callable[[int], tf.Tensor],
-        wire: Wire = EXACT,
-        rates: LearningRates | None = None,
-    ):
-        super().__init__(group, devices, steps, wire, rates)
-        assert isinstance(group.layout, KeyedLayout)
-        self.layout = layout = group.layout
-        self._steps = steps
+    def _create(self, seed: int) -> None:
+        layout, devices = self.layout, self._devices
         self._message = KeyMessage(len(layout.tables), layout.options.counts)
         self._parts: list[KeyedPart] = []
         for part, device in enumerate(devices):
@@ -61,12 +48,12 @@ class KeyedGroup(RowGroup):
         }
         self._admit = self._guarded(self._admitted)
         self._find_again = self._guarded(self._found_again)
-        self._note = self._writing(KeyedPart.note)
+        self._note = self._writing(lambda mine, *used: mine.records.use(*used)[-1])
         self._put = self._writing(lambda mine, *saved: mine.put(SavedKeys(*saved)))
         self._begin = self._writing(KeyedPart.begin)
         self._clear = self._writing(KeyedPart.clear)
         self._forget = self._asking(lambda mine, *slice_: mine.eviction.forget(*slice_))
-        self._save = self._asking(KeyedPart.all_saved)
+        self._save = self._asking(lambda mine: mine.saved(*mine.in_order()))
         self._save_since = self._asking(KeyedPart.saved_since)
         self._count_since = self._asking(KeyedPart.counted_since)
         self._order = self._asking(KeyedPart.in_order)
@@ -177,7 +164,7 @@ class KeyedGroup(RowGroup):
         return pulled.tables
 
     def tables_in_part(self, part: int, numbers: tf.Tensor) -> tf.Tensor:
-        return self._parts[part].tables_of(numbers)
+        return self._parts[part].records.tables_of(numbers)
 
     def sample_rows(self, table: int, most: int) -> np.ndarray:
         each = max(1, most // self.layout.parts)
@@ -250,7 +237,9 @@ class KeyedGroup(RowGroup):
             times, places = self._located(part, keys, step, is_training)
             rows = self._rows.pull(part, rows_of(places), with_slots)
             with tf.control_dependencies([rows]):
-                return places, rows, self._parts[part].is_unchanged(times)
+                # No rows were taken meanwhile.
+                is_whole = tf.equal(self._parts[part].eviction.times.read_value(), times)
+                return places, rows, is_whole
 
         is_frozen = self.rule.changes_nothing
         places, rows, is_whole = pull(is_training and not is_frozen)

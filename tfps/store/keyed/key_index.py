@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfps.layers import id_check
 from tfps.layers.key_options import MOST_OCCURRENCES
+from tfps.store.partitioned_variable import gather
 
 _DEPTH = 4
 _COUNTERS_PER_ROW = 8  # in each of the depth's lines
@@ -58,9 +59,7 @@ class Occurrences:
         )
         lines = tf.range(_DEPTH, dtype=tf.int64) * self._width
         places = tf.bitcast(spread, tf.int64) + lines
-        counts = tf.raw_ops.ResourceGather(
-            resource=self._counters.handle, indices=places, dtype=tf.int8
-        )
+        counts = gather(self._counters, places)
         so_far = tf.cast(tf.reduce_min(counts, 1), tf.int32) + occurrences
         now = tf.minimum(so_far, 127)
         updates = tf.cast(tf.broadcast_to(now[:, tf.newaxis], tf.shape(places)), tf.int8)

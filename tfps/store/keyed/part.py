@@ -81,8 +81,8 @@ class SavedKeys(NamedTuple):
 class KeyedPart:
     """What one ps holds of a group.
 
-    Only one caller at a time may change it: all methods but `find`, `tables_of` and `is_unchanged`
-    are called while the part's mutex is held, and all under the device of the ps.
+    Only one caller at a time may change it: all methods but `find` are called while
+    the part's mutex is held, and all under the device of the ps.
     """
 
     def __init__(self, layout: KeyedLayout, part: int, rows: CurrentRows, seed: int):
@@ -90,7 +90,7 @@ class KeyedPart:
         self._layout, self._part, self._rows = layout, part, rows
         self._initial = InitialRows(layout.tables, seed)
         self._index = KeyIndex()
-        self._records = RowRecords(layout.capacity)
+        self.records = RowRecords(layout.capacity)
         self._free = FreeRows(first, layout.capacity, options.loses_rows)
         self._occurrences = None
         if options.counts:
@@ -100,7 +100,7 @@ class KeyedPart:
             options,
             layout.quotas,
             self._index,
-            self._records,
+            self.records,
             self._free,
             self.counts,
             lambda some: rows.pull(part, some),
@@ -109,7 +109,7 @@ class KeyedPart:
         unknown = rows.begun(tf.constant(unknown_rows(layout.tables)))
         rows.set(part, numbers, unknown, tf.fill([first], _NEVER))
         none = tf.zeros([first], tf.int64), tf.range(first), tf.zeros([], tf.int64)
-        self._records.begin(numbers, *none, tf.zeros([first, 2], tf.int32))
+        self.records.begin(numbers, *none, tf.zeros([first, 2], tf.int32))
 
     def find(self, keys: AskedKeys) -> tf.Tensor:
         """Places of keys `[u]` int64; of keys without a row, that of their table's unknown ones."""
@@ -146,26 +146,14 @@ class KeyedPart:
 
     def use(self, places: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, tf.Operation]:
         """Records an update of rows by their places; returns the indices of those still there."""
-        there, dropped, written = self._records.use(places, step)
+        there, dropped, written = self.records.use(places, step)
         counted = self.counts.add({Count.DROPPED: self.counts.by_table(dropped)})
         return there, tf.group(written, counted)
-
-    def note(self, places: tf.Tensor, step: tf.Tensor) -> tf.Operation:
-        """Records that keys occur whose rows no update changes."""
-        *_, written = self._records.use(places, step)
-        return written
-
-    def tables_of(self, places: tf.Tensor) -> tf.Tensor:
-        return self._records.tables_of(places)
-
-    def is_unchanged(self, times: tf.Tensor) -> tf.Tensor:
-        """Whether no rows were taken since `eviction.times` was read."""
-        return tf.equal(self.eviction.times.read_value(), times)
 
     def in_order(self) -> tuple[tf.Tensor, tf.Tensor]:
         """All keys that have a row: their hashes, ascending, and their rows, `[n]` int64 both."""
         first = len(self._layout.tables)
-        records = self._records.read(tf.range(first, self._free.used.read_value()))
+        records = self.records.read(tf.range(first, self._free.used.read_value()))
         live = tf.where(tables_in(records) >= 0)[:, 0]
         hashes = tf.gather(hashes_in(records), live)
         order = tf.argsort(hashes)
@@ -174,25 +162,22 @@ class KeyedPart:
     def sample(self, table: tf.Tensor, most: tf.Tensor) -> tf.Tensor:
         """Numbers of some rows of a table, evenly spread, `[n]` int64."""
         _, rows = self.in_order()
-        is_its = tf.equal(tables_in(self._records.read(rows)), table)
+        is_its = tf.equal(tables_in(self.records.read(rows)), table)
         mine = tf.boolean_mask(rows, is_its)
         stride = tf.maximum(1, -(-tf.size(mine) // most))
         return mine[::stride]
 
-    def all_saved(self) -> SavedKeys:
-        return self._saved(*self.in_order())
-
     def saved_since(self, least: tf.Tensor) -> tuple[tf.Tensor, SavedKeys]:
         """Hashes of all keys, ascending, and the rows assigned or changed since that update."""
         hashes, rows = self.in_order()
-        last = tf.cast(last_updates_in(self._records.read(rows)), tf.int64)
+        last = tf.cast(last_updates_in(self.records.read(rows)), tf.int64)
         late = tf.where(last >= least)[:, 0]
-        return hashes, self._saved(tf.gather(hashes, late), tf.gather(rows, late))
+        return hashes, self.saved(tf.gather(hashes, late), tf.gather(rows, late))
 
     def counted_since(self, least: tf.Tensor) -> tf.Tensor:
         """How many rows each table has, and how many `saved_since` gives, `[2, tables]` int64."""
         first = len(self._layout.tables)
-        records = self._records.read(tf.range(first, self._free.used.read_value()))
+        records = self.records.read(tf.range(first, self._free.used.read_value()))
         records = tf.boolean_mask(records, tables_in(records) >= 0)
         is_late = tf.cast(last_updates_in(records), tf.int64) >= least
         tables = tables_in(records)
@@ -205,7 +190,7 @@ class KeyedPart:
         rows, generation = self._free.take(tf.size(saved.hashes, tf.int64))
         used = tf.stack([last, uses], 1)
         writes = self._rows.set(self._part, rows, saved.lines, last)
-        writes.append(self._records.begin(rows, saved.hashes, tables, generation, used))
+        writes.append(self.records.begin(rows, saved.hashes, tables, generation, used))
         with tf.control_dependencies(writes):
             put = self._index.insert(saved.hashes, place_of(rows, generation))
         return tf.group(put, self.counts.add({Count.ROWS: self.counts.by_table(tables)}))
@@ -222,7 +207,7 @@ class KeyedPart:
     def clear(self) -> tf.Operation:
         """Takes the rows from all keys."""
         first = tf.constant(len(self._layout.tables), tf.int64)
-        cleared = [self._records.clear_all(first, self._free.used.read_value())]
+        cleared = [self.records.clear_all(first, self._free.used.read_value())]
         with tf.control_dependencies(cleared):
             cleared += [self._index.clear(), self._free.clear(), self.counts.forget_rows()]
         cleared += [self.eviction.begin_again(), self.eviction.times.assign_add(1).op]
@@ -230,8 +215,8 @@ class KeyedPart:
             cleared.append(self._occurrences.clear())
         return tf.group(*cleared)
 
-    def _saved(self, hashes: tf.Tensor, rows: tf.Tensor) -> SavedKeys:
-        records = self._records.read(rows)
+    def saved(self, hashes: tf.Tensor, rows: tf.Tensor) -> SavedKeys:
+        records = self.records.read(rows)
         kept = tf.stack([tables_in(records), last_updates_in(records), uses_in(records)], 1)
         return SavedKeys(hashes, kept, self._rows.stored(self._part, rows))
 
@@ -256,7 +241,7 @@ class KeyedPart:
         lines = self._rows.begun(self._initial.draw(hashes, tables))
         writes = self._rows.set(self._part, rows, lines, last)
         used = tf.stack([last, tf.zeros_like(last)], 1)
-        writes.append(self._records.begin(rows, hashes, tables, generation, used))
+        writes.append(self.records.begin(rows, hashes, tables, generation, used))
         # A pull that finds a key finds its row written.
         with tf.control_dependencies(writes):
             return places, self._index.insert(hashes, places)

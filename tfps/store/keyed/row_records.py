@@ -5,6 +5,7 @@ import enum
 import tensorflow as tf
 
 from tfps.store.keyed_layout import reserved_variable
+from tfps.store.partitioned_variable import gather, scatter
 
 _ROW_BITS = 40
 _ROW_MASK = (1 << _ROW_BITS) - 1
@@ -139,9 +140,7 @@ class RowRecords:
 
     def read(self, rows: tf.Tensor) -> tf.Tensor:
         """The numbers of rows, `[n, 6]` int32."""
-        return tf.raw_ops.ResourceGather(
-            resource=self._variable.handle, indices=rows, dtype=tf.int32
-        )
+        return gather(self._variable, rows)
 
     def _at(self, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Records of the rows of places, `[n, 6]`, and which are of the places' generation."""
@@ -149,9 +148,7 @@ class RowRecords:
         return found, tf.equal(found[:, _GENERATION], tf.cast(_generations(places), tf.int32))
 
     def _write(self, rows: tf.Tensor, records: tf.Tensor) -> tf.Operation:
-        return tf.raw_ops.ResourceScatterUpdate(
-            resource=self._variable.handle, indices=rows, updates=records
-        )
+        return scatter(self._variable, rows, records)
 
 
 def hashes_in(records: tf.Tensor) -> tf.Tensor:
