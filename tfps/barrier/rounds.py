@@ -45,7 +45,7 @@ class RoundUpdate:
             with tf.device(device):
                 here = tf.identity(decided)
                 mean, state = self._contributions.take_mean(part, self._decision(here))
-                writes += [store.add_to_state(change) for change in state]
+                writes += [store.state.add(change) for change in state]
             arrived.append(here)
             means.append(mean)
         finite = self._finite(means, store.loss_scale) if store.loss_scale else None

@@ -2,14 +2,13 @@
 
 import itertools
 import math
-from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
 
 from tfps.optimizers.missed_updates import MissedUpdates, geometric
 from tfps.optimizers.outlook import Series
-from tfps.optimizers.update_rule import Slot, Update, UpdateRule, squared
+from tfps.optimizers.update_rule import Slot, Tensors, Update, UpdateRule, squared
 
 # By how much a velocity's root may fall within a part of a series, and at how many parts that ends.
 _APART, _MOST_CUTS = 0.05, 16
@@ -67,7 +66,7 @@ class Adam(UpdateRule):
     def sparse(
         self,
         rows: tf.Tensor,
-        slots: Sequence[tf.Tensor],
+        slots: Tensors,
         gradient: tf.Tensor,
         step: tf.Tensor,
         squares: tf.Tensor | None = None,
@@ -82,7 +81,7 @@ class Adam(UpdateRule):
         change = rate * momentum / (root + self.config["epsilon"])
         return [rows - change, momentum, velocity, *largest]
 
-    def drift(self, slots: Sequence[tf.Tensor], missed: MissedUpdates, decays: bool) -> tf.Tensor:
+    def drift(self, slots: Tensors, missed: MissedUpdates, decays: bool) -> tf.Tensor:
         """The sum of `rate_j beta_1^j m / (sqrt(beta_2^j v) + epsilon)` over the missed updates j.
 
         It is a geometric series but for epsilon, which is divided by the mean of `beta_2^(j / 2)`

@@ -1,13 +1,11 @@
 """FTRL on the ps."""
 
-from collections.abc import Sequence
-
 import keras
 import tensorflow as tf
 
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.step_sums import SQUARE, StepSums
-from tfps.optimizers.update_rule import Slot, Update, UpdateRule, squared
+from tfps.optimizers.update_rule import Slot, Tensors, Update, UpdateRule, squared
 
 
 class Ftrl(UpdateRule):
@@ -45,7 +43,7 @@ class Ftrl(UpdateRule):
     def sparse(
         self,
         rows: tf.Tensor,
-        slots: Sequence[tf.Tensor],
+        slots: Tensors,
         gradient: tf.Tensor,
         step: tf.Tensor,
         squares: tf.Tensor | None = None,
@@ -74,7 +72,7 @@ class Ftrl(UpdateRule):
         )
 
     def catch_up(
-        self, rows: tf.Tensor, slots: Sequence[tf.Tensor], missed: MissedUpdates, decays: bool
+        self, rows: tf.Tensor, slots: Tensors, missed: MissedUpdates, decays: bool
     ) -> list[tf.Tensor]:
         """Ages the linear slot, and computes the rows from it.
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfps import arguments
 from tfps.errors import UserError, reason_of
-from tfps.optimizers.update_rule import Slot, UpdateRule
+from tfps.optimizers.update_rule import Slot, Tensors, UpdateRule
 
 
 @keras.saving.register_keras_serializable("tfps")
@@ -106,7 +106,7 @@ class RowWiseAdagradRule(UpdateRule):
     def sparse(
         self,
         rows: tf.Tensor,
-        slots: Sequence[tf.Tensor],
+        slots: Tensors,
         gradient: tf.Tensor,
         step: tf.Tensor,
         squares: tf.Tensor | None = None,

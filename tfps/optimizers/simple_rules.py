@@ -1,7 +1,6 @@
 """Adagrad, Lion, RMSprop and gradient descent on the ps, and what changes nothing."""
 
 import math
-from collections.abc import Sequence
 
 import keras
 import numpy as np
@@ -10,7 +9,7 @@ import tensorflow as tf
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.outlook import Series
 from tfps.optimizers.step_sums import StepSums
-from tfps.optimizers.update_rule import Slot, Update, UpdateRule, squared
+from tfps.optimizers.update_rule import Slot, Tensors, Update, UpdateRule, squared
 
 _LEAST = float(np.finfo(np.float32).tiny)
 
@@ -45,7 +44,7 @@ class Adagrad(UpdateRule):
     def sparse(
         self,
         rows: tf.Tensor,
-        slots: Sequence[tf.Tensor],
+        slots: Tensors,
         gradient: tf.Tensor,
         step: tf.Tensor,
         squares: tf.Tensor | None = None,
@@ -67,7 +66,7 @@ class Frozen(UpdateRule):
     def sparse(
         self,
         rows: tf.Tensor,
-        slots: Sequence[tf.Tensor],
+        slots: Tensors,
         gradient: tf.Tensor,
         step: tf.Tensor,
         squares: tf.Tensor | None = None,
@@ -90,7 +89,7 @@ class Lion(UpdateRule):
     def sparse(
         self,
         rows: tf.Tensor,
-        slots: Sequence[tf.Tensor],
+        slots: Tensors,
         gradient: tf.Tensor,
         step: tf.Tensor,
         squares: tf.Tensor | None = None,
@@ -100,7 +99,7 @@ class Lion(UpdateRule):
         momentum = slots[0] * beta_2 + gradient * (1.0 - beta_2)
         return [rows - self.learning_rate(step) * direction, momentum]
 
-    def drift(self, slots: Sequence[tf.Tensor], missed: MissedUpdates, decays: bool) -> tf.Tensor:
+    def drift(self, slots: Tensors, missed: MissedUpdates, decays: bool) -> tf.Tensor:
         """The sum of the learning rates of the missed updates, times the sign.
 
         Until Keras's momentum is less than float32 holds: then it is 0, and so is its sign.
@@ -182,7 +181,7 @@ class RmsProp(UpdateRule):
     def sparse(
         self,
         rows: tf.Tensor,
-        slots: Sequence[tf.Tensor],
+        slots: Tensors,
         gradient: tf.Tensor,
         step: tf.Tensor,
         squares: tf.Tensor | None = None,
@@ -200,7 +199,7 @@ class RmsProp(UpdateRule):
             momenta = [change]
         return [rows - change, velocity, *momenta, *averages]
 
-    def drift(self, slots: Sequence[tf.Tensor], missed: MissedUpdates, decays: bool) -> tf.Tensor:
+    def drift(self, slots: Tensors, missed: MissedUpdates, decays: bool) -> tf.Tensor:
         return -tf.cast(self.missed_series(missed, decays).whole(), tf.float32) * slots[1]
 
 
@@ -238,7 +237,7 @@ class Sgd(UpdateRule):
     def sparse(
         self,
         rows: tf.Tensor,
-        slots: Sequence[tf.Tensor],
+        slots: Tensors,
         gradient: tf.Tensor,
         step: tf.Tensor,
         squares: tf.Tensor | None = None,
@@ -253,7 +252,7 @@ class Sgd(UpdateRule):
             change = momentum
         return [rows + change, momentum]
 
-    def drift(self, slots: Sequence[tf.Tensor], missed: MissedUpdates, decays: bool) -> tf.Tensor:
+    def drift(self, slots: Tensors, missed: MissedUpdates, decays: bool) -> tf.Tensor:
         """The sum of `momentum^j` of the slot, or `momentum^(j + 1)` with Nesterov's momentum."""
         factor = self.config["momentum"] if self.config["nesterov"] else 1.0
         return tf.cast(self.missed_series(missed, decays).whole() * factor, tf.float32) * slots[0]

@@ -24,6 +24,7 @@ from tfps.optimizers.step_sums import (
     of_schedule,
 )
 
+Tensors = Sequence[tf.Tensor]
 _CLIPS = ("clipnorm", "global_clipnorm", "clipvalue")
 _UNSUPPORTED = ("use_ema", "loss_scale_factor", "gradient_accumulation_steps")
 
@@ -205,7 +206,7 @@ class UpdateRule(abc.ABC):
         )
 
     def catch_up(
-        self, rows: tf.Tensor, slots: Sequence[tf.Tensor], missed: MissedUpdates, decays: bool
+        self, rows: tf.Tensor, slots: Tensors, missed: MissedUpdates, decays: bool
     ) -> list[tf.Tensor]:
         """Rows `[u, dim]` and their slots after missed updates.
 
@@ -219,7 +220,7 @@ class UpdateRule(abc.ABC):
         held = zip(self.slots.values(), slots, strict=False)
         return [rows, *(slot.aged(value, missed) for slot, value in held)]
 
-    def drift(self, slots: Sequence[tf.Tensor], missed: MissedUpdates, decays: bool) -> tf.Tensor:
+    def drift(self, slots: Tensors, missed: MissedUpdates, decays: bool) -> tf.Tensor:
         """What missed updates add to rows, `[u, dim]` float32, for rules with `drifts`."""
         raise NotImplementedError(type(self).__name__)
 
@@ -239,18 +240,14 @@ class UpdateRule(abc.ABC):
         sums = self.sums(decays) if depends else ConstantSums(rate=0.0, weight_decay=0.0)
         return MissedSeries(self.series, sums, missed)
 
-    def increments(
-        self, before: Sequence[tf.Tensor], after: Sequence[tf.Tensor], updates: tf.Tensor
-    ) -> list[tf.Tensor]:
+    def increments(self, before: Tensors, after: Tensors, updates: tf.Tensor) -> list[tf.Tensor]:
         """What updates that were made on a copy add to parameters and to each slot."""
         return [
             slot.increment(old, new, updates)
             for slot, old, new in zip(self._held, before, after, strict=True)
         ]
 
-    def merged(
-        self, values: Sequence[tf.Tensor], increments: Sequence[tf.Tensor], updates: tf.Tensor
-    ) -> list[tf.Tensor]:
+    def merged(self, values: Tensors, increments: Tensors, updates: tf.Tensor) -> list[tf.Tensor]:
         """What those updates make of parameters and slots that others have changed meanwhile."""
         return [
             slot.merged(value, increment, updates)
@@ -271,7 +268,7 @@ class UpdateRule(abc.ABC):
     def sparse(
         self,
         rows: tf.Tensor,
-        slots: Sequence[tf.Tensor],
+        slots: Tensors,
         gradient: tf.Tensor,
         step: tf.Tensor,
         squares: tf.Tensor | None = None,

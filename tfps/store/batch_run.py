@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfps.model.stateless_model import Lookup
+from tfps.optimizers.update_rule import Tensors
 from tfps.store.group_layout import AskedIds
 from tfps.store.messages import (
     Gradients,
@@ -12,6 +13,7 @@ from tfps.store.messages import (
     Pulled,
     PulledRows,
     SentRows,
+    Writes,
     bits_of,
     numbers_of,
     size_of_bits,
@@ -48,10 +50,7 @@ class BatchRun:
         first = self.pulled[0]
         return [*first.dense[:1], *(group.rows for group in first.groups)]
 
-    def push(
-        self, batches: Sequence[Gradients], note: Note | None = None
-    ) -> list[tf.Tensor | tf.Operation]:
-        """Applies the gradients of all batches in their order, and counts their steps."""
+    def push(self, batches: Sequence[Gradients], note: Note | None = None) -> Writes:
         store, writes = self._store, []
         if store.state.changes:
             added = None
@@ -70,7 +69,6 @@ class BatchRun:
 
     @staticmethod
     def _each(joint: PulledRows, found: Sequence[PulledRows]) -> list[PulledRows]:
-        """The rows of each batch, from those of all."""
         places = tf.split(joint.inverse, tf.stack([tf.size(some.ids) for some in found]))
         return [
             some._replace(rows=tf.gather(joint.rows, places_of))
@@ -110,17 +108,15 @@ class BatchRun:
             ]
         )
 
-    def _applied(
-        self, part: int, arrived: Sequence[tf.Tensor], batches: int, note: Note | None
-    ) -> list[tf.Tensor | tf.Operation]:
+    def _applied(self, part: int, arrived: Tensors, batches: int, note: Note | None) -> Writes:
         """Makes the updates of a ps from what has arrived there; under its device."""
         store, dtype = self._store, tf.as_dtype(self._store.wire.dtype)
         groups = len(store.groups)
-        told = note.numbers.shape[0] if note else 0
-        bits = size_of_bits(batches * groups + told, tf.float64, dtype)
+        noted = note.numbers.shape[0] if note else 0
+        bits = size_of_bits(batches * groups + noted, tf.float64, dtype)
         numbers = numbers_of(store.packing.last(arrived, bits), tf.float64)
         values, dense, rows = self._parts(part, arrived, numbers[: batches * groups], batches, bits)
-        applied: list[tf.Tensor | tf.Operation] = []
+        applied: Writes = []
         for batch in range(batches):
             mine = slice(batch * groups, (batch + 1) * groups)
             sent = [SentRows(*pair) for pair in zip(rows[mine], values[mine], strict=True)]
@@ -135,7 +131,7 @@ class BatchRun:
         return applied
 
     def _parts(
-        self, part: int, arrived: Sequence[tf.Tensor], counts: tf.Tensor, batches: int, bits: int
+        self, part: int, arrived: Tensors, counts: tf.Tensor, batches: int, bits: int
     ) -> tuple[list[tf.Tensor], list[tf.Tensor], list[tf.Tensor]]:
         """Gradients of rows, of dense parameters, and numbers of rows, by batch and group."""
         store, dtype = self._store, tf.as_dtype(self._store.wire.dtype)

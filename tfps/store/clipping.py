@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
-from tfps.optimizers.update_rule import UpdateRule
+from tfps.optimizers.update_rule import Tensors, UpdateRule
 from tfps.store.layout import StoreLayout
 from tfps.store.messages import (
     BY_NORM,
@@ -33,7 +33,6 @@ class PartClipping:
         self._by_norm = [rule for rule in rules if rule.clip in BY_NORM]
 
     def clip(self, parts: Sequence[PartGradients]) -> list[PartGradients]:
-        """The gradients as they are applied, on the same ps."""
         if not self._by_norm:
             return [self._clipped(part, gradients, {}) for part, gradients in enumerate(parts)]
         squares = []
@@ -141,7 +140,7 @@ class GradientClipping:
         self._rules = [rule for rule in rules if rule.clip]
 
     def clip(
-        self, dense: Sequence[tf.Tensor], rows: Sequence[tf.Tensor], pulled: Sequence[PulledRows]
+        self, dense: Tensors, rows: Tensors, pulled: Sequence[PulledRows]
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """The clipped gradients; `rows` are those of each group's distinct rows, `[u, width]`."""
         dense, rows = list(dense), list(rows)
@@ -166,7 +165,7 @@ class GradientClipping:
         return dense, rows
 
     def _global_scale(
-        self, dense: Sequence[tf.Tensor], rows: Mapping[int, tf.Tensor], limit: float
+        self, dense: Tensors, rows: Mapping[int, tf.Tensor], limit: float
     ) -> tf.Tensor:
         squares = [tf.square(gradient) for gradient in dense]
         squares += [self._groups[k].gradients.squares(gradient) for k, gradient in rows.items()]
@@ -179,7 +178,6 @@ class GradientClipping:
     def _by_table(
         self, group: int, gradient: tf.Tensor, pulled: PulledRows, limit: float
     ) -> tf.Tensor:
-        """Clips rows of a group by the norms of their tables."""
         table = self._groups[group].tables_of(pulled)
         gradients = self._groups[group].gradients
         squares = tf.reduce_sum(gradients.squares(gradient), 1)

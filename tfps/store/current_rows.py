@@ -10,14 +10,14 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.optimizers.missed_updates import MissedUpdates
-from tfps.optimizers.update_rule import Slot, UpdateRule
+from tfps.optimizers.update_rule import Slot, Tensors, UpdateRule
 from tfps.store.group_layout import RowLayout
 from tfps.store.layout import Group
 from tfps.store.partitioned_variable import PartitionedVariable, TensorSlice, gather, scatter
 from tfps.store.stored_row import StoredRow, draw_noise
 
 # What updates make of rows and of each of their slots.
-Change = Callable[[list[tf.Tensor]], Sequence[tf.Tensor]]
+Change = Callable[[list[tf.Tensor]], Tensors]
 
 
 class RowVariable:
@@ -47,35 +47,34 @@ class RowVariable:
         """Rows `[u, dim]` and each slot, `[u, dim]` or `[u, 1]`, float32."""
         first = self._first_lines(rows)
         if not with_slots or self._row.lines == 1:
-            return self._row.decode([self._gather(part, first)])
+            return self._row.decode([gather(self._variable.parts[part], first)])
         # Line by line, so that what is fetched has not to be cut, which copies it.
         lines = first + tf.range(self._row.lines, dtype=first.dtype)[:, tf.newaxis]
-        return self._row.decode(tf.unstack(self._gather(part, lines), self._row.lines))
+        return self._row.decode(
+            tf.unstack(gather(self._variable.parts[part], lines), self._row.lines)
+        )
 
     def write(
-        self, part: int, rows: tf.Tensor, values: Sequence[tf.Tensor], update: tf.Tensor
+        self, part: int, rows: tf.Tensor, values: Tensors, update: tf.Tensor
     ) -> list[tf.Operation]:
-        """Overwrites rows of a part with all their slots."""
         first, noise = self._first_lines(rows), None
         if self._row.dtype != "float32":
             # The same noise for the same update.
             noise = draw_noise(tf.shape(values[0]), self._stream + part, update)
         return [
-            self._scatter(part, first + k if k else first, line)
+            scatter(self._variable.parts[part], first + k if k else first, line)
             for k, line in enumerate(self._row.encode(values, noise))
         ]
 
     def stored(self, part: int, rows: tf.Tensor) -> tf.Tensor:
         """Rows of a part with their slots as they are stored, `[u, lines, width]`."""
-        return self._gather(part, self._all_lines(rows))
+        return gather(self._variable.parts[part], self._all_lines(rows))
 
     def set(self, part: int, rows: tf.Tensor, stored: tf.Tensor) -> tf.Operation:
-        """Overwrites rows of a part with what `stored` gave."""
         lines = tf.reshape(self._all_lines(rows), [-1])
-        return self._scatter(part, lines, tf.reshape(stored, [-1, self._row.width]))
+        return scatter(self._variable.parts[part], lines, tf.reshape(stored, [-1, self._row.width]))
 
     def begin(self, part: int, rows: tf.Tensor, values: tf.Tensor) -> None:
-        """Writes initial values of rows, and those of their slots."""
         self.set(part, rows, self.begun(values))
 
     def begun(self, values: tf.Tensor) -> tf.Tensor:
@@ -104,12 +103,6 @@ class RowVariable:
         first = self._first_lines(rows)[:, tf.newaxis]
         return first + tf.range(self._row.lines, dtype=first.dtype)
 
-    def _gather(self, part: int, lines: tf.Tensor) -> tf.Tensor:
-        return gather(self._variable.parts[part], lines)
-
-    def _scatter(self, part: int, lines: tf.Tensor, values: tf.Tensor) -> tf.Operation:
-        return scatter(self._variable.parts[part], lines, values)
-
     def _line_bounds(self, part: int) -> tuple[int, int]:
         first, end = self._layout.bounds(part)
         return first * self._row.lines, end * self._row.lines
@@ -121,44 +114,8 @@ class RowVariable:
         )
 
 
-class LastUpdates:
-    """For each row of a group, the number of updates after its last one; 0 for none yet.
-
-    The numbers are int32 and may wrap around: a row's distance from the newest update is right as
-    long as it is below 2^31. Call the methods under the device of the part's ps.
-    """
-
-    def __init__(self, layout: RowLayout, devices: Sequence[str]):
-        def create(part: int) -> tf.Variable:
-            first, end = layout.bounds(part)
-            return layout.new_variable([end - first], tf.int32)
-
-        name = f"{layout.name}/last_update"
-        self._numbers = PartitionedVariable(
-            name, (layout.total_rows,), layout.bounds, devices, create, {}
-        )
-
-    def read(self, part: int, rows: tf.Tensor) -> tf.Tensor:
-        """The numbers of rows of a part, `[u]` int32."""
-        return gather(self._numbers.parts[part], rows)
-
-    def write(
-        self, part: int, rows: tf.Tensor, before: tf.Tensor, updates: tf.Tensor
-    ) -> tf.Operation:
-        """Records an update of rows; rows that have seen a later one keep its number."""
-        later = tf.maximum(tf.cast(updates, tf.int32) - before, 0)
-        return scatter(self._numbers.parts[part], rows, before + later)
-
-    def set(self, part: int, rows: tf.Tensor, updates: tf.Tensor) -> tf.Operation:
-        """Overwrites the numbers of rows."""
-        return scatter(self._numbers.parts[part], rows, updates)
-
-    def slices(self) -> list[TensorSlice]:
-        return self._numbers.slices()
-
-
 def missed_since(last: tf.Tensor, step: tf.Tensor) -> MissedUpdates:
-    """The updates that rows have missed; `last` is what `LastUpdates.read` gave."""
+    """The updates that rows have missed since their last ones, `[u]` int32."""
     # An update that began later may have been made before this one.
     return MissedUpdates.of(tf.maximum(tf.cast(step, tf.int32) - last, 0), step)
 
@@ -187,7 +144,7 @@ class CurrentRows:
         self._group, self._steps = group, steps
         self._rule, self._decays = group.rule, group.decays
         self._rules = rules
-        self._last = LastUpdates(group.layout, devices) if group.catches_up else None
+        self._last = _last_updates(group.layout, devices) if group.catches_up else None
         is_moved = self._last is not None and group.rule.moves_untouched(group.decays)
         values_alone = group.layout.dim * tf.float32.size
         self.bytes_to_pull = group.row.float_bytes if is_moved else values_alone
@@ -212,7 +169,9 @@ class CurrentRows:
         last, values = self._read(part, rows, step, with_slots=True)
         writes = self._stored.write(part, rows, make(values), step)
         if self._last and last is not None:
-            writes.append(self._last.write(part, rows, last, updates))
+            # Rows that have seen a later update keep its number.
+            later = tf.maximum(tf.cast(updates, tf.int32) - last, 0)
+            writes.append(scatter(self._last.parts[part], rows, last + later))
         return writes
 
     def set(
@@ -221,7 +180,7 @@ class CurrentRows:
         """Overwrites rows, while nobody else changes them."""
         writes = [self._stored.set(part, rows, stored)]
         if self._last:
-            writes.append(self._last.set(part, rows, updates))
+            writes.append(scatter(self._last.parts[part], rows, updates))
         return writes
 
     def slices(self) -> list[list[TensorSlice]]:
@@ -231,7 +190,6 @@ class CurrentRows:
     def _caught_up(
         self, part: int, rows: tf.Tensor, step: tf.Tensor, with_slots: bool
     ) -> tf.Tensor:
-        """`pull` where rows have missed updates."""
         # Weight decay and a constraint ask for no slot.
         reads_slots = with_slots or bool(self._last and self._rule.drifts)
         _, values = self._read(part, rows, step, reads_slots)
@@ -243,18 +201,25 @@ class CurrentRows:
         """When rows were updated last, if kept; and rows and slots as an update finds them."""
         last, values = None, self._stored.read(part, rows, with_slots)
         if self._last:
-            last = self._last.read(part, rows)
+            last = gather(self._last.parts[part], rows)
             missed = missed_since(last, step)
             values = self._rules[part].catch_up(values[0], values[1:], missed, self._decays)
         return last, [self._group.constrained_after(step, values[0]), *values[1:]]
 
 
-def not_inlined(pull: Callable[..., Any]) -> tf.types.experimental.PolymorphicFunction:
-    """A function whose calls are not replaced by its body.
+def _last_updates(layout: RowLayout, devices: Sequence[str]) -> PartitionedVariable:
+    """For each row of a group, the number of updates after its last one; 0 for none yet."""
 
-    So the graph does not grow with what a closure is unrolled into, and the rows are read after
-    what a call waits for, which was seen not to be so otherwise.
-    """
+    def create(part: int) -> tf.Variable:
+        first, end = layout.bounds(part)
+        return layout.new_variable([end - first], tf.int32)
+
+    name, shape = f"{layout.name}/last_update", (layout.total_rows,)
+    return PartitionedVariable(name, shape, layout.bounds, devices, create)
+
+
+def not_inlined(pull: Callable[..., Any]) -> tf.types.experimental.PolymorphicFunction:
+    """A function whose calls are not replaced by its body."""
     return tf.function(
         pull, autograph=False, reduce_retracing=True, experimental_attributes={"_noinline": True}
     )

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfps.optimizers.update_rule import Update, UpdateRule
+from tfps.optimizers.update_rule import Tensors, Update, UpdateRule
 from tfps.store.layout import DenseLayout
-from tfps.store.messages import EXACT, Wire
+from tfps.store.messages import EXACT, Wire, Writes
 from tfps.store.mutex import Mutex
 from tfps.store.partitioned_variable import PartitionedVariable, TensorSlice
 from tfps.store.run_state import LearningRates, rules_by_part
@@ -65,7 +65,7 @@ class DenseParameters:
         value = tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=tf.float32)
         return self._wire.send(value)
 
-    def joined(self, parts: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def joined(self, parts: Tensors) -> list[tf.Tensor]:
         """Every variable's value, from what `read_part` gave of each ps, on a worker."""
         if not parts:
             return []
@@ -73,7 +73,6 @@ class DenseParameters:
         return self.layout.unflatten(self.layout.join(received))
 
     def pull_with_slots(self) -> list[tf.Tensor]:
-        """The whole buffer and each of its slots, `[total]`."""
         received: list[list[tf.Tensor]] = []
         for part, device in enumerate(self._devices):
             with tf.device(device):
@@ -81,9 +80,7 @@ class DenseParameters:
             received.append([self._wire.receive(value) for value in sent])
         return [self.layout.join(parts) for parts in zip(*received, strict=True)]
 
-    def stepped(
-        self, values: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor], step: tf.Tensor
-    ) -> list[tf.Tensor]:
+    def stepped(self, values: Tensors, gradients: Tensors, step: tf.Tensor) -> list[tf.Tensor]:
         """What a step on a worker makes of what `pull_with_slots` returned."""
         rule = self._rules[0]
         buffer, *slots = values
@@ -94,26 +91,24 @@ class DenseParameters:
         return rule.sparse(buffer, slots, flat, step)
 
     def send_increments(
-        self, before: Sequence[tf.Tensor], after: Sequence[tf.Tensor], steps: int | tf.Tensor
+        self, before: Tensors, after: Tensors, steps: int | tf.Tensor
     ) -> list[list[tf.Tensor]]:
         """What steps on a worker add to the buffer and its slots, for each ps."""
         added = self.rule.increments(before, after, tf.cast(steps, tf.float32))
         cut = [self.layout.cut(self._wire.send(value)) for value in added]
         return [list(parts) for parts in zip(*cut, strict=True)]
 
-    def merge(
-        self, part: int, sent: Sequence[tf.Tensor], steps: int | tf.Tensor
-    ) -> list[tf.Tensor]:
+    def merge(self, part: int, sent: Tensors, steps: int | tf.Tensor) -> list[tf.Tensor]:
         """Adds a worker's increments to a part; under the device of its ps."""
         added = [tf.cast(value, tf.float32) for value in sent]
         return [self._merge[part](added, tf.cast(steps, tf.float32))]
 
-    def send(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def send(self, gradients: Tensors) -> list[tf.Tensor]:
         """The variables' gradients as they travel, `[n]` for each ps."""
         flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
         return self.layout.cut(self._wire.send(flat))
 
-    def pieces(self, gradients: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
+    def pieces(self, gradients: Tensors) -> list[list[tf.Tensor]]:
         """The same in pieces to be laid end to end; none for a model without variables."""
         if not gradients:
             return []
@@ -123,7 +118,7 @@ class DenseParameters:
 
     def apply(
         self, part: int, sent: tf.Tensor, step: tf.Tensor, scale: tf.Tensor | None = None
-    ) -> list[tf.Tensor | tf.Operation]:
+    ) -> Writes:
         """Applies a gradient to a part; under the device of its ps."""
         gradient = tf.cast(sent, tf.float32)
         if self._decays or not self.rule.fused:
@@ -142,7 +137,6 @@ class DenseParameters:
     def _merged(
         self, part: int, added: list[tf.Tensor], steps: tf.Tensor
     ) -> tuple[tf.Tensor, list[tf.Operation]]:
-        """The part of `merge` that holds the mutex."""
         variables = self._buffer.variables(part)
         values = [variable.read_value() for variable in variables]
         merged = self.rule.merged(values, added, steps)
@@ -154,7 +148,6 @@ class DenseParameters:
     def _changed(
         self, part: int, gradient: tf.Tensor, step: tf.Tensor, scale: tf.Tensor | None
     ) -> tuple[tf.Tensor, list[tf.Operation]]:
-        """The part of `apply` that holds the mutex."""
         rule = self._rules[part].scaled(scale)
         update = self._buffer.update(part, gradient, step)
         writes = [self._decay(part, rule, update)] if self._decays else []

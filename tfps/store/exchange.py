@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfps.optimizers.update_rule import Tensors
 from tfps.store.dense_parameters import DenseParameters
 from tfps.store.messages import (
     Note,
@@ -13,6 +14,7 @@ from tfps.store.messages import (
     ReadRows,
     SentRows,
     Wire,
+    Writes,
     bits_of,
     numbers_of,
     size_of_bits,
@@ -29,7 +31,7 @@ class Push(NamedTuple):
 
 
 # Given the index of a ps and what has arrived there, applies it: what is there once it is written.
-Apply = Callable[[int, Push], list[tf.Tensor | tf.Operation]]
+Apply = Callable[[int, Push], Writes]
 
 
 class Exchange:
@@ -53,7 +55,7 @@ class Exchange:
         self._packing = packing
 
     def pull(
-        self, found: Sequence[PulledRows], after: Sequence[tf.Tensor] = (), is_training: bool = True
+        self, found: Sequence[PulledRows], after: Tensors = (), is_training: bool = True
     ) -> tuple[list[tf.Tensor], list[PulledRows]]:
         """Every dense variable's value, and by group the rows that `RowGroup.find` found."""
         arrived = [
@@ -70,55 +72,50 @@ class Exchange:
     def push(
         self,
         pulled: Sequence[PulledRows],
-        rows: Sequence[tf.Tensor],
-        dense: Sequence[tf.Tensor],
+        rows: Tensors,
+        dense: Tensors,
         note: Note | None,
         apply: Apply,
-    ) -> list[tf.Tensor | tf.Operation]:
+    ) -> Writes:
         """Sends each ps its part of a batch's gradients, and has it applied there."""
         pieces = self._dense.pieces(dense)
         of_groups = [
             group.send(some, gradient)
             for group, some, gradient in zip(self._groups, pulled, rows, strict=True)
         ]
-        writes: list[tf.Tensor | tf.Operation] = []
+        writes: Writes = []
         for part, device in enumerate(self._devices):
-            mine, told = [each[part] for each in of_groups], note if part == 0 else None
+            mine, noted = [each[part] for each in of_groups], note if part == 0 else None
             packed = self._packing.pack(
                 [
                     *([each.gradient] for each in mine),
                     *pieces[part : part + 1],
-                    *([bits_of(each.numbers, self._dtype)] for each in [told] if each),
+                    *([bits_of(each.numbers, self._dtype)] for each in [noted] if each),
                 ]
             )
             with tf.device(device):
-                writes += self._applied(part, packed, [each.rows for each in mine], told, apply)
+                writes += self._applied(part, packed, [each.rows for each in mine], noted, apply)
         return writes
 
     def _applied(
-        self,
-        part: int,
-        packed: Sequence[tf.Tensor],
-        rows: Sequence[tf.Tensor],
-        note: Note | None,
-        apply: Apply,
-    ) -> list[tf.Tensor | tf.Operation]:
+        self, part: int, packed: Tensors, rows: Tensors, note: Note | None, apply: Apply
+    ) -> Writes:
         """Applies what one ps was sent, and delivers the note; under its device."""
         arrived, numbers = tf.nest.map_structure(tf.identity, (list(packed), list(rows)))
         bits = size_of_bits(note.numbers.shape[0], tf.float64, self._dtype) if note else 0
         widths = [group.gradients.width for group in self._groups]
         values = self._parts(part, arrived, numbers, widths, bits)
-        told = values.pop() if note else None
+        noted = values.pop() if note else None
         count = len(numbers)
         sent = [SentRows(*pair) for pair in zip(numbers, values[:count], strict=True)]
         applied = apply(part, Push(values[count:], sent, [*arrived, *numbers]))
         if note:
             with tf.control_dependencies(applied):
-                note.deliver(numbers_of(told, tf.float64))
+                note.deliver(numbers_of(noted, tf.float64))
         return applied
 
     def _pull(
-        self, part: int, found: Sequence[PulledRows], after: Sequence[tf.Tensor], is_training: bool
+        self, part: int, found: Sequence[PulledRows], after: Tensors, is_training: bool
     ) -> tuple[list[ReadRows], list[tf.Tensor]]:
         """From one ps: the rows found, by group, and its dense parameters if there are any."""
         with tf.device(self._devices[part]), tf.control_dependencies(after):
@@ -136,12 +133,7 @@ class Exchange:
         return rows, values[len(rows) :]
 
     def _parts(
-        self,
-        part: int,
-        packed: Sequence[tf.Tensor],
-        rows: Sequence[tf.Tensor],
-        widths: Sequence[int],
-        bits: int = 0,
+        self, part: int, packed: Tensors, rows: Tensors, widths: Sequence[int], bits: int = 0
     ) -> list[tf.Tensor]:
         """Cuts what travels to or from a ps: values by group `[u, width]`, dense ones, bits."""
         # The rows of the last group are what is left: an operation less.

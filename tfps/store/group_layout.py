@@ -11,6 +11,8 @@ import tensorflow as tf
 
 from tfps.experiment.task import Table
 from tfps.layers.id_check import refuse_outside
+from tfps.optimizers.update_rule import Tensors
+from tfps.store.messages import flat
 
 BUCKETS = 1024
 # Of a smaller group a save writes all rows in no time: which of them were touched is not kept.
@@ -73,10 +75,9 @@ class AskedIds(NamedTuple):
 
     def distinct(self) -> "tuple[AskedIds, tf.Tensor]":
         """Each id once, and for every one of these ids its index among those, `[n]` int32."""
-        if self.tables is None:
-            ids, inverse = tf.unique(self.ids)
-            return AskedIds(ids), inverse
         ids, inverse = tf.unique(self.ids)
+        if self.tables is None:
+            return AskedIds(ids), inverse
         count = tf.size(ids)
         tables = tf.math.unsorted_segment_max(self.tables, inverse, count)
         times = self.times
@@ -90,17 +91,12 @@ def _joined(pieces: Sequence[tf.Tensor | None]) -> tf.Tensor | None:
     return tf.concat(there, 0) if there else None
 
 
-def end_to_end(asked: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+def end_to_end(asked: Tensors) -> tuple[tf.Tensor, tf.Tensor]:
     """The ids of one or more lookups end to end, `[n]` int64, and whose they are, `[n]` int32."""
-    ids = [_flat(tf.cast(some, tf.int64)) for some in asked]
+    ids = [flat(tf.cast(some, tf.int64)) for some in asked]
     joined = tf.concat(ids, 0)
     ends = tf.cumsum(tf.stack([tf.size(some) for some in ids]))
     return joined, tf.searchsorted(ends, tf.range(tf.size(joined)), side="right")
-
-
-def _flat(ids: tf.Tensor) -> tf.Tensor:
-    # An operation per lookup counts: each is in all of a closure's unrolled steps.
-    return ids if ids.shape.rank == 1 else tf.reshape(ids, [-1])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,7 +141,6 @@ class GroupLayout(RowLayout):
         return tf.Variable(tf.zeros(shape, dtype), trainable=False)
 
     def bounds(self, part: int) -> tuple[int, int]:
-        """First logical row of a part and the one after its last."""
         return self.total_rows * part // self.parts, self.total_rows * (part + 1) // self.parts
 
     def buckets(self, part: int) -> tuple[int, int]:
@@ -154,7 +149,6 @@ class GroupLayout(RowLayout):
         return first // self.bucket_rows, -(-end // self.bucket_rows)
 
     def locate(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The logical row `[n]` and the part `[n]` (int32) of ids in the group `[n]`."""
         rows = self.logical_rows(ids)
         ends = tf.constant([[self.bounds(part)[1] for part in range(self.parts)]], ids.dtype)
         owner = tf.raw_ops.UpperBound(sorted_inputs=ends, values=rows[tf.newaxis])
@@ -180,7 +174,7 @@ class GroupLayout(RowLayout):
         table = np.searchsorted(starts, ids, side="right") - 1
         return table, ids - starts[table]
 
-    def ids_in_group(self, members: Sequence[int], asked: Sequence[tf.Tensor]) -> AskedIds:
+    def ids_in_group(self, members: Sequence[int], asked: Tensors) -> AskedIds:
         """Ids in the group of ids in its tables, end to end."""
         if not members:  # tables that this pass of the model does not use
             return AskedIds(tf.zeros([0], self.id_dtype))
@@ -196,11 +190,7 @@ class GroupLayout(RowLayout):
     def runs_of(
         self, table: int, part: int, largest: int
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """A table's ids with rows in a part, and their rows there, in runs of at most `largest`.
-
-        In every bucket the rows of a table are neighbours: all runs of all parts together take time
-        for the table's rows, however many parts there are.
-        """
+        """A table's ids with rows in a part, and their rows there, in runs of at most `largest`."""
         first, end = self.bounds(part)
         bucket, bucket_end = self.buckets(part)
         offset, count = self.offsets[table], self.tables[table].rows

@@ -86,7 +86,6 @@ class InitialRows:
 
 
 def _drawn(initializer: keras.initializers.Initializer, uniform: tf.Tensor) -> tf.Tensor:
-    """Values of an initializer's distribution, from values between 0 and 1."""
     config = initializer.get_config()
     if isinstance(initializer, keras.initializers.RandomUniform):
         return config["minval"] + (config["maxval"] - config["minval"]) * uniform
@@ -99,11 +98,7 @@ def _drawn(initializer: keras.initializers.Initializer, uniform: tf.Tensor) -> t
 
 
 def given_rows(table: Table) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The rows that a table's files name, about 48 MiB at a time.
-
-    Ids, or keys of a table without a vocabulary, `[n]` int64, and their rows `[n, dim]` float32. It
-    keeps the ids that it has given, 8 bytes each, to refuse repeated ones.
-    """
+    """The rows that a table's files name, about 48 MiB at a time."""
     seen = np.zeros([0], np.int64)
     for pieces in _chunks(table):
         keys = [_ids(table, piece) for piece in pieces]
@@ -194,13 +189,7 @@ class _BucketSeed(keras.random.SeedGenerator):
 def draw_rows(
     layout: GroupLayout, part: int, seed: int, write: Callable[[tf.Tensor, tf.Tensor], None]
 ) -> None:
-    """Draws one ps's rows of a group on the device in scope, one bucket after the other.
-
-    Rows of tables whose initializers do not draw every value by itself become 0. Every bucket is
-    drawn from its own seed, so a row's value depends on the run's seed and its bucket, not on the
-    number of ps. A bucket that several ps have rows of is drawn by each as a whole. `write` is
-    traced once.
-    """
+    """Draws one ps's rows of a group on the device in scope, one bucket after the other."""
     distinct: dict[str, Table] = {}
     keys = [_key(table) for table in layout.tables]
     for table, key in zip(layout.tables, keys, strict=True):
@@ -259,11 +248,7 @@ def _with_seed(table: Table, source: _BucketSeed) -> keras.initializers.Initiali
 
 
 def _without_fan(table: Table) -> keras.initializers.Initializer:
-    """Replaces an initializer that needs the whole table's shape by its equal that does not.
-
-    The scales are those of `keras.initializers.VarianceScaling`, with fan_in = rows and fan_out =
-    dim.
-    """
+    """Replaces an initializer that needs the whole table's shape by its equal that does not."""
     initializer = table.initializer
     if not isinstance(initializer, keras.initializers.VarianceScaling):
         return initializer

@@ -10,24 +10,19 @@ import tensorflow as tf
 
 from tfps.layers import id_check
 from tfps.layers.key_options import KeyOptions
+from tfps.optimizers.update_rule import Tensors
 from tfps.store.group_layout import AskedIds, RowLayout, end_to_end
-
 
 _WORD = (1 << 64) - 1
 _HASHES = 1 << 64
-# What a ps keeps for each row: its `RowRecords`, its place in the index (16 bytes a bucket, of which
-# between a quarter and 0.6 are in use) and, where rows are lost, in the list of free ones.
+# What a ps keeps for each row: its `RowRecords`, its place in the index (16 bytes a bucket; between
+# a quarter and 0.6 of these are in use) and, where rows are lost, in the list of free ones.
 _MARK_BYTES = 24 + 64 + 8
 _DEVIATIONS = 8  # by which the number of hashes in a range may exceed what is expected
 
 
 def reserved_variable(shape: Sequence[int], dtype: tf.DType) -> tf.Variable:
-    """A variable of a large shape that takes memory page by page, as it is written to.
-
-    What was not written to has any value. Linux promises the memory and gives it later, so that a
-    variable grows without a copy, and without another shape that graphs would be traced for again.
-    Call it under the device of the ps.
-    """
+    """A variable of a large shape that takes memory page by page, as it is written to."""
     variable = tf.Variable(_memory(shape, dtype), trainable=False)
 
     # In a function the value is gone when it returns. A second reference to it, as somebody may
@@ -100,7 +95,6 @@ class KeyedLayout(RowLayout):
 
     @property
     def id_dtype(self) -> tf.DType:
-        """Dtype of hashes, and of row numbers on a ps."""
         return tf.int64
 
     @property
@@ -110,11 +104,7 @@ class KeyedLayout(RowLayout):
 
     @property
     def capacity(self) -> int:
-        """Rows that one ps has room for, those of unknown keys included.
-
-        It is more than the quotas: what was saved on another number of ps is not cut into parts
-        that are equal to the row.
-        """
+        """Rows that one ps has room for, those of unknown keys included."""
         return len(self.tables) + sum(
             quota + _DEVIATIONS * math.isqrt(quota) + _DEVIATIONS for quota in self.quotas
         )
@@ -143,7 +133,7 @@ class KeyedLayout(RowLayout):
         owner = tf.raw_ops.UpperBound(sorted_inputs=sorted_inputs, values=hashes[tf.newaxis])
         return tf.squeeze(owner, 0)
 
-    def ids_in_group(self, members: Sequence[int], asked: Sequence[tf.Tensor]) -> AskedIds:
+    def ids_in_group(self, members: Sequence[int], asked: Tensors) -> AskedIds:
         """Hashes of the keys of some lookups, end to end, with the tables that are asked."""
         if asked:
             keys, which = end_to_end(asked)

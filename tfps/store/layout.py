@@ -18,7 +18,7 @@ from tfps.model.lookup_tables import Numbering
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.rules import Rules
-from tfps.optimizers.update_rule import UpdateRule
+from tfps.optimizers.update_rule import Tensors, UpdateRule
 from tfps.store.group_layout import GroupLayout
 from tfps.store.keyed_layout import KeyedLayout
 from tfps.store.messages import RowGradients
@@ -29,10 +29,7 @@ WHOLE_BYTES = 256 << 20  # of all tables together that are held whole
 
 @dataclasses.dataclass(frozen=True)
 class DenseLayout:
-    """Variables laid end to end in one flat float32 buffer, cut into equal parts.
-
-    Cuts ignore the variables' own boundaries, so that every ps holds the same number of bytes.
-    """
+    """Variables laid end to end in one flat float32 buffer, cut into equal parts at any value."""
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -52,7 +49,6 @@ class DenseLayout:
         return {name: list(shape) for name, shape in pairs}
 
     def bounds(self, part: int) -> tuple[int, int]:
-        """First value of a part and the one after its last."""
         return self.total * part // self.parts, self.total * (part + 1) // self.parts
 
     def sizes_in(self, part: int) -> list[int]:
@@ -69,10 +65,7 @@ class DenseLayout:
         return np.repeat(np.asarray(values, bool), self.sizes)[slice(*self.bounds(part))]
 
     def each(self, values: Sequence[float]) -> tf.Tensor:
-        """For every value of the whole buffer, the value of its variable, or a scalar for all.
-
-        A graph that uses it does not grow with the buffer.
-        """
+        """For every value of the whole buffer, the value of its variable, or a scalar for all."""
         pairs = zip(values, self.sizes, strict=True)
         runs = [
             (value, sum(size for _, size in run))
@@ -89,11 +82,10 @@ class DenseLayout:
         # One operation for all parts: what is in every step for each ps makes the graph large.
         return tf.split(flat, [end - first for first, end in bounds])
 
-    def join(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
+    def join(self, parts: Tensors) -> tf.Tensor:
         return parts[0] if self.parts == 1 else tf.concat(list(parts), 0)
 
     def unflatten(self, flat: tf.Tensor) -> list[tf.Tensor]:
-        """Every variable's value from the whole buffer `[total]`."""
         if not self.shapes:
             return []
         slices = tf.split(flat, self.sizes)
@@ -135,15 +127,14 @@ class StateLayout:
             first += found[-1].size
         return found
 
-    def changing_of(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def changing_of(self, values: Tensors) -> list[tf.Tensor]:
         return list(itertools.compress(values, self.changes))
 
-    def merge(self, changing: Sequence[tf.Tensor], fixed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """All variables' values in the model's order."""
+    def merge(self, changing: Tensors, fixed: Tensors) -> list[tf.Tensor]:
         kinds = {True: iter(changing), False: iter(fixed)}
         return [next(kinds[changes]) for changes in self.changes]
 
-    def add(self, values: Sequence[tf.Tensor], change: tf.Tensor) -> list[tf.Tensor]:
+    def add(self, values: Tensors, change: tf.Tensor) -> list[tf.Tensor]:
         """All variables' values after a change `[n]` of those that training changes."""
         differences = iter(self.changing.unflatten(change))
         return [
@@ -266,7 +257,6 @@ class StoreLayout:
 
     @property
     def tables(self) -> list[Table]:
-        """The tables in the model's order."""
         return [self.groups[group].layout.tables[index] for group, index in self.group_of]
 
     def signature(self, scales_loss: bool) -> dict[str, Any]:
@@ -288,7 +278,6 @@ class StoreLayout:
         return {group.layout.name: group.settings() for group in catching_up}
 
     def over(self, parts: int) -> "StoreLayout":
-        """The same parameters over another number of ps."""
         groups = tuple(
             dataclasses.replace(group, layout=dataclasses.replace(group.layout, parts=parts))
             for group in self.groups
@@ -328,10 +317,7 @@ def _identity(constraint: keras.constraints.Constraint | None) -> str:
 
 
 def groups_in_slices(layout: StoreLayout, limit: int = WHOLE_BYTES) -> tuple[int, ...]:
-    """Indices of the groups that no process may hold whole: small ones may be, while they fit.
-
-    Tables without vocabularies are never held whole; `limit` is in bytes.
-    """
+    """Indices of the groups that no process may hold whole: large ones, and all with keys."""
     layouts = [group.layout for group in layout.groups]
     sizes = [each.total_rows * each.dim * tf.float32.size for each in layouts]
     has_keys = [index for index, each in enumerate(layouts) if isinstance(each, KeyedLayout)]

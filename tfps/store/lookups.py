@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfps.model.stateless_model import Lookup
+from tfps.optimizers.update_rule import Tensors
 from tfps.store.group_layout import AskedIds
 from tfps.store.layout import StoreLayout
 from tfps.store.messages import Pulled, PulledRows
@@ -12,7 +13,6 @@ from tfps.store.row_group import RowGroup
 
 
 def ids_of_group(layout: StoreLayout, index: int, lookups: Sequence[Lookup]) -> AskedIds:
-    """Everything that lookups ask of a group, end to end."""
     mine = [lookup for lookup in lookups if layout.group_of[lookup.table][0] == index]
     members = [layout.group_of[lookup.table][1] for lookup in mine]
     return layout.groups[index].layout.ids_in_group(members, [lookup.ids for lookup in mine])
@@ -33,9 +33,7 @@ def rows_by_lookup(layout: StoreLayout, pulled: Pulled) -> list[tf.Tensor]:
     ]
 
 
-def rows_by_group(
-    layout: StoreLayout, pulled: Pulled, rows: Sequence[tf.Tensor]
-) -> list[tf.Tensor]:
+def rows_by_group(layout: StoreLayout, pulled: Pulled, rows: Tensors) -> list[tf.Tensor]:
     """Joins what `rows_by_lookup` cut: for each group, values of all its lookups, `[n, dim]`."""
     joined = []
     for index, group in enumerate(layout.groups):
@@ -49,7 +47,7 @@ def rows_by_group(
 
 
 def norms_by_table(
-    layout: StoreLayout, lookups: Sequence[Lookup], rows: Sequence[tf.Tensor]
+    layout: StoreLayout, lookups: Sequence[Lookup], rows: Tensors
 ) -> dict[str, tf.Tensor]:
     """By name of the table, the Euclidean norms of what `rows_by_group` joined, `[n]`."""
     norms: dict[str, list[tf.Tensor]] = {}
@@ -83,29 +81,23 @@ class RowFinder:
     """
 
     def __init__(self, layout: StoreLayout, groups: Sequence[RowGroup]):
-        self._layout = layout
-        self._groups = groups
+        def asked(lookups: list[Lookup]) -> list[AskedIds]:
+            return [ids_of_group(layout, index, lookups) for index in range(len(groups))]
+
+        def found(lookups: list[Lookup]) -> list[PulledRows]:
+            return [group.find(some) for group, some in zip(groups, asked(lookups), strict=True)]
+
+        def distinct(lookups: list[Lookup]) -> list[tuple[AskedIds, tf.Tensor]]:
+            return [some.distinct() for some in asked(lookups)]
+
         self._find, self._distinct = (
-            tf.function(what, autograph=False, reduce_retracing=True)
-            for what in (self._found, self._each_once)
+            tf.function(what, autograph=False, reduce_retracing=True) for what in (found, distinct)
         )
 
     def find(self, lookups: Sequence[Lookup]) -> list[PulledRows]:
         """What each ps is asked for, by group; without values."""
-        found: list[PulledRows] = self._find(list(lookups))
-        return found
+        return list(self._find(list(lookups)))
 
     def distinct(self, lookups: Sequence[Lookup]) -> list[tuple[AskedIds, tf.Tensor]]:
         """What the lookups ask for by group, each row once, as `AskedIds.distinct` gives it."""
-        asked: list[tuple[AskedIds, tf.Tensor]] = self._distinct(list(lookups))
-        return asked
-
-    def _found(self, lookups: list[Lookup]) -> list[PulledRows]:
-        asked = self._asked(lookups)
-        return [group.find(some) for group, some in zip(self._groups, asked, strict=True)]
-
-    def _each_once(self, lookups: list[Lookup]) -> list[tuple[AskedIds, tf.Tensor]]:
-        return [some.distinct() for some in self._asked(lookups)]
-
-    def _asked(self, lookups: list[Lookup]) -> list[AskedIds]:
-        return [ids_of_group(self._layout, index, lookups) for index in range(len(self._groups))]
+        return list(self._distinct(list(lookups)))

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfps.model.stateless_model import Lookup
-from tfps.optimizers.update_rule import UpdateRule
+from tfps.optimizers.update_rule import Tensors, UpdateRule
 
+Writes = list[tf.Tensor | tf.Operation]  # that are there once something is written
 BY_NORM = ("clipnorm", "global_clipnorm")
 # It takes some 25 operations for each ps and step, and with many ps the graph is what is large.
 MOST_PS = 4
@@ -34,7 +35,6 @@ class RowGradients:
 
     @property
     def width(self) -> int:
-        """Number of values of a row."""
         return 2 * self.dim if self.has_squares else self.dim
 
     def of_occurrences(self, gradient: tf.Tensor) -> tf.Tensor:
@@ -49,7 +49,6 @@ class RowGradients:
         return clip_by_value(rows, self.rule)
 
     def gradient(self, rows: tf.Tensor) -> tf.Tensor:
-        """The gradient alone, `[u, dim]`."""
         return rows[:, : self.dim] if self.has_squares else rows
 
     def squares(self, rows: tf.Tensor) -> tf.Tensor:
@@ -110,24 +109,14 @@ class Packing:
 
     is_used: bool = True
 
-    def pack(self, parts: Sequence[Sequence[tf.Tensor]]) -> list[tf.Tensor]:
-        """What travels, under the device that sends: one tensor, or one for each part.
-
-        All tensors have one dtype; those of a part are laid end to end.
-        """
+    def pack(self, parts: Sequence[Tensors]) -> list[tf.Tensor]:
+        """What travels, under the device that sends: one tensor, or one for each part."""
         if self.is_used:
-            return [_joined([_flat(x) for part in parts for x in part])]
+            return [_joined([flat(x) for part in parts for x in part])]
         return [_joined(part) for part in parts]
 
-    def unpack(
-        self, arrived: Sequence[tf.Tensor], sizes: Sequence[int | tf.Tensor | None]
-    ) -> list[tf.Tensor]:
-        """The parts of what has arrived, `[n]`, under the device that receives.
-
-        `sizes` are numbers or scalar int32 tensors of that device; None for what is left, where
-        those behind it are numbers. A part that begins and ends at a multiple of 64 bytes is not
-        copied.
-        """
+    def unpack(self, arrived: Tensors, sizes: Sequence[int | tf.Tensor | None]) -> list[tf.Tensor]:
+        """The parts of what has arrived, `[n]`, under the device that receives."""
         if not self.is_used:
             return list(arrived)
         [packed] = arrived
@@ -140,7 +129,7 @@ class Packing:
                 parts[-1].set_shape([size])
         return parts
 
-    def last(self, arrived: Sequence[tf.Tensor], size: int) -> tf.Tensor:
+    def last(self, arrived: Tensors, size: int) -> tf.Tensor:
         """The last part alone, `[size]`, which may say how large others are."""
         part = arrived[-1][-size:] if self.is_used else arrived[-1]
         part.set_shape([size])
@@ -179,12 +168,12 @@ def _bounds(sizes: Sequence[int | tf.Tensor | None]) -> list[tuple[Any, Any]]:
     ]
 
 
-def _flat(tensor: tf.Tensor) -> tf.Tensor:
+def flat(tensor: tf.Tensor) -> tf.Tensor:
     # An operation for each tensor counts: each is in all of a closure's unrolled steps.
     return tensor if tensor.shape.rank == 1 else tf.reshape(tensor, [-1])
 
 
-def _joined(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+def _joined(tensors: Tensors) -> tf.Tensor:
     return tensors[0] if len(tensors) == 1 else tf.concat(list(tensors), 0)
 
 
@@ -208,10 +197,7 @@ class Wire:
         return tf.cast(value, self.dtype)
 
     def receive(self, value: tf.Tensor) -> tf.Tensor:
-        """What has arrived, float32, on the receiving device even where nothing is cast.
-
-        What waits for it then waits there, and for no message of its own.
-        """
+        """What has arrived, float32, on the receiving device even where nothing is cast."""
         return tf.identity(tf.cast(value, tf.float32))
 
 
@@ -285,6 +271,6 @@ class Gradients(NamedTuple):
     """What a batch gave."""
 
     pulled: Pulled
-    dense: Sequence[tf.Tensor]
-    rows: Sequence[tf.Tensor]  # by group, `[n, width]` of its `RowGradients`
-    state: Sequence[tf.Tensor]
+    dense: Tensors
+    rows: Tensors  # by group, `[n, width]` of its `RowGradients`
+    state: Tensors

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
+from tfps.optimizers.update_rule import Tensors
 from tfps.store.layout import DenseLayout, StateLayout
 from tfps.store.mutex import Mutex
 from tfps.store.partitioned_variable import TensorSlice
@@ -78,14 +79,10 @@ class ModelState:
                 tf.Variable(initial[run.first : run.first + run.size], trainable=False)
                 for run in self._runs
             ]
-        is_changing = [run.changes for run in self._runs]
-        self._changing = list(itertools.compress(self._variables, is_changing))
+        pairs = list(zip(self._runs, self._variables, strict=True))
+        self._changing = [variable for run, variable in pairs if run.changes]
+        self._fixed = [variable for run, variable in pairs if not run.changes]
         self._sizes = [run.size for run in self._runs if run.changes]
-        self._fixed = [
-            variable
-            for variable, changes in zip(self._variables, is_changing, strict=True)
-            if not changes
-        ]
         self._copy = WorkerCopy(lambda: self._read(self._fixed, ()), layout.fixed.total)
         self._kept_here: list[tf.Tensor] | None = None
 
@@ -102,7 +99,7 @@ class ModelState:
         finally:
             self._kept_here = None
 
-    def pull(self, after: Sequence[tf.Tensor] = ()) -> list[tf.Tensor]:
+    def pull(self, after: Tensors = ()) -> list[tf.Tensor]:
         fixed = self._kept_here
         if fixed is None:
             fixed = self._pulled(self._layout.fixed, self._fixed, after)
@@ -110,10 +107,7 @@ class ModelState:
         return self._layout.merge(changing, fixed)
 
     def increment(
-        self,
-        before: Sequence[tf.Tensor],
-        after: Sequence[tf.Tensor],
-        earlier: tf.Tensor | None = None,
+        self, before: Tensors, after: Tensors, earlier: tf.Tensor | None = None
     ) -> tf.Tensor:
         """What a step adds to what it keeps of the state, `[n]`; or the value, if that is unknown.
 
@@ -158,11 +152,11 @@ class ModelState:
         ]
 
     def _pulled(
-        self, layout: DenseLayout, variables: Sequence[tf.Variable], after: Sequence[tf.Tensor]
+        self, layout: DenseLayout, variables: Sequence[tf.Variable], after: Tensors
     ) -> list[tf.Tensor]:
         return layout.unflatten(self._read(variables, after)) if variables else []
 
-    def _read(self, variables: Sequence[tf.Variable], after: Sequence[tf.Tensor]) -> tf.Tensor:
+    def _read(self, variables: Sequence[tf.Variable], after: Tensors) -> tf.Tensor:
         with tf.device(self._device), tf.control_dependencies(after):
             values = [variable.read_value() for variable in variables]
             return values[0] if len(values) == 1 else tf.concat(values, 0)

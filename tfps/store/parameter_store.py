@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfps.model.stateless_model import Lookup, StatelessModel
 from tfps.optimizers.rules import Rules
+from tfps.optimizers.update_rule import Tensors
 from tfps.store.clipping import GradientClipping
 from tfps.store.dense_parameters import DenseParameters
 from tfps.store.exchange import Exchange, Push
@@ -26,6 +27,7 @@ from tfps.store.messages import (
     PulledRows,
     SentRows,
     Wire,
+    Writes,
 )
 from tfps.store.model_state import ModelState
 from tfps.store.partitioned_variable import TensorSlice
@@ -106,7 +108,7 @@ class ParameterStore:
     def pull(
         self,
         lookups: list[Lookup],
-        after: Sequence[tf.Tensor] = (),
+        after: Tensors = (),
         found: Sequence[PulledRows] | None = None,
         is_training: bool = True,
     ) -> Pulled:
@@ -120,7 +122,8 @@ class ParameterStore:
 
     def pull_with_slots(self) -> tuple[list[tf.Tensor], list[tf.Tensor], dict[int, tf.Tensor]]:
         """Dense parameters and slots, `[total]`; the state; the version that staleness needs."""
-        version = self.update_counts.pull_for_staleness()
+        part = self.staleness.part
+        version = {part: self.update_counts.read(part)}
         dense = self.dense.pull_with_slots() if self.layout.dense.total else []
         return dense, self.state.pull(), version
 
@@ -128,13 +131,7 @@ class ParameterStore:
         """One row per id asked for, by lookup, as `lookups.rows_by_lookup` gives them."""
         return rows_by_lookup(self.layout, pulled)
 
-    def gradients(
-        self,
-        pulled: Pulled,
-        dense: Sequence[tf.Tensor],
-        rows: Sequence[tf.Tensor],
-        state: Sequence[tf.Tensor],
-    ) -> Gradients:
+    def gradients(self, pulled: Pulled, dense: Tensors, rows: Tensors, state: Tensors) -> Gradients:
         """What a batch gave, from one gradient per id asked for, by lookup."""
         by_group = rows_by_group(self.layout, pulled, rows)
         of_groups = [
@@ -143,9 +140,7 @@ class ParameterStore:
         ]
         return Gradients(pulled, dense, of_groups, state)
 
-    def sum_by_row(
-        self, pulled: Sequence[PulledRows], gradients: Sequence[tf.Tensor]
-    ) -> list[tf.Tensor]:
+    def sum_by_row(self, pulled: Sequence[PulledRows], gradients: Tensors) -> list[tf.Tensor]:
         """By group, the gradient of each distinct row, `[u, width]`, from `Gradients.rows`."""
         return [
             group.sum_by_row(rows, gradient)
@@ -155,25 +150,21 @@ class ParameterStore:
     def push(
         self,
         pulled: Pulled,
-        dense_gradients: Sequence[tf.Tensor],
-        embedded_gradients: Sequence[tf.Tensor],
-        state: Sequence[tf.Tensor],
+        dense: Tensors,
+        rows: Tensors,
+        state: Tensors,
         note: Note | None = None,
-    ) -> list[tf.Tensor | tf.Operation]:
-        """Applies one batch's gradients, and makes its step of the state.
-
-        Where the loss is scaled, gradients that are not all finite are left out. The note is
-        delivered once all that the push brings there is applied or left out.
-        """
-        applied: list[tf.Tensor | tf.Operation] = []
+    ) -> Writes:
+        """Applies one batch's gradients, and makes its step of the state."""
+        applied: Writes = []
         if self.state.changes:
             increment = self.state.increment(pulled.state, state)
             applied.append(self.state.push(increment, share=self.share_of_state(pulled)))
         if self.loss_scale and pulled.loss_scale is not None:
-            finite = self.loss_scale.all_finite([*dense_gradients, *embedded_gradients])
+            finite = self.loss_scale.all_finite([*dense, *rows])
 
             def apply() -> tf.Tensor:
-                writes = self._apply(pulled, dense_gradients, embedded_gradients, note)
+                writes = self._apply(pulled, dense, rows, note)
                 with tf.control_dependencies(writes):
                     return tf.constant(True)
 
@@ -186,37 +177,31 @@ class ParameterStore:
             applied.append(tf.cond(finite, apply, leave_out))
             self.loss_scale.update(pulled.loss_scale, finite)
         else:
-            applied += self._apply(pulled, dense_gradients, embedded_gradients, note)
+            applied += self._apply(pulled, dense, rows, note)
         return applied
 
     def apply(
         self,
         part: int,
-        dense: Sequence[tf.Tensor],
+        dense: Tensors,
         groups: Sequence[SentRows],
         step: tf.Tensor,
         scale: tf.Tensor | None = None,
-    ) -> list[tf.Tensor | tf.Operation]:
+    ) -> Writes:
         """Applies what one ps was sent of a batch; under its device."""
         writes = [w for gradient in dense for w in self.dense.apply(part, gradient, step, scale)]
         for group, sent in zip(self.groups, groups, strict=True):
             writes += group.apply(part, sent, step, scale)
         return writes
 
-    def change_of_state(
-        self, before: Sequence[tf.Tensor], after: Sequence[tf.Tensor]
-    ) -> tf.Tensor | None:
+    def change_of_state(self, before: Tensors, after: Tensors) -> tf.Tensor | None:
         """What has changed of the state that training changes, `[n]`; None for none."""
         if not self.state.changes:
             return None
         both = zip(*map(self.layout.state.changing_of, (after, before)), strict=True)
         return tf.concat([tf.reshape(new - old, [-1]) for new, old in both], 0)
 
-    def add_to_state(self, change: tf.Tensor) -> tf.Operation:
-        return self.state.add(change)
-
     def steps(self) -> int:
-        """Number of updates so far, over all workers; on the chief."""
         return self.update_counts.steps()
 
     def set_steps(self, steps: int) -> None:
@@ -234,7 +219,6 @@ class ParameterStore:
         return slices
 
     def signature(self) -> dict[str, Any]:
-        """What must be equal for a checkpoint to fit, as JSON-ready data."""
         return self.layout.signature(bool(self.loss_scale))
 
     def begin_rows(self, table: int, ids: np.ndarray, rows: np.ndarray) -> None:
@@ -250,8 +234,10 @@ class ParameterStore:
 
     def read_table(self, table: int) -> np.ndarray:
         """A whole table in the order of its ids, `[rows, dim]`, on the chief."""
-        group, index = self._with_ids(table)
-        return group.read_table(index)
+        index, member = self.layout.group_of[table]
+        group = self.groups[index]
+        assert isinstance(group, TableGroup), f"table {self.layout.tables[table].name} has keys"
+        return group.read_table(member)
 
     def read_rows(self, table: int, ids: np.ndarray) -> np.ndarray:
         """Some rows of a table by their ids `[n]`, `[n, dim]`, on the chief."""
@@ -272,27 +258,14 @@ class ParameterStore:
             staleness = self.update_counts.since(len(self.devices) - 1, pulled.versions)
             return 1.0 / (1.0 + tf.cast(staleness, tf.float32))
 
-    def _with_ids(self, table: int) -> tuple[TableGroup, int]:
-        """The group of a table that has a row for each id, and the table's index there."""
-        index, member = self.layout.group_of[table]
-        group = self.groups[index]
-        assert isinstance(group, TableGroup), f"table {self.layout.tables[table].name} has keys"
-        return group, member
+    def _apply(self, pulled: Pulled, dense: Tensors, rows: Tensors, note: Note | None) -> Writes:
+        summed = self.sum_by_row(pulled.groups, rows)
+        dense, summed = self.clipping.clip(dense, summed, pulled.groups)
 
-    def _apply(
-        self,
-        pulled: Pulled,
-        dense_gradients: Sequence[tf.Tensor],
-        embedded_gradients: Sequence[tf.Tensor],
-        note: Note | None,
-    ) -> list[tf.Tensor | tf.Operation]:
-        summed = self.sum_by_row(pulled.groups, embedded_gradients)
-        dense_gradients, summed = self.clipping.clip(dense_gradients, summed, pulled.groups)
-
-        def apply(part: int, push: Push) -> list[tf.Tensor | tf.Operation]:
+        def apply(part: int, push: Push) -> Writes:
             # An update counts once its gradients are there.
             step = self.update_counts.add(part, push.arrived, pulled.versions)
             scale = self.update_counts.rate_scale(part, step, pulled.versions)
             return self.apply(part, push.dense, push.rows, step, scale)
 
-        return self.exchange.push(pulled.groups, summed, dense_gradients, note, apply)
+        return self.exchange.push(pulled.groups, summed, dense, note, apply)

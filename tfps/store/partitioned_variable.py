@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfps.optimizers.update_rule import Slot, Update
+from tfps.optimizers.update_rule import Slot, Tensors, Update
 from tfps.store.group_layout import GroupLayout
 
 _PADDING = 128  # rows whose marks are counted together
@@ -88,7 +88,6 @@ class TouchedRows:
         runs = tf.reshape(marks, [-1, _PADDING])
 
         def before_rows(rows: tf.Tensor) -> tf.Tensor:
-            """How many of the part's rows are marked before each of some rows of the group."""
             places = tf.clip_by_value(rows, first, end) - first
             run = tf.minimum(places // _PADDING, self._size // _PADDING - 1)
             left = (places - run * _PADDING)[:, tf.newaxis]
@@ -119,9 +118,7 @@ def scatter(variable: tf.Variable, rows: tf.Tensor, values: Any) -> tf.Operation
     return tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=rows, updates=values)
 
 
-def save_now(
-    prefix: str, names: Sequence[str], specs: Sequence[str], tensors: Sequence[tf.Tensor]
-) -> None:
+def save_now(prefix: str, names: Sequence[str], specs: Sequence[str], tensors: Tensors) -> None:
     """Writes tensors where they are, and returns when they are written."""
     tf.raw_ops.SaveV2(
         prefix=prefix, tensor_names=names, shape_and_slices=specs, tensors=list(tensors)
@@ -132,11 +129,7 @@ def save_now(
 
 
 def rows_at_once(row_bytes: int, rows: int = 0) -> int:
-    """How many rows of a table one process reads at once.
-
-    Where each turn costs, `rows` is how many there are: they take 128 turns at most, as long as a
-    turn takes no more than 256 MiB.
-    """
+    """How many rows of a table one process reads at once."""
     each = max(row_bytes, _PLACE_BYTES)
     in_few_turns = min(-(-rows // _MOST_TURNS), _LARGEST_TURN_BYTES // each)
     return max(1, CHUNK_BYTES // each, in_few_turns)
@@ -157,7 +150,6 @@ class TensorSlice:
 
     @property
     def row_values(self) -> int:
-        """Values of a row of the table, with its slots."""
         return self.lines * math.prod(self.shape[1:])
 
     @property
@@ -175,12 +167,7 @@ class TensorSlice:
         return (end - first) * self.row_bytes
 
     def chunks(self) -> Iterator[tuple[int, int]]:
-        """First row and number of rows of each chunk in which the run is saved and restored.
-
-        Chunks end where a piece ends and at multiples of the rows that `CHUNK_BYTES` hold, counted
-        from the logical tensor's first row: so a chunk of a checkpoint made with another number of
-        ps overlaps few of these, and no ps has to read another's whole piece for a part.
-        """
+        """First row and number of rows of each chunk in which the run is saved and restored."""
         row_bytes = self.variable.dtype.size * math.prod(self.shape[1:])
         stride = max(1, CHUNK_BYTES // max(1, row_bytes))
         first, end = self.first, self.first + self.count

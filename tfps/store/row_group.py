@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.optimizers.missed_updates import MissedUpdates
-from tfps.optimizers.update_rule import UpdateRule
+from tfps.optimizers.update_rule import Tensors, UpdateRule
 from tfps.store.current_rows import CurrentRows
 from tfps.store.group_layout import AskedIds, RowLayout
 from tfps.store.layout import Group
@@ -78,17 +78,16 @@ class RowGroup(abc.ABC):
     def pull(
         self,
         asked: AskedIds,
-        after: Sequence[tf.Tensor] = (),
+        after: Tensors = (),
         with_slots: bool = False,
         is_training: bool = True,
     ) -> PulledRows:
-        """Fetches the rows that are asked for, each distinct row once."""
         return self.pull_found(self.find(asked), after, with_slots, is_training)
 
     def pull_found(
         self,
         found: PulledRows,
-        after: Sequence[tf.Tensor] = (),
+        after: Tensors = (),
         with_slots: bool = False,
         is_training: bool = True,
     ) -> PulledRows:
@@ -176,7 +175,6 @@ class RowGroup(abc.ABC):
         step: tf.Tensor,
         scale: tf.Tensor | None,
     ) -> tuple[tf.Tensor, list[tf.Operation]]:
-        """The part of `apply` that holds the mutex."""
         rule = self._rules[part].scaled(scale)
         numbers, pick, noted = self._found(part, numbers, step)
         gradient = pick(gradient)
@@ -193,7 +191,7 @@ class RowGroup(abc.ABC):
         self,
         rule: UpdateRule,
         values: tf.Tensor,
-        slots: Sequence[tf.Tensor],
+        slots: Tensors,
         gradient: tf.Tensor,
         step: tf.Tensor,
     ) -> list[tf.Tensor]:
@@ -212,7 +210,6 @@ class RowGroup(abc.ABC):
         step: tf.Tensor,
         updates: tf.Tensor,
     ) -> tuple[tf.Tensor, list[tf.Operation]]:
-        """The part of `merge` that holds the mutex."""
         numbers, pick, noted = self._found(part, numbers, updates - 1)
         counts = pick(counts) if counts.shape.rank else counts
         increments = self.row.split(pick(increment))
@@ -225,8 +222,7 @@ class RowGroup(abc.ABC):
         )
         return tf.constant(True), [*noted, *self._marked(part, numbers, writes)]
 
-    def _constrained(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Rows and slots after an update, the rows as their constraint leaves them."""
+    def _constrained(self, values: Tensors) -> list[tf.Tensor]:
         rows, *slots = values
         return [self._group.constrained(rows), *slots]
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfps.job_dir.report import StalenessCounts
 from tfps.model.loss import LossScaling
-from tfps.optimizers.update_rule import UpdateRule
+from tfps.optimizers.update_rule import Tensors, UpdateRule
 from tfps.store.partitioned_variable import TensorSlice
 
 BINS = 64  # of staleness
@@ -34,16 +34,15 @@ class LossScale:
             start = tf.constant([scaling.initial_scale, 0.0, 0.0])
             self._values = tf.Variable(start, trainable=False)  # scale, good steps, skipped steps
 
-    def pull(self, after: Sequence[tf.Tensor] = ()) -> tf.Tensor:
+    def pull(self, after: Tensors = ()) -> tf.Tensor:
         with tf.device(self._device), tf.control_dependencies(after):
             return self._values.read_value()[0]
 
     @staticmethod
-    def all_finite(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
+    def all_finite(gradients: Tensors) -> tf.Tensor:
         return tf.reduce_all(tf.stack([tf.reduce_all(tf.math.is_finite(g)) for g in gradients]))
 
     def update(self, used: tf.Tensor, finite: tf.Tensor) -> tf.Operation:
-        """Adapts the scale to a step's outcome."""
         with tf.device(self._device):
             values = self.stepped(self._values.read_value(), used, finite)
             return self._values.assign(values, read_value=False)
@@ -67,10 +66,7 @@ class LossScale:
         )
 
     def push(self, begun: tf.Tensor, ended: tf.Tensor) -> tf.Operation:
-        """Makes the steps that a worker has made by itself.
-
-        A scale that others have changed meanwhile stays as it is: they have found out the same.
-        """
+        """Makes the steps that a worker has made by itself."""
         both = tf.stack([begun, ended])
         with tf.device(self._device):
             begun, ended = tf.unstack(both)
@@ -82,7 +78,6 @@ class LossScale:
             return self._values.assign(tf.where(is_current, taken, kept), read_value=False)
 
     def read(self) -> tuple[float, int]:
-        """The scale and the number of steps skipped so far, on the chief."""
         scale, _, skipped = self._values.numpy()
         return float(scale), int(skipped)
 
@@ -120,11 +115,6 @@ class Staleness:
         return StalenessCounts(round(mean, 3), counts[:used])
 
 
-def rate_scale(staleness: tf.Tensor, power: float) -> tf.Tensor:
-    """What the learning rate of an update is multiplied by, scalar float32."""
-    return tf.pow(1.0 + tf.cast(staleness, tf.float32), -power)
-
-
 class UpdateCounts:
     """A counter on every ps.
 
@@ -148,17 +138,14 @@ class UpdateCounts:
                 self._counters.append(tf.Variable(tf.zeros([], tf.int64), trainable=False))
         self.staleness = Staleness(staleness_part, devices[staleness_part])
 
-    def pull(self, after: Sequence[tf.Tensor] = ()) -> dict[int, tf.Tensor]:
+    def pull(self, after: Tensors = ()) -> dict[int, tf.Tensor]:
         """The versions of a batch, scalar int64, by the index of the ps."""
         return {part: self.read(part, after) for part in self._versioned}
-
-    def pull_for_staleness(self) -> dict[int, tf.Tensor]:
-        return {self.staleness.part: self.read(self.staleness.part)}
 
     def add(
         self,
         part: int,
-        after: Sequence[tf.Tensor],
+        after: Tensors,
         pulled_at: Mapping[int, tf.Tensor],
         updates: int | tf.Tensor = 1,
     ) -> tf.Tensor:
@@ -175,7 +162,8 @@ class UpdateCounts:
         """What the learning rate of an update is multiplied by, scalar float32; None for 1."""
         if not self._staleness_power:
             return None
-        return rate_scale(step - pulled_at[part], self._staleness_power)
+        staleness = tf.cast(step - pulled_at[part], tf.float32)
+        return tf.pow(1.0 + staleness, -self._staleness_power)
 
     def since(self, part: int, pulled_at: Mapping[int, tf.Tensor]) -> tf.Tensor:
         """How many updates a ps has made since it was pulled from, scalar int64."""
@@ -190,7 +178,7 @@ class UpdateCounts:
             with tf.device(device):
                 counter.assign(steps)
 
-    def read(self, part: int, after: Sequence[tf.Tensor] = ()) -> tf.Tensor:
+    def read(self, part: int, after: Tensors = ()) -> tf.Tensor:
         with tf.device(self._devices[part]), tf.control_dependencies(after):
             return self._counters[part].read_value()
 

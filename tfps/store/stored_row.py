@@ -1,12 +1,12 @@
 """A row of a table on its ps: its values and the slots of its optimizer, line by line."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from tfps.optimizers.update_rule import UpdateRule
+from tfps.optimizers.update_rule import Tensors, UpdateRule
 
 # What a signature means that does not say it, as those of rows of float32 do not.
 UNSAID = {"row_dtype": "float32", "slots_per_row": 0}
@@ -26,13 +26,7 @@ def draw_noise(shape: tf.Tensor, stream: int, number: tf.Tensor) -> tf.Tensor:
 
 
 def round_at_random(values: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
-    """One of the two bfloat16 values next to each float32 value, the nearer the likelier.
-
-    Rounded to the nearest, a value that moves in steps below half of its last bit would never move;
-    rounded at random it moves as far on average (Gupta et al., 2015, "Deep Learning with Limited
-    Numerical Precision"). What bfloat16 has stays as it is. Beyond its greatest value, of 3.39e38,
-    there is infinity alone, as for values that are rounded to the nearest.
-    """
+    """One of the two bfloat16 values next to each float32 value, the nearer the likelier."""
     # A bfloat16 is the upper half of a float32, which is the second one in memory: noise in the
     # lower half carries over into it as often as that half says.
     moved = tf.bitcast(values, tf.int32) + noise
@@ -78,7 +72,6 @@ class StoredRow:
 
     @property
     def width(self) -> int:
-        """Values of a line."""
         return self.dim + self._places * self.single
 
     @property
@@ -101,7 +94,7 @@ class StoredRow:
         """Bytes of the row with its slots."""
         return self.lines * self.width * self._item_bytes
 
-    def decode(self, lines: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def decode(self, lines: Tensors) -> list[tf.Tensor]:
         """Rows `[u, dim]` and slots, `[u, 1]` or `[u, dim]`, float32; the first line may do."""
         first, single = lines[0], []
         if self.single:
@@ -111,9 +104,7 @@ class StoredRow:
         whole = [self._floats(tf.concat(part, 1) if part[1:] else part[0]) for part in parts]
         return [tf.cast(first, tf.float32), *single, *whole]
 
-    def encode(
-        self, values: Sequence[tf.Tensor], noise: tf.Tensor | None = None
-    ) -> list[tf.Tensor]:
+    def encode(self, values: Tensors, noise: tf.Tensor | None = None) -> list[tf.Tensor]:
         """The lines of rows and their slots, `[u, width]`; without noise rounded to the nearest."""
         rows, *slots = values
         rows = tf.cast(rows, self.dtype) if noise is None else round_at_random(rows, noise)
@@ -133,7 +124,7 @@ class StoredRow:
         """The rows and each slot, from rows with their slots `[u, size]`."""
         return tf.split(flat, self._sizes, 1) if self._sizes[1:] else [flat]
 
-    def join(self, values: Sequence[tf.Tensor]) -> tf.Tensor:
+    def join(self, values: Tensors) -> tf.Tensor:
         """Rows with their slots `[u, size]`, from the rows and each slot."""
         return tf.concat(values, 1) if values[1:] else values[0]
 

@@ -134,10 +134,7 @@ class Eviction:
         return tf.cond(is_short(), look_for_room, lambda: tf.constant(0)).op
 
     def forget(self, first: tf.Tensor, least_update: tf.Tensor) -> tf.Tensor:
-        """Takes rows of a slice from keys with an old last update or a small norm.
-
-        Returns the number of the first row that it did not look at, scalar int64.
-        """
+        """Takes rows of a slice from keys of old updates or small norms; returns the slice's end."""
         rows, records = self._slice(tf.maximum(first, self._first))
         goes = tf.cast(last_updates_in(records), tf.int64) < least_update
         if self._options.min_norm > 0:
@@ -159,8 +156,8 @@ class Eviction:
     def _wanted(self, needed: tf.Tensor) -> tf.Tensor:
         """How many rows each table should lose, `[tables]` int64.
 
-        Also those that once had too few and are nearly full again: else each of many tables would
-        have room made at another time, in every step one or the other.
+        Also those that were short once and are nearly full again: else many tables would make room
+        at different times, one or the other in every step.
         """
         wanted = tf.maximum(self._missing(needed) + self._spare, 0)
         return tf.where(self._was_short.read_value(), wanted, tf.zeros_like(wanted))
@@ -204,7 +201,6 @@ class Eviction:
         return stacked, self._first + tf.cast(most, tf.int64) * SLICE_ROWS
 
     def _slice(self, first: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Numbers of the rows of a slice, and their records."""
         end = tf.minimum(first + SLICE_ROWS, self._free.used.read_value())
         rows = tf.range(first, tf.maximum(first, end))
         return rows, self._records.read(rows)
@@ -216,7 +212,6 @@ class Eviction:
         return last_updates_in(records)
 
     def _take(self, rows: tf.Tensor, records: tf.Tensor, why: Count) -> tf.Operation:
-        """Takes rows from their keys."""
         by_table = self._counts.by_table(tables_in(records))
         with tf.control_dependencies([rows, records]):
             removed = self._index.remove(hashes_in(records))

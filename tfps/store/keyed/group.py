@@ -60,7 +60,6 @@ class KeyedGroup(RowGroup):
         self._sample = self._asking(KeyedPart.sample)
 
     def find(self, asked: AskedIds) -> PulledRows:
-        """A message for each ps, which finds the rows itself."""
         nothing, parts = tf.zeros([0, self.layout.dim]), self.layout.parts
         distinct, inverse = asked.distinct()
         assert distinct.tables is not None
@@ -80,11 +79,7 @@ class KeyedGroup(RowGroup):
     def read_part(
         self, part: int, owned: tf.Tensor, with_slots: bool = False, is_training: bool = True
     ) -> ReadRows:
-        """Reads rows; keys that have no row get one if they are trained.
-
-        Of a frozen table, whose rows no update changes, they get none; as no push reports that they
-        occur, the pull does.
-        """
+        """Reads rows; keys that have no row get one if they are trained."""
         pull = self._pulls[part, with_slots, is_training]
         places, rows = pull(tf.identity(owned), self._steps(part))
         return ReadRows(places, self._wire.send(rows))
@@ -209,18 +204,15 @@ class KeyedGroup(RowGroup):
         return self._rows.pull(part, rows)
 
     def put(self, part: int, saved: SavedKeys) -> None:
-        """Gives rows to keys of a part that have none; on the chief."""
         with tf.device(self._devices[part]):
             self._put[part](*saved)
 
     def clear(self) -> None:
-        """Takes the rows from all keys; on the chief."""
         for part, device in enumerate(self._devices):
             with tf.device(device):
                 self._clear[part]()
 
     def _counts_by_part(self) -> np.ndarray:
-        """What `KeyCounts` has on each ps, `[parts, len(Count), tables]` int64."""
         found = []
         for part, device in zip(self._parts, self._devices, strict=True):
             with tf.device(device):
@@ -230,7 +222,6 @@ class KeyedGroup(RowGroup):
     def _pulled(
         self, part: int, with_slots: bool, is_training: bool, message: tf.Tensor, step: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Places of a message's keys, and the rows there; on the ps."""
         keys = self._message.read(message)
 
         def pull(is_training: bool) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -276,23 +267,15 @@ class KeyedGroup(RowGroup):
 
         return before, tf.cond(tf.size(missing) > 0, look_again, lambda: found)
 
-    def _admitted(
-        self,
-        part: int,
-        hashes: tf.Tensor,
-        tables: tf.Tensor,
-        occurrences: tf.Tensor,
-        step: tf.Tensor,
-    ) -> tuple[tf.Tensor, list[tf.Operation]]:
+    def _admitted(self, part: int, *asked: tf.Tensor) -> tuple[tf.Tensor, list[tf.Operation]]:
         """The part of a trained pull that holds the mutex, for keys that it did not find."""
-        places, done = self._parts[part].admit(AskedKeys(hashes, tables, occurrences), step)
+        *keys, step = asked
+        places, done = self._parts[part].admit(AskedKeys(*keys), step)
         return places, [done]
 
-    def _found_again(
-        self, part: int, hashes: tf.Tensor, tables: tf.Tensor, occurrences: tf.Tensor
-    ) -> tuple[tf.Tensor, list[tf.Operation]]:
+    def _found_again(self, part: int, *keys: tf.Tensor) -> tuple[tf.Tensor, list[tf.Operation]]:
         """The same of another pull: so it misses no key that is being moved."""
-        return self._parts[part].find(AskedKeys(hashes, tables, occurrences)), []
+        return self._parts[part].find(AskedKeys(*keys)), []
 
     def _asking(self, ask: Callable[..., Any]) -> list[tf.types.experimental.PolymorphicFunction]:
         """For each ps, a question to its part while nobody else changes it."""

@@ -45,11 +45,6 @@ class Occurrences:
         self._counters = tf.Variable(tf.zeros([_DEPTH * self._width], tf.int8), trainable=False)
         self._counted = tf.Variable(0, dtype=tf.int64, trainable=False)
 
-    @staticmethod
-    def bytes_for(rows: int) -> int:
-        bits = min(_MOST_BITS, max(_LEAST_BITS, (_COUNTERS_PER_ROW * rows).bit_length()))
-        return _DEPTH << bits
-
     def add(self, hashes: tf.Tensor, occurrences: tf.Tensor) -> tuple[tf.Tensor, tf.Operation]:
         """Counts distinct keys; returns how often each has occurred, up to 127, and what writes."""
         bits = tf.bitcast(hashes, tf.uint64)[:, tf.newaxis]
@@ -218,15 +213,10 @@ class KeyIndex:
         return tf.cond(self._is_first(), _then_true(if_first), _then_true(if_second)).op
 
     def _is_first(self) -> tf.Tensor:
-        """Whether new keys go into the first table."""
         return tf.equal(self._state.read_value() % _MOVING, 0)
 
     def _begin_to_move(self, count: tf.Tensor) -> tf.Operation:
-        """Lets new keys go into the other table, which has room for them all.
-
-        Also for those that come while the others are moved, even if they are many compared with
-        what is left of a table that was large.
-        """
+        """Lets new keys go into the other table, which has room for them all."""
         first, second = self._tables
         # Not what the table was made with: it has grown if more came at once than it had room for.
         old = tf.cond(
@@ -314,7 +304,6 @@ def _resize(table: tf.Tensor, buckets: tf.Tensor) -> tf.Operation:
 
 
 def _copy(source: tf.Tensor, target: tf.Tensor, begin: tf.Tensor, end: tf.Tensor) -> tf.Operation:
-    """Puts the keys of some buckets of a table into another."""
     keys, places = (each[begin:end] for each in _memory_of(source))
     kept = tf.where(keys > _DELETED)[:, 0]
     return _insert(target, tf.gather(keys, kept), tf.gather(places, kept))
@@ -326,7 +315,6 @@ def _count_buckets(table: tf.Tensor) -> tf.Tensor:
 
 
 def _memory_of(table: tf.Tensor) -> list[tf.Tensor]:
-    """Keys and places of all buckets of a table."""
     # What is exported is the table's own memory, not a copy.
     exported = tf.raw_ops.LookupTableExportV2(table_handle=table, Tkeys=tf.int64, Tvalues=tf.int64)
     return [tf.reshape(each, [-1]) for each in exported]

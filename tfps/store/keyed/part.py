@@ -81,8 +81,8 @@ class SavedKeys(NamedTuple):
 class KeyedPart:
     """What one ps holds of a group.
 
-    Only one caller at a time may change it: all methods but `find` are called while
-    the part's mutex is held, and all under the device of the ps.
+    Only one caller at a time may change it: all methods but `find` are called while the part's
+    mutex is held, and all under the device of the ps.
     """
 
     def __init__(self, layout: KeyedLayout, part: int, rows: CurrentRows, seed: int):
@@ -117,11 +117,7 @@ class KeyedPart:
         return tf.where(found < 0, tf.cast(keys.tables, tf.int64), found)
 
     def admit(self, keys: AskedKeys, step: tf.Tensor) -> tuple[tf.Tensor, tf.Operation]:
-        """Counts keys that have no row, and gives rows to those that occurred often enough.
-
-        Returns what `find` gives then, and what is done once all is written. A row that was found
-        and has made room for another is given as well: `eviction.times` shows that some did.
-        """
+        """Counts keys that have no row, and gives rows to those that occurred often enough."""
         known = self.find(keys)
         missing = tf.where(known < len(self._layout.tables))[:, 0]
         counted = tf.no_op()
@@ -205,7 +201,6 @@ class KeyedPart:
         return self.put(SavedKeys(hashes, records, self._rows.begun(rows)))
 
     def clear(self) -> tf.Operation:
-        """Takes the rows from all keys."""
         first = tf.constant(len(self._layout.tables), tf.int64)
         cleared = [self.records.clear_all(first, self._free.used.read_value())]
         with tf.control_dependencies(cleared):

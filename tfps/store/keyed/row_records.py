@@ -35,11 +35,9 @@ class KeyCounts:
         self._variable = tf.Variable(tf.zeros([len(Count), tables], tf.int64), trainable=False)
 
     def read(self) -> tf.Tensor:
-        """All numbers, `[len(Count), tables]` int64."""
         return self._variable.read_value()
 
     def rows(self) -> tf.Tensor:
-        """How many rows each table has, `[tables]` int64."""
         return self._variable.read_value()[Count.ROWS]
 
     def by_table(self, tables: tf.Tensor) -> tf.Tensor:
@@ -58,11 +56,7 @@ class KeyCounts:
 
 
 def place_of(rows: tf.Tensor, generation: tf.Tensor) -> tf.Tensor:
-    """Places as one int64 each, which name a row and its generation.
-
-    A row that one key has lost is assigned to another: a late push with an old place finds another
-    generation there.
-    """
+    """Places as one int64 each, which name a row and its generation."""
     return rows + tf.bitwise.left_shift(generation, tf.constant(_ROW_BITS, tf.int64))
 
 
@@ -76,10 +70,7 @@ def next_generation(generation: tf.Tensor) -> tf.Tensor:
 
 
 class RowRecords:
-    """Six numbers for each row of one ps, which lie together: looking at all is one access.
-
-    Call the methods under the device of the ps.
-    """
+    """Six numbers for each row of one ps, which lie together: looking at all is one access."""
 
     def __init__(self, capacity: int):
         self._variable = reserved_variable([capacity, WIDTH], tf.int32)
@@ -98,12 +89,7 @@ class RowRecords:
         return self._write(rows, tf.concat([tf.bitcast(hashes, tf.int32), whose, used], 1))
 
     def use(self, places: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Operation]:
-        """Records an update of the rows at places `[n]` that a pull gave.
-
-        Returns the indices of those whose keys have them still, `[k]` int64; the tables of the
-        others, `[n - k]` int32, which are those of the keys that have the rows now or had them
-        last; and what writes.
-        """
+        """Records an update of the rows at places `[n]` that a pull gave."""
         found, is_same = self._at(places)
         is_there = is_same & (_generations(places) > 0)
         there = tf.where(is_there)[:, 0]
