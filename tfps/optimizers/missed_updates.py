@@ -41,12 +41,10 @@ class MissedUpdates:
         return tf.exp(self.count * math.log(ratio))
 
     def series(self, ratio: float, kept: tf.Tensor) -> tf.Tensor:
-        """The sum of `ratio^j * kept^(count - j)` for j from 1 to `count`, `[u, 1]`.
-
-        It is what is added to a parameter where number j of the missed updates adds `ratio^j` to
-        it, and each keeps that part of what it was. The ratio is above 0 and below 1; `kept` is of
-        any sign, scalar or `[u, 1]` float64.
-        """
+        """The sum of `ratio^j * kept^(count - j)` for j from 1 to `count`, `[u, 1]`."""
+        # It is what is added to a parameter where number j of the missed updates adds `ratio^j` to
+        # it, and each keeps that part of what it was. The ratio is above 0 and below 1; `kept` is
+        # of any sign, scalar or `[u, 1]` float64.
         size = tf.abs(kept)
         larger, smaller = tf.maximum(size, ratio), tf.minimum(size, ratio)
         # Nothing is left of it, and there is no logarithm of 0.

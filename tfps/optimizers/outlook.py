@@ -49,12 +49,10 @@ def cut(
     noise: float,
     splits: Callable[[np.ndarray, np.ndarray], np.ndarray],
 ) -> Blocks:
-    """Cuts all updates into ranges, until polynomials of degree 7 fit in each.
-
-    The first updates come first: if very many ranges are not enough, the last ones take the mean of
-    some of their updates. Ranges for which `splits` is true, given their lengths `[k]` and values,
-    are cut although they fit.
-    """
+    """Cuts all updates into ranges, until polynomials of degree 7 fit in each."""
+    # The first updates come first: if very many ranges are not enough, the last ones take the mean
+    # of some of their updates. Ranges for which `splits` is true, given their lengths `[k]` and
+    # values, are cut although they fit.
     starts, ends = _first_ranges(breaks)
     greatest = np.max(np.abs(smooth(starts)), axis=0)
     done: list[Blocks] = []
@@ -81,10 +79,8 @@ def cut(
 
 
 def sums(blocks: Blocks, function: int) -> np.ndarray:
-    """The sum of a function over a range's updates up to a place, `[k, 9]`, as `polynomial` takes.
-
-    It is a polynomial whose change from one update to the next is the function.
-    """
+    """The sum of a function over a range's updates up to a place, `[k, 9]`, for `polynomial`."""
+    # It is a polynomial whose change from one update to the next is the function.
     lengths = blocks.lengths[:, np.newaxis].astype(float)
     found = np.zeros([len(lengths), _DEGREE + 1])
     is_range = blocks.lengths > 1
@@ -278,10 +274,8 @@ def _greatest_fall(changes: np.ndarray) -> float:
 
 
 def cuts(ratio: float, log_kept: int | None) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Which ranges are cut because they are neither short nor long for a ratio.
-
-    `log_kept` is the function that is the logarithm of what an update keeps.
-    """
+    """Which ranges are cut because they are neither short nor long for a ratio."""
+    # `log_kept` is the function that is the logarithm of what an update keeps.
 
     def are_cut(lengths: np.ndarray, values: np.ndarray) -> np.ndarray:
         kept = 0.0 if log_kept is None else values[:, :, log_kept].mean(1)

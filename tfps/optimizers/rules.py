@@ -133,11 +133,9 @@ def _refuse_what_cannot_catch_up(rule: UpdateRule, decays: bool) -> None:
 def _refuse_moved_norms(
     rule: UpdateRule, decays: bool, constraint: keras.constraints.Constraint | None
 ) -> None:
-    """Refuses rules after each of whose updates all rows would have to be scaled.
-
-    With `NonNeg` it is enough to look at the end of such updates: between two batches a value moves
-    in one direction, and stays at zero once it is there.
-    """
+    """Refuses rules after each of whose updates all rows would have to be scaled."""
+    # With `NonNeg` it is enough to look at the end of such updates: between two batches a value
+    # moves in one direction, and stays at zero once it is there.
     is_of_norms = constraint is not None and type(constraint) is not keras.constraints.NonNeg
     if is_of_norms and rule.moves_untouched(decays):
         raise UserError(

@@ -138,24 +138,18 @@ class StepSums(abc.ABC):
     def between(self, first: tf.Tensor, end: tf.Tensor, function: int = RATE) -> tf.Tensor:
         return self.until(end, function) - self.until(first, function)
 
-    def log_kept(self, first: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
-        return self.between(first, end, LOG_KEPT)
-
     def kept(self, first: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
         """What a range of updates keeps of a parameter, by weight decay."""
         if not self.weight_decay:
             return tf.ones([], tf.float64)
-        size = tf.exp(self.log_kept(first, end))
+        size = tf.exp(self.between(first, end, LOG_KEPT))
         if not self.may_flip:
             return size
         return tf.where(self.is_flipped(first, end), -size, size)
 
     def is_flipped(self, first: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
         """Whether a parameter has another sign after a range of updates."""
-        return tf.not_equal(tf.math.floormod(self.flips(first, end), 2.0), 0.0)
-
-    def flips(self, first: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
-        return tf.round(self.between(first, end, FLIPS))
+        return tf.not_equal(tf.math.floormod(tf.round(self.between(first, end, FLIPS)), 2.0), 0.0)
 
 
 @dataclasses.dataclass(frozen=True)

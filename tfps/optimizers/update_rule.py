@@ -5,8 +5,8 @@ import copy
 import dataclasses
 import functools
 import json
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import keras
 import tensorflow as tf
@@ -87,6 +87,20 @@ class Update:
     step: tf.Tensor
 
 
+class RowUpdate(NamedTuple):
+    """One change of rows `[u, dim]`, or of values of any other shape, and of their slots."""
+
+    rows: tf.Tensor
+    slots: Tensors  # of the shape of `rows`, those per row `[u, 1]`, in `UpdateRule.slots`' order
+    gradient: tf.Tensor
+    step: tf.Tensor  # number of updates before this one, scalar int64
+    squares: tf.Tensor | None = None  # in place of the gradient's square, for `takes_squares`
+
+    @property
+    def squared(self) -> tf.Tensor:
+        return tf.square(self.gradient) if self.squares is None else self.squares
+
+
 class UpdateRule(abc.ABC):
     """The mathematics of a Keras optimizer.
 
@@ -163,21 +177,27 @@ class UpdateRule(abc.ABC):
         return rule
 
     def decay(self, step: tf.Tensor) -> tf.Tensor:
-        """The part of itself that a parameter loses before update number `step`, scalar float32.
-
-        Weight decay is decoupled from the gradient (Loshchilov and Hutter, 2019), as in Keras.
-        """
+        """The part of itself that a parameter loses before update number `step`, scalar float32."""
+        # Weight decay is decoupled from the gradient (Loshchilov and Hutter, 2019), as in Keras.
         return self.config["weight_decay"] * self.learning_rate(step)
 
     def dense(self, update: Update) -> list[tf.Operation]:
         """Changes the whole variable and its slots; here in plain operations, without a kernel."""
         variables = [update.variable, *update.slots]
         values, *slots = [variable.read_value() for variable in variables]
-        changed = self.sparse(values, slots, update.gradient, update.step)
+        changed = self.sparse(RowUpdate(values, slots, update.gradient, update.step))
         return [
             variable.assign(value, read_value=False)
             for variable, value in zip(variables, changed, strict=True)
         ]
+
+    def kernel(
+        self, apply: Callable[..., Any], update: Update, slots: Sequence[str], **options: Any
+    ) -> list[tf.Operation]:
+        """What `dense` does with a kernel of TensorFlow's, which gives the slots these names."""
+        handles = {name: slot.handle for name, slot in zip(slots, update.slots, strict=True)}
+        rate, gradient = self.learning_rate(update.step), update.gradient
+        return [apply(var=update.variable.handle, lr=rate, grad=gradient, **handles, **options)]
 
     def moves_untouched(self, decays: bool) -> bool:
         """Whether Keras moves a parameter whose gradient is zero."""
@@ -208,10 +228,8 @@ class UpdateRule(abc.ABC):
     def catch_up(
         self, rows: tf.Tensor, slots: Tensors, missed: MissedUpdates, decays: bool
     ) -> list[tf.Tensor]:
-        """Rows `[u, dim]` and their slots after missed updates.
-
-        Slots are empty where `moves_untouched` needs none and they are not asked for.
-        """
+        """Rows `[u, dim]` and their slots after missed updates."""
+        # Slots are empty where `moves_untouched` needs none and they are not asked for.
         if decays:
             kept = self.sums(decays).kept(missed.first, missed.end)
             rows = rows * tf.cast(kept, tf.float32)
@@ -265,23 +283,11 @@ class UpdateRule(abc.ABC):
         return [Slot(), *self.slots.values()]
 
     @abc.abstractmethod
-    def sparse(
-        self,
-        rows: tf.Tensor,
-        slots: Tensors,
-        gradient: tf.Tensor,
-        step: tf.Tensor,
-        squares: tf.Tensor | None = None,
-    ) -> list[tf.Tensor]:
+    def sparse(self, update: RowUpdate) -> list[tf.Tensor]:
         """New values of parameters and of their slots.
 
         Element by element, but for rules with slots per row: these know rows `[u, dim]` only.
         """
-
-
-def squared(gradient: tf.Tensor, squares: tf.Tensor | None) -> tf.Tensor:
-    """What a rule's `sparse` takes for the gradient's square."""
-    return tf.square(gradient) if squares is None else squares
 
 
 def _config(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:

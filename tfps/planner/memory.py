@@ -69,10 +69,8 @@ class GraphSize:
 
     @property
     def ps_bytes(self) -> int:
-        """Memory of each ps beyond that of a cluster of one ps and one worker.
-
-        It holds the description of the whole graph, and runs its own part once for each worker.
-        """
+        """Memory of each ps beyond that of a cluster of one ps and one worker."""
+        # It holds the description of the whole graph, and runs its own part once for each worker.
         described = _HELD_PER_BYTE * _NODE_BYTES * (self.ps - 1)
         return self.nodes_per_ps * (described + _NODE_HELD_BYTES * (self.workers - 1))
 
@@ -124,10 +122,8 @@ class Placement:
         return _held(self._of(ps))
 
     def in_flight_bytes(self, ps: int) -> int:
-        """For each worker, the dense parameters it is being sent and the gradient it sends.
-
-        An update that finds the dense parameters being read writes to a new buffer.
-        """
+        """For each worker, the dense parameters it is being sent and the gradient it sends."""
+        # An update that finds the dense parameters being read writes to a new buffer.
         return _in_flight(self._of(ps), self.workers)
 
     def snapshot_bytes(self, ps: int) -> int:
@@ -191,10 +187,8 @@ def _beside(graph: GraphSize) -> int:
 
 
 def _over(layout: StoreLayout, workers: int, limit: int, in_background: bool) -> int:
-    """Bytes by which the fullest ps exceeds the limit; negative when it fits.
-
-    The fullest is the last: of everything that is cut, its part is rounded up.
-    """
+    """Bytes by which the fullest ps exceeds the limit; negative when it fits."""
+    # The fullest is the last: of everything that is cut, its part is rounded up.
     shares = _shares(layout, layout.parts - 1)
     return _needed(shares, _graph(layout, workers), in_background) - limit
 

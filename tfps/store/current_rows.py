@@ -220,6 +220,8 @@ def _last_updates(layout: RowLayout, devices: Sequence[str]) -> PartitionedVaria
 
 def not_inlined(pull: Callable[..., Any]) -> tf.types.experimental.PolymorphicFunction:
     """A function whose calls are not replaced by its body."""
+    # So the graph does not grow with what a closure is unrolled into, and the rows are read after
+    # what a call waits for, which was seen not to be so otherwise.
     return tf.function(
         pull, autograph=False, reduce_retracing=True, experimental_attributes={"_noinline": True}
     )

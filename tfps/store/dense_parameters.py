@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfps.optimizers.update_rule import Tensors, Update, UpdateRule
+from tfps.optimizers.update_rule import RowUpdate, Tensors, Update, UpdateRule
 from tfps.store.layout import DenseLayout
 from tfps.store.messages import EXACT, Wire, Writes
 from tfps.store.mutex import Mutex
@@ -88,7 +88,7 @@ class DenseParameters:
             decays = self.layout.each([float(decays) for decays in self._decay_of])
             buffer -= rule.decay(step) * decays * buffer
         flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
-        return rule.sparse(buffer, slots, flat, step)
+        return rule.sparse(RowUpdate(buffer, slots, flat, step))
 
     def send_increments(
         self, before: Tensors, after: Tensors, steps: int | tf.Tensor

@@ -191,6 +191,8 @@ class GroupLayout(RowLayout):
         self, table: int, part: int, largest: int
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """A table's ids with rows in a part, and their rows there, in runs of at most `largest`."""
+        # In every bucket the rows of a table are neighbours: all runs of all parts together take
+        # time for the table's rows, however many parts there are.
         first, end = self.bounds(part)
         bucket, bucket_end = self.buckets(part)
         offset, count = self.offsets[table], self.tables[table].rows

@@ -3,6 +3,7 @@
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -23,6 +24,10 @@ _AT_ONCE = 64  # values of the widest registers there are, four times unrolled
 _CUT = 2.0  # standard deviations, where TruncatedNormal ends
 _ODD = np.uint64(0xD1342543DE82EF95)  # by which the numbers of a row's values lie apart
 _BELOW_CUT = 0.022750131948179195  # of a normal distribution
+
+
+def _seedless_config(initializer: keras.initializers.Initializer) -> dict[str, Any]:
+    return {k: v for k, v in initializer.get_config().items() if k != "seed"}
 
 
 def mean_of(initializer: keras.initializers.Initializer) -> float:
@@ -56,7 +61,7 @@ class InitialRows:
         configs: list[str] = []
         which = []
         for table in tables:
-            config = {k: v for k, v in table.initializer.get_config().items() if k != "seed"}
+            config = _seedless_config(table.initializer)
             name = f"{type(table.initializer).__name__} {config}"
             if name not in configs:
                 configs.append(name)
@@ -99,6 +104,8 @@ def _drawn(initializer: keras.initializers.Initializer, uniform: tf.Tensor) -> t
 
 def given_rows(table: Table) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The rows that a table's files name, about 48 MiB at a time."""
+    # Ids, or keys of a table without a vocabulary, `[n]` int64, and their rows `[n, dim]` float32.
+    # It keeps the ids that it has given, 8 bytes each, to refuse repeated ones.
     seen = np.zeros([0], np.int64)
     for pieces in _chunks(table):
         keys = [_ids(table, piece) for piece in pieces]
@@ -190,6 +197,10 @@ def draw_rows(
     layout: GroupLayout, part: int, seed: int, write: Callable[[tf.Tensor, tf.Tensor], None]
 ) -> None:
     """Draws one ps's rows of a group on the device in scope, one bucket after the other."""
+    # Rows of tables whose initializers do not draw every value by itself become 0. Every bucket is
+    # drawn from its own seed, so a row's value depends on the run's seed and its bucket, not on the
+    # number of ps. A bucket that several ps have rows of is drawn by each as a whole. `write` is
+    # traced once.
     distinct: dict[str, Table] = {}
     keys = [_key(table) for table in layout.tables]
     for table, key in zip(layout.tables, keys, strict=True):
@@ -231,17 +242,16 @@ def _key(table: Table) -> str:
     """Equal for tables whose rows are drawn alike."""
     if not is_drawn_by_element(table.initializer):
         return ""
-    config = {k: v for k, v in table.initializer.get_config().items() if k != "seed"}
     by_shape = isinstance(table.initializer, keras.initializers.VarianceScaling)
-    return f"{type(table.initializer).__qualname__} {config} {table.rows if by_shape else ''}"
+    kind, config = type(table.initializer).__qualname__, _seedless_config(table.initializer)
+    return f"{kind} {config} {table.rows if by_shape else ''}"
 
 
 def _with_seed(table: Table, source: _BucketSeed) -> keras.initializers.Initializer:
     if not is_drawn_by_element(table.initializer):
         return keras.initializers.Zeros()
     initializer = _without_fan(table)
-    config = {k: v for k, v in initializer.get_config().items() if k != "seed"}
-    copy = type(initializer).from_config(config)
+    copy = type(initializer).from_config(_seedless_config(initializer))
     if hasattr(copy, "seed"):
         copy.seed = source
     return copy
@@ -249,6 +259,8 @@ def _with_seed(table: Table, source: _BucketSeed) -> keras.initializers.Initiali
 
 def _without_fan(table: Table) -> keras.initializers.Initializer:
     """Replaces an initializer that needs the whole table's shape by its equal that does not."""
+    # The scales are those of `keras.initializers.VarianceScaling`, with fan_in = rows and fan_out =
+    # dim.
     initializer = table.initializer
     if not isinstance(initializer, keras.initializers.VarianceScaling):
         return initializer

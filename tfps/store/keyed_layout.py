@@ -23,6 +23,9 @@ _DEVIATIONS = 8  # by which the number of hashes in a range may exceed what is e
 
 def reserved_variable(shape: Sequence[int], dtype: tf.DType) -> tf.Variable:
     """A variable of a large shape that takes memory page by page, as it is written to."""
+    # What was not written to has any value. Linux promises the memory and gives it later, so that a
+    # variable grows without a copy, and without another shape that graphs would be traced for
+    # again. Call it under the device of the ps.
     variable = tf.Variable(_memory(shape, dtype), trainable=False)
 
     # In a function the value is gone when it returns. A second reference to it, as somebody may
@@ -105,6 +108,8 @@ class KeyedLayout(RowLayout):
     @property
     def capacity(self) -> int:
         """Rows that one ps has room for, those of unknown keys included."""
+        # It is more than the quotas: what was saved on another number of ps is not cut into parts
+        # that are equal to the row.
         return len(self.tables) + sum(
             quota + _DEVIATIONS * math.isqrt(quota) + _DEVIATIONS for quota in self.quotas
         )

@@ -66,6 +66,7 @@ class DenseLayout:
 
     def each(self, values: Sequence[float]) -> tf.Tensor:
         """For every value of the whole buffer, the value of its variable, or a scalar for all."""
+        # A graph that uses it does not grow with the buffer.
         pairs = zip(values, self.sizes, strict=True)
         runs = [
             (value, sum(size for _, size in run))

@@ -117,6 +117,9 @@ class Packing:
 
     def unpack(self, arrived: Tensors, sizes: Sequence[int | tf.Tensor | None]) -> list[tf.Tensor]:
         """The parts of what has arrived, `[n]`, under the device that receives."""
+        # `sizes` are numbers or scalar int32 tensors of that device; None for what is left, where
+        # those behind it are numbers. A part that begins and ends at a multiple of 64 bytes is not
+        # copied.
         if not self.is_used:
             return list(arrived)
         [packed] = arrived
@@ -198,6 +201,7 @@ class Wire:
 
     def receive(self, value: tf.Tensor) -> tf.Tensor:
         """What has arrived, float32, on the receiving device even where nothing is cast."""
+        # What waits for it then waits there, and for no message of its own.
         return tf.identity(tf.cast(value, tf.float32))
 
 

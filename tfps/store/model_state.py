@@ -109,10 +109,8 @@ class ModelState:
     def increment(
         self, before: Tensors, after: Tensors, earlier: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """What a step adds to what it keeps of the state, `[n]`; or the value, if that is unknown.
-
-        With `earlier`, which steps before it of the same pull have added, the sum of all of them.
-        """
+        """What a step adds to what it keeps of the state, `[n]`; the value, if that is unknown."""
+        # With `earlier`, which steps before it of the same pull have added, the sum of all of them.
         new_values, old_values = map(self._layout.changing_of, (after, before))
         added = [
             tf.reshape(new - kept * old, [-1])

@@ -24,12 +24,10 @@ class Mutex:
             self._handle = tf.raw_ops.MutexV2(shared_name=f"{name}-{uuid.uuid4()}")
 
     def guard(self, change: Change) -> tf.types.experimental.PolymorphicFunction:
-        """Makes a function of a change, traced under the ps's device, that holds the mutex.
-
-        It is a function of its own: TensorFlow frees the mutexes of one function in the order of
-        the program, on whatever tasks they are. Two closures that take several of them as their
-        inputs arrive would wait for each other for ever. The result is there once all is written.
-        """
+        """Makes a function of a change, traced under the ps's device, that holds the mutex."""
+        # It is a function of its own: TensorFlow frees the mutexes of one function in the order of
+        # the program, on whatever tasks they are. Two closures that take several of them as their
+        # inputs arrive would wait for each other for ever. The result is there once all is written.
 
         def guarded(*arguments: Any) -> Any:
             with tf.device(self._device):

@@ -63,6 +63,8 @@ class ParameterStore:
             layout.dense, devices, rules.dense, initial, decays, wire, rates
         )
         self.state = ModelState(layout.state, model.state_kept, model.initial_state, devices[-1])
+        # Values of the model's dense and of its state variables, on the chief.
+        self.read_dense, self.read_state = self.dense.read, self.state.read
         versioned = self._versioned_parts()
         self.update_counts = UpdateCounts(
             devices, layout.staleness_part, versioned, staleness_power
@@ -156,6 +158,8 @@ class ParameterStore:
         note: Note | None = None,
     ) -> Writes:
         """Applies one batch's gradients, and makes its step of the state."""
+        # Where the loss is scaled, gradients that are not all finite are left out. The note is
+        # delivered once all that the push brings there is applied or left out.
         applied: Writes = []
         if self.state.changes:
             increment = self.state.increment(pulled.state, state)
@@ -225,12 +229,6 @@ class ParameterStore:
         """Gives rows `[n, dim]` of a table initial values, by their ids `[n]`; slots too."""
         group, member = self.layout.group_of[table]
         self.groups[group].begin_rows(member, ids, rows)
-
-    def read_dense(self) -> list[np.ndarray]:
-        return self.dense.read()
-
-    def read_state(self) -> list[np.ndarray]:
-        return self.state.read()
 
     def read_table(self, table: int) -> np.ndarray:
         """A whole table in the order of its ids, `[rows, dim]`, on the chief."""

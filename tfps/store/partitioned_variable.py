@@ -130,6 +130,8 @@ def save_now(prefix: str, names: Sequence[str], specs: Sequence[str], tensors: T
 
 def rows_at_once(row_bytes: int, rows: int = 0) -> int:
     """How many rows of a table one process reads at once."""
+    # Where each turn costs, `rows` is how many there are: they take 128 turns at most, as long as a
+    # turn takes no more than 256 MiB.
     each = max(row_bytes, _PLACE_BYTES)
     in_few_turns = min(-(-rows // _MOST_TURNS), _LARGEST_TURN_BYTES // each)
     return max(1, CHUNK_BYTES // each, in_few_turns)
@@ -168,6 +170,10 @@ class TensorSlice:
 
     def chunks(self) -> Iterator[tuple[int, int]]:
         """First row and number of rows of each chunk in which the run is saved and restored."""
+        # Chunks end where a piece ends and at multiples of the rows that `CHUNK_BYTES` hold,
+        # counted from the logical tensor's first row: so a chunk of a checkpoint made with another
+        # number of ps overlaps few of these, and no ps has to read another's whole piece for a
+        # part.
         row_bytes = self.variable.dtype.size * math.prod(self.shape[1:])
         stride = max(1, CHUNK_BYTES // max(1, row_bytes))
         first, end = self.first, self.first + self.count

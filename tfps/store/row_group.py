@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.optimizers.missed_updates import MissedUpdates
-from tfps.optimizers.update_rule import Tensors, UpdateRule
+from tfps.optimizers.update_rule import RowUpdate, Tensors, UpdateRule
 from tfps.store.current_rows import CurrentRows
 from tfps.store.group_layout import AskedIds, RowLayout
 from tfps.store.layout import Group
@@ -198,8 +198,8 @@ class RowGroup(abc.ABC):
         if self._group.decays:
             values -= rule.decay(step) * values
         squares = self.gradients.squares_for_rule(gradient)
-        changed = rule.sparse(values, slots, self.gradients.gradient(gradient), step, squares)
-        return self._constrained(changed)
+        update = RowUpdate(values, slots, self.gradients.gradient(gradient), step, squares)
+        return self._constrained(rule.sparse(update))
 
     def _merged(
         self,

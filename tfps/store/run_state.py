@@ -67,6 +67,7 @@ class LossScale:
 
     def push(self, begun: tf.Tensor, ended: tf.Tensor) -> tf.Operation:
         """Makes the steps that a worker has made by itself."""
+        # A scale that others have changed meanwhile stays as it is: they have found out the same.
         both = tf.stack([begun, ended])
         with tf.device(self._device):
             begun, ended = tf.unstack(both)
@@ -191,15 +192,7 @@ class LearningRates:
     """
 
     def __init__(self, devices: Sequence[str], first: float):
-        self._devices = devices
-        self._numbers: list[tf.Variable] = []
-        self._rates: list[tf.Variable] = []
-        for device in devices:
-            with tf.device(device):
-                # Of a fixed shape: a worker cannot be given a variable on a ps without one.
-                numbers, rates = tf.fill([_KEPT], _NEVER), tf.zeros([_KEPT])
-                self._numbers.append(tf.Variable(numbers, trainable=False))
-                self._rates.append(tf.Variable(rates, trainable=False))
+        self._parts = [RatesOfPart(device) for device in devices]
         self.restore([(0, first)])
 
     @property
@@ -221,20 +214,27 @@ class LearningRates:
         numbers, rates = np.full([_KEPT], _NEVER), np.zeros([_KEPT], np.float32)
         for place, (number, rate) in enumerate(self._changes):
             numbers[place], rates[place] = number, rate
-        for part, device in enumerate(self._devices):
-            with tf.device(device):
-                self._numbers[part].assign(numbers)
-                self._rates[part].assign(rates)
+        for part in self._parts:
+            part.assign(numbers, rates)
 
     def of_part(self, part: int) -> "RatesOfPart":
-        return RatesOfPart(self._devices[part], self._numbers[part], self._rates[part])
+        return self._parts[part]
 
 
 class RatesOfPart:
     """Learning rates that are read from a ps, and used wherever that is asked for."""
 
-    def __init__(self, device: str, numbers: tf.Variable, rates: tf.Variable):
-        self._device, self._numbers, self._rates = device, numbers, rates
+    def __init__(self, device: str):
+        self._device = device
+        with tf.device(device):
+            # Of a fixed shape: a worker cannot be given a variable on a ps without one.
+            self._numbers = tf.Variable(tf.fill([_KEPT], _NEVER), trainable=False)
+            self._rates = tf.Variable(tf.zeros([_KEPT]), trainable=False)
+
+    def assign(self, numbers: np.ndarray, rates: np.ndarray) -> None:
+        with tf.device(self._device):
+            self._numbers.assign(numbers)
+            self._rates.assign(rates)
 
     def changes(self) -> tuple[tf.Tensor, tf.Tensor]:
         """The numbers of the first updates with each learning rate, and these."""

@@ -27,6 +27,10 @@ def draw_noise(shape: tf.Tensor, stream: int, number: tf.Tensor) -> tf.Tensor:
 
 def round_at_random(values: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
     """One of the two bfloat16 values next to each float32 value, the nearer the likelier."""
+    # Rounded to the nearest, a value that moves in steps below half of its last bit would never
+    # move; rounded at random it moves as far on average (Gupta et al., 2015, "Deep Learning with
+    # Limited Numerical Precision"). What bfloat16 has stays as it is. Beyond its greatest value, of
+    # 3.39e38, there is infinity alone, as for values that are rounded to the nearest.
     # A bfloat16 is the upper half of a float32, which is the second one in memory: noise in the
     # lower half carries over into it as often as that half says.
     moved = tf.bitcast(values, tf.int32) + noise

@@ -134,7 +134,7 @@ class Eviction:
         return tf.cond(is_short(), look_for_room, lambda: tf.constant(0)).op
 
     def forget(self, first: tf.Tensor, least_update: tf.Tensor) -> tf.Tensor:
-        """Takes rows of a slice from keys of old updates or small norms; returns the slice's end."""
+        """Takes rows of a slice from keys of old updates or small norms; returns its end."""
         rows, records = self._slice(tf.maximum(first, self._first))
         goes = tf.cast(last_updates_in(records), tf.int64) < least_update
         if self._options.min_norm > 0:
@@ -154,11 +154,9 @@ class Eviction:
         return self._counts.rows() + needed - self._quotas
 
     def _wanted(self, needed: tf.Tensor) -> tf.Tensor:
-        """How many rows each table should lose, `[tables]` int64.
-
-        Also those that were short once and are nearly full again: else many tables would make room
-        at different times, one or the other in every step.
-        """
+        """How many rows each table should lose, `[tables]` int64."""
+        # Also those that were short once and are nearly full again: else many tables would make
+        # room at different times, one or the other in every step.
         wanted = tf.maximum(self._missing(needed) + self._spare, 0)
         return tf.where(self._was_short.read_value(), wanted, tf.zeros_like(wanted))
 

@@ -80,6 +80,8 @@ class KeyedGroup(RowGroup):
         self, part: int, owned: tf.Tensor, with_slots: bool = False, is_training: bool = True
     ) -> ReadRows:
         """Reads rows; keys that have no row get one if they are trained."""
+        # Of a frozen table, whose rows no update changes, they get none; as no push reports that
+        # they occur, the pull does.
         pull = self._pulls[part, with_slots, is_training]
         places, rows = pull(tf.identity(owned), self._steps(part))
         return ReadRows(places, self._wire.send(rows))

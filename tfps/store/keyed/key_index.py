@@ -217,6 +217,8 @@ class KeyIndex:
 
     def _begin_to_move(self, count: tf.Tensor) -> tf.Operation:
         """Lets new keys go into the other table, which has room for them all."""
+        # Also for those that come while the others are moved, even if they are many compared with
+        # what is left of a table that was large.
         first, second = self._tables
         # Not what the table was made with: it has grown if more came at once than it had room for.
         old = tf.cond(

@@ -118,6 +118,8 @@ class KeyedPart:
 
     def admit(self, keys: AskedKeys, step: tf.Tensor) -> tuple[tf.Tensor, tf.Operation]:
         """Counts keys that have no row, and gives rows to those that occurred often enough."""
+        # Returns what `find` gives then, and what is done once all is written. A row that was found
+        # and has made room for another is given as well: `eviction.times` shows that some did.
         known = self.find(keys)
         missing = tf.where(known < len(self._layout.tables))[:, 0]
         counted = tf.no_op()

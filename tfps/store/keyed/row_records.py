@@ -57,6 +57,8 @@ class KeyCounts:
 
 def place_of(rows: tf.Tensor, generation: tf.Tensor) -> tf.Tensor:
     """Places as one int64 each, which name a row and its generation."""
+    # A row that one key has lost is assigned to another: a late push with an old place finds
+    # another generation there.
     return rows + tf.bitwise.left_shift(generation, tf.constant(_ROW_BITS, tf.int64))
 
 
@@ -90,6 +92,9 @@ class RowRecords:
 
     def use(self, places: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Operation]:
         """Records an update of the rows at places `[n]` that a pull gave."""
+        # Returns the indices of those whose keys have them still, `[k]` int64; the tables of the
+        # others, `[n - k]` int32, which are those of the keys that have the rows now or had them
+        # last; and what writes.
         found, is_same = self._at(places)
         is_there = is_same & (_generations(places) > 0)
         there = tf.where(is_there)[:, 0]
