@@ -56,8 +56,7 @@ class RowWiseAdagrad(keras.optimizers.Optimizer):
                 f"RowWiseAdagrad(): initial_accumulator_value={initial_accumulator_value} and "
                 f"epsilon={epsilon} must be 0 or more"
             )
-        self.initial_accumulator_value = initial_accumulator_value
-        self.epsilon = epsilon
+        self.initial_accumulator_value, self.epsilon = initial_accumulator_value, epsilon
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Makes an accumulator for each row of each variable."""

@@ -20,6 +20,9 @@ from tfps.store.messages import (
 )
 from tfps.store.parameter_store import ParameterStore
 
+# Gradients of a batch: dense ones in pieces by ps, of rows by group and ps.
+Sent = tuple[list[list[tf.Tensor]], list[list[SentRows]]]
+
 
 class BatchRun:
     """What a worker exchanges with the ps for a few batches: one pull, and one push.
@@ -75,8 +78,7 @@ class BatchRun:
             for some, places_of in zip(found, places, strict=True)
         ]
 
-    def _sent(self, batch: Gradients) -> tuple[list[list[tf.Tensor]], list[list[SentRows]]]:
-        """Gradients of a batch as they travel: dense ones in pieces by ps, of rows by group."""
+    def _sent(self, batch: Gradients) -> Sent:
         store, groups = self._store, batch.pulled.groups
         summed = store.sum_by_row(groups, batch.rows)
         dense, summed = store.clipping.clip(batch.dense, summed, groups)
@@ -86,12 +88,7 @@ class BatchRun:
         ]
         return store.dense.pieces(dense), rows
 
-    def _packed(
-        self,
-        part: int,
-        sent: Sequence[tuple[list[list[tf.Tensor]], list[list[SentRows]]]],
-        note: Note | None,
-    ) -> list[tf.Tensor]:
+    def _packed(self, part: int, sent: Sequence[Sent], note: Note | None) -> list[tf.Tensor]:
         """What goes to one ps: gradients of rows, dense ones, row numbers, their counts, a note."""
         dtype = tf.as_dtype(self._store.wire.dtype)
         rows = [of_group[part] for _, groups in sent for of_group in groups]

@@ -17,6 +17,9 @@ from tfps.store.messages import (
 )
 from tfps.store.row_group import RowGroup
 
+# What each rule that clips by norm multiplies gradients by, `[norms]`.
+Scales = Mapping[UpdateRule, tf.Tensor]
+
 
 class PartClipping:
     """What `GradientClipping` does, for gradients of which each ps has a part.
@@ -26,9 +29,7 @@ class PartClipping:
     """
 
     def __init__(self, layout: StoreLayout, groups: Sequence[RowGroup], devices: Sequence[str]):
-        self._layout = layout
-        self._groups = groups
-        self._devices = devices
+        self._layout, self._groups, self._devices = layout, groups, devices
         rules = dict.fromkeys([layout.dense_rule, *(group.rule for group in groups)])
         self._by_norm = [rule for rule in rules if rule.clip in BY_NORM]
 
@@ -78,9 +79,7 @@ class PartClipping:
             return tf.reduce_sum(squares, keepdims=True)
         return squares
 
-    def _clipped(
-        self, part: int, gradients: PartGradients, scales: Mapping[UpdateRule, tf.Tensor]
-    ) -> PartGradients:
+    def _clipped(self, part: int, gradients: PartGradients, scales: Scales) -> PartGradients:
         """A part's gradients; `scales` are each rule's factors, `[norms]`."""
         layout = self._layout
         sizes = layout.dense.sizes_in(part)
@@ -112,7 +111,7 @@ def _by_row(
 def _clip(
     kind: RowGradients,
     gradient: tf.Tensor,
-    scales: Mapping[UpdateRule, tf.Tensor],
+    scales: Scales,
     spread: Callable[[tf.Tensor], tf.Tensor],
 ) -> tf.Tensor:
     """Clips one gradient; rules that clip by norm are in `scales`, `[norms]` each."""
@@ -134,8 +133,7 @@ class GradientClipping:
     """
 
     def __init__(self, dense: UpdateRule, groups: Sequence[RowGroup]):
-        self._dense = dense
-        self._groups = groups
+        self._dense, self._groups = dense, groups
         rules = dict.fromkeys([dense, *(group.rule for group in groups)])
         self._rules = [rule for rule in rules if rule.clip]
 

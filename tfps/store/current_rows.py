@@ -1,4 +1,4 @@
-"""The rows of a group of tables on the ps, with all updates that they have missed."""
+"""The rows of a group of tables on the ps; its methods run under the device of the part's ps."""
 
 import dataclasses
 import functools
@@ -25,8 +25,7 @@ class RowVariable:
 
     Fetching rows from all over a large memory is what costs time. So a row's values and slots lie
     together, which takes less than half the time of TensorFlow's sparse kernels on separate
-    variables, and a pull fetches the row's own line only. Call the methods under the device of the
-    part's ps.
+    variables, and a pull fetches the row's own line only.
     """
 
     def __init__(
@@ -126,8 +125,7 @@ class CurrentRows:
     Most of Keras's optimizers move a row also where its gradient is zero. A ps that touched every
     row in every update would do nothing else: so it keeps when a row was updated last, makes all
     missed updates in one step, and stores the result with the next update. A constraint, which
-    Keras applies to every row after every update, is applied likewise. Call the methods under the
-    device of the part's ps.
+    Keras applies to every row after every update, is applied likewise.
     """
 
     def __init__(

@@ -32,9 +32,7 @@ class DenseParameters:
         wire: Wire = EXACT,
         rates: LearningRates | None = None,
     ):
-        self.layout = layout
-        self._devices = devices
-        self.rule = rule
+        self.layout, self._devices, self.rule = layout, devices, rule
         self._rules = rules_by_part(rule, rates, len(devices))
         self._wire = wire
         self._buffer = PartitionedVariable(

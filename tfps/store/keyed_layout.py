@@ -102,7 +102,6 @@ class KeyedLayout(RowLayout):
 
     @property
     def quotas(self) -> list[int]:
-        """How many rows each table may have on one ps."""
         return [-(-table.rows // self.parts) for table in self.tables]
 
     @property

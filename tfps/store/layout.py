@@ -52,7 +52,6 @@ class DenseLayout:
         return self.total * part // self.parts, self.total * (part + 1) // self.parts
 
     def sizes_in(self, part: int) -> list[int]:
-        """How many values of each variable lie in a part."""
         first, end = self.bounds(part)
         ends = list(itertools.accumulate(self.sizes))
         return [
@@ -136,7 +135,6 @@ class StateLayout:
         return [next(kinds[changes]) for changes in self.changes]
 
     def add(self, values: Tensors, change: tf.Tensor) -> list[tf.Tensor]:
-        """All variables' values after a change `[n]` of those that training changes."""
         differences = iter(self.changing.unflatten(change))
         return [
             value + next(differences) if changes else value
@@ -203,7 +201,6 @@ class Group:
         return self.row.join([self.constrained_after(missed.next_step, values), *slots])
 
     def constrained(self, rows: tf.Tensor) -> tf.Tensor:
-        """Rows `[u, dim]` as their constraint leaves them after an update."""
         constraint = self.layout.tables[0].constraint
         return rows if constraint is None else constraint(rows)
 

@@ -65,8 +65,7 @@ class ModelState:
     def __init__(
         self, layout: StateLayout, kept: Sequence[float | None], initial: np.ndarray, device: str
     ):
-        self._layout = layout
-        self._device = device
+        self._layout, self._device = layout, device
         self.changes = any(layout.changes)
         of_changing = list(itertools.compress(kept, layout.changes))
         self._kept = [factor or 0.0 for factor in of_changing]
@@ -162,7 +161,6 @@ class ModelState:
     def _stepped(
         self, added: tf.Tensor, steps: int, share: tf.Tensor
     ) -> tuple[tf.Tensor, list[tf.Operation]]:
-        """The part of `push` that holds the mutex."""
         layout, before = self._layout.changing, self._read(self._changing, ())
         values = layout.each([factor**steps for factor in self._kept]) * before + added
         if not self.is_recurrent:

@@ -12,12 +12,11 @@ from tfps.optimizers.rules import Rules
 from tfps.optimizers.update_rule import Tensors
 from tfps.store.clipping import GradientClipping
 from tfps.store.dense_parameters import DenseParameters
-from tfps.store.exchange import Exchange, Push
+from tfps.store.exchange import Exchange, Push, RowFinder, rows_by_group, rows_by_lookup
 from tfps.store.initializers import given_rows
 from tfps.store.keyed.group import KeyedGroup
 from tfps.store.keyed_layout import KeyedLayout
 from tfps.store.layout import StoreLayout
-from tfps.store.lookups import RowFinder, rows_by_group, rows_by_lookup
 from tfps.store.messages import (
     MOST_PS,
     Gradients,
@@ -70,17 +69,11 @@ class ParameterStore:
             devices, layout.staleness_part, versioned, staleness_power
         )
         self.staleness = self.update_counts.staleness
-        self.groups: list[TableGroup | KeyedGroup] = [
-            (KeyedGroup if isinstance(group.layout, KeyedLayout) else TableGroup)(
-                group,
-                devices,
-                seed,
-                self.update_counts.read,
-                wire,
-                rates if group.rule == rules.dense else None,
-            )
-            for group in layout.groups
-        ]
+        self.groups: list[TableGroup | KeyedGroup] = []
+        for group in layout.groups:
+            kind = KeyedGroup if isinstance(group.layout, KeyedLayout) else TableGroup
+            own = rates if group.rule == rules.dense else None
+            self.groups.append(kind(group, devices, seed, self.update_counts.read, wire, own))
         for number, table in enumerate(layout.tables):
             if table.rows_from:
                 for ids, rows in given_rows(table):
@@ -130,7 +123,7 @@ class ParameterStore:
         return dense, self.state.pull(), version
 
     def rows_by_lookup(self, pulled: Pulled) -> list[tf.Tensor]:
-        """One row per id asked for, by lookup, as `lookups.rows_by_lookup` gives them."""
+        """One row per id asked for, by lookup, as `exchange.rows_by_lookup` gives them."""
         return rows_by_lookup(self.layout, pulled)
 
     def gradients(self, pulled: Pulled, dense: Tensors, rows: Tensors, state: Tensors) -> Gradients:

@@ -162,7 +162,6 @@ class RowGroup(abc.ABC):
         return [self._merge[part](sent.rows, increment, counts, step, step + steps)]
 
     def _guarded(self, change: Change) -> list[tf.types.experimental.PolymorphicFunction]:
-        """For each ps, a function of a change of its part; it makes one at a time."""
         return [
             mutex.guard(functools.partial(change, part)) for part, mutex in enumerate(self._mutexes)
         ]

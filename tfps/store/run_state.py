@@ -15,6 +15,8 @@ _KEPT = 128  # changes of the learning rate, the last ones
 _NEVER = np.iinfo(np.int64).max
 # Pairs of an update's number and the learning rate from it on, in the order of the updates.
 Changes = Sequence[tuple[int, float]]
+# Numbers of updates before a pull, scalar int64, by the index of the ps.
+Versions = Mapping[int, tf.Tensor]
 
 
 class LossScale:
@@ -28,8 +30,7 @@ class LossScale:
     """
 
     def __init__(self, scaling: LossScaling, device: str):
-        self._scaling = scaling
-        self._device = device
+        self._scaling, self._device = scaling, device
         with tf.device(device):
             start = tf.constant([scaling.initial_scale, 0.0, 0.0])
             self._values = tf.Variable(start, trainable=False)  # scale, good steps, skipped steps
@@ -95,8 +96,7 @@ class Staleness:
     """
 
     def __init__(self, part: int, device: str):
-        self.part = part
-        self._device = device
+        self.part, self._device = part, device
         with tf.device(device):
             self._counts = tf.Variable(tf.zeros([BINS], tf.int64), trainable=False)
 
@@ -130,9 +130,7 @@ class UpdateCounts:
         versioned: Sequence[int],
         staleness_power: float = 0.0,
     ):
-        self._devices = devices
-        self._versioned = versioned
-        self._staleness_power = staleness_power
+        self._devices, self._versioned, self._staleness_power = devices, versioned, staleness_power
         self._counters = []
         for device in devices:
             with tf.device(device):
@@ -144,11 +142,7 @@ class UpdateCounts:
         return {part: self.read(part, after) for part in self._versioned}
 
     def add(
-        self,
-        part: int,
-        after: Tensors,
-        pulled_at: Mapping[int, tf.Tensor],
-        updates: int | tf.Tensor = 1,
+        self, part: int, after: Tensors, pulled_at: Versions, updates: int | tf.Tensor = 1
     ) -> tf.Tensor:
         """Counts updates and their staleness under the ps's device; returns the number before."""
         with tf.control_dependencies(after):
@@ -157,17 +151,14 @@ class UpdateCounts:
             self.staleness.count(pulled_at.get(part, before), before)
         return before
 
-    def rate_scale(
-        self, part: int, step: tf.Tensor, pulled_at: Mapping[int, tf.Tensor]
-    ) -> tf.Tensor | None:
+    def rate_scale(self, part: int, step: tf.Tensor, pulled_at: Versions) -> tf.Tensor | None:
         """What the learning rate of an update is multiplied by, scalar float32; None for 1."""
         if not self._staleness_power:
             return None
         staleness = tf.cast(step - pulled_at[part], tf.float32)
         return tf.pow(1.0 + staleness, -self._staleness_power)
 
-    def since(self, part: int, pulled_at: Mapping[int, tf.Tensor]) -> tf.Tensor:
-        """How many updates a ps has made since it was pulled from, scalar int64."""
+    def since(self, part: int, pulled_at: Versions) -> tf.Tensor:
         with tf.device(self._devices[part]):
             return self._counters[part].read_value() - pulled_at[part]
 
@@ -248,7 +239,6 @@ class RatesOfPart:
 
 
 def rules_by_part(rule: UpdateRule, rates: LearningRates | None, parts: int) -> list[UpdateRule]:
-    """A rule as each ps follows it."""
     if rates is None:
         return [rule] * parts
     return [rule.with_rates(rates.of_part(part)) for part in range(parts)]

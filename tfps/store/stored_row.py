@@ -90,12 +90,10 @@ class StoredRow:
 
     @property
     def value_bytes(self) -> int:
-        """Bytes of the row's own values."""
         return self.dim * self._item_bytes
 
     @property
     def bytes(self) -> int:
-        """Bytes of the row with its slots."""
         return self.lines * self.width * self._item_bytes
 
     def decode(self, lines: Tensors) -> list[tf.Tensor]:

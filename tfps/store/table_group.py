@@ -94,7 +94,6 @@ class TableGroup(RowGroup):
         return rows_at_once(self._rows.bytes_to_pull, rows)
 
     def read_rows(self, table: int, ids: np.ndarray) -> np.ndarray:
-        """Some rows of a table, `[n, dim]` float32, on the chief."""
         values = np.empty([len(ids), self.layout.dim], np.float32)
         for part, mine, numbers in self._by_part(table, ids):
             with tf.device(self._devices[part]):

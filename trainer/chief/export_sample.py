@@ -15,7 +15,7 @@ from tfps.export.parameters import Parameters, rows_of_lookups
 from tfps.export.saved_model import Sample
 from tfps.model.inputs import predict_by_name
 from tfps.model.stateless_model import Features, Labels
-from tfps.store.lookups import ids_of_group
+from tfps.store.exchange import ids_of_group
 from trainer.chief.inputs import first_records
 
 _SIZE = 32  # records that are read at once; where one of them is bad, all are left out

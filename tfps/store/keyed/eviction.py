@@ -1,10 +1,10 @@
 """Which rows of one ps are lost: to make room, or because their keys do not occur any more."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import tensorflow as tf
 
-from tfps.layers.key_options import LEAST_FREQUENT, NONE, KeyOptions
+from tfps.layers.key_options import LEAST_FREQUENT, NONE
 from tfps.store.keyed.key_index import KeyIndex
 from tfps.store.keyed.row_records import (
     Count,
@@ -16,7 +16,7 @@ from tfps.store.keyed.row_records import (
     tables_in,
     uses_in,
 )
-from tfps.store.keyed_layout import reserved_variable
+from tfps.store.keyed_layout import KeyedLayout, reserved_variable
 from tfps.store.partitioned_variable import gather, scatter
 
 SLICE_ROWS = 1 << 16  # that are looked at in one go
@@ -31,10 +31,7 @@ _NONE = tf.int32.min
 
 
 class FreeRows:
-    """Row numbers that keys have lost, the last ones first, then those that none ever had.
-
-    Only one caller at a time may change it. Call the methods under the device of the ps.
-    """
+    """Row numbers that keys have lost, the last ones first, then those that none ever had."""
 
     def __init__(self, first: int, capacity: int, takes_back: bool):
         self._first = first
@@ -83,21 +80,19 @@ class Eviction:
     Where a table is full, a sample of 65,536 rows shows how recently, or how often, the twentieth
     part of its rows that is used least was used, and which slices have most of them; up to that
     many rows it is exact. They go as these slices are looked at. Rows lie about as their keys came:
-    those of the same age are in few slices, and most slices may have none that goes. Only one
-    caller at a time may change anything. Call the methods under the device of the ps.
+    those of the same age are in few slices, and most slices may have none that goes.
     """
 
     def __init__(
         self,
-        options: KeyOptions,
-        quotas: Sequence[int],
+        layout: KeyedLayout,
         index: KeyIndex,
         records: RowRecords,
         free: FreeRows,
         counts: KeyCounts,
         rows: Callable[[tf.Tensor], tf.Tensor],
     ):
-        self._options = options
+        quotas, self._options = layout.quotas, layout.options
         self._first = len(quotas)  # the rows before are those of unknown keys
         self._quotas = tf.constant(quotas, tf.int64)
         self._spare = tf.maximum(self._quotas // _SPARE, 1)

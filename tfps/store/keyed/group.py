@@ -1,6 +1,7 @@
 """A group of tables without vocabularies on the ps, with their slots."""
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -38,14 +39,8 @@ class KeyedGroup(RowGroup):
         for part, device in enumerate(devices):
             with tf.device(device):
                 self._parts.append(KeyedPart(layout, part, self._rows, seed))
-        self._pulls = {
-            (part, with_slots, is_training): not_inlined(
-                functools.partial(self._pulled, part, with_slots, is_training)
-            )
-            for part in range(len(devices))
-            for with_slots in (False, True)
-            for is_training in (False, True)
-        }
+        kinds = itertools.product(range(len(devices)), (False, True), (False, True))
+        self._pulls = {kind: not_inlined(functools.partial(self._pulled, *kind)) for kind in kinds}
         self._admit = self._guarded(self._admitted)
         self._find_again = self._guarded(self._found_again)
         self._note = self._writing(lambda mine, *used: mine.records.use(*used)[-1])
@@ -151,7 +146,6 @@ class KeyedGroup(RowGroup):
                     )
 
     def read_rows(self, table: int, ids: np.ndarray) -> np.ndarray:
-        """Rows of some keys of a table, `[n, dim]` float32, on the chief."""
         asked = self.layout.ids_in_group([table], [tf.constant(ids, tf.int64)])
         pulled = self.pull(asked, is_training=False)
         return tf.gather(pulled.rows, pulled.inverse).numpy()
@@ -177,7 +171,6 @@ class KeyedGroup(RowGroup):
         return []
 
     def save(self, part: int) -> SavedKeys:
-        """All rows of a part, on its ps; on the chief."""
         with tf.device(self._devices[part]):
             return SavedKeys(*self._save[part]())
 
@@ -202,7 +195,6 @@ class KeyedGroup(RowGroup):
         return hashes, rows
 
     def read_numbers(self, part: int, rows: tf.Tensor) -> tf.Tensor:
-        """Rows of a part as they are now, `[n, dim]` float32; under its ps's device."""
         return self._rows.pull(part, rows)
 
     def put(self, part: int, saved: SavedKeys) -> None:

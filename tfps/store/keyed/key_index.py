@@ -16,6 +16,8 @@ _LEAST_BITS, _MOST_BITS = 16, 26
 # Odd numbers, with which a hash is spread anew for each line. None is a small multiple of another:
 # keys that meet in one line would meet in the other.
 _FACTORS = (id_check.GOLDEN, *(factor for _, factor in id_check.ROUNDS), 0xD1342543DE82EF95)
+assert len(_FACTORS) == _DEPTH
+assert MOST_OCCURRENCES < 128
 MISSING = -1  # the place of a hash that has none
 # TensorFlow's table needs two keys of its own.
 _EMPTY = -(1 << 63)
@@ -35,8 +37,7 @@ class Occurrences:
     updates (Estan and Varghese, SIGCOMM 2002). It never counts too little. When w counters a line
     have counted w/2 occurrences of keys without a row, all counts are halved, so that rare keys are
     forgotten and the sketch does not fill up. Until then the count of a key is too great by one or
-    more with a probability of at most (1 - e^-1/2)^4 = 2.4 %, at the very end of such a time. Only
-    one caller at a time may change it. Call the methods under the device of the ps.
+    more with a probability of at most (1 - e^-1/2)^4 = 2.4 %, at the very end of such a time.
     """
 
     def __init__(self, rows: int):
@@ -83,12 +84,6 @@ class Occurrences:
             return tf.constant(True)
 
 
-assert MOST_OCCURRENCES < 128
-
-
-assert len(_FACTORS) == _DEPTH
-
-
 class KeyIndex:
     """A hash table that grows, and forgets what was deleted, in small steps.
 
@@ -96,11 +91,8 @@ class KeyIndex:
     which nobody else is served. It also keeps a mark for each deleted key, and a search for a
     missing one passes over all of them. So there are two. When the one is full, of keys or of
     marks, new keys go into the other, and with each insertion some of the first are moved;
-    meanwhile a search looks into both.
-
-    Only one caller at a time may change it. A search during a change finds what was there before
-    and is there after it; while keys are moved it may miss some. Call the methods under the device
-    of the ps.
+    meanwhile a search looks into both. A search during a change finds what was there before and is
+    there after it; while keys are moved it may miss some.
     """
 
     def __init__(self) -> None:
@@ -199,7 +191,6 @@ class KeyIndex:
         return self._reserved.scatter_nd_update(which, tf.gather(places, mine)).op
 
     def _put(self, hashes: tf.Tensor, places: tf.Tensor) -> tf.Operation:
-        """Puts keys into the table that new ones go into."""
         kept = tf.where(hashes > _DELETED)[:, 0]
         hashes, places = tf.gather(hashes, kept), tf.gather(places, kept)
         first, second = self._tables

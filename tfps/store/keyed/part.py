@@ -1,5 +1,6 @@
 """One ps's rows of a group without vocabularies: which keys have, get and lose one."""
 
+import functools
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -92,19 +93,10 @@ class KeyedPart:
         self._index = KeyIndex()
         self.records = RowRecords(layout.capacity)
         self._free = FreeRows(first, layout.capacity, options.loses_rows)
-        self._occurrences = None
-        if options.counts:
-            self._occurrences = Occurrences(layout.capacity)
+        self._occurrences = Occurrences(layout.capacity) if options.counts else None
         self.counts = KeyCounts(first)
-        self.eviction = Eviction(
-            options,
-            layout.quotas,
-            self._index,
-            self.records,
-            self._free,
-            self.counts,
-            lambda some: rows.pull(part, some),
-        )
+        pull = functools.partial(rows.pull, part)
+        self.eviction = Eviction(layout, self._index, self.records, self._free, self.counts, pull)
         numbers = tf.range(first, dtype=tf.int64)
         unknown = rows.begun(tf.constant(unknown_rows(layout.tables)))
         rows.set(part, numbers, unknown, tf.fill([first], _NEVER))

@@ -28,7 +28,7 @@ class Count(enum.IntEnum):
 
 
 class KeyCounts:
-    """Counts by table. The methods are to be called under the device of the ps."""
+    """Counts by table."""
 
     def __init__(self, tables: int):
         self._tables = tables
