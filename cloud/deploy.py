@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from cloud import deployment_flags, requests_text
+from cloud import deployment_flags, remote_target
 from cloud.command_line import CommandLine
 from cloud.deployment.target import OF_NAME, VERBS, DeployTarget
 from tfps.errors import RunError, UserError
@@ -106,7 +106,7 @@ def _deploy(target: DeployTarget, values: flags.FlagValues) -> int:
     deployment = deployment_flags.build(values)
     if not values.dry_run:
         return target.deploy(deployment)
-    text = requests_text.write(target.render(deployment), values.format)
+    text = remote_target.write(target.render(deployment), values.format)
     print(text, end="")  # noqa: T201 - asked for
     return 0
 

@@ -4,10 +4,9 @@ from typing import Any
 
 from absl import flags
 
-from cloud import flag_texts
-from cloud.deployment.deployment import Deployment
+from cloud import command_line
+from cloud.deployment.deployment import IMAGE, Deployment, ServerSettings, default_name
 from cloud.deployment.served_model import ServedModel
-from cloud.deployment.server_settings import IMAGE, ServerSettings, default_name
 from tfps import byte_size
 from tfps.errors import UserError
 
@@ -70,7 +69,7 @@ def _fields(values: flags.FlagValues, base: str) -> dict[str, Any]:
     if values.memory:
         found["memory_bytes"] = byte_size.parse(values.memory, "--memory")
     if values.accelerator:
-        found["accelerator"], found["accelerators"] = flag_texts.accelerator(
+        found["accelerator"], found["accelerators"] = command_line.accelerator(
             "--accelerator", values.accelerator
         )
-    return {**found, "labels": flag_texts.pairs("--label", values.label)}
+    return {**found, "labels": command_line.pairs("--label", values.label)}

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from cloud import chief_worker, deploy, job_flags, requests_text
+from cloud import deploy, job_flags, job_spec, remote_target
 from cloud.command_line import CommandLine
 from cloud.job_spec import JobSpec
 from cloud.target import Target
@@ -87,10 +87,10 @@ def _verb(
 def _submit(target: Target, arguments: Sequence[str], values: flags.FlagValues) -> int:
     asked = job_flags.build(values, arguments)
     _check_deploy_to(asked)
-    spec = target.prepare(chief_worker.with_default(asked, target.has_own_machines))
+    spec = target.prepare(job_spec.with_default(asked, target.has_own_machines))
     if not values.dry_run:
         return target.submit(spec, values.wait)
-    print(requests_text.write(target.render(spec), values.format), end="")  # noqa: T201 - asked for
+    print(remote_target.write(target.render(spec), values.format), end="")  # noqa: T201 - asked for
     return 0
 
 

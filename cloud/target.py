@@ -1,13 +1,28 @@
 """What `cloud.submit` asks of a platform."""
 
 import abc
-from typing import Any, ClassVar
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Protocol
 
 from cloud.job_spec import JobSpec
 from tfps.errors import UserError
 
 # What JSON can hold, or text such as a batch script.
 Request = dict[str, Any] | str
+
+
+@dataclasses.dataclass(frozen=True)
+class JobStatus:
+    """A job at one moment."""
+
+    name: str
+    title: str
+    state: str
+    created: str
+    has_ended: bool = False
+    is_success: bool = False
+    message: str = ""
 
 
 class Target(abc.ABC):
@@ -54,3 +69,29 @@ class Target(abc.ABC):
 
     def _without(self, verb: str) -> UserError:
         return UserError(f"--target={self.name} has no {verb}: it keeps no jobs to speak of")
+
+
+class JobClient(Protocol):
+    """Sends what a target has rendered, and asks about jobs.
+
+    Every method raises a `UserError` for what the platform refuses, and a `RunError` if it cannot
+    be reached within a limit.
+    """
+
+    def send(self, requests: Sequence[Request]) -> str:
+        """Makes one job, even if requests are repeated; returns the platform's name of it."""
+
+    def status(self, job: str) -> JobStatus:
+        """What the platform says of a job."""
+
+    def new_lines(self, job: str) -> Iterable[tuple[str, str]]:
+        """Task and text of the lines that the job's tasks have written since the last call."""
+
+    def cancel(self, job: str) -> None:
+        """Asks for the end of a job."""
+
+    def list(self) -> Sequence[JobStatus]:
+        """The jobs that were submitted by this program, the newest first."""
+
+    def describe(self, job: str) -> Request:
+        """All that the platform says of a job."""

@@ -39,7 +39,7 @@ from tfps.worker.barrier_loop import BarrierLoop
 from tfps.worker.closures import Closures
 from tfps.worker.local_sgd import LocalSgdLoop
 from tfps.worker.step import Step
-from trainer.chief.export_sample import predict_sample
+from trainer.chief.exports import predict_sample
 from trainer.generate import generate
 
 KEEP_NINE = Retention(9)

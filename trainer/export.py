@@ -29,9 +29,8 @@ from tfps.storage import files, objects
 from tfps.storage.failures import StorageError
 from tfps.storage.objects import Use
 from trainer import entry
-from trainer.chief.export_dtype import DtypeCost
-from trainer.chief.export_sample import predict_sample
-from trainer.chief.inputs import DataUse, read_data
+from trainer.chief.exports import DtypeCost, predict_sample
+from trainer.chief.run_inputs import DataUse, read_data
 from trainer.flags import experiment_flags
 
 SAVED_MODEL = "saved_model"

@@ -36,12 +36,11 @@ from tfps.storage import files, objects
 from tfps.storage.failures import StorageError
 from tfps.storage.objects import Use
 from trainer import entry
-from trainer.console.dataset_notes import say_counts
-from trainer.console.order_warning import warn_of_sorted
+from trainer.console.inspection_text import say_counts, warn_of_sorted
 from trainer.datasets import data_files, shard_scan
+from trainer.datasets.data_files import copy_shuffled, files_to_copy
 from trainer.datasets.row_encoding import ConfiguredExperiment
 from trainer.datasets.shard_scan import CHECKED_RECORDS, ShardScan
-from trainer.datasets.shuffled_copy import copy_shuffled, files_to_copy
 from trainer.flags import experiment_flags, shuffle_flags
 
 

@@ -40,8 +40,8 @@ from tfps.errors import EXIT_OK, EXIT_USER, UserError
 from tfps.storage import files, objects
 from tfps.storage.objects import Use
 from trainer import entry
-from trainer.console import checkpoint_text, inspection_text
-from trainer.console.order_warning import warn_of_sorted
+from trainer.console import inspection_text
+from trainer.console.inspection_text import warn_of_sorted
 from trainer.datasets import data_files, shard_scan
 from trainer.datasets.shard_scan import ShardScan
 
@@ -214,7 +214,7 @@ def _show_checkpoint(path: str, most_used: int) -> int:
             tables = summaries(checkpoint, most_used)
     except DamagedCheckpointError as damage:
         raise UserError(f"checkpoint {checkpoint.path} is damaged: {damage}") from None
-    lines = [*checkpoint_text.overview(checkpoint), *checkpoint_text.tables(tables), ""]
+    lines = [*inspection_text.checkpoint_overview(checkpoint), *inspection_text.tables(tables), ""]
     rows, seconds = sum(table.norms.count for table in tables), time.monotonic() - started
     sys.stdout.write("\n".join([*lines, f"all {rows:,} rows were read ({seconds:.1f} s)", ""]))
     return EXIT_OK

@@ -31,8 +31,7 @@ from tfps.storage import objects
 from tfps.storage.objects import Use
 from trainer import entry
 from trainer.console import file_progress
-from trainer.datasets.batched_prediction import predict_all
-from trainer.datasets.prediction_auc import PredictionAuc
+from trainer.datasets.batched_prediction import PredictionAuc, predict_all
 from trainer.datasets.prediction_input import FORMATS, PredictionInput
 from trainer.datasets.predictions_file import PredictionsFile
 from trainer.flags import experiment_flags

@@ -37,12 +37,11 @@ from tfps.storage import files, objects
 from tfps.storage.objects import Use
 from trainer import entry
 from trainer.console import file_progress
-from trainer.console.dataset_notes import say_counts
 from trainer.console.file_progress import FileProgress
-from trainer.console.order_warning import warn_of_sorted
+from trainer.console.inspection_text import say_counts, warn_of_sorted
 from trainer.datasets import data_files, row_encoding
-from trainer.datasets.processes import Processes, worthwhile
 from trainer.datasets.row_encoding import Block, ConfiguredExperiment, EncodedRows
+from trainer.datasets.shard_scan import Processes, worthwhile
 from trainer.flags import experiment_flags, shuffle_flags
 
 _SHOWN_BAD_ROWS = 5

@@ -18,7 +18,7 @@ from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
 from tfps.leases.queue import LeaseQueue
 from trainer.chief.engine import Engine, evaluation_pieces, replica_fingerprint
-from trainer.chief.restart import has_restarted, restart_process
+from trainer.chief.interruption import has_restarted, restart_process
 from trainer.chief.run_inputs import RunInputs
 
 _log = logging.getLogger(__name__)

@@ -32,7 +32,7 @@ def main() -> None:
     from trainer.console import quiet_tensorflow  # noqa: F401 - it loads TensorFlow  # isort: skip
     from tfps.job_dir.report import RUNNING
     from tfps.storage import objects
-    from trainer.console import job_summary
+    from trainer.console import text_table
     from trainer.page.job_record import JobRecord
 
     uses = [objects.Use("--job_dir", job_dir) for job_dir in job_dirs]
@@ -42,7 +42,7 @@ def main() -> None:
     while True:
         jobs = [JobRecord.read(job_dir) for job_dir in job_dirs]
         if not _FLAGS.output:
-            texts = ["\n".join(job_summary.lines(job.job_dir, job.report)) for job in jobs]
+            texts = ["\n".join(text_table.lines(job.job_dir, job.report)) for job in jobs]
             print("\n\n".join(texts))  # noqa: T201 (what this command is for)
             return
         runs = _FLAGS.follow > 0 and any(job.report.status == RUNNING for job in jobs)

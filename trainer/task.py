@@ -29,30 +29,18 @@ from trainer import entry
 from trainer.chief import worker_beside
 from trainer.console import terminal
 from trainer.console.json_lines import JsonFormatter, to_line
-from trainer.console.progress_display import ProgressDisplay
-from trainer.flags import (
-    chief_worker_flags,
-    deploy_flags,
-    experiment_flags,
-    flag_checks,
-    limit_flags,
-    pass_flags,
-    task_flags,
-)
-from trainer.flags.job_paths import JobPaths
-from trainer.flags.platform import Platform
+from trainer.console.terminal import ProgressDisplay
+from trainer.flags import experiment_flags, limit_flags, pass_flags, task_flags
+from trainer.flags.task_flags import JobPaths, Platform
 
 if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
     from tfps.experiment.experiment import Experiment
     from trainer.chief.deploying import DeployPlan
-    from trainer.chief.inputs import DataUse
-    from trainer.chief.run_inputs import RunInputs
+    from trainer.chief.run_inputs import DataUse, RunInputs
 
 _FLAGS = flags.FLAGS
 _log = logging.getLogger("trainer.task")
 
-flags.adopt_module_key_flags(chief_worker_flags)
-flags.adopt_module_key_flags(deploy_flags)
 flags.adopt_module_key_flags(experiment_flags)
 flags.adopt_module_key_flags(limit_flags)
 flags.adopt_module_key_flags(pass_flags)
@@ -61,10 +49,10 @@ flags.adopt_module_key_flags(task_flags)
 
 def main() -> int:
     """Runs this task's role; returns its exit code."""
-    cluster = decode(os.environ, chief_worker_flags.port())
+    cluster = decode(os.environ, task_flags.port())
     paths = JobPaths.of(_FLAGS.job_dir, os.environ)
     _FLAGS.job_dir = paths.job_dir
-    flag_checks.check(cluster)
+    limit_flags.check(cluster)
     has_worker = cluster.chief_works and cluster.job == "chief" and not _FLAGS.dry_run
     if has_worker:
         own, log = task_flags.json_labels(cluster.of_chief_worker), _FLAGS.tensorflow_log
@@ -112,7 +100,7 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
     from trainer.chief.run import join, run
 
     is_pass = pass_flags.is_pass(cluster, _FLAGS.job_dir)
-    deploys = deploy_flags.deploy_plan(is_pass)
+    deploys = limit_flags.deploy_plan(is_pass)
     export = "" if deploys else paths.export  # what is deployed has versions
     work = pass_flags.work(experiment_flags.experiment(), is_pass)
     limits = limit_flags.wait_limits()

@@ -3,8 +3,7 @@
 import abc
 from typing import ClassVar
 
-from cloud.deployment.deployment import Deployment
-from cloud.deployment.server_settings import ServerSettings
+from cloud.deployment.deployment import Deployment, ServerSettings
 from cloud.target import Request
 from tfps.errors import UserError
 

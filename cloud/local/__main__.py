@@ -12,10 +12,9 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from cloud import chief_worker
-from cloud.job_spec import JobSpec
+from cloud import job_spec
+from cloud.job_spec import JobSpec, Role
 from cloud.local.target import define_flags, from_flags
-from cloud.role import Role
 from tfps.errors import RunError, UserError
 
 _NAME = "local"
@@ -58,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
             return 0
         if own:
             raise UserError(f"unexpected argument {own[0]!r}: put the tasks' arguments after --")
-        target, spec = from_flags(_FLAGS), chief_worker.with_default(_spec(args), False)
+        target, spec = from_flags(_FLAGS), job_spec.with_default(_spec(args), False)
         return target.plan(spec) if _FLAGS.dry_run else target.submit(spec)
     except (UserError, RunError) as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - an entry point's message

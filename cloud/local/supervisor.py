@@ -6,10 +6,8 @@ import signal
 from collections.abc import Sequence
 
 from cloud.local.command import Command
-from cloud.local.events import Events
-from cloud.local.fault_injector import FaultInjector
-from cloud.local.faults import Fault
-from cloud.local.process import Process
+from cloud.local.faults import Fault, FaultInjector
+from cloud.local.process import Events, Process
 from cloud.local.task_output import TaskOutput
 from tfps.errors import EXIT_RUN, EXIT_USER
 

@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from absl import flags
 
 from cloud.job_spec import JobSpec
-from cloud.local import gpus, supervisor
-from cloud.local.command import commands
+from cloud.local import command, supervisor
+from cloud.local.command import Ports, commands
 from cloud.local.faults import parse
-from cloud.local.ports import Ports
 from cloud.local.process import check_system
 from cloud.local.task_output import TaskOutput
 from cloud.target import Request, Target
@@ -115,7 +114,7 @@ class LocalTarget(Target):
         ports = range(_RENDERED_PORT, _RENDERED_PORT + spec.tasks + spec.chief_works)
         log_dir = self._log_dir(spec) or pathlib.Path(tempfile.gettempdir())
         tasks = _cluster(spec, ports)
-        owned = gpus.owned(tasks, self._gpus_per_worker, os.environ)
+        owned = command.owned(tasks, self._gpus_per_worker, os.environ)
         planned = commands(tasks, _told_port(spec, ports), log_dir, {}, None, owned)
         return tuple(
             {"task": each.name, "command": list(each.argv), "environment": dict(each.environ)}
@@ -144,7 +143,7 @@ class LocalTarget(Target):
             for text in (_roles(tasks), f"logs: {log_dir}", *_unused(spec), _NOTICE):
                 relay.line(supervisor.NAME, text)
             told = _told_port(spec, ports.numbers)
-            owned = gpus.owned(tasks, self._gpus_per_worker, os.environ)
+            owned = command.owned(tasks, self._gpus_per_worker, os.environ)
             environ = _environ(is_terminal)
             planned = commands(tasks, told, log_dir, environ, progress, owned)
             beside = int(spec.chief_works)

@@ -5,9 +5,7 @@ import math
 import shlex
 from collections.abc import Iterator
 
-from cloud.grace import grace_seconds
-from cloud.job_spec import JobSpec
-from cloud.role import Role
+from cloud.job_spec import JobSpec, Role, grace_seconds
 from cloud.slurm import placement, task
 from cloud.slurm.placement import Placement
 from cloud.slurm.sender import MARK

@@ -6,8 +6,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from cloud.job_status import JobStatus
-from cloud.target import Request
+from cloud.target import JobStatus, Request
 from tfps.errors import RunError, UserError
 
 MARK = "managed-by=tfps"  # in the comment of each job

@@ -2,9 +2,8 @@
 
 from absl import flags
 
-from cloud.follower import Patience
 from cloud.job_spec import JobSpec
-from cloud.remote_target import RemoteTarget
+from cloud.remote_target import Patience, RemoteTarget
 from cloud.slurm.script import Allocation, script
 from cloud.slurm.sender import SlurmSender
 from cloud.target import Request

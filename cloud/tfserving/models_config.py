@@ -1,6 +1,12 @@
 """What TensorFlow Serving is told of models, in protocol buffers' text."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Self
+
+from cloud import command_line
+from cloud.deployment.served_model import ServedModel
+from tfps.errors import UserError
 
 SPECIFIC, LATEST, ALL = POLICIES = ("specific", "latest", "all")
 METRICS_PATH = "/monitoring/prometheus/metrics"
@@ -61,3 +67,46 @@ def _quoted(text: str) -> str:
         for byte in text.encode("utf-8", "surrogateescape")
     )
     return f'"{"".join(plain)}"'
+
+
+@dataclasses.dataclass(frozen=True)
+class ServedVersions:
+    """A policy, and names for some versions."""
+
+    policy: str
+    labels: Mapping[str, int]
+
+    @classmethod
+    def parse(cls, policy: str, labels: Sequence[str]) -> Self:
+        """Reads the flags."""
+        pairs = command_line.pairs("--version_label", labels)
+        found = {
+            label: command_line.positive(f"--version_label={label}", text)
+            for label, text in pairs.items()
+        }
+        return cls(policy, found)
+
+    def numbers(self, model: ServedModel) -> tuple[int, ...]:
+        """Numbers of the versions that a server has now, in their order."""
+        held = {
+            SPECIFIC: {model.version, *self.labels.values()},
+            LATEST: {max(model.versions)},
+            ALL: set(model.versions),
+        }[self.policy]
+        if model.version not in held:
+            raise UserError(
+                f"--version={model.version}: with --version_policy=latest version "
+                f"{max(model.versions)} is served; give --version_policy=specific"
+            )
+        for label, version in self.labels.items():
+            if version not in model.versions:
+                there = ", ".join(map(str, model.versions))
+                raise UserError(
+                    f"--version_label={label}={version}: {model.base} has the versions {there}"
+                )
+            if version not in held:
+                raise UserError(
+                    f"--version_label={label}={version}: with --version_policy=latest only version "
+                    f"{max(model.versions)} is served; give --version_policy=specific"
+                )
+        return tuple(sorted(held))

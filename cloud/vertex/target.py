@@ -5,17 +5,15 @@ import posixpath
 
 from absl import flags
 
-from cloud.follower import Patience
 from cloud.job_spec import JobSpec
-from cloud.remote_target import RemoteTarget
+from cloud.remote_target import Patience, RemoteTarget
 from cloud.sdist import Sdist
 from cloud.target import Request
 from cloud.vertex import checks
-from cloud.vertex.custom_job import custom_job
+from cloud.vertex.custom_job import custom_job, tuning_job
 from cloud.vertex.jobs import VertexJobs
 from cloud.vertex.rest import Rest
 from cloud.vertex.settings import VertexSettings
-from cloud.vertex.tuning_job import tuning_job
 from tfps import python_config
 from tfps.errors import UserError
 from tfps.experiment.study import Study

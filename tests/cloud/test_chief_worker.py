@@ -4,10 +4,9 @@ import dataclasses
 
 import pytest
 
-from cloud import chief_worker
-from cloud.job_spec import JobSpec, is_set
-from cloud.log_line import teller
-from cloud.role import Role
+from cloud import job_spec
+from cloud.job_spec import JobSpec, Role, is_set
+from cloud.remote_target import teller
 from cloud.submit import main
 from tests.cloud.kubernetes.jobs import container, pods, render
 from tfps.errors import UserError
@@ -25,7 +24,7 @@ def job(*arguments, chief=(), worker=(), **fields):
 
 def added(spec, has_own_machines=True):
     """The arguments that a job is given."""
-    found = chief_worker.with_default(spec, has_own_machines).arguments
+    found = job_spec.with_default(spec, has_own_machines).arguments
     count = len(found) - len(spec.arguments)
     assert found[count:] == spec.arguments  # which come last and therefore win
     return list(found[:count])
@@ -90,14 +89,14 @@ def test_without_ps_it_is_refused():
     [([], None), (["--chief_works"], 2223), (["--chief_works", "--chief_worker_port=99"], 99)],
 )
 def test_its_port_follows_the_chiefs(arguments, expected):
-    assert chief_worker.port(job(*arguments), 2222) == expected
+    assert job_spec.port(job(*arguments), 2222) == expected
 
 
 @pytest.mark.parametrize("text", ["x", "65536", "2222"])
 def test_what_is_no_port_for_it_is_refused(text):
     spec = job("--chief_works", f"--chief_worker_port={text}")
     with pytest.raises(UserError, match=f"--chief_worker_port={text}: name a port"):
-        chief_worker.port(spec, 2222)
+        job_spec.port(spec, 2222)
 
 
 @pytest.mark.parametrize("target", ["jobset", "tfjob"])

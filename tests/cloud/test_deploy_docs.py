@@ -62,8 +62,7 @@ def test_files_for_a_server_of_this_machine(tmp_path, monkeypatch):
 def test_kubernetes_from_a_command_to_servers_and_back(model, tmp_path, monkeypatch, capfd):
     with FakeCluster("serving") as cluster:
         Controller(cluster)
-        cluster.write_kubeconfig(tmp_path / "kubeconfig")
-        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+        cluster.install(tmp_path, monkeypatch)
         seen = []
         for argv, to_file in sorted(commands("kubernetes"), key=lambda x: "undeploy" in x[0]):
             verb = argv[0] if not argv[0].startswith("--") else "deploy"

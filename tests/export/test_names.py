@@ -21,7 +21,7 @@ from tfps.export.parameters import StoreParameters
 from tfps.export.saved_model import try_export
 from tfps.export.versions import read_warm_up
 from tfps.model.inputs import python_arguments
-from trainer.chief.export_sample import predict_sample
+from trainer.chief.exports import predict_sample
 from trainer.serving.question import read_question
 
 NUMBERS = (

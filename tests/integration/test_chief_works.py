@@ -22,7 +22,7 @@ from separate_tasks import SeparateTasks
 from test_killed_workers import BATCH, LATEST_KILL, LONG, SIZES, STEP_SECONDS
 from test_killed_workers import MODES as ALL_MODES
 
-from cloud.local.ports import Ports
+from cloud.local.command import Ports
 from tests import counting_task
 from tests.loaded import started
 from tfps.data.manifest import Manifest

@@ -24,7 +24,7 @@ from datasets_on_disk import Datasets
 from platforms import Replica
 
 from cloud import submit
-from cloud.local.ports import Ports
+from cloud.local.command import Ports
 
 JOB = ("--workers=2", "--ps=1", "--evaluator", "--machine=n2-standard-8", "--image=r/tfps:1")
 PLATFORMS = {

@@ -15,7 +15,7 @@ from tfps.data.shards import STRIDE
 from tfps.data.value_counts import ValueCounts
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
-from trainer.datasets.shuffled_copy import copy_shuffled, files_to_copy
+from trainer.datasets.data_files import copy_shuffled, files_to_copy
 from trainer.generate import generate
 from trainer.index import index
 

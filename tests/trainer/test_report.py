@@ -2,7 +2,7 @@ from tests.job_dir.reports import full_report
 from tests.loaded import client
 from tfps.job_dir import report
 from tfps.job_dir.report import RUNNING
-from trainer.console.job_summary import lines
+from trainer.console.text_table import lines
 
 
 def run(job_dir):

@@ -20,7 +20,7 @@ from tfps.planner.memory import (
     worker_bytes,
 )
 from tfps.planner.traffic import WireBytes
-from trainer.chief import needs
+from trainer.chief import preflight
 from trainer.chief.run_inputs import RunInputs
 from trainer.console.text_table import text_table
 
@@ -30,7 +30,7 @@ _MEMORY = ("memory", "holds", "in flight", "snapshot", "graph", "working", "proc
 
 def lines(inputs: RunInputs) -> list[str]:
     """The plan of a run, without asking any other task."""
-    placement = needs.placement_of(inputs)
+    placement = preflight.placement_of(inputs)
     return [
         f"{inputs.experiment.name} {_where(inputs, placement)}",
         "",
@@ -117,7 +117,7 @@ def _others(inputs: RunInputs, placement: Placement) -> list[str]:
 
 def _chief(inputs: RunInputs, process: str) -> str:
     """What the chief's machine needs, with the worker beside it."""
-    memory = needs.chief_memory(inputs)
+    memory = preflight.chief_memory(inputs)
     said = f"{process}: needs about {byte_size.show(memory.needed_bytes)}"
     if not inputs.cluster.chief_works:
         return said
@@ -131,7 +131,7 @@ def disk_lines(inputs: RunInputs) -> list[str]:
     """What the job_dir keeps, against what is free there."""
     free = free_bytes(inputs.job_dir)
     place = f"its disk has {byte_size.show(free)} left" if free is not None else "in a bucket"
-    return [f"disk: {inputs.job_dir} keeps up to {needs.job_disk(inputs)}; {place}"]
+    return [f"disk: {inputs.job_dir} keeps up to {preflight.job_disk(inputs)}; {place}"]
 
 
 def _single(inputs: RunInputs) -> list[str]:

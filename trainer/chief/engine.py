@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfps.allreduce.coordinator import ReplicaCoordinator
@@ -24,11 +25,12 @@ from tfps.coordinator.executor import Executor
 from tfps.coordinator.lanes import lanes_of
 from tfps.coordinator.worker_coordinator import WorkerCoordinator
 from tfps.data.feature import Feature
-from tfps.data.record_source import Piece, pieces_of
+from tfps.data.record_source import Piece, RecordSource, pieces_of
 from tfps.evaluation.history import Evaluation
 from tfps.evaluation.metrics import EvaluatedPiece, RunningMetrics
 from tfps.experiment.mode import Async, Bounded, LocalSGD, Sync
 from tfps.leases.progress import LeaseProgress
+from tfps.monitoring.events import Histogram, ParametersMeasured
 from tfps.store.parameter_store import ParameterStore
 from tfps.worker.async_loop import AsyncLoop, ExchangeLoop
 from tfps.worker.barrier_loop import BarrierLoop
@@ -40,6 +42,8 @@ from trainer.chief.run_inputs import RunInputs
 
 _PIECE_RECORDS = 1 << 16
 _log = logging.getLogger(__name__)
+_BINS = 30  # as many as Keras's callback draws
+_ROWS = 4096  # of a table, at most
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,3 +233,50 @@ def replica_fingerprint(inputs: RunInputs, store: ParameterStore) -> dict[str, A
         "TensorFlow": tf.__version__,
         "Keras": keras.__version__,
     }
+
+
+def measure_parameters(engine: Engine, ps_calls: PsCalls, epoch: int) -> ParametersMeasured:
+    """Reads dense parameters and some rows of each table, and has a worker compute gradients.
+
+    The gradients are those of the first batch of the data, of which nothing is pushed.
+    """
+    model, store = engine.inputs.model, engine.store
+    paths = [variable.path for variable in model.dense]
+
+    def read() -> tuple[dict[str, np.ndarray], int]:
+        values = dict(zip(paths, store.read_dense(), strict=True))
+        for index, table in enumerate(model.tables):
+            values[table.name] = store.sample_rows(index, _ROWS)
+        return values, store.steps()
+
+    values, steps = ps_calls("reading parameters", read)
+    dense, norms = engine.coordinator.gradients(*_first_batch(engine))
+    gradients = dict(zip(paths, dense, strict=True)) | norms
+    return ParametersMeasured(
+        at=time.time(),
+        steps=steps,
+        epoch=epoch,
+        parameters={name: spread(each) for name, each in values.items()},
+        gradients={name: spread(each) for name, each in gradients.items()},
+    )
+
+
+def spread(values: np.ndarray) -> Histogram:
+    """How values are spread; those that are not finite are counted apart."""
+    flat = np.ravel(values).astype(np.float64)
+    finite = flat[np.isfinite(flat)]
+    counts, edges = np.histogram(finite, _BINS)
+    return Histogram(
+        edges=tuple(edges.tolist()),
+        counts=tuple(counts.tolist()),
+        norm=float(np.linalg.norm(finite)),
+        left_out=len(flat) - len(finite),
+    )
+
+
+def _first_batch(engine: Engine) -> tuple[RecordSource, tuple[int, int, int]]:
+    """The source of the first shard that has records, and a lease of its first batch."""
+    inputs = engine.inputs
+    train = inputs.experiment.train
+    piece = next(pieces_of(inputs.data.of_epoch(0), train.batch_size))
+    return piece.source, (0, piece.records, train.seed)

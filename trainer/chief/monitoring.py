@@ -5,22 +5,22 @@ import importlib
 import logging
 import posixpath
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from tfps.cluster.spec import Cluster
+from tfps.cluster.traffic import Traffic
 from tfps.errors import UserError
+from tfps.job_dir.task_files import TaskUsage
 from tfps.job_dir.task_name import TaskName
 from tfps.monitoring import recorder
-from tfps.monitoring.events import RunEvent
+from tfps.monitoring.events import RunEvent, TasksMeasured
 from tfps.monitoring.recorder import RunHistory, RunRecorder, Watcher
 from tfps.monitoring.tensorboard import TensorBoardLog
 from tfps.monitoring.tracker import TrackedRun, Tracker
 from tfps.storage.failures import StorageError
-from trainer.chief.observer import SAMPLE_SECONDS, RunObserver
+from trainer.chief.observer import SAMPLE_SECONDS, RunObserver, StatusBoard
 from trainer.chief.run_inputs import RunInputs
-from trainer.chief.status_board import StatusBoard
-from trainer.chief.usages import TaskUsages
-from trainer.page.run_page import RunPage
+from trainer.page.page import RunPage
 
 TRACKERS = {  # classes by name
     "mlflow": "MlflowTracker",
@@ -28,6 +28,28 @@ TRACKERS = {  # classes by name
     "wandb": "WandbTracker",
 }
 _log = logging.getLogger(__name__)
+
+
+class TaskUsages:
+    """Asks for what is new, again and again."""
+
+    def __init__(self, job_dir: str, cluster: Cluster):
+        self._job_dir = job_dir
+        self._own = str(cluster.task)
+        self._traffic = None if cluster.is_local else Traffic(cluster.addresses()).count
+        others = [] if cluster.is_local else list(cluster.peers())
+        others += [TaskName("evaluator", index) for index in range(len(cluster.evaluators))]
+        # What there is by now is perhaps of tasks of before.
+        self._others = {task: TaskUsage.read(job_dir, task) for task in others}
+
+    def look(self) -> Iterable[TasksMeasured]:
+        """What this process takes, and what others have reported since the last call."""
+        tasks = {self._own: TaskUsage.own(self._traffic)}
+        for task, known in self._others.items():
+            found = TaskUsage.read(self._job_dir, task)
+            if found and found != known:
+                self._others[task] = tasks[str(task)] = found
+        return [TasksMeasured(at=time.time(), tasks=tasks)]
 
 
 @dataclasses.dataclass(frozen=True)

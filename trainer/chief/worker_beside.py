@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from tfps.cluster import chief_worker
 from tfps.cluster.address import refuse_taken_port
 from tfps.cluster.spec import CLUSTER_SPEC, TF_CONFIG, TF_CONFIG_FILE, Cluster
-from trainer.chief.restart import has_restarted
+from trainer.chief.interruption import has_restarted
 from trainer.chief.worker_keeper import NICENESS, Orders
 
 _MODULE = "trainer.chief.worker_keeper"

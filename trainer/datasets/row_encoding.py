@@ -4,10 +4,14 @@ import dataclasses
 import functools
 import gc
 from collections.abc import Callable, Iterator
+from typing import NoReturn
+
+import keras
 
 from tfps.data import examples
 from tfps.data.dataset_writer import Frames, deal
 from tfps.data.example_encoder import RecordEncoder
+from tfps.data.feature import Feature
 from tfps.data.parquet import ParquetBlock
 from tfps.data.row_blocks import RowBlock
 from tfps.data.row_format import BadRow, RowFormat
@@ -16,9 +20,40 @@ from tfps.data.value_counts import Counts, count_records
 from tfps.errors import UserError
 from tfps.experiment import loader, overrides
 from tfps.experiment.experiment import Experiment
-from tfps.experiment.unlabelled import UnlabelledTask
+from tfps.experiment.task import Task
 
 Block = RowBlock | ParquetBlock
+
+
+class UnlabelledTask(Task):
+    """Reads and writes the records of another task without its labels, weight and group.
+
+    It has no model: it is for datasets that are to be predicted.
+    """
+
+    def __init__(self, task: Task):
+        self._task = task
+
+    def features(self) -> tuple[Feature, ...]:
+        """Those of the task."""
+        return self._task.features()
+
+    def label(self) -> tuple[Feature, ...]:
+        """None."""
+        return ()
+
+    def rows(self) -> RowFormat:
+        """Those of the task without the columns that are for labels alone."""
+        names = [each.name for each in self._task.labels()]
+        return self._task.rows().without(names)
+
+    def build_model(self) -> NoReturn:
+        """There is none."""
+        raise TypeError("records without labels are predicted, not trained")
+
+    def optimizer(self) -> keras.optimizers.Optimizer:
+        """That of the task."""
+        return self._task.optimizer()
 
 
 @dataclasses.dataclass(frozen=True)

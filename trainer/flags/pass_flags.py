@@ -12,9 +12,8 @@ from tfps.storage.paths import canonical
 if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
     from tfps.experiment.experiment import Experiment
     from trainer.chief.data_pass import PassPlan
-    from trainer.chief.inputs import DataUse
     from trainer.chief.run import Prepare
-    from trainer.chief.run_inputs import RunInputs
+    from trainer.chief.run_inputs import DataUse, RunInputs
 
 TRAIN, EVALUATE, PREDICT = JOBS = ("train", "evaluate", "predict")
 _FLAGS = flags.FLAGS
@@ -53,8 +52,8 @@ class Work(NamedTuple):
 
 def work(experiment: "Experiment", is_pass: bool) -> Work:
     """What the flags ask of the chief."""
-    from trainer.chief.beginning import prepare_training
-    from trainer.chief.inputs import TRAINED
+    from trainer.chief.run import prepare_training
+    from trainer.chief.run_inputs import TRAINED
 
     if not is_pass:
         return Work(experiment, prepare_training, TRAINED, lambda inputs: None)

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from tfps import byte_size
 from tfps.job_dir.report import Report
 from tfps.monitoring.events import RunBegan, RunEnded, TableSize, TaskBack, TaskLost, TrainingBegan
+from trainer.page.chart import BYTES, SECONDS, SHARE, show
 from trainer.page.job_record import JobRecord
-from trainer.page.scale import BYTES, SECONDS, SHARE, show
 
 _MOST_HAPPENINGS = 200
 _MOST_TABLES = 100

@@ -2,16 +2,36 @@
 
 import re
 
-from cloud.deployment import checks
-from cloud.deployment.deployment import Deployment
-from cloud.deployment.server_settings import IMAGE, ServerSettings
-from cloud.vertex import machines
+from absl import flags
+
+from cloud.deployment import served_model
+from cloud.deployment.deployment import IMAGE, Deployment, ServerSettings
+from cloud.vertex import checks
 from cloud.vertex.checks import check_account
+from cloud.vertex.serving import traffic
+from cloud.vertex.serving.request_bodies import OWN_ALIAS
 from cloud.vertex.settings import VertexSettings
 from tfps import byte_size
 from tfps.errors import UserError
 from tfps.storage.paths import is_cloud
 
+_ALIAS = r"[a-z][a-zA-Z0-9-]{0,126}[a-z0-9]"
+_TEXTS = {
+    "project": "Vertex AI: id of the project, which is billed.",
+    "region": "Vertex AI: region of the servers, such as us-central1.",
+    "kms_key": "Vertex AI: key, projects/P/locations/L/keyRings/R/cryptoKeys/K.",
+    "vertex_endpoint": "Vertex AI: http://127.0.0.1:PORT of a stand-in for Google's APIs; needs no "
+    "credentials.",
+    "instances": "Vertex AI: file with records that are predicted, - for the standard input.",
+    "deployed_model": "Vertex AI: id of what undeploy takes away; default: everything.",
+}
+# Verbs that heed a flag; any other refuses it. Flags that are not here hold for all.
+_OF_VERBS = {
+    "traffic": ("deploy",),
+    "alias": ("deploy",),
+    "instances": ("deploy", "predict"),
+    "deployed_model": ("undeploy",),
+}
 _IMAGE = (
     r"([a-z0-9-]+-docker\.pkg\.dev/[a-z0-9.:-]+|([a-z]+\.)?gcr\.io)"
     r"(/[a-z0-9][a-z0-9._-]*)+(:[\w.-]+)?(@sha256:[0-9a-f]{64})?"
@@ -19,10 +39,44 @@ _IMAGE = (
 _FOR_CPUS = r".*:\d+\.\d+\.\d+"  # tag of a stock image without CUDA
 
 
+def define(values: flags.FlagValues) -> None:
+    """Defines the flags."""
+    for name, text in _TEXTS.items():
+        flags.DEFINE_string(name, "", text, flag_values=values)
+    flags.DEFINE_integer(
+        "traffic",
+        traffic.WHOLE,
+        "Vertex AI: percents of the traffic for the version; with all, others are taken away.",
+        lower_bound=1,
+        upper_bound=traffic.WHOLE,
+        flag_values=values,
+    )
+    flags.DEFINE_multi_string(
+        "alias",
+        [],
+        "Vertex AI: a name of the version, which another version that has it loses; any number.",
+        flag_values=values,
+    )
+
+
+def check_verb(verb: str, values: flags.FlagValues) -> None:
+    """Refuses flags that a verb would pass over."""
+    for flag, verbs in _OF_VERBS.items():
+        if values[flag].present and verb not in verbs:
+            raise UserError(f"--{flag} is of {', '.join(verbs)}; leave it out of {verb}")
+    for alias in values.alias:
+        if not re.fullmatch(_ALIAS, alias) or alias.startswith(OWN_ALIAS):
+            raise UserError(
+                f"--alias={alias}: write 2 to 128 letters, digits and -, beginning with a "
+                "lowercase letter, ending with one or a digit, and not beginning with "
+                f"{OWN_ALIAS}"
+            )
+
+
 def check(deployment: Deployment, settings: VertexSettings) -> None:
     """Refuses what Vertex AI cannot serve."""
-    needed = checks.memory_needed(deployment.model)
-    kind = machines.smallest(needed)
+    needed = served_model.memory_needed(deployment.model)
+    kind = checks.smallest(needed)
     mend = f"give --machine={kind}, or a larger one" if kind else "no machine type is so large"
     check_servers(
         deployment,
@@ -30,8 +84,8 @@ def check(deployment: Deployment, settings: VertexSettings) -> None:
         settings,
         f"the model needs some {byte_size.show(needed)} of memory: {mend}",
     )
-    if held := machines.memory_bytes(deployment.machine):
-        checks.check_memory(deployment.model, held, f"--machine={deployment.machine}")
+    if held := checks.memory_bytes(deployment.machine):
+        served_model.check_memory(deployment.model, held, f"--machine={deployment.machine}")
 
 
 def check_servers(
@@ -89,6 +143,6 @@ def _check_machine(servers: ServerSettings, mend: str) -> None:
         raise UserError(f"Vertex AI has no {flag}, only machine types; give --machine")
     if not servers.machine:
         raise UserError(f"--machine is missing; {mend}")
-    wrong = machines.mismatch(servers.machine, servers.accelerator, servers.accelerators)
+    wrong = checks.mismatch(servers.machine, servers.accelerator, servers.accelerators)
     if wrong:
         raise UserError(f"{wrong}; correct --machine or --accelerator")

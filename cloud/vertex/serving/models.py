@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cloud.vertex.rest import RefusedError, Rest
-from cloud.vertex.serving.model_version import LABEL, ModelVersion
-from cloud.vertex.serving.operations import Operations
+from cloud.vertex.serving.endpoints import Operations
+from cloud.vertex.serving.request_bodies import LABEL, ModelVersion
 from tfps.errors import RunError
 
 _MOST_TRIES = 3
+
 _EXISTS = 409
 
 

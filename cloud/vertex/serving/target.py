@@ -7,25 +7,22 @@ from typing import Any
 
 from absl import flags
 
-from cloud import requests_text
-from cloud.deployment.deployment import Deployment
-from cloud.deployment.server_settings import ServerSettings
+from cloud import remote_target
+from cloud.deployment.deployment import Deployment, ServerSettings
 from cloud.deployment.target import DeployTarget
-from cloud.follower import Patience
+from cloud.remote_target import Patience
 from cloud.target import Request
-from cloud.vertex.serving import checks, instances, traffic, verb_flags
+from cloud.vertex.serving import checks, instances, traffic
 from cloud.vertex.serving.endpoints import Endpoint, deployed_models, split_of, title
-from cloud.vertex.serving.region import Region
-from cloud.vertex.serving.requests import Requests
-from cloud.vertex.serving.rollout import Candidate
-from cloud.vertex.serving.undeployment import Undeployment
+from cloud.vertex.serving.requests import Region, Requests
+from cloud.vertex.serving.rollout import Candidate, Undeployment
 from cloud.vertex.settings import VertexSettings
 from tfps.errors import EXIT_OK, UserError
 
 
 def define_flags(values: flags.FlagValues) -> None:
     """Defines the flags of this target."""
-    verb_flags.define(values)
+    checks.define(values)
 
 
 def from_flags(values: flags.FlagValues) -> "VertexDeployTarget":
@@ -48,7 +45,7 @@ class VertexDeployTarget(DeployTarget):
 
     def check(self, servers: ServerSettings, base: str) -> None:
         """Refuses flags of other verbs, and what Vertex AI cannot serve whatever the model is."""
-        verb_flags.check("deploy", self._values)
+        checks.check_verb("deploy", self._values)
         checks.check_servers(servers, base, self._settings)
 
     def check_here(self) -> None:
@@ -58,14 +55,14 @@ class VertexDeployTarget(DeployTarget):
 
     def render(self, deployment: Deployment) -> tuple[Request, ...]:
         """Requests for the version, the endpoint, and what is deployed to it."""
-        verb_flags.check("deploy", self._values)
+        checks.check_verb("deploy", self._values)
         checks.check(deployment, self._settings)
         requests = Requests(deployment, self._settings, self._values.alias)
         return requests.shown(self._values.traffic)
 
     def deploy(self, deployment: Deployment) -> int:
         """Uploads the version, deploys it, tries it, and takes away what it comes in place of."""
-        verb_flags.check("deploy", self._values)
+        checks.check_verb("deploy", self._values)
         checks.check(deployment, self._settings)
         requests = Requests(deployment, self._settings, self._values.alias)
         name = deployment.name
@@ -91,7 +88,7 @@ class VertexDeployTarget(DeployTarget):
 
     def undeploy(self, name: str) -> int:
         """Takes away one deployed model, or all and the endpoint."""
-        verb_flags.check("undeploy", self._values)
+        checks.check_verb("undeploy", self._values)
         region = self._region()
         undeployment = Undeployment(region.endpoints, region.wait, _say)
         with self._going_on(name):
@@ -103,7 +100,7 @@ class VertexDeployTarget(DeployTarget):
 
     def predict(self, name: str) -> int:
         """Asks an endpoint for predictions and prints the answer as JSON."""
-        verb_flags.check("predict", self._values)
+        checks.check_verb("predict", self._values)
         if not self._values.instances:
             raise UserError("--instances is missing; give FILE.json, or - for the standard input")
         body = instances.read(self._values.instances)
@@ -114,7 +111,7 @@ class VertexDeployTarget(DeployTarget):
 
     def list(self) -> int:
         """Prints the endpoints and models that were made by this program."""
-        verb_flags.check("list", self._values)
+        checks.check_verb("list", self._values)
         region = self._region()
         for endpoint in region.endpoints.made_here():
             _say(f"endpoint {endpoint['displayName']}: {_served(endpoint)}  {endpoint['name']}")
@@ -124,11 +121,11 @@ class VertexDeployTarget(DeployTarget):
 
     def describe(self, name: str) -> int:
         """Prints what Vertex AI says of an endpoint and of its model's versions, as YAML."""
-        verb_flags.check("describe", self._values)
+        checks.check_verb("describe", self._values)
         region = self._region()
         endpoint = region.endpoints.get(name)
         versions = region.models.versions(name) if region.models.look(name) else []
-        _say(requests_text.write([endpoint, *versions], "yaml").rstrip("\n"))
+        _say(remote_target.write([endpoint, *versions], "yaml").rstrip("\n"))
         return EXIT_OK
 
     @contextlib.contextmanager

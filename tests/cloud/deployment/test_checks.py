@@ -4,10 +4,9 @@ import dataclasses
 
 import pytest
 
-from cloud.deployment import checks
-from cloud.deployment.deployment import Deployment
+from cloud.deployment import served_model
+from cloud.deployment.deployment import Deployment, default_name
 from cloud.deployment.served_model import ServedModel
-from cloud.deployment.server_settings import default_name
 from tests.cloud.deployment.exports import FEATURES, LABEL, RAGGED
 from tfps.errors import UserError
 
@@ -26,11 +25,11 @@ MODEL = ServedModel(
 
 
 def test_a_server_needs_more_than_the_variables_and_twice_while_it_changes_versions():
-    assert checks.memory_needed(MODEL) == GIB // 2 + 12 * GIB
-    assert checks.memory_needed(MODEL, versions=2) == GIB // 2 + 24 * GIB
-    checks.check_memory(MODEL, 16 * GIB, "--machine=n2-standard-4")
+    assert served_model.memory_needed(MODEL) == GIB // 2 + 12 * GIB
+    assert served_model.memory_needed(MODEL, versions=2) == GIB // 2 + 24 * GIB
+    served_model.check_memory(MODEL, 16 * GIB, "--machine=n2-standard-4")
     with pytest.raises(UserError) as error:
-        checks.check_memory(MODEL, 16 * GIB, "--machine=n2-standard-4", versions=2)
+        served_model.check_memory(MODEL, 16 * GIB, "--machine=n2-standard-4", versions=2)
     assert str(error.value) == (
         "--machine=n2-standard-4: 2 versions of gs://bucket/runs/my_job.v2/export/3 with variables "
         "of 10 GiB need some 24.5 GiB of memory, but a server has 16 GiB; take a larger one, or "

@@ -2,8 +2,8 @@
 
 import pytest
 
-from cloud.kubernetes.volume import Volume
-from cloud.role import Role
+from cloud.job_spec import Role
+from cloud.kubernetes.pod import Volume
 from tests.cloud.kubernetes.jobs import ARGUMENTS, TARGETS, cluster_roles, job, large, render
 from tfps.errors import UserError
 

@@ -22,7 +22,7 @@ from trainer.chief.monitoring import Monitoring
 from trainer.chief.run import run
 from trainer.chief.run_inputs import RunInputs
 from trainer.chief.wait_limits import WaitLimits
-from trainer.console.progress_display import ProgressDisplay
+from trainer.console.terminal import ProgressDisplay
 
 RECORDS, BATCH, EPOCHS = 96, 16, 9
 DRAW = np.random.default_rng(0)

@@ -18,7 +18,7 @@ from trainer.chief.monitoring import Monitoring
 from trainer.chief.run import run
 from trainer.chief.run_inputs import RunInputs
 from trainer.chief.wait_limits import WaitLimits
-from trainer.console.progress_display import ProgressDisplay
+from trainer.console.terminal import ProgressDisplay
 
 WITH_EVALUATOR = Cluster(evaluators=("nowhere:1",))
 EPOCHS = 9

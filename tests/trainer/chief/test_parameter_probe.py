@@ -12,13 +12,13 @@ from tfps.cluster.spec import Cluster
 from tfps.experiment.experiment import Data
 from tfps.monitoring import recorder
 from tfps.monitoring.events import ParametersMeasured
+from trainer.chief.engine import spread
 from trainer.chief.interruption import Interruption
 from trainer.chief.monitoring import Monitoring
-from trainer.chief.parameter_probe import spread
 from trainer.chief.run import run
 from trainer.chief.run_inputs import RunInputs
 from trainer.chief.wait_limits import WaitLimits
-from trainer.console.progress_display import ProgressDisplay
+from trainer.console.terminal import ProgressDisplay
 
 TABLE = "token_table/embeddings"
 

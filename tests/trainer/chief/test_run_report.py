@@ -16,8 +16,7 @@ from tfps.job_dir.report import (
     Report,
     ReportedFailure,
 )
-from trainer.chief.run_report import RunReport, TaskHistory
-from trainer.chief.training_counts import TrainingCounts
+from trainer.chief.run_report import RunReport, TaskHistory, TrainingCounts
 
 FAILURE = ReportedFailure("ps 0", "its port refused connections", 1.7e9)
 HISTORY = TaskHistory(7.5, [FAILURE], {"ps": 1}, [], ["worker 1"])

@@ -10,9 +10,8 @@ from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
 from tfps.worker.loop import SyncEvery
-from trainer.chief.state import ChiefState
+from trainer.chief.state import ChiefState, WorkerChanges
 from trainer.chief.wait_limits import WaitLimits
-from trainer.chief.worker_changes import WorkerChanges
 
 PS = TaskName("ps", 0)
 LIMIT_SECONDS = 60

@@ -8,7 +8,7 @@ import pytest
 
 from tfps.job_dir.task_files import TaskUsage
 from tfps.job_dir.task_name import TaskName
-from trainer.chief.usages import TaskUsages
+from trainer.chief.monitoring import TaskUsages
 
 PS = TaskName("ps", 0)
 CLUSTER = types.SimpleNamespace(
