@@ -42,7 +42,7 @@ class MissedUpdates:
 
     def series(self, ratio: float, kept: tf.Tensor) -> tf.Tensor:
         """The sum of `ratio^j * kept^(count - j)` for j from 1 to `count`, `[u, 1]`."""
-        # It is what is added to a parameter where number j of the missed updates adds `ratio^j` to
+        # It is added to a parameter where number j of the missed updates adds `ratio^j` to
         # it, and each keeps that part of what it was. The ratio is above 0 and below 1; `kept` is
         # of any sign, scalar or `[u, 1]` float64.
         size = tf.abs(kept)
@@ -84,7 +84,7 @@ class MissedSeries:
         """The sum over j from above `begin` up to `end`, as far as there are, `[u, 1]` float64."""
         found = self._beyond(begin) - self._beyond(end)
         if isinstance(self._sums, ChangedSums) and self._sums.weight_decay:
-            # Sums that an outlook cannot tell: it grows without bound where decay takes more.
+            # Sums that an outlook does not have: it grows without bound where decay takes more.
             of_mean = self._until(end) - self._until(begin)
             found = tf.where(self._sums.keeps_more_than(self._series.ratio), found, of_mean)
         return found

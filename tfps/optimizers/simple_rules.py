@@ -95,7 +95,7 @@ class Lion(UpdateRule):
         return tf.maximum(tf.floor(more) + 1.0, 0.0) * tf.cast(last >= _LEAST, tf.float64)
 
     def _moved(self, sums: StepSums, missed: MissedUpdates, moves: tf.Tensor) -> tf.Tensor:
-        """What so many of the missed updates add to a row, divided by the sign."""
+        """What the first of the missed updates add to a row, divided by the sign."""
         # With weight decay a row comes nearer to `1 / weight_decay` by the part that decays.
         end = missed.first + moves
         weight_decay = sums.weight_decay

@@ -28,12 +28,14 @@ PROCESS_BYTES = 640 << 20
 # of them work in chunks or on a batch's rows, whatever the size of a table.
 WORKING_BYTES = 384 << 20
 _VALUE_BYTES = {FLOAT32: 4, INT8: 1, "bfloat16": 2}
-_COPIES = 3  # of what is held whole: as it was read, in the model, and in what is loaded again
+_COPIES = (
+    3  # of what one process holds: as read, in the model, and in the model that is loaded again
+)
 _PARTS = {
     "export": "{} of it for the model that is exported (--train.export=none exports none)",
     "export with tables": "{} of it for the model that is exported (--train.export=none exports "
     "none, and --train.export_dtype=bfloat16 or int8 holds no table for it)",
-    "worker": "{} of it for the worker beside it (--nochief_works leaves that out)",
+    "worker": "{} of it for the worker next to it (--nochief_works leaves that out)",
     "parameters": "{} of it for parameters, which several ps would share (--workers and --ps of "
     "python -m cloud.local, or a cluster)",
 }
@@ -89,7 +91,7 @@ class Share:
     rows: int
     parameter_bytes: int
     slot_bytes: int
-    mark_bytes: int  # of which rows were touched, and when each was updated last
+    mark_bytes: int  # that say which rows were touched, and when each was updated last
     fraction: float  # of the whole buffer's bytes, 0 to 1
 
     @property
@@ -152,25 +154,25 @@ def check_memory(
     if over <= 0:
         return
     enough = _enough(layout, workers, limit, in_background)
-    beside = _beside(_graph(layout, workers))
-    mend = (
+    own = _own_bytes(_graph(layout, workers))
+    fix = (
         f"{enough} ps of that memory would do"
         if enough
-        else f"no number of ps would do, since each needs {byte_size.show(beside)} beside its "
+        else f"no number of ps would do, since each needs {byte_size.show(own)} without its "
         "parameters: give the ps more memory"
     )
     if in_background and _over(layout, workers, limit, False) <= 0:
-        mend += "; so would train.checkpoint_in_background=false, with which workers wait for saves"
+        fix += "; so would train.checkpoint_in_background=false, with which workers wait for saves"
     raise UserError(
         f"--ps_memory={byte_size.show(limit)}: each of {layout.parts} ps needs up to "
-        f"{byte_size.show(limit + over)}, {byte_size.show(over)} too much; {mend}"
+        f"{byte_size.show(limit + over)}, {byte_size.show(over)} too much; {fix}"
     )
 
 
 def _enough(layout: StoreLayout, workers: int, limit: int, in_background: bool) -> int | None:
     """The least number of ps that would do; None for none, since each adds to all others' graph."""
     parts = layout.parts + 1
-    while _beside(_graph(more := layout.over(parts), workers)) < limit:
+    while _own_bytes(_graph(more := layout.over(parts), workers)) < limit:
         if _over(more, workers, limit, in_background) <= 0:
             return parts
         parts += 1
@@ -181,8 +183,8 @@ def _graph(layout: StoreLayout, workers: int) -> GraphSize:
     return GraphSize(layout.parts, workers, len(layout.groups))
 
 
-def _beside(graph: GraphSize) -> int:
-    """Bytes that a ps needs besides its parameters, however few."""
+def _own_bytes(graph: GraphSize) -> int:
+    """Bytes that a ps needs in addition to its parameters."""
     return graph.ps_bytes + WORKING_BYTES + PROCESS_BYTES
 
 
@@ -203,11 +205,11 @@ def _in_flight(shares: Sequence[Share], workers: int) -> int:
 
 def _needed(shares: Sequence[Share], graph: GraphSize, in_background: bool) -> int:
     held = _held(shares) * (2 if in_background else 1)
-    return held + _in_flight(shares, graph.workers) + _beside(graph)
+    return held + _in_flight(shares, graph.workers) + _own_bytes(graph)
 
 
 def _shares(layout: StoreLayout, part: int) -> list[Share]:
-    """What one ps holds, buffers of which it holds nothing left out."""
+    """What one ps holds, without buffers that are elsewhere."""
     found = []
     first, end = layout.dense.bounds(part)
     slots = _VALUE * len(layout.dense_rule.slots)
@@ -315,11 +317,11 @@ class ChiefMemory:
             export: self.export_bytes,
             "worker": self.worker_bytes,
         }
-        told = [_PARTS[part].format(byte_size.show(size)) for part, size in parts.items() if size]
+        uses = [_PARTS[part].format(byte_size.show(size)) for part, size in parts.items() if size]
         raise UserError(
             f"{who} needs about {byte_size.show(self.needed_bytes)}, but may have "
             f"{byte_size.show(limit)}; give it more memory, or have it need less"
-            + "".join(f"; {each}" for each in told)
+            + "".join(f"; {each}" for each in uses)
         )
 
 

@@ -47,7 +47,7 @@ class RowVariable:
         first = self._first_lines(rows)
         if not with_slots or self._row.lines == 1:
             return self._row.decode([gather(self._variable.parts[part], first)])
-        # Line by line, so that what is fetched has not to be cut, which copies it.
+        # Line by line, so that nothing that is fetched is cut, which would copy it.
         lines = first + tf.range(self._row.lines, dtype=first.dtype)[:, tf.newaxis]
         return self._row.decode(
             tf.unstack(gather(self._variable.parts[part], lines), self._row.lines)
@@ -182,7 +182,6 @@ class CurrentRows:
         return writes
 
     def slices(self) -> list[list[TensorSlice]]:
-        """What a checkpoint holds: the rows, and when each was updated last."""
         return [self._stored.slices(), self._last.slices() if self._last else []]
 
     def _caught_up(

@@ -125,7 +125,6 @@ class DenseParameters:
         return rule.dense(self._buffer.update(part, gradient, step))
 
     def read(self) -> list[np.ndarray]:
-        """Every variable's value as the ps hold it, on the chief."""
         flat = self.layout.join([part.read_value() for part in self._buffer.parts])
         return [value.numpy() for value in self.layout.unflatten(flat)]
 

@@ -124,7 +124,7 @@ class Push(NamedTuple):
     arrived: list[tf.Tensor]
 
 
-# Given the index of a ps and what has arrived there, applies it: what is there once it is written.
+# Applies what has arrived at a ps, given its index: what is there once it is written.
 Apply = Callable[[int, Push], Writes]
 
 
@@ -227,7 +227,7 @@ class Exchange:
         self, part: int, packed: Tensors, rows: Tensors, widths: Sequence[int], bits: int = 0
     ) -> list[tf.Tensor]:
         """Cuts what travels to or from a ps: values by group `[u, width]`, dense ones, bits."""
-        # The rows of the last group are what is left: an operation less.
+        # The rows of the last group are the rest: an operation less.
         several = zip(rows[:-1], widths[:-1], strict=True)
         sizes: list[int | tf.Tensor | None] = [tf.size(some) * width for some, width in several]
         sizes += [None for _ in rows[-1:]]

@@ -55,7 +55,7 @@ class RowLayout(abc.ABC):
 
     @abc.abstractmethod
     def mark_bytes(self, row_bytes: int) -> int:
-        """Bytes that a ps keeps for each row of that many bytes, besides these."""
+        """Bytes that a ps keeps for each row in addition to its own."""
 
     @abc.abstractmethod
     def new_variable(self, shape: Sequence[int], dtype: tf.DType) -> tf.Variable:
@@ -66,7 +66,7 @@ class AskedIds(NamedTuple):
     """What lookups ask of a group of tables."""
 
     ids: tf.Tensor  # in the group, `[n]`; of tables without a vocabulary hashes of keys
-    tables: tf.Tensor | None = None  # index of each one's table, `[n]`, where the id does not tell
+    tables: tf.Tensor | None = None  # index of each one's table, `[n]`, if the id does not show it
     times: tf.Tensor | None = None  # how often each is asked for, `[n]`, where it counts
 
     @classmethod
@@ -175,7 +175,6 @@ class GroupLayout(RowLayout):
         return table, ids - starts[table]
 
     def ids_in_group(self, members: Sequence[int], asked: Tensors) -> AskedIds:
-        """Ids in the group of ids in its tables, end to end."""
         if not members:  # tables that this pass of the model does not use
             return AskedIds(tf.zeros([0], self.id_dtype))
         names = [self.tables[member].name for member in members]

@@ -70,9 +70,8 @@ class InitialRows:
         self._which = which
 
     def draw(self, hashes: tf.Tensor, tables: tf.Tensor) -> tf.Tensor:
-        """The rows of keys, `[n, dim]` float32."""
         count = tf.size(hashes)
-        # TensorFlow's kernels draw several values at once, and what is left over one by one, which
+        # TensorFlow's kernels draw several values at once, and the rest one by one, which
         # gives some another last bit: so nothing is left over, however many keys come at once.
         hashes, tables = (tf.pad(each, [[0, -count % _AT_ONCE]]) for each in (hashes, tables))
         numbers = tf.constant(np.arange(1, self._dim + 1, dtype=np.uint64) * _ODD)

@@ -18,7 +18,7 @@ _HASHES = 1 << 64
 # What a ps keeps for each row: its `RowRecords`, its place in the index (16 bytes a bucket; between
 # a quarter and 0.6 of these are in use) and, where rows are lost, in the list of free ones.
 _MARK_BYTES = 24 + 64 + 8
-_DEVIATIONS = 8  # by which the number of hashes in a range may exceed what is expected
+_DEVIATIONS = 8  # by which the number of hashes in a range may exceed the expected one
 
 
 def reserved_variable(shape: Sequence[int], dtype: tf.DType) -> tf.Variable:
@@ -43,7 +43,7 @@ def _memory(shape: Sequence[int], dtype: tf.DType) -> tf.Tensor:
 
 
 def salt_of(table: str) -> int:
-    """What tells equal keys of different tables apart, 64 bits."""
+    """64 bits that differ between tables, so that equal keys of theirs do."""
     return int.from_bytes(hashlib.blake2b(table.encode(), digest_size=8).digest(), "little")
 
 
@@ -138,7 +138,6 @@ class KeyedLayout(RowLayout):
         return tf.squeeze(owner, 0)
 
     def ids_in_group(self, members: Sequence[int], asked: Tensors) -> AskedIds:
-        """Hashes of the keys of some lookups, end to end, with the tables that are asked."""
         if asked:
             keys, which = end_to_end(asked)
         else:  # tables that this pass of the model does not use

@@ -79,7 +79,7 @@ class DenseLayout:
         if self.parts == 1:
             return [flat]
         bounds = map(self.bounds, range(self.parts))
-        # One operation for all parts: what is in every step for each ps makes the graph large.
+        # One operation for all parts: operations in every step for each ps make the graph large.
         return tf.split(flat, [end - first for first, end in bounds])
 
     def join(self, parts: Tensors) -> tf.Tensor:

@@ -12,7 +12,7 @@ from tfps.optimizers.update_rule import Tensors, UpdateRule
 
 Writes = list[tf.Tensor | tf.Operation]  # that are there once something is written
 BY_NORM = ("clipnorm", "global_clipnorm")
-# It takes some 25 operations for each ps and step, and with many ps the graph is what is large.
+# It takes some 25 operations for each ps and step, and with many ps the graph becomes large.
 MOST_PS = 4
 
 
@@ -219,7 +219,7 @@ class PulledRows(NamedTuple):
     # which the ps has found and keeps.
     owned: list[tf.Tensor]
     where: list[tf.Tensor]  # for every ps, the indices of its rows in `rows`, `[u_k]` int32
-    tables: tf.Tensor | None = None  # index of each row's table, `[u]`, where its id does not tell
+    tables: tf.Tensor | None = None  # index of each row's table, `[u]`, if its id does not show it
 
 
 class ReadRows(NamedTuple):

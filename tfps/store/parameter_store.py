@@ -236,7 +236,7 @@ class ParameterStore:
         return self.groups[group].read_rows(index, ids)
 
     def sample_rows(self, table: int, most: int) -> np.ndarray:
-        """At most so many rows of a table, evenly spread over its ids or hashes; on the chief."""
+        """At most `most` rows of a table, evenly spread over its ids or hashes; on the chief."""
         index, member = self.layout.group_of[table]
         return self.groups[index].sample_rows(member, most)
 

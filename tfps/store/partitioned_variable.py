@@ -17,7 +17,7 @@ _UNTOUCHED, _TOUCHED = np.uint8(0), np.uint8(1)
 # memory back as soon as it is freed; smaller blocks stay with each of TensorFlow's threads.
 CHUNK_BYTES = 48 << 20
 _LARGEST_TURN_BYTES, _MOST_TURNS = 256 << 20, 128
-_PLACE_BYTES = 64  # what is computed with for each row of a table that one process reads
+_PLACE_BYTES = 64  # of temporary values for each row of a table that one process reads
 
 
 class TouchedCounts(NamedTuple):

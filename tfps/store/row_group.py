@@ -70,7 +70,7 @@ class RowGroup(abc.ABC):
 
     @abc.abstractmethod
     def sample_rows(self, table: int, most: int) -> np.ndarray:
-        """At most so many rows of a table, evenly spread, `[n, dim]` float32, on the chief."""
+        """At most `most` rows of a table, evenly spread, `[n, dim]` float32, on the chief."""
 
     @abc.abstractmethod
     def slices(self) -> list[TensorSlice]: ...

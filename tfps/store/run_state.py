@@ -54,7 +54,6 @@ class LossScale:
             return self._values.read_value()
 
     def stepped(self, values: tf.Tensor, used: tf.Tensor, finite: tf.Tensor) -> tf.Tensor:
-        """What a step makes of what `pull_whole` returned."""
         scale, good, skipped = tf.unstack(values)
         is_current = tf.equal(scale, used)
         full = good + 1 >= self._scaling.growth_steps

@@ -129,7 +129,7 @@ class KeyedGroup(RowGroup):
         most = int(by_part.max())
         if there + len(ids) > mine.rows or most > self.layout.capacity - len(self.layout.tables):
             raise UserError(
-                f"table {mine.name!r} is to begin with {there + len(ids):,} rows or more, but has "
+                f"table {mine.name!r} would begin with {there + len(ids):,} rows or more, but has "
                 f"room for {mine.rows:,}: give its layer a larger max_rows"
             )
         run = max(1, CHUNK_BYTES // (self.layout.dim * tf.float32.size))

@@ -13,7 +13,7 @@ from tfps.store.partitioned_variable import gather
 _DEPTH = 4
 _COUNTERS_PER_ROW = 8  # in each of the depth's lines
 _LEAST_BITS, _MOST_BITS = 16, 26
-# Odd numbers, with which a hash is spread anew for each line. None is a small multiple of another:
+# Odd numbers, with which a hash is spread again for each line. None is a small multiple of another:
 # keys that meet in one line would meet in the other.
 _FACTORS = (id_check.GOLDEN, *(factor for _, factor in id_check.ROUNDS), 0xD1342543DE82EF95)
 assert len(_FACTORS) == _DEPTH
@@ -105,7 +105,7 @@ class KeyIndex:
         self.size = _counter(0)
         # The places of the two hashes that no table can hold.
         self._reserved = tf.Variable([MISSING, MISSING], dtype=tf.int64, trainable=False)
-        # Called at once, an operation is told the shapes of its inputs; see `_resize`.
+        # Called at once, an operation knows the shapes of its inputs; see `_resize`.
         tf.function(self._begin_empty, autograph=False).get_concrete_function()()
         # Traced once, though it is called at several places.
         self._search = tf.function(self._found, autograph=False, reduce_retracing=True)
@@ -288,7 +288,7 @@ def _resize(table: tf.Tensor, buckets: tf.Tensor) -> tf.Operation:
     memory = [tf.raw_ops.Empty(shape=shape, dtype=tf.int64, init=False) for _ in range(2)]
     memory[0] = tf.minimum(memory[0], tf.constant(_EMPTY, tf.int64))
     # The buckets as the kernel wants them, each key and value a vector of one. When a graph is made
-    # of it, TensorFlow wants scalars: so it is not told the shape.
+    # of it, TensorFlow wants scalars: so the shape is hidden.
     keys, values = (
         tf.raw_ops.PlaceholderWithDefault(input=tf.reshape(each, [-1, 1]), shape=None)
         for each in memory

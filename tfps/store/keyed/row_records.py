@@ -112,7 +112,7 @@ class RowRecords:
 
     def clear(self, rows: tf.Tensor, records: tf.Tensor) -> tf.Operation:
         """Takes rows `[n]` with these records from their keys."""
-        # A negative number for nobody's rows still tells whose they were.
+        # A negative number for nobody's rows still shows whose they were.
         tables = tf.bitwise.invert(_last_tables(records))
         nothing = tf.zeros_like(tables)
         columns = [nothing, nothing, tables, nothing, nothing, nothing]
