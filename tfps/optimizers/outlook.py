@@ -7,28 +7,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 END = 2**31  # no update has this number or a higher one
-
-
 _MOST, _AT_ONCE = 7168, 64  # ranges
-
 _DEGREE = 8
-
 _TOLERANCE = 1e-7
-
 # Within a range from 0 to 1: where functions are fitted, and where the fit is tested.
 _FITTED = 0.5 * (1 - np.cos(np.pi * (np.arange(_DEGREE) + 0.5) / _DEGREE))
-
 _TESTED = 0.5 * (1 - np.cos(np.pi * np.arange(_DEGREE + 1) / _DEGREE))
-
 # The functions of some updates: of their numbers, `[..., functions]`.
 Functions = Callable[[np.ndarray], np.ndarray]
-
 _SHORT, _LONG = 2.0, 8.0  # logarithms of what `kept / ratio` grows to within a range
-
 _MOST_LOG = 600.0
-
 _MOST_GROWTH = 12.0  # such a logarithm, for updates in a row in which it falls where it should not
-
 SHORTEST = 16  # a shorter range is cut into single updates
 
 

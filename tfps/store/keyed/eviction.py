@@ -20,13 +20,9 @@ from tfps.store.keyed_layout import KeyedLayout, reserved_variable
 from tfps.store.partitioned_variable import gather, scatter
 
 SLICE_ROWS = 1 << 16  # that are looked at in one go
-
 _SAMPLE = 1 << 16  # rows, by which it is found out which are used least
-
 _SPARE = 20  # one of this many rows of a table is made free at once
-
 _MOST_SLICES = 4  # that are looked at to make room for the keys of one pull
-
 _NONE = tf.int32.min
 
 
