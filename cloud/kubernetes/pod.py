@@ -5,12 +5,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from cloud import chief_worker
-from cloud.deployment.server_settings import ServerSettings
-from cloud.grace import grace_seconds
-from cloud.job_spec import JobSpec
+from cloud import job_spec
+from cloud.deployment.deployment import ServerSettings
+from cloud.job_spec import JobSpec, Role, grace_seconds
 from cloud.kubernetes.kubectl import Json
-from cloud.role import Role
 from tfps.errors import UserError
 
 CONTAINER = "tensorflow"  # the training operator looks for it by this name
@@ -221,7 +219,7 @@ def prometheus(port: int, path: str) -> dict[str, str]:
 
 def tensorflow_ports(spec: JobSpec) -> list[int]:
     """The ports of a job's tasks; that of the chief's own worker, if there is one, is second."""
-    second = chief_worker.port(spec, PORT)
+    second = job_spec.port(spec, PORT)
     return [PORT] if second is None else [PORT, second]
 
 

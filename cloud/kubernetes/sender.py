@@ -7,12 +7,11 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 
-from cloud.job_status import JobStatus
 from cloud.kubernetes.kubectl import Json, Kubectl, RefusedError, documents, selected
 from cloud.kubernetes.manifests import KubernetesKind, config_map_name
 from cloud.kubernetes.pod import CONTAINER, MANAGED_BY
-from cloud.log_line import LABELS, said, teller
-from cloud.target import Request
+from cloud.remote_target import LABELS, said, teller
+from cloud.target import JobStatus, Request
 from tfps.errors import RunError, UserError
 
 _SUBMISSION = "tfps/submission"  # annotation: which call of `send` made an object

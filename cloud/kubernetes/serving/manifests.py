@@ -5,7 +5,7 @@ import posixpath
 import re
 from collections.abc import Mapping, Sequence
 
-from cloud import flag_texts
+from cloud import command_line
 from cloud.deployment.deployment import Deployment
 from cloud.kubernetes import pod
 from cloud.kubernetes.kubectl import Json
@@ -73,7 +73,7 @@ def callers(pods: Sequence[str], namespaces: Sequence[str]) -> list[Json]:
         ("--allow_from", "podSelector", pods),
         ("--allow_namespace", "namespaceSelector", namespaces),
     ):
-        for key, value in flag_texts.pairs(flag, texts).items():
+        for key, value in command_line.pairs(flag, texts).items():
             if not re.fullmatch(_KEY, key) or not re.fullmatch(_VALUE, value):
                 raise UserError(
                     f"{flag}={key}={value}: write a label of Kubernetes, as in app=frontend"

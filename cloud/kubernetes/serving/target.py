@@ -7,19 +7,18 @@ from collections.abc import Iterator, Sequence
 
 from absl import flags
 
-from cloud import requests_text
-from cloud.deployment import checks, example_request
-from cloud.deployment.deployment import Deployment
+from cloud import remote_target
+from cloud.deployment import sample_records, served_model
+from cloud.deployment.deployment import IMAGE, Deployment, ServerSettings
 from cloud.deployment.served_model import ServedModel
-from cloud.deployment.server_settings import IMAGE, ServerSettings
 from cloud.deployment.target import DeployTarget
-from cloud.follower import Patience
 from cloud.kubernetes import pod
 from cloud.kubernetes import target as kubernetes_target
 from cloud.kubernetes.kubectl import Json, Kubectl, RefusedError, check_here, documents, selected
 from cloud.kubernetes.pod import Volume
 from cloud.kubernetes.serving import manifests
 from cloud.kubernetes.serving.manifests import AUTOSCALER, MODEL, object_name, owned
+from cloud.remote_target import Patience
 from cloud.target import Request
 from tfps import byte_size
 from tfps.errors import EXIT_OK, RunError, UserError
@@ -108,7 +107,7 @@ class ServingOnKubernetes(DeployTarget):
         deployment = _sized(deployment)
         found = self._manifests(deployment)
         if not self._applies:
-            _say(requests_text.write(found, "yaml").rstrip("\n"))
+            _say(remote_target.write(found, "yaml").rstrip("\n"))
             return EXIT_OK
         name, again = deployment.name, f"--target={self.name} {self._kubectl.again}".strip()
         there = self._there(name, found)
@@ -122,7 +121,7 @@ class ServingOnKubernetes(DeployTarget):
         host = f"{object_name(name)}.{namespace}.svc"
         address = f"http://{host}:{manifests.REST_PORT}/v1/models/{name}"
         _say(f"{name}: serves {deployment.model.path} at {address}")
-        _say(f"ask it from a pod with {example_request.curl(deployment.model, address)}")
+        _say(f"ask it from a pod with {sample_records.curl(deployment.model, address)}")
         return EXIT_OK
 
     def list(self) -> int:
@@ -138,7 +137,7 @@ class ServingOnKubernetes(DeployTarget):
         """Prints all objects of a deployment, as YAML."""
         self._deployment(name)
         found = self._kubectl.list(f"{_FIRST},{_LAST}", owned(name))
-        _say(requests_text.write(found, "yaml").rstrip("\n"))
+        _say(remote_target.write(found, "yaml").rstrip("\n"))
         return EXIT_OK
 
     def undeploy(self, name: str) -> int:
@@ -197,7 +196,7 @@ class ServingOnKubernetes(DeployTarget):
     def _manifests(self, deployment: Deployment) -> tuple[Json, ...]:
         self.check(deployment, deployment.model.base)
         where = f"--memory={byte_size.show(deployment.memory_bytes)}"
-        checks.check_memory(deployment.model, deployment.memory_bytes, where)
+        served_model.check_memory(deployment.model, deployment.memory_bytes, where)
         found = manifests.manifests(deployment, self._callers, self._volumes)
         return self._kubectl.placed(found)
 
@@ -307,7 +306,7 @@ class ServingOnKubernetes(DeployTarget):
 
 def _sized(deployment: Deployment) -> Deployment:
     """With what each server asks of its node; without that no autoscaler could count."""
-    needed = checks.memory_needed(deployment.model)
+    needed = served_model.memory_needed(deployment.model)
     memory = deployment.memory_bytes or math.ceil(needed / _STEP) * _STEP
     return dataclasses.replace(deployment, memory_bytes=memory, cpus=deployment.cpus or 1)
 

@@ -1,12 +1,10 @@
 """Jobs of many kinds, and the manifests made of them."""
 
-from cloud.follower import Patience
-from cloud.role import Role
-
-from cloud.job_spec import JobSpec
+from cloud.job_spec import JobSpec, Role
 from cloud.kubernetes.kubectl import Kubectl
 from cloud.kubernetes.pod import Volume
 from cloud.kubernetes.target import KubernetesTarget
+from cloud.remote_target import Patience
 from tests.cloud.kubernetes import schemas
 
 GIB = 1 << 30

@@ -4,13 +4,13 @@ import copy
 import dataclasses
 
 import pytest
-from cloud.follower import Patience
 
 from cloud.deployment.deployment import Deployment
 from cloud.kubernetes.kubectl import Kubectl
 from cloud.kubernetes.pod import Volume
 from cloud.kubernetes.serving.manifests import callers as callers_of
 from cloud.kubernetes.serving.target import ServingOnKubernetes
+from cloud.remote_target import Patience
 from tests.cloud.deployment.exports import RAGGED
 from tests.cloud.deployment.test_checks import GIB, MODEL
 from tests.cloud.kubernetes import schemas
