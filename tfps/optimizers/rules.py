@@ -154,4 +154,5 @@ def _without_scaling(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.
 
 def _decays(optimizer: keras.optimizers.Optimizer, variable: Any) -> bool:
     """Whether an optimizer's weight decay applies to a variable."""
+    # `exclude_from_weight_decay` is public, but only this method knows what it was given.
     return bool(optimizer.weight_decay) and optimizer._use_weight_decay(variable)

@@ -88,6 +88,7 @@ class ModelState:
     @contextlib.contextmanager
     def kept_by_worker(self) -> Iterator[None]:
         """While one closure is traced: `pull` finds what is fixed on its worker."""
+        # In one process the ps' own variables are as near.
         is_elsewhere = tf.DeviceSpec.from_string(self._device).job == "ps"
         if not self._fixed or not is_elsewhere:
             yield

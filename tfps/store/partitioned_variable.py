@@ -193,13 +193,14 @@ class TensorSlice:
 
     def value(self, first: int, count: int) -> tf.Tensor:
         """A chunk's values, which share the variable's memory; under its device."""
-        flat = tf.reshape(self.read(), [-1])
+        flat = tf.reshape(self.read(), [-1])  # slices of one dimension share memory with the whole
         size = math.prod(self.shape[1:])
         start = first - self.first
         return tf.reshape(flat[start * size : (start + count) * size], [count, *self.shape[1:]])
 
     def read(self) -> tf.Tensor:
         """The whole run, which is the variable's memory and no copy; under its device."""
+        # A variable that was written by rows otherwise answers a read with a copy.
         handle = self.variable.handle
         with tf.control_dependencies([tf.raw_ops.DisableCopyOnRead(resource=handle)]):
             return self.variable.read_value()
