@@ -83,9 +83,7 @@ def test_dense_updates_follow_keras(name, combination):
         tf.while_loop(lambda step: step < STEPS, one, [0], parallel_iterations=1)
 
     train()
-    for ours, variable in zip(
-        dense.joined([dense.read_part(part) for part in range(len(DEVICES))]), theirs, strict=True
-    ):
+    for ours, variable in zip(pushes.pull_dense(dense, DEVICES), theirs, strict=True):
         np.testing.assert_allclose(ours.numpy(), variable.numpy(), rtol=0, atol=1e-5)
 
 
