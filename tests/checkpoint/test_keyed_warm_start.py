@@ -96,7 +96,7 @@ def test_a_frozen_table_notes_which_of_its_keys_occur_in_training(job):
 def test_more_rows_than_a_table_may_have_are_refused(job):
     with pytest.raises(
         UserError,
-        match=rf"table '{USERS}' is to begin with 5 rows or more, but has room for 3: give its "
+        match=rf"table '{USERS}' would begin with 5 rows or more, but has room for 3: give its "
         "layer a larger max_rows",
     ):
         WarmStart(job[0], ("users",)).begin(store_of(Keyed(max_rows=3)))

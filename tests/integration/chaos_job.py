@@ -18,7 +18,7 @@ from tests.integration.census_rows import census_rows
 from tests.loaded import started
 from tfps.checkpoint.saved_values import dense_values
 from tfps.export.versions import newest_version
-from tfps.store.keyed.layout import keys_of_array, salt_of
+from tfps.store.keyed_layout import keys_of_array, salt_of
 
 RECORDS, EVAL_RECORDS, EPOCHS, BATCH = 6_400, 3_200, 2, 64
 CONFIG = "--config=tests/counting_census.py"

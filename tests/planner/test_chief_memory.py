@@ -49,7 +49,7 @@ def test_the_worker_beside_the_chief_is_on_the_same_machine():
     memory = ChiefMemory.of(PLACEMENT, None, has_parameters=False, works=True)
     beside = worker_bytes(PLACEMENT)
     assert memory.needed_bytes == PROCESS_BYTES + WORKING_BYTES + beside
-    told = f"{byte_size.show(beside)} of it for the worker beside it (--nochief_works"
+    told = f"{byte_size.show(beside)} of it for the worker next to it (--nochief_works"
     assert told in refusal(memory)
     assert "export" not in refusal(memory)
 

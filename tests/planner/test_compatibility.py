@@ -118,12 +118,12 @@ def test_a_table_without_a_vocabulary_is_refused_where_it_cannot_be(mode, messag
 def test_a_learning_rate_by_staleness_is_refused_where_there_is_one_for_all_gradients():
     check(Async(), FollowTheLeader())
     check(Async(staleness_power=1.0))
-    with pytest.raises(UserError, match="Ftrl makes a parameter anew"):
+    with pytest.raises(UserError, match="Ftrl computes a parameter again"):
         check(Async(staleness_power=1.0), FollowTheLeader())
 
 
 def test_differences_that_cannot_be_added_are_refused():
-    with pytest.raises(UserError, match=r"--mode.name=local_sgd.*Ftrl makes a parameter anew"):
+    with pytest.raises(UserError, match=r"--mode.name=local_sgd.*Ftrl computes a parameter again"):
         check(LocalSGD(), FollowTheLeader())
 
 

@@ -6,7 +6,7 @@ import pytest
 from tfps.errors import UserError
 from tfps.experiment.task import Table
 from tfps.optimizers.rules import rule_for
-from tfps.planner.disk import JobDisk, check_disk_space
+from tfps.planner.memory import JobDisk, check_disk_space
 from tfps.store.group_layout import GroupLayout
 from tfps.store.layout import DenseLayout, Group, StateLayout, StoreLayout
 

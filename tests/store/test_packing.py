@@ -7,9 +7,8 @@ import tensorflow as tf
 from tests.store.test_loss_scale import Half
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
-from tfps.store.messages import Note
+from tfps.store.messages import Note, Packing, bits_of, numbers_of, size_of_bits
 from tfps.store.parameter_store import ParameterStore
-from tfps.store.wire import Packing, bits_of, numbers_of, size_of_bits
 
 ROWS, DENSE = tf.random.stateless_normal([5, 3], [1, 2]), tf.random.stateless_normal([7], [3, 4])
 NUMBERS = tf.constant([1 / 3, -0.0, 2.0**40 + 1, float("nan"), 1e300], tf.float64)

@@ -10,7 +10,7 @@ from tfps.optimizers.rules import rule_for
 from tfps.store.dense_parameters import DenseParameters
 from tfps.store.group_layout import AskedIds, GroupLayout
 from tfps.store.layout import DenseLayout
-from tfps.store.wire import Wire
+from tfps.store.messages import Wire
 
 DEVICES = ["/device:CPU:0"] * 2
 NARROW = Wire("bfloat16")

@@ -15,7 +15,7 @@ from tfps.errors import UserError
 from tfps.evaluation.metrics import EvaluatedPiece
 from tfps.leases.lease import Lease
 from tfps.leases.queue import LeaseQueue, QueueState
-from tfps.store.learning_rates import Changes
+from tfps.store.run_state import Changes
 
 _log = logging.getLogger(__name__)
 

@@ -6,9 +6,8 @@ import tensorflow as tf
 
 from tfps.barrier.messages import ATTEMPT, MEMBER, ROUND, TOKEN_FIELDS, new_queue
 from tfps.store.exchange import Push
-from tfps.store.messages import Gradients, Note, PartGradients, SentRows
+from tfps.store.messages import Gradients, Note, PartGradients, RowGradients, SentRows
 from tfps.store.parameter_store import ParameterStore
-from tfps.store.row_gradients import RowGradients
 
 
 class Decision(NamedTuple):

@@ -10,9 +10,9 @@ from tfps.barrier.loop import Event, LoopState, MemberState, MessageLoop, Transi
 from tfps.barrier.messages import CHANGE, Message
 from tfps.leases.progress import LeaseProgress
 from tfps.store.clipping import PartClipping
-from tfps.store.loss_scale import LossScale
 from tfps.store.messages import Gradients, PartGradients
 from tfps.store.parameter_store import ParameterStore
+from tfps.store.run_state import LossScale
 
 
 class RoundUpdate:
@@ -45,7 +45,7 @@ class RoundUpdate:
             with tf.device(device):
                 here = tf.identity(decided)
                 mean, state = self._contributions.take_mean(part, self._decision(here))
-                writes += [store.add_to_state(change) for change in state]
+                writes += [store.state.add(change) for change in state]
             arrived.append(here)
             means.append(mean)
         finite = self._finite(means, store.loss_scale) if store.loss_scale else None

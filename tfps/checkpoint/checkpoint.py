@@ -15,8 +15,8 @@ from tfps.errors import RunError
 from tfps.leases.queue import QueueState
 from tfps.storage import checksum, files
 from tfps.storage.failures import StorageError, explain
-from tfps.store.learning_rates import Changes
 from tfps.store.parameter_store import ParameterStore
+from tfps.store.run_state import Changes
 
 _GO_ON = "when the storage answers again, the same command goes on from the last checkpoint"
 PREFIX = "parameters"

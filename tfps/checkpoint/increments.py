@@ -13,8 +13,7 @@ from tfps.checkpoint.checkpoint import Base, Checkpoint, Increment, RowRun
 from tfps.checkpoint.keyed_snapshot import HASH_BYTES, RECORD_BYTES
 from tfps.store.group_layout import TRACKED_BYTES
 from tfps.store.keyed.group import KeyedGroup
-from tfps.store.partitioned_variable import CHUNK_BYTES, TensorSlice
-from tfps.store.touched_rows import TouchedCounts, TouchedRows
+from tfps.store.partitioned_variable import CHUNK_BYTES, TensorSlice, TouchedCounts, TouchedRows
 
 _NUMBER_BYTES = 8  # of a touched row's number
 

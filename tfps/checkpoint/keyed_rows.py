@@ -19,8 +19,8 @@ from tfps.errors import UserError
 from tfps.experiment.task import Table
 from tfps.layers.key_options import KeyOptions
 from tfps.store.keyed.group import KeyedGroup
-from tfps.store.keyed.layout import KeyedLayout
 from tfps.store.keyed.part import SavedKeys
+from tfps.store.keyed_layout import KeyedLayout
 from tfps.store.stored_row import StoredRow
 
 _CHIEF = "/device:CPU:0"

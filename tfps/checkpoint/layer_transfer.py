@@ -16,7 +16,7 @@ from tfps.errors import UserError
 from tfps.optimizers.rules import rule_of
 from tfps.optimizers.update_rule import UpdateRule
 from tfps.store.current_rows import missed_since
-from tfps.store.keyed.layout import keys_of_array
+from tfps.store.keyed_layout import keys_of_array
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.table_group import TableGroup
 

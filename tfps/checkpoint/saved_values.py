@@ -17,7 +17,7 @@ from tfps.cluster.failures import first_line
 from tfps.errors import UserError
 from tfps.experiment.task import Table
 from tfps.store.group_layout import GroupLayout
-from tfps.store.keyed.layout import keys_of_array
+from tfps.store.keyed_layout import keys_of_array
 from tfps.store.partitioned_variable import TensorSlice, rows_at_once
 from tfps.store.stored_row import StoredRow
 

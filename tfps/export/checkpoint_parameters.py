@@ -19,10 +19,10 @@ from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.rules import Rules
 from tfps.store.current_rows import missed_since
-from tfps.store.keyed.initial_rows import unknown_rows
-from tfps.store.keyed.layout import KeyedLayout, hashes_of_array
+from tfps.store.initializers import unknown_rows
+from tfps.store.keyed_layout import KeyedLayout, hashes_of_array
 from tfps.store.layout import StoreLayout
-from tfps.store.learning_rates import LearningRates, rules_by_part
+from tfps.store.run_state import LearningRates, rules_by_part
 
 _DEVICE = "/device:CPU:0"
 

@@ -6,9 +6,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.export.sliced_variables import RowEncoding, SlicedVariables, WrittenRun
-from tfps.store.keyed.initial_rows import unknown_rows
-from tfps.store.keyed.layout import KeyedLayout, hashes_of, hashes_of_array
-from tfps.store.lookups import rows_for
+from tfps.store.exchange import rows_for
+from tfps.store.initializers import unknown_rows
+from tfps.store.keyed_layout import KeyedLayout, hashes_of, hashes_of_array
 
 NO_KEY = np.iinfo(np.int64).max  # the greatest hash
 NOWHERE = -1

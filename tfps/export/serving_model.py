@@ -34,7 +34,7 @@ from tfps.model.lookup_tables import resources_of, users_of_others
 from tfps.model.stateless_model import Features, StatelessModel
 from tfps.storage import files
 from tfps.store.group_layout import GroupLayout
-from tfps.store.keyed.layout import KeyedLayout
+from tfps.store.keyed_layout import KeyedLayout
 from tfps.store.layout import StoreLayout
 
 # TensorFlow registers the message, but has no public name for it.

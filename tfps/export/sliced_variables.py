@@ -11,8 +11,8 @@ from tfps.experiment.experiment import FLOAT32, INT8
 from tfps.experiment.task import Table
 from tfps.export.exported_files import SLICES
 from tfps.layers.id_check import refuse_outside
+from tfps.store.exchange import rows_for
 from tfps.store.group_layout import GroupLayout
-from tfps.store.lookups import rows_for
 from tfps.store.partitioned_variable import save_now
 
 _LARGEST = 127.0  # of an int8, so that zero stays zero

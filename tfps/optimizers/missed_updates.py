@@ -15,19 +15,13 @@ class MissedUpdates:
 
     What they make of a row is a power of their number, or a geometric series. These are computed in
     float64: float32 has no numbers of updates above 2^24, and nothing left of their differences.
-
-    Attributes:
-        count: How many, `[u, 1]` float64; 0 for a row that missed none.
-        next_step: Number of the update that comes next, scalar int64. What a row missed are the
-            last `count` updates before it.
     """
 
-    count: tf.Tensor
-    next_step: tf.Tensor
+    count: tf.Tensor  # `[u, 1]` float64; 0 for a row that missed none
+    next_step: tf.Tensor  # of the update after the missed ones, scalar int64
 
     @classmethod
     def of(cls, count: tf.Tensor, next_step: tf.Tensor) -> "MissedUpdates":
-        """The missed updates of rows that missed so many, `[u]` of any dtype."""
         return cls(tf.cast(count, tf.float64)[:, tf.newaxis], next_step)
 
     @property
@@ -41,25 +35,16 @@ class MissedUpdates:
         return self.end - self.count
 
     def power(self, ratio: float) -> tf.Tensor:
-        """What is left of a value that each missed update multiplies by a ratio, `[u, 1]`.
-
-        Args:
-            ratio: From 0 up to 1.
-        """
+        """`ratio^count` for a ratio from 0 up to 1, `[u, 1]`."""
         if ratio == 0.0:
             return tf.cast(tf.equal(self.count, 0.0), tf.float64)
         return tf.exp(self.count * math.log(ratio))
 
     def series(self, ratio: float, kept: tf.Tensor) -> tf.Tensor:
-        """The sum of `ratio^j * kept^(count - j)` for j from 1 to `count`, `[u, 1]`.
-
-        So much is added to a parameter where number j of the missed updates adds `ratio^j` to it,
-        after it has kept so much of what it was.
-
-        Args:
-            ratio: Above 0 and below 1.
-            kept: Of any sign, scalar or `[u, 1]` float64.
-        """
+        """The sum of `ratio^j * kept^(count - j)` for j from 1 to `count`, `[u, 1]`."""
+        # It is added to a parameter where number j of the missed updates adds `ratio^j` to
+        # it, and each keeps that part of what it was. The ratio is above 0 and below 1; `kept` is
+        # of any sign, scalar or `[u, 1]` float64.
         size = tf.abs(kept)
         larger, smaller = tf.maximum(size, ratio), tf.minimum(size, ratio)
         # Nothing is left of it, and there is no logarithm of 0.
@@ -99,7 +84,7 @@ class MissedSeries:
         """The sum over j from above `begin` up to `end`, as far as there are, `[u, 1]` float64."""
         found = self._beyond(begin) - self._beyond(end)
         if isinstance(self._sums, ChangedSums) and self._sums.weight_decay:
-            # Sums that an outlook cannot tell: it grows without bound where decay takes more.
+            # Sums that an outlook does not have: it grows without bound where decay takes more.
             of_mean = self._until(end) - self._until(begin)
             found = tf.where(self._sums.keeps_more_than(self._series.ratio), found, of_mean)
         return found

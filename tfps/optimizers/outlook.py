@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tfps.optimizers.schedule_rates import END
-
+END = 2**31  # no update has this number or a higher one
 _MOST, _AT_ONCE = 7168, 64  # ranges
 _DEGREE = 8
 _TOLERANCE = 1e-7
@@ -19,26 +18,17 @@ Functions = Callable[[np.ndarray], np.ndarray]
 _SHORT, _LONG = 2.0, 8.0  # logarithms of what `kept / ratio` grows to within a range
 _MOST_LOG = 600.0
 _MOST_GROWTH = 12.0  # such a logarithm, for updates in a row in which it falls where it should not
-
-
 SHORTEST = 16  # a shorter range is cut into single updates
 
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """Ranges that cover all updates, in their order.
+    """Ranges that cover all updates, in their order."""
 
-    Attributes:
-        starts: Number of each range's first update, `[k]` int64.
-        lengths: How many updates each has, `[k]` int64.
-        places: Where each was fitted, from 0 to below 1, `[k, 8]`; zeros for a single update.
-        values: What the functions are there, `[k, 8, functions]`.
-    """
-
-    starts: np.ndarray
-    lengths: np.ndarray
-    places: np.ndarray
-    values: np.ndarray
+    starts: np.ndarray  # number of each range's first update, `[k]` int64
+    lengths: np.ndarray  # how many updates each has, `[k]` int64
+    places: np.ndarray  # where each was fitted, from 0 to below 1, `[k, 8]`; 0 for a single update
+    values: np.ndarray  # of the functions there, `[k, 8, functions]`
 
 
 def cut(
@@ -48,15 +38,10 @@ def cut(
     noise: float,
     splits: Callable[[np.ndarray, np.ndarray], np.ndarray],
 ) -> Blocks:
-    """Cuts all updates into ranges, until polynomials of degree 7 fit in each.
-
-    The first updates come first: if very many ranges are not enough, the last ones take the mean of
-    some of their updates.
-
-    Args:
-        splits: Given ranges' lengths `[k]` and values `[k, 8, functions]`, which are cut all the
-            same.
-    """
+    """Cuts all updates into ranges, until polynomials of degree 7 fit in each."""
+    # The first updates come first: if very many ranges are not enough, the last ones take the mean
+    # of some of their updates. Ranges for which `splits` is true, given their lengths `[k]` and
+    # values, are cut although they fit.
     starts, ends = _first_ranges(breaks)
     greatest = np.max(np.abs(smooth(starts)), axis=0)
     done: list[Blocks] = []
@@ -83,10 +68,8 @@ def cut(
 
 
 def sums(blocks: Blocks, function: int) -> np.ndarray:
-    """The sum of a function over a range's updates up to a place, `[k, 9]`, as `polynomial` takes.
-
-    It is a polynomial whose change from one update to the next is the function.
-    """
+    """The sum of a function over a range's updates up to a place, `[k, 9]`, for `polynomial`."""
+    # It is a polynomial whose change from one update to the next is the function.
     lengths = blocks.lengths[:, np.newaxis].astype(float)
     found = np.zeros([len(lengths), _DEGREE + 1])
     is_range = blocks.lengths > 1
@@ -104,7 +87,6 @@ def polynomial(coefficients: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def powers(places: np.ndarray, degree: int) -> np.ndarray:
-    """`[k, p, degree + 1]` of places `[k, p]`."""
     return np.asarray(places[..., np.newaxis] ** np.arange(degree + 1))
 
 
@@ -165,15 +147,10 @@ def _tried(
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """What an optimizer's state adds to a parameter in updates without a gradient.
+    """What an optimizer's state adds to a parameter in updates without a gradient."""
 
-    Attributes:
-        ratio: What each update leaves of what the one before it added, above 0 and below 1.
-        betas: If the learning rate of an update and Adam's bias correction multiply what it adds,
-            Adam's `beta_1` and `beta_2`.
-    """
-
-    ratio: float
+    ratio: float  # what each update leaves of what the one before added, above 0 and below 1
+    # Adam's, if the learning rate and Adam's bias correction multiply what an update adds.
     betas: tuple[float, float] | None = None
 
     def factor(self, steps: np.ndarray, rates: np.ndarray) -> np.ndarray:
@@ -196,31 +173,19 @@ class Outlooks:
     backwards, or else the one that is 0 at the beginning.
 
     Within a range there is a polynomial with that property, which the outlook comes close to where
-    the range is long for the ratio. One that is short has a polynomial that meets the outlook of
-    the range beside it.
-
-    Attributes:
-        polynomials: `[k, 9]`, of places from 0 to 1 within ranges.
-        apart: By how much the outlook is above its polynomial where it meets the next range, or the
-            one before, `[k]`.
-        is_forward: Whether it begins with 0.
+    the range is long for the ratio. A short range has a polynomial that meets the outlook of its
+    neighbour.
     """
 
     def __init__(
         self,
         blocks: Blocks,
         ratio: float,
-        factors: np.ndarray,
-        kept: np.ndarray,
-        decline: np.ndarray,
+        factors: np.ndarray,  # at the places where ranges are fitted, `[k, 8]`
+        kept: np.ndarray,  # what updates keep of a parameter there, `[k, 8]`
+        decline: np.ndarray,  # logarithm of the size of `kept / ratio`, summed over a range, `[k]`
     ):
-        """Computes them.
-
-        Args:
-            factors: At the places where ranges are fitted, `[k, 8]`.
-            kept: What updates keep of a parameter there, `[k, 8]`.
-            decline: The logarithm of the size of `kept / ratio`, summed over each range, `[k]`.
-        """
+        # Whether the outlook begins with 0.
         self.is_forward = _greatest_fall(decline) > _MOST_GROWTH
         values = factors
         matrix = (kept - ratio)[:, :, np.newaxis] * powers(blocks.places, _DEGREE)
@@ -229,6 +194,7 @@ class Outlooks:
         # What turns the sign in every update is no polynomial.
         is_long = ~is_single & ((np.abs(decline) >= _LONG) | (kept < 0.0).any(1))
         is_short = ~is_single & ~is_long
+        # Of places from 0 to 1 within ranges, `[k, 9]`.
         self.polynomials = np.zeros([len(values), _DEGREE + 1])
         met = np.zeros_like(self.polynomials)  # what one more where ranges meet adds to it
         solved = np.linalg.solve(matrix[is_long, :, :-1], ratio * values[is_long, :, np.newaxis])
@@ -237,6 +203,7 @@ class Outlooks:
             matrix[is_short], ratio * values[is_short]
         )
         self._set_singles(met, is_single, values[:, 0], kept[:, 0], ratio)
+        # By how much the outlook is above its polynomial where it meets its neighbour, `[k]`.
         self.apart = np.zeros([len(values)])
         grown = np.exp(np.minimum(decline if self.is_forward else -decline, _MOST_LOG))
         turns = (kept[:, 0] < 0.0) & (blocks.lengths % 2 == 1)
@@ -296,11 +263,8 @@ def _greatest_fall(changes: np.ndarray) -> float:
 
 
 def cuts(ratio: float, log_kept: int | None) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Which ranges are cut because they are neither short nor long for a ratio.
-
-    Args:
-        log_kept: Which function is the logarithm of what an update keeps; None for none.
-    """
+    """Which ranges are cut because they are neither short nor long for a ratio."""
+    # `log_kept` is the function that is the logarithm of what an update keeps.
 
     def are_cut(lengths: np.ndarray, values: np.ndarray) -> np.ndarray:
         kept = 0.0 if log_kept is None else values[:, :, log_kept].mean(1)

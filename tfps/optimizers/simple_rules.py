@@ -1,7 +1,6 @@
-"""Stochastic gradient descent on the ps."""
+"""Adagrad, Lion, RMSprop and gradient descent on the ps, and what changes nothing."""
 
 import math
-from collections.abc import Sequence
 
 import keras
 import numpy as np
@@ -9,8 +8,8 @@ import tensorflow as tf
 
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.outlook import Series
-from tfps.optimizers.step_sums import StepSums
-from tfps.optimizers.update_rule import Slot, Update, UpdateRule, squared
+from tfps.optimizers.step_sums import LOG_KEPT, StepSums
+from tfps.optimizers.update_rule import RowUpdate, Slot, Tensors, Update, UpdateRule
 
 _LEAST = float(np.finfo(np.float32).tiny)
 
@@ -32,25 +31,11 @@ class Adagrad(UpdateRule):
         self.slots = {"accumulator": Slot(start, is_square=True)}
 
     def dense(self, update: Update) -> list[tf.Operation]:
-        return [
-            tf.raw_ops.ResourceApplyAdagradV2(
-                var=update.variable.handle,
-                accum=update.slots[0].handle,
-                lr=self.learning_rate(update.step),
-                epsilon=0.0,
-                grad=update.gradient,
-            )
-        ]
+        return self.kernel(tf.raw_ops.ResourceApplyAdagradV2, update, ["accum"], epsilon=0.0)
 
-    def sparse(
-        self,
-        rows: tf.Tensor,
-        slots: Sequence[tf.Tensor],
-        gradient: tf.Tensor,
-        step: tf.Tensor,
-        squares: tf.Tensor | None = None,
-    ) -> list[tf.Tensor]:
-        accumulator = slots[0] + squared(gradient, squares)
+    def sparse(self, update: RowUpdate) -> list[tf.Tensor]:
+        rows, slots, gradient, step, _ = update
+        accumulator = slots[0] + update.squared
         rate = self.learning_rate(step)
         return [rows - rate * gradient * tf.math.rsqrt(accumulator), accumulator]
 
@@ -64,15 +49,8 @@ class Frozen(UpdateRule):
         super().__init__(keras.optimizers.SGD(0.0))
         self.slots = {}
 
-    def sparse(
-        self,
-        rows: tf.Tensor,
-        slots: Sequence[tf.Tensor],
-        gradient: tf.Tensor,
-        step: tf.Tensor,
-        squares: tf.Tensor | None = None,
-    ) -> list[tf.Tensor]:
-        return [rows]
+    def sparse(self, update: RowUpdate) -> list[tf.Tensor]:
+        return [update.rows]
 
 
 class Lion(UpdateRule):
@@ -87,24 +65,16 @@ class Lion(UpdateRule):
         super().__init__(optimizer)
         self.slots = {"momentum": Slot(kept=self.config["beta_2"])}
 
-    def sparse(
-        self,
-        rows: tf.Tensor,
-        slots: Sequence[tf.Tensor],
-        gradient: tf.Tensor,
-        step: tf.Tensor,
-        squares: tf.Tensor | None = None,
-    ) -> list[tf.Tensor]:
+    def sparse(self, update: RowUpdate) -> list[tf.Tensor]:
+        rows, slots, gradient, step, _ = update
         beta_1, beta_2 = (tf.constant(self.config[name]) for name in ("beta_1", "beta_2"))
         direction = tf.sign(slots[0] * beta_1 + gradient * (1.0 - beta_1))
         momentum = slots[0] * beta_2 + gradient * (1.0 - beta_2)
         return [rows - self.learning_rate(step) * direction, momentum]
 
-    def drift(self, slots: Sequence[tf.Tensor], missed: MissedUpdates, decays: bool) -> tf.Tensor:
-        """See `UpdateRule`: each of the missed updates takes its learning rate times the sign.
-
-        Until Keras's momentum is less than float32 holds: then it is 0, and so is its sign.
-        """
+    def drift(self, slots: Tensors, missed: MissedUpdates, decays: bool) -> tf.Tensor:
+        """The sum of the learning rates of the missed updates, times the sign."""
+        # Until Keras's momentum is less than float32 holds: then it is 0, and so is its sign.
         sums, count, sign = self.sums(decays), missed.count, tf.sign(slots[0])
         moves = tf.minimum(self._moves(slots[0]), count)
 
@@ -116,10 +86,7 @@ class Lion(UpdateRule):
         return -sign * tf.cond(is_over, lambda: moved(moves), lambda: moved(count))
 
     def _moves(self, momentum: tf.Tensor) -> tf.Tensor:
-        """The number of updates without a gradient in which momentum has a sign, float64.
-
-        TensorFlow's kernels take what is below the least normal number for 0.
-        """
+        """The number of updates without a gradient in which momentum has a sign, float64."""
         beta_2 = self.config["beta_2"]
         last = self.config["beta_1"] * tf.cast(tf.abs(momentum), tf.float64)
         if not 0.0 < beta_2 < 1.0:
@@ -128,15 +95,13 @@ class Lion(UpdateRule):
         return tf.maximum(tf.floor(more) + 1.0, 0.0) * tf.cast(last >= _LEAST, tf.float64)
 
     def _moved(self, sums: StepSums, missed: MissedUpdates, moves: tf.Tensor) -> tf.Tensor:
-        """What so many of the missed updates add to a row, divided by the sign.
-
-        With weight decay a row comes nearer to `1 / weight_decay` by the part that decays.
-        """
+        """What the first of the missed updates add to a row, divided by the sign."""
+        # With weight decay a row comes nearer to `1 / weight_decay` by the part that decays.
         end = missed.first + moves
         weight_decay = sums.weight_decay
         if not weight_decay:
             return sums.between(missed.first, end)
-        log_kept = sums.log_kept(missed.first, end)
+        log_kept = sums.between(missed.first, end, LOG_KEPT)
         gone = tf.where(
             sums.is_flipped(missed.first, end), 1.0 + tf.exp(log_kept), -tf.math.expm1(log_kept)
         )
@@ -169,29 +134,13 @@ class RmsProp(UpdateRule):
     def dense(self, update: Update) -> list[tf.Operation]:
         if not self.fused:
             return super().dense(update)
-        return [
-            tf.raw_ops.ResourceApplyRMSProp(
-                var=update.variable.handle,
-                ms=update.slots[0].handle,
-                mom=update.slots[1].handle,
-                lr=self.learning_rate(update.step),
-                rho=self.config["rho"],
-                momentum=self.config["momentum"],
-                epsilon=self.config["epsilon"],
-                grad=update.gradient,
-            )
-        ]
+        options = {name: self.config[name] for name in ("rho", "momentum", "epsilon")}
+        return self.kernel(tf.raw_ops.ResourceApplyRMSProp, update, ["ms", "mom"], **options)
 
-    def sparse(
-        self,
-        rows: tf.Tensor,
-        slots: Sequence[tf.Tensor],
-        gradient: tf.Tensor,
-        step: tf.Tensor,
-        squares: tf.Tensor | None = None,
-    ) -> list[tf.Tensor]:
+    def sparse(self, update: RowUpdate) -> list[tf.Tensor]:
+        rows, slots, gradient, step, _ = update
         rho = self.config["rho"]
-        velocity = rho * slots[0] + (1.0 - rho) * squared(gradient, squares)
+        velocity = rho * slots[0] + (1.0 - rho) * update.squared
         spread, averages, momenta = velocity, [], []
         if self._centered:
             averages = [rho * slots[-1] + (1.0 - rho) * gradient]
@@ -203,7 +152,7 @@ class RmsProp(UpdateRule):
             momenta = [change]
         return [rows - change, velocity, *momenta, *averages]
 
-    def drift(self, slots: Sequence[tf.Tensor], missed: MissedUpdates, decays: bool) -> tf.Tensor:
+    def drift(self, slots: Tensors, missed: MissedUpdates, decays: bool) -> tf.Tensor:
         return -tf.cast(self.missed_series(missed, decays).whole(), tf.float32) * slots[1]
 
 
@@ -220,32 +169,16 @@ class Sgd(UpdateRule):
         self.slots = {"momentum": Slot(kept=momentum)} if momentum else {}
 
     def dense(self, update: Update) -> list[tf.Operation]:
-        rate = self.learning_rate(update.step)
-        if not update.slots:
-            return [
-                tf.raw_ops.ResourceApplyGradientDescent(
-                    var=update.variable.handle, alpha=rate, delta=update.gradient
-                )
-            ]
-        return [
-            tf.raw_ops.ResourceApplyKerasMomentum(
-                var=update.variable.handle,
-                accum=update.slots[0].handle,
-                lr=rate,
-                grad=update.gradient,
-                momentum=self.config["momentum"],
-                use_nesterov=self.config["nesterov"],
-            )
-        ]
+        if update.slots:
+            options = {"momentum": self.config["momentum"], "use_nesterov": self.config["nesterov"]}
+            kernel = tf.raw_ops.ResourceApplyKerasMomentum
+            return self.kernel(kernel, update, ["accum"], **options)
+        rate, variable = self.learning_rate(update.step), update.variable.handle
+        descend = tf.raw_ops.ResourceApplyGradientDescent
+        return [descend(var=variable, alpha=rate, delta=update.gradient)]
 
-    def sparse(
-        self,
-        rows: tf.Tensor,
-        slots: Sequence[tf.Tensor],
-        gradient: tf.Tensor,
-        step: tf.Tensor,
-        squares: tf.Tensor | None = None,
-    ) -> list[tf.Tensor]:
+    def sparse(self, update: RowUpdate) -> list[tf.Tensor]:
+        rows, slots, gradient, step, _ = update
         change = -self.learning_rate(step) * gradient
         if not slots:
             return [rows + change]
@@ -256,10 +189,7 @@ class Sgd(UpdateRule):
             change = momentum
         return [rows + change, momentum]
 
-    def drift(self, slots: Sequence[tf.Tensor], missed: MissedUpdates, decays: bool) -> tf.Tensor:
-        """See `UpdateRule`: update number j of the missed ones adds `momentum^j` of the slot.
-
-        With Nesterov's momentum it adds `momentum^(j + 1)`.
-        """
+    def drift(self, slots: Tensors, missed: MissedUpdates, decays: bool) -> tf.Tensor:
+        """The sum of `momentum^j` of the slot, or `momentum^(j + 1)` with Nesterov's momentum."""
         factor = self.config["momentum"] if self.config["nesterov"] else 1.0
         return tf.cast(self.missed_series(missed, decays).whole() * factor, tf.float32) * slots[0]

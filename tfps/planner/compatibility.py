@@ -1,4 +1,4 @@
-"""Whether a mode can do what else was asked for."""
+"""Refuses modes that cannot do what else was asked for."""
 
 from tfps.errors import UserError
 from tfps.experiment.experiment import EACH, Experiment
@@ -15,8 +15,8 @@ def refuse_unsuitable(
     has_ftrl = any(isinstance(rule, Ftrl) for rule in (rules.dense, *rules.tables))
     if isinstance(mode, Async) and mode.staleness_power and has_ftrl:
         raise UserError(
-            f"--mode.staleness_power={mode.staleness_power}: Ftrl makes a parameter anew from all "
-            "its gradients, with one learning rate for all of them; use another optimizer, or "
+            f"--mode.staleness_power={mode.staleness_power}: Ftrl computes a parameter again from "
+            "all its gradients, with one learning rate for all of them; use another optimizer, or "
             "leave it out"
         )
     _refuse_tables(mode, model)
@@ -33,13 +33,12 @@ def refuse_unsuitable(
             )
     if isinstance(mode, LocalSGD) and has_ftrl:
         raise UserError(
-            f"--mode.name={mode.name}: Ftrl makes a parameter anew from its slots, so that "
+            f"--mode.name={mode.name}: Ftrl computes a parameter again from its slots, so that "
             "differences cannot be added; use another optimizer, or --mode.name=async"
         )
 
 
 def _refuse_tables(mode: Mode, model: StatelessModel) -> None:
-    """Refuses tables without vocabularies where nothing is asked of a ps for each batch."""
     keyed = ", ".join(table.name for table in model.tables if table.keys)
     if keyed and isinstance(mode, AllReduce):
         raise UserError(
@@ -50,12 +49,11 @@ def _refuse_tables(mode: Mode, model: StatelessModel) -> None:
         raise UserError(
             f"--mode.batches_per_exchange={mode.batches_per_exchange}: a worker does not know "
             f"where the rows of a table without a vocabulary are ({keyed}), which it would have to "
-            "tell for each batch; leave it out"
+            "report for each batch; leave it out"
         )
 
 
 def _refuse_clipped_occurrences(mode: Mode, rules: Rules) -> None:
-    """Refuses to clip what nobody knows before a round has closed."""
     clips = [rule.config["clipvalue"] for rule in rules.tables if rule.clip == "clipvalue"]
     if clips and rules.repeated_ids == EACH and isinstance(mode, Sync | AllReduce):
         raise UserError(
@@ -79,7 +77,7 @@ def _refuse_settings(mode: Mode, asked: str, experiment: Experiment) -> None:
         )
     if isinstance(mode, Bounded) and depth > mode.max_staleness:
         raise UserError(
-            f"{asked}: train.pipeline_depth={depth} pulls so many steps ahead, but "
+            f"{asked}: train.pipeline_depth={depth} pulls that many steps ahead, but "
             f"--mode.max_staleness={mode.max_staleness} allows fewer; lower the one or raise the "
             "other"
         )

@@ -1,13 +1,14 @@
-"""What lands on which ps, and how much memory each ps needs: pure data, no ps is asked."""
+"""What lands on which ps, and the memory and disk that it takes: pure data, no ps is asked."""
 
 import dataclasses
-from collections.abc import Sequence
+import shutil
+from collections.abc import Mapping, Sequence
 
 from tfps import byte_size
 from tfps.errors import UserError
 from tfps.experiment.experiment import FLOAT32, INT8
 from tfps.store.layout import WHOLE_BYTES, StoreLayout, groups_in_slices
-from tfps.store.wire import MOST_PS
+from tfps.store.messages import MOST_PS
 
 # Of a closure unrolled into ten steps and one, with Adam, whose rule has the most operations: for
 # the dense parameters of a ps, and for each group of tables, whose rows catch up as well.
@@ -27,12 +28,14 @@ PROCESS_BYTES = 640 << 20
 # of them work in chunks or on a batch's rows, whatever the size of a table.
 WORKING_BYTES = 384 << 20
 _VALUE_BYTES = {FLOAT32: 4, INT8: 1, "bfloat16": 2}
-_COPIES = 3  # of what is held whole: as it was read, in the model, and in what is loaded again
+_COPIES = (
+    3  # of what one process holds: as read, in the model, and in the model that is loaded again
+)
 _PARTS = {
     "export": "{} of it for the model that is exported (--train.export=none exports none)",
     "export with tables": "{} of it for the model that is exported (--train.export=none exports "
     "none, and --train.export_dtype=bfloat16 or int8 holds no table for it)",
-    "worker": "{} of it for the worker beside it (--nochief_works leaves that out)",
+    "worker": "{} of it for the worker next to it (--nochief_works leaves that out)",
     "parameters": "{} of it for parameters, which several ps would share (--workers and --ps of "
     "python -m cloud.local, or a cluster)",
 }
@@ -48,7 +51,6 @@ class GraphSize:
 
     @property
     def nodes_per_ps(self) -> int:
-        """Operations on one ps."""
         packing = _NODES_TO_PACK if self.ps <= MOST_PS else 0
         return _NODES_OF_DENSE + _NODES_PER_GROUP * self.groups + packing
 
@@ -59,20 +61,18 @@ class GraphSize:
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes that the chief sends: every task is told of the whole graph."""
+        """Bytes that the chief sends: every task gets the whole graph."""
         return self.total_bytes * (self.ps + self.workers)
 
     @property
     def chief_cpu_seconds(self) -> float:
-        """CPU time of the chief for what the ps add, to trace it."""
+        """CPU time of the chief to trace what the ps add."""
         return _NODE_CPU_SECONDS * self.nodes_per_ps * self.ps
 
     @property
     def ps_bytes(self) -> int:
-        """Memory of each ps beyond that of a cluster of one ps and one worker.
-
-        It holds the description of the whole graph, and runs its own part once for each worker.
-        """
+        """Memory of each ps beyond that of a cluster of one ps and one worker."""
+        # It holds the description of the whole graph, and runs its own part once for each worker.
         described = _HELD_PER_BYTE * _NODE_BYTES * (self.ps - 1)
         return self.nodes_per_ps * (described + _NODE_HELD_BYTES * (self.workers - 1))
 
@@ -84,46 +84,33 @@ class GraphSize:
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-    """What one ps holds of one buffer.
-
-    Attributes:
-        parameter_bytes: Bytes of the parameters.
-        slot_bytes: Bytes of the optimizer's slots beside them.
-        mark_bytes: Bytes that tell which rows were touched, and when each was updated last.
-        fraction: Of the whole buffer's bytes, 0 to 1.
-    """
+    """What one ps holds of one buffer."""
 
     name: str
     ps: int
     rows: int
     parameter_bytes: int
     slot_bytes: int
-    mark_bytes: int
-    fraction: float
+    mark_bytes: int  # that say which rows were touched, and when each was updated last
+    fraction: float  # of the whole buffer's bytes, 0 to 1
 
     @property
     def total_bytes(self) -> int:
-        """Parameters, slots and marks."""
         return self.parameter_bytes + self.slot_bytes + self.mark_bytes
 
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """The shares of all ps.
-
-    Attributes:
-        workers: Number of workers, whose pulls and pushes take memory while they are under way.
-    """
+    """The shares of all ps."""
 
     ps: int
-    workers: int
+    workers: int  # their pulls and pushes take memory while they are under way
     shares: tuple[Share, ...]
     graph: GraphSize
     in_background: bool = False
 
     @classmethod
     def of(cls, layout: StoreLayout, workers: int, in_background: bool = False) -> "Placement":
-        """The placement of a layout's parameters."""
         shares = [share for part in range(layout.parts) for share in _shares(layout, part)]
         return cls(layout.parts, workers, tuple(shares), _graph(layout, workers), in_background)
 
@@ -137,10 +124,8 @@ class Placement:
         return _held(self._of(ps))
 
     def in_flight_bytes(self, ps: int) -> int:
-        """For each worker, the dense parameters it is being sent and the gradient it sends.
-
-        An update that finds the dense parameters being read writes to a new buffer.
-        """
+        """For each worker, the dense parameters it is being sent and the gradient it sends."""
+        # An update that finds the dense parameters being read writes to a new buffer.
         return _in_flight(self._of(ps), self.workers)
 
     def snapshot_bytes(self, ps: int) -> int:
@@ -164,34 +149,30 @@ class Placement:
 def check_memory(
     layout: StoreLayout, workers: int, limit: int, in_background: bool = False
 ) -> None:
-    """Refuses a placement that does not fit.
-
-    Args:
-        limit: Memory of one ps, bytes.
-    """
+    """Refuses a placement that needs more than `limit` bytes on a ps."""
     over = _over(layout, workers, limit, in_background)
     if over <= 0:
         return
     enough = _enough(layout, workers, limit, in_background)
-    beside = _beside(_graph(layout, workers))
-    mend = (
+    own = _own_bytes(_graph(layout, workers))
+    fix = (
         f"{enough} ps of that memory would do"
         if enough
-        else f"no number of ps would do, since each needs {byte_size.show(beside)} beside its "
+        else f"no number of ps would do, since each needs {byte_size.show(own)} without its "
         "parameters: give the ps more memory"
     )
     if in_background and _over(layout, workers, limit, False) <= 0:
-        mend += "; so would train.checkpoint_in_background=false, with which workers wait for saves"
+        fix += "; so would train.checkpoint_in_background=false, with which workers wait for saves"
     raise UserError(
         f"--ps_memory={byte_size.show(limit)}: each of {layout.parts} ps needs up to "
-        f"{byte_size.show(limit + over)}, {byte_size.show(over)} too much; {mend}"
+        f"{byte_size.show(limit + over)}, {byte_size.show(over)} too much; {fix}"
     )
 
 
 def _enough(layout: StoreLayout, workers: int, limit: int, in_background: bool) -> int | None:
     """The least number of ps that would do; None for none, since each adds to all others' graph."""
     parts = layout.parts + 1
-    while _beside(_graph(more := layout.over(parts), workers)) < limit:
+    while _own_bytes(_graph(more := layout.over(parts), workers)) < limit:
         if _over(more, workers, limit, in_background) <= 0:
             return parts
         parts += 1
@@ -202,16 +183,14 @@ def _graph(layout: StoreLayout, workers: int) -> GraphSize:
     return GraphSize(layout.parts, workers, len(layout.groups))
 
 
-def _beside(graph: GraphSize) -> int:
-    """Bytes that a ps needs beside its parameters, however few."""
+def _own_bytes(graph: GraphSize) -> int:
+    """Bytes that a ps needs in addition to its parameters."""
     return graph.ps_bytes + WORKING_BYTES + PROCESS_BYTES
 
 
 def _over(layout: StoreLayout, workers: int, limit: int, in_background: bool) -> int:
-    """Bytes by which the fullest ps exceeds the limit; negative when it fits.
-
-    The fullest is the last: of everything that is cut, its part is rounded up.
-    """
+    """Bytes by which the fullest ps exceeds the limit; negative when it fits."""
+    # The fullest is the last: of everything that is cut, its part is rounded up.
     shares = _shares(layout, layout.parts - 1)
     return _needed(shares, _graph(layout, workers), in_background) - limit
 
@@ -226,11 +205,11 @@ def _in_flight(shares: Sequence[Share], workers: int) -> int:
 
 def _needed(shares: Sequence[Share], graph: GraphSize, in_background: bool) -> int:
     held = _held(shares) * (2 if in_background else 1)
-    return held + _in_flight(shares, graph.workers) + _beside(graph)
+    return held + _in_flight(shares, graph.workers) + _own_bytes(graph)
 
 
 def _shares(layout: StoreLayout, part: int) -> list[Share]:
-    """What one ps holds, buffers of which it holds nothing left out."""
+    """What one ps holds, without buffers that are elsewhere."""
     found = []
     first, end = layout.dense.bounds(part)
     slots = _VALUE * len(layout.dense_rule.slots)
@@ -258,21 +237,15 @@ def _share(
 
 @dataclasses.dataclass(frozen=True)
 class ExportSize:
-    """An exported model.
+    """An exported model."""
 
-    Attributes:
-        file_bytes: Of its files, at least.
-        in_slices: Names of the groups of tables that it does not hold.
-    """
-
-    file_bytes: int
+    file_bytes: int  # at least
     whole_bytes: int
-    in_slices: tuple[str, ...]
+    in_slices: tuple[str, ...]  # names of the groups of tables that it does not hold
     dtype: str
 
     @classmethod
     def of(cls, layout: StoreLayout, dtype: str = FLOAT32) -> "ExportSize":
-        """The size of the exported model."""
         indices = groups_in_slices(layout, WHOLE_BYTES if dtype == FLOAT32 else 0)
         dense = 4 * (layout.dense.total + layout.state.whole.total)
         in_slices = whole = 0
@@ -302,22 +275,17 @@ def evaluator_bytes(placement: Placement, size: ExportSize) -> int:
 
 
 def worker_bytes(placement: Placement) -> int:
-    """Memory of a worker, beside its batches."""
+    """Memory of a worker without its batches."""
     return PROCESS_BYTES + placement.graph.worker_bytes
 
 
 @dataclasses.dataclass(frozen=True)
 class ChiefMemory:
-    """What the chief's machine needs, of a cluster or of a job in one process.
-
-    Attributes:
-        export_bytes: Of the exported model, held for a moment; 0 where none is exported.
-        worker_bytes: Of the worker beside the chief; 0 without one.
-    """
+    """What the chief's machine needs, of a cluster or of a job in one process."""
 
     process_bytes: int
     parameter_bytes: int
-    export_bytes: int
+    export_bytes: int  # held for a moment; 0 where none is exported
     tables_in_slices: bool
     worker_bytes: int
 
@@ -325,12 +293,6 @@ class ChiefMemory:
     def of(
         cls, placement: Placement, export: ExportSize | None, has_parameters: bool, works: bool
     ) -> "ChiefMemory":
-        """What it needs.
-
-        Args:
-            export: Of the model that is exported; None for none.
-            has_parameters: Whether the chief holds them, as on one ps.
-        """
         process = PROCESS_BYTES + WORKING_BYTES
         return cls(
             process_bytes=process,
@@ -342,16 +304,11 @@ class ChiefMemory:
 
     @property
     def needed_bytes(self) -> int:
-        """All of it."""
         held = self.parameter_bytes + self.export_bytes + self.worker_bytes
         return self.process_bytes + held
 
     def check(self, limit: int, who: str) -> None:
-        """Refuses a machine that has too little.
-
-        Args:
-            limit: The memory it may have, bytes.
-        """
+        """Refuses a machine that may have less."""
         if self.needed_bytes <= limit:
             return
         export = "export" if self.tables_in_slices else "export with tables"
@@ -360,9 +317,62 @@ class ChiefMemory:
             export: self.export_bytes,
             "worker": self.worker_bytes,
         }
-        told = [_PARTS[part].format(byte_size.show(size)) for part, size in parts.items() if size]
+        uses = [_PARTS[part].format(byte_size.show(size)) for part, size in parts.items() if size]
         raise UserError(
             f"{who} needs about {byte_size.show(self.needed_bytes)}, but may have "
             f"{byte_size.show(limit)}; give it more memory, or have it need less"
-            + "".join(f"; {each}" for each in told)
+            + "".join(f"; {each}" for each in uses)
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class JobDisk:
+    """What a job that trains keeps on the disk of its job_dir."""
+
+    checkpoint_bytes: int
+    checkpoints: int
+    export_bytes: int  # of a version; 0 where none is exported there
+    exports: int
+
+    @classmethod
+    def of(
+        cls, layout: StoreLayout, keep_checkpoints: int, export_bytes: int, keep_exports: int
+    ) -> "JobDisk":
+        checkpoint = Placement.of(layout, workers=1).all_bytes
+        exports = keep_exports + 1 if export_bytes else 0
+        return cls(checkpoint, keep_checkpoints + 1, export_bytes, exports)
+
+    @property
+    def at_once(self) -> dict[str, int]:
+        """What must have room for any of it to be of use: bytes by name, for messages."""
+        export = {"the export": self.export_bytes} if self.export_bytes else {}
+        return {"a checkpoint": self.checkpoint_bytes, **export}
+
+    @property
+    def all_bytes(self) -> int:
+        """Bytes that are kept in the end, and those that are being written."""
+        return self.checkpoints * self.checkpoint_bytes + self.exports * self.export_bytes
+
+    def __str__(self) -> str:
+        """For people, as `4 checkpoints of 2 GiB and 3 exports of 1 GiB, 11 GiB in all`."""
+        said = f"{self.checkpoints} checkpoints of {byte_size.show(self.checkpoint_bytes)}"
+        if self.exports:
+            said += f" and {self.exports} exports of {byte_size.show(self.export_bytes)}"
+        return f"{said}, {byte_size.show(self.all_bytes)} in all"
+
+
+def free_bytes(directory: str) -> int | None:
+    """Bytes that are free where a directory lies; None in a bucket, which has room."""
+    return None if "://" in directory else shutil.disk_usage(directory).free
+
+
+def check_disk_space(job_dir: str, needed: Mapping[str, int]) -> None:
+    """Refuses a local job_dir without room for what is written there, bytes by name."""
+    free = free_bytes(job_dir)
+    if free is None or sum(needed.values()) <= free:
+        return
+    takes = " and ".join(f"{what} takes {byte_size.show(size)}" for what, size in needed.items())
+    raise UserError(
+        f"--job_dir={job_dir}: {takes}, but its disk has {byte_size.show(free)} left; delete what "
+        "is not needed, or name a directory on another disk"
+    )

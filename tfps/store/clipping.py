@@ -1,34 +1,39 @@
-"""Clips gradients on the worker, before they are pushed."""
+"""Clips gradients, whole ones on a worker or parts of them on the ps."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
-from tfps.optimizers.update_rule import UpdateRule
+from tfps.optimizers.update_rule import Tensors, UpdateRule
 from tfps.store.layout import StoreLayout
-from tfps.store.messages import PartGradients, PulledRows, SentRows
-from tfps.store.row_gradients import BY_NORM, RowGradients, clip_by_value
+from tfps.store.messages import (
+    BY_NORM,
+    PartGradients,
+    PulledRows,
+    RowGradients,
+    SentRows,
+    clip_by_value,
+)
 from tfps.store.row_group import RowGroup
+
+# What each rule that clips by norm multiplies gradients by, `[norms]`.
+Scales = Mapping[UpdateRule, tf.Tensor]
 
 
 class PartClipping:
-    """What `GradientClipping` does of whole gradients, of those of which each ps has a part.
+    """What `GradientClipping` does, for gradients of which each ps has a part.
 
-    Norms are of the parts of all ps: each adds up squares, the first one makes of their sums by how
-    much each variable and table is to be made smaller. Where nobody asks for a norm nothing is
-    sent.
+    Each ps adds up the squares of its part; the first turns the sums into a scale for each variable
+    and table. Nothing is sent where no rule clips by norm.
     """
 
     def __init__(self, layout: StoreLayout, groups: Sequence[RowGroup], devices: Sequence[str]):
-        self._layout = layout
-        self._groups = groups
-        self._devices = devices
+        self._layout, self._groups, self._devices = layout, groups, devices
         rules = dict.fromkeys([layout.dense_rule, *(group.rule for group in groups)])
         self._by_norm = [rule for rule in rules if rule.clip in BY_NORM]
 
     def clip(self, parts: Sequence[PartGradients]) -> list[PartGradients]:
-        """The gradients as they are to be applied, on the same ps."""
         if not self._by_norm:
             return [self._clipped(part, gradients, {}) for part, gradients in enumerate(parts)]
         squares = []
@@ -50,7 +55,6 @@ class PartClipping:
         return clipped
 
     def _norms_of(self, rule: UpdateRule) -> int:
-        """How many norms a rule asks for."""
         if rule.clip == "global_clipnorm":
             return 1
         variables = len(self._layout.dense.names) if rule == self._layout.dense_rule else 0
@@ -58,7 +62,7 @@ class PartClipping:
         return variables + sum(len(group.layout.tables) for group in groups)
 
     def _squares(self, rule: UpdateRule, part: int, gradients: PartGradients) -> tf.Tensor:
-        """What a part adds to the squares of the norms that a rule asks for, `[norms]`."""
+        """What a part adds to the squares of a rule's norms, `[norms]`."""
         found = [tf.zeros([0])]
         for dense in gradients.dense if rule == self._layout.dense_rule else ():
             pieces = tf.split(tf.square(dense), self._layout.dense.sizes_in(part))
@@ -75,10 +79,8 @@ class PartClipping:
             return tf.reduce_sum(squares, keepdims=True)
         return squares
 
-    def _clipped(
-        self, part: int, gradients: PartGradients, scales: Mapping[UpdateRule, tf.Tensor]
-    ) -> PartGradients:
-        """A part's gradients, given what each rule multiplies them by, `[norms]`."""
+    def _clipped(self, part: int, gradients: PartGradients, scales: Scales) -> PartGradients:
+        """A part's gradients; `scales` are each rule's factors, `[norms]`."""
         layout = self._layout
         sizes = layout.dense.sizes_in(part)
 
@@ -101,7 +103,7 @@ class PartClipping:
 def _by_row(
     group: RowGroup, part: int, numbers: tf.Tensor, first: int, scale: tf.Tensor
 ) -> tf.Tensor:
-    """What rows are multiplied by, `[u, 1]`, given that of all tables from one place on."""
+    """The scale of each row, `[u, 1]`, from those of all tables, which begin at `first`."""
     table = tf.maximum(group.tables_in_part(part, numbers), 0)
     return tf.gather(scale, first + table)[:, tf.newaxis]
 
@@ -109,14 +111,10 @@ def _by_row(
 def _clip(
     kind: RowGradients,
     gradient: tf.Tensor,
-    scales: Mapping[UpdateRule, tf.Tensor],
+    scales: Scales,
     spread: Callable[[tf.Tensor], tf.Tensor],
 ) -> tf.Tensor:
-    """Clips what is updated by a rule.
-
-    Args:
-        scales: What each rule multiplies gradients by, `[norms]`, of those that ask for norms.
-    """
+    """Clips one gradient; rules that clip by norm are in `scales`, `[norms]` each."""
     if kind.rule.clip == "clipvalue":
         return kind.clipped_by_value(gradient)
     if kind.rule not in scales:
@@ -131,27 +129,18 @@ class GradientClipping:
 
     A table counts as one variable; its norm is that of its gradient summed by row, or of all
     occurrences with `train.repeated_ids=each`, whose values are clipped before they are summed. A
-    global norm is taken over all variables whose optimizers are equal. Norms that nobody asked for
-    are not computed. Keras lets an optimizer have one of the three.
+    global norm is taken over all variables whose optimizers are equal.
     """
 
     def __init__(self, dense: UpdateRule, groups: Sequence[RowGroup]):
-        self._dense = dense
-        self._groups = groups
+        self._dense, self._groups = dense, groups
         rules = dict.fromkeys([dense, *(group.rule for group in groups)])
         self._rules = [rule for rule in rules if rule.clip]
 
     def clip(
-        self,
-        dense: Sequence[tf.Tensor],
-        rows: Sequence[tf.Tensor],
-        pulled: Sequence[PulledRows],
+        self, dense: Tensors, rows: Tensors, pulled: Sequence[PulledRows]
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """The gradients as they are to be pushed.
-
-        Args:
-            rows: For every group, the gradient of each distinct row `[u, width]`.
-        """
+        """The clipped gradients; `rows` are those of each group's distinct rows, `[u, width]`."""
         dense, rows = list(dense), list(rows)
         for rule in self._rules:
             mine = dense if rule == self._dense else []
@@ -174,9 +163,8 @@ class GradientClipping:
         return dense, rows
 
     def _global_scale(
-        self, dense: Sequence[tf.Tensor], rows: Mapping[int, tf.Tensor], limit: float
+        self, dense: Tensors, rows: Mapping[int, tf.Tensor], limit: float
     ) -> tf.Tensor:
-        """What gradients of dense variables and of groups' rows are multiplied by."""
         squares = [tf.square(gradient) for gradient in dense]
         squares += [self._groups[k].gradients.squares(gradient) for k, gradient in rows.items()]
         if not squares:  # a model without dense variables
@@ -188,7 +176,6 @@ class GradientClipping:
     def _by_table(
         self, group: int, gradient: tf.Tensor, pulled: PulledRows, limit: float
     ) -> tf.Tensor:
-        """Clips rows of a group by the norms of their tables."""
         table = self._groups[group].tables_of(pulled)
         gradients = self._groups[group].gradients
         squares = tf.reduce_sum(gradients.squares(gradient), 1)

@@ -1,4 +1,4 @@
-"""Where everything that a model holds lies on the ps: pure data, before any ps is asked."""
+"""Where everything that a model holds lies on the ps: pure data, no ps is asked."""
 
 import dataclasses
 import functools
@@ -18,10 +18,10 @@ from tfps.model.lookup_tables import Numbering
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.rules import Rules
-from tfps.optimizers.update_rule import UpdateRule
+from tfps.optimizers.update_rule import Tensors, UpdateRule
 from tfps.store.group_layout import GroupLayout
-from tfps.store.keyed.layout import KeyedLayout
-from tfps.store.row_gradients import RowGradients
+from tfps.store.keyed_layout import KeyedLayout
+from tfps.store.messages import RowGradients
 from tfps.store.stored_row import StoredRow
 
 WHOLE_BYTES = 256 << 20  # of all tables together that are held whole
@@ -29,10 +29,7 @@ WHOLE_BYTES = 256 << 20  # of all tables together that are held whole
 
 @dataclasses.dataclass(frozen=True)
 class DenseLayout:
-    """Variables laid end to end in one flat float32 buffer, cut into equal parts.
-
-    Cuts ignore the variables' own boundaries, so that every ps holds the same number of bytes.
-    """
+    """Variables laid end to end in one flat float32 buffer, cut into equal parts at any value."""
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -40,12 +37,10 @@ class DenseLayout:
 
     @property
     def sizes(self) -> list[int]:
-        """Number of values of each variable."""
         return [math.prod(shape) for shape in self.shapes]
 
     @property
     def total(self) -> int:
-        """Number of values of the whole buffer."""
         return sum(self.sizes)
 
     def signature(self) -> dict[str, list[int]]:
@@ -54,11 +49,9 @@ class DenseLayout:
         return {name: list(shape) for name, shape in pairs}
 
     def bounds(self, part: int) -> tuple[int, int]:
-        """First value of a part and the one after its last."""
         return self.total * part // self.parts, self.total * (part + 1) // self.parts
 
     def sizes_in(self, part: int) -> list[int]:
-        """How many values of each variable lie in a part."""
         first, end = self.bounds(part)
         ends = list(itertools.accumulate(self.sizes))
         return [
@@ -67,17 +60,12 @@ class DenseLayout:
         ]
 
     def spread(self, part: int, values: Sequence[bool]) -> np.ndarray:
-        """For every value of a part, what holds for its variable, `[n]` bool."""
+        """For every value of a part, the value of its variable, `[n]` bool."""
         return np.repeat(np.asarray(values, bool), self.sizes)[slice(*self.bounds(part))]
 
     def each(self, values: Sequence[float]) -> tf.Tensor:
-        """For every value of the whole buffer, what holds for its variable.
-
-        A graph that uses it does not grow with the buffer.
-
-        Returns:
-            `[total]`, or a scalar where all variables have the same.
-        """
+        """For every value of the whole buffer, the value of its variable, or a scalar for all."""
+        # A graph that uses it does not grow with the buffer.
         pairs = zip(values, self.sizes, strict=True)
         runs = [
             (value, sum(size for _, size in run))
@@ -88,19 +76,16 @@ class DenseLayout:
         return tf.concat([tf.fill([count], value) for value, count in runs], 0)
 
     def cut(self, flat: tf.Tensor) -> list[tf.Tensor]:
-        """The parts of a whole buffer `[total]`."""
         if self.parts == 1:
             return [flat]
         bounds = map(self.bounds, range(self.parts))
-        # One operation for all parts: what is in every step for each ps makes the graph large.
+        # One operation for all parts: operations in every step for each ps make the graph large.
         return tf.split(flat, [end - first for first, end in bounds])
 
-    def join(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
-        """The whole buffer `[total]` from its parts."""
+    def join(self, parts: Tensors) -> tf.Tensor:
         return parts[0] if self.parts == 1 else tf.concat(list(parts), 0)
 
     def unflatten(self, flat: tf.Tensor) -> list[tf.Tensor]:
-        """Every variable's value from the whole buffer `[total]`."""
         if not self.shapes:
             return []
         slices = tf.split(flat, self.sizes)
@@ -119,14 +104,13 @@ class StateRun(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class StateLayout:
-    """A model's state: those variables that training changes, and those that no step does."""
+    """A model's state: variables that training changes, and those that no step does."""
 
     whole: DenseLayout
     changes: tuple[bool, ...]
 
     @property
     def changing(self) -> DenseLayout:
-        """The variables that training changes."""
         return self._only(True)
 
     @property
@@ -136,7 +120,6 @@ class StateLayout:
 
     @property
     def runs(self) -> list[StateRun]:
-        """Neighbours of one kind, in order."""
         found, first = [], 0
         pairs = zip(self.changes, self.whole.sizes, strict=True)
         for changes, run in itertools.groupby(pairs, lambda pair: pair[0]):
@@ -144,17 +127,14 @@ class StateLayout:
             first += found[-1].size
         return found
 
-    def changing_of(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Those of all variables' values that training changes."""
+    def changing_of(self, values: Tensors) -> list[tf.Tensor]:
         return list(itertools.compress(values, self.changes))
 
-    def merge(self, changing: Sequence[tf.Tensor], fixed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """All variables' values in the model's order."""
+    def merge(self, changing: Tensors, fixed: Tensors) -> list[tf.Tensor]:
         kinds = {True: iter(changing), False: iter(fixed)}
         return [next(kinds[changes]) for changes in self.changes]
 
-    def add(self, values: Sequence[tf.Tensor], change: tf.Tensor) -> list[tf.Tensor]:
-        """All variables' values after a change `[n]` of those that training changes."""
+    def add(self, values: Tensors, change: tf.Tensor) -> list[tf.Tensor]:
         differences = iter(self.changing.unflatten(change))
         return [
             value + next(differences) if changes else value
@@ -169,7 +149,6 @@ class StateLayout:
 
 
 def lay_flat(variables: Sequence[Any], parts: int) -> DenseLayout:
-    """The layout of variables in so many parts."""
     return DenseLayout(
         tuple(v.path for v in variables), tuple(tuple(v.shape) for v in variables), parts
     )
@@ -177,34 +156,25 @@ def lay_flat(variables: Sequence[Any], parts: int) -> DenseLayout:
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Tables that share a pull and a push.
-
-    All have the same constraint, or none.
-
-    Attributes:
-        is_lazy: Whether an update changes only the rows that a batch has touched.
-        is_each: Whether occurrences of an id in a batch count by themselves.
-    """
+    """Tables that share a pull and a push, and have the same constraint or none."""
 
     layout: GroupLayout | KeyedLayout
     rule: UpdateRule
     decays: bool = False
-    is_lazy: bool = False
-    is_each: bool = False
+    is_lazy: bool = False  # an update changes only the rows that a batch has touched
+    is_each: bool = False  # occurrences of an id in a batch count by themselves
 
     @property
     def catches_up(self) -> bool:
-        """Whether rows make up for the updates that they were no part of."""
+        """Whether rows make the updates that they have missed."""
         return not self.is_lazy and self.rule.changes_untouched(self.decays)
 
     @functools.cached_property
     def row(self) -> StoredRow:
-        """What each of the rows is on its ps."""
         return StoredRow.of(self.layout.dim, self.rule, self.layout.tables[0].row_dtype)
 
     @functools.cached_property
     def gradients(self) -> RowGradients:
-        """What a push has of each row."""
         return RowGradients(self.layout.dim, self.rule, self.is_each)
 
     def signature(self) -> dict[str, Any]:
@@ -214,23 +184,15 @@ class Group:
         return {"tables": tables, **self.rule.signature(), **self.row.signature(), **rows}
 
     def settings(self) -> dict[str, Any]:
-        """What tells how rows make up for updates, as JSON-ready data."""
+        """How rows make missed updates, as JSON-ready data."""
         return {**self.rule.settings, "decays": self.decays}
 
     @property
     def is_constrained(self) -> bool:
-        """Whether rows are subjected to a constraint after every update."""
         return self.layout.tables[0].constraint is not None
 
     def caught_up(self, rule: UpdateRule, lines: tf.Tensor, missed: MissedUpdates) -> tf.Tensor:
-        """What missed updates make of rows with their slots.
-
-        Args:
-            lines: The rows as their last updates left them, `[u, size]` of `StoredRow`.
-
-        Returns:
-            The same rows now, `[u, size]`.
-        """
+        """Rows with their slots `[u, size]` of `StoredRow` after missed updates."""
         if not (self.catches_up or self.is_constrained):
             return lines
         values, *slots = self.row.split(lines)
@@ -239,18 +201,11 @@ class Group:
         return self.row.join([self.constrained_after(missed.next_step, values), *slots])
 
     def constrained(self, rows: tf.Tensor) -> tf.Tensor:
-        """Rows `[u, dim]` as their constraint leaves them after an update."""
         constraint = self.layout.tables[0].constraint
         return rows if constraint is None else constraint(rows)
 
     def constrained_after(self, updates: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-        """Rows `[u, dim]` as their constraint leaves them after so many updates of any rows.
-
-        After none they are as they were drawn.
-
-        Args:
-            updates: Scalar int64.
-        """
+        """The same after a number of updates; after none rows are as they were drawn."""
         return tf.where(updates > 0, self.constrained(rows), rows) if self.is_constrained else rows
 
 
@@ -271,7 +226,6 @@ class StoreLayout:
 
     @classmethod
     def of(cls, model: StatelessModel, rules: Rules, parts: int) -> "StoreLayout":
-        """The layout of a model's parameters."""
         groups, group_of = _groups(model.tables, rules, parts)
         dense = lay_flat(model.dense, parts)
         state = StateLayout(lay_flat(model.state, 1), model.state_changes)
@@ -279,7 +233,6 @@ class StoreLayout:
 
     @property
     def parts(self) -> int:
-        """Number of ps."""
         return self.dense.parts
 
     @property
@@ -293,17 +246,15 @@ class StoreLayout:
 
     @property
     def staleness_part(self) -> int:
-        """Index of the ps that counts staleness."""
         return max(self.parts - 2, self.parts // 2)
 
     @property
     def loss_scale_part(self) -> int:
-        """Index of the ps that has the loss scale: of four and more one that has nothing else."""
+        """Index of the ps with the loss scale: of four or more, one with nothing else."""
         return (self.parts - 1) // 2
 
     @property
     def tables(self) -> list[Table]:
-        """The tables in the model's order."""
         return [self.groups[group].layout.tables[index] for group, index in self.group_of]
 
     def signature(self, scales_loss: bool) -> dict[str, Any]:
@@ -320,12 +271,11 @@ class StoreLayout:
         }
 
     def optimizers(self) -> dict[str, Any]:
-        """The settings of each group whose rows make up for updates, by its name."""
+        """The settings of each group whose rows make missed updates, by its name."""
         catching_up = [group for group in self.groups if group.catches_up]
         return {group.layout.name: group.settings() for group in catching_up}
 
     def over(self, parts: int) -> "StoreLayout":
-        """The same parameters over another number of ps."""
         groups = tuple(
             dataclasses.replace(group, layout=dataclasses.replace(group.layout, parts=parts))
             for group in self.groups
@@ -360,18 +310,12 @@ def _groups(
 
 
 def _identity(constraint: keras.constraints.Constraint | None) -> str:
-    """What is equal of constraints that do the same."""
+    """Equal for constraints that do the same."""
     return f"{type(constraint).__name__} {constraint.get_config()}" if constraint else ""
 
 
 def groups_in_slices(layout: StoreLayout, limit: int = WHOLE_BYTES) -> tuple[int, ...]:
-    """Indices of the groups that no process may hold whole: small ones may be, while they fit.
-
-    Tables without vocabularies are never held whole.
-
-    Args:
-        limit: Bytes of all tables that are held whole.
-    """
+    """Indices of the groups that no process may hold whole: large ones, and all with keys."""
     layouts = [group.layout for group in layout.groups]
     sizes = [each.total_rows * each.dim * tf.float32.size for each in layouts]
     has_keys = [index for index, each in enumerate(layouts) if isinstance(each, KeyedLayout)]

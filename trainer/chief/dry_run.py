@@ -9,7 +9,6 @@ from tfps.data.batches import read_batches
 from tfps.data.record_source import RecordSource
 from tfps.experiment.experiment import NO_EXPORT
 from tfps.leases.lease import EpochOrder
-from tfps.planner.disk import free_bytes
 from tfps.planner.memory import (
     PROCESS_BYTES,
     WORKING_BYTES,
@@ -17,6 +16,7 @@ from tfps.planner.memory import (
     Placement,
     Share,
     evaluator_bytes,
+    free_bytes,
     worker_bytes,
 )
 from tfps.planner.traffic import WireBytes

@@ -31,8 +31,8 @@ from tfps.model.inputs import predict_by_name
 from tfps.model.stateless_model import Features, Labels
 from tfps.planner.memory import ExportSize
 from tfps.storage import files
+from tfps.store.exchange import ids_of_group
 from tfps.store.layout import StoreLayout
-from tfps.store.lookups import ids_of_group
 from tfps.store.parameter_store import ParameterStore
 from trainer.chief.export_conditions import unmet
 from trainer.chief.run_inputs import RunInputs, first_records

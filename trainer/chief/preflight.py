@@ -12,8 +12,15 @@ from tfps.cluster.peers import check_peers
 from tfps.cluster.preflight import TaskCheck
 from tfps.experiment.experiment import NO_EXPORT
 from tfps.job_dir.task_name import TaskName
-from tfps.planner.disk import JobDisk, check_disk_space, free_bytes
-from tfps.planner.memory import ChiefMemory, ExportSize, Placement, worker_bytes
+from tfps.planner.memory import (
+    ChiefMemory,
+    ExportSize,
+    JobDisk,
+    Placement,
+    check_disk_space,
+    free_bytes,
+    worker_bytes,
+)
 from trainer.chief.run_inputs import RunInputs
 from trainer.console.text_table import text_table
 

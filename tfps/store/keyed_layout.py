@@ -1,4 +1,4 @@
-"""Where the rows of tables without a vocabulary lie: each ps has the keys of a range of hashes."""
+"""Where rows of tables without a vocabulary lie: each ps has a range of hashes of keys."""
 
 import dataclasses
 import hashlib
@@ -8,23 +8,24 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfps.experiment.task import Table
 from tfps.layers import id_check
 from tfps.layers.key_options import KeyOptions
-from tfps.store.group_layout import AskedIds, end_to_end
+from tfps.optimizers.update_rule import Tensors
+from tfps.store.group_layout import AskedIds, RowLayout, end_to_end
+
+_WORD = (1 << 64) - 1
+_HASHES = 1 << 64
+# What a ps keeps for each row: its `RowRecords`, its place in the index (16 bytes a bucket; between
+# a quarter and 0.6 of these are in use) and, where rows are lost, in the list of free ones.
+_MARK_BYTES = 24 + 64 + 8
+_DEVIATIONS = 8  # by which the number of hashes in a range may exceed the expected one
 
 
 def reserved_variable(shape: Sequence[int], dtype: tf.DType) -> tf.Variable:
-    """A variable of a large shape that takes memory page by page, as it is written to.
-
-    What was not written to has any value. Linux promises the memory and gives it later, so that a
-    variable grows without a copy, and without another shape that graphs would be traced for again.
-
-    To be called under the device of the ps.
-
-    Args:
-        shape: `[rows, …]`.
-    """
+    """A variable of a large shape that takes memory page by page, as it is written to."""
+    # What was not written to has any value. Linux promises the memory and gives it later, so that a
+    # variable grows without a copy, and without another shape that graphs would be traced for
+    # again. Call it under the device of the ps.
     variable = tf.Variable(_memory(shape, dtype), trainable=False)
 
     # In a function the value is gone when it returns. A second reference to it, as somebody may
@@ -41,43 +42,18 @@ def _memory(shape: Sequence[int], dtype: tf.DType) -> tf.Tensor:
     return tf.raw_ops.Empty(shape=list(shape), dtype=dtype, init=False)
 
 
-_WORD = (1 << 64) - 1
-
-# What a ps keeps beside each row: what `RowRecords` says of it, its place in the index (16 bytes a
-# bucket, of which between a quarter and 0.6 are in use) and, where rows are lost, in the list of
-# free ones.
-_BESIDE_BYTES = 24 + 64 + 8
-
-_HASHES = 1 << 64
-
-_DEVIATIONS = 8  # by which the number of hashes in a range may exceed what is expected
-
-
 def salt_of(table: str) -> int:
-    """What tells equal keys of different tables apart, 64 bits."""
+    """64 bits that differ between tables, so that equal keys of theirs do."""
     return int.from_bytes(hashlib.blake2b(table.encode(), digest_size=8).digest(), "little")
 
 
 def hashes_of(keys: tf.Tensor, salt: tf.Tensor) -> tf.Tensor:
-    """The hash of each key: within a table, other keys have other hashes.
-
-    Args:
-        keys: Int64 of any shape.
-        salt: Of the table of each, uint64 of a shape that can be broadcast to that of the keys.
-
-    Returns:
-        Int64 of the keys' shape.
-    """
+    """The hash of each int64 key: within a table, other keys have other hashes."""
     salted = tf.bitwise.bitwise_xor(tf.bitcast(keys, tf.uint64), salt)
     return tf.bitcast(id_check.mix(salted), tf.int64)
 
 
 def hashes_of_array(keys: np.ndarray, salt: int) -> np.ndarray:
-    """As `hashes_of`, outside of a graph.
-
-    Args:
-        keys: Int64 of any shape.
-    """
     mixed = (keys.view(np.uint64) ^ np.uint64(salt)) + np.uint64(id_check.GOLDEN)
     for shift, factor in id_check.ROUNDS:
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
@@ -85,11 +61,6 @@ def hashes_of_array(keys: np.ndarray, salt: int) -> np.ndarray:
 
 
 def keys_of_array(hashes: np.ndarray, salt: int) -> np.ndarray:
-    """The keys whose hashes these are.
-
-    Args:
-        hashes: Int64 of any shape.
-    """
     bits = _unfolded(hashes.view(np.uint64), id_check.LAST_SHIFT)
     for shift, factor in reversed(id_check.ROUNDS):
         bits = _unfolded(bits * np.uint64(pow(factor, -1, 1 << 64)), shift)
@@ -97,7 +68,7 @@ def keys_of_array(hashes: np.ndarray, salt: int) -> np.ndarray:
 
 
 def _unfolded(bits: np.ndarray, shift: int) -> np.ndarray:
-    """What `bits ^ (bits >> shift)` was made of."""
+    """The `bits` of which `bits ^ (bits >> shift)` is given."""
     found = bits
     for _ in range(64 // shift):
         found = bits ^ (found >> np.uint64(shift))
@@ -105,31 +76,18 @@ def _unfolded(bits: np.ndarray, shift: int) -> np.ndarray:
 
 
 @dataclasses.dataclass(frozen=True)
-class KeyedLayout:
+class KeyedLayout(RowLayout):
     """Tables of one dimension, without vocabularies, that share a pull and a push.
 
     A row belongs to the hash of table and key, which is a bijection for the keys of one table; keys
     of two tables meet with a probability of n²/2^65 for n rows in all. Each ps has the keys whose
     hashes, as int64, lie in a range of its own: all ranges are equal, and in the order of the ps.
-    So the rows of all ps together, each sorted by hash, are sorted, on any number of ps.
-
-    On a ps, row numbers are given out as keys come. The first rows, one for each table, are those
-    of keys that have none; they never change.
+    So the rows of all ps together, each sorted by hash, are sorted, on any number of ps. On a ps,
+    row numbers are assigned as keys come. The first rows, one for each table, are those of keys
+    that have none; they never change.
     """
 
-    tables: tuple[Table, ...]
-    parts: int
-    number: int = 0
-
-    @property
-    def name(self) -> str:
-        """Name of the group in checkpoints, unique."""
-        return f"keys_dim{self.dim}" + (f"_{self.number}" if self.number else "")
-
-    @property
-    def dim(self) -> int:
-        """Length of a row."""
-        return self.tables[0].dim
+    kind = "keys"
 
     @property
     def options(self) -> KeyOptions:
@@ -140,44 +98,32 @@ class KeyedLayout:
 
     @property
     def id_dtype(self) -> tf.DType:
-        """Dtype of hashes, and of the numbers that a ps gives rows."""
         return tf.int64
 
     @property
     def quotas(self) -> list[int]:
-        """How many rows each table may have on one ps."""
         return [-(-table.rows // self.parts) for table in self.tables]
 
     @property
     def capacity(self) -> int:
-        """Rows that one ps has room for, those of unknown keys included.
-
-        More than may be given out: what was saved on another number of ps is not cut into parts
-        that are equal to the row.
-        """
+        """Rows that one ps has room for, those of unknown keys included."""
+        # It is more than the quotas: what was saved on another number of ps is not cut into parts
+        # that are equal to the row.
         return len(self.tables) + sum(
             quota + _DEVIATIONS * math.isqrt(quota) + _DEVIATIONS for quota in self.quotas
         )
 
     @property
     def total_rows(self) -> int:
-        """Rows that all ps together have room for."""
         return self.capacity * self.parts
 
     def bounds(self, part: int) -> tuple[int, int]:
-        """First row of a part, and the one after its last, of all that there is room for."""
         return self.capacity * part, self.capacity * (part + 1)
 
     def mark_bytes(self, row_bytes: int) -> int:
-        """Bytes that a ps keeps beside each row, whatever its own."""
-        return _BESIDE_BYTES
+        return _MARK_BYTES
 
     def new_variable(self, shape: Sequence[int], dtype: tf.DType) -> tf.Variable:
-        """Memory for something that each row of a part has, taken as rows come.
-
-        Args:
-            shape: `[rows, …]`.
-        """
         return reserved_variable(shape, dtype)
 
     def first_hash(self, part: int) -> int:
@@ -185,18 +131,13 @@ class KeyedLayout:
         return _HASHES * part // self.parts - _HASHES // 2
 
     def owners(self, hashes: tf.Tensor) -> tf.Tensor:
-        """Which part has each hash, `[n]` int32.
-
-        Args:
-            hashes: `[n]` int64.
-        """
+        """Which part has each hash, `[n]` int32."""
         firsts = [[self.first_hash(part) for part in range(1, self.parts)]]
         sorted_inputs = tf.constant(firsts, tf.int64, [1, self.parts - 1])
         owner = tf.raw_ops.UpperBound(sorted_inputs=sorted_inputs, values=hashes[tf.newaxis])
         return tf.squeeze(owner, 0)
 
-    def ids_in_group(self, members: Sequence[int], asked: Sequence[tf.Tensor]) -> AskedIds:
-        """Hashes of the keys of some lookups, end to end, with the tables that are asked."""
+    def ids_in_group(self, members: Sequence[int], asked: Tensors) -> AskedIds:
         if asked:
             keys, which = end_to_end(asked)
         else:  # tables that this pass of the model does not use
@@ -208,7 +149,6 @@ class KeyedLayout:
 
     @property
     def salts(self) -> list[int]:
-        """What each table's keys are hashed with."""
         return [salt_of(table.name) for table in self.tables]
 
     def part_of_hashes(self, hashes: np.ndarray) -> np.ndarray:
