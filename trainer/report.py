@@ -42,7 +42,7 @@ def main() -> None:
     while True:
         jobs = [JobRecord.read(job_dir) for job_dir in job_dirs]
         if not _FLAGS.output:
-            texts = ["\n".join(text_table.lines(job.job_dir, job.report)) for job in jobs]
+            texts = ["\n".join(text_table.job_summary(job.job_dir, job.report)) for job in jobs]
             print("\n\n".join(texts))  # noqa: T201 (what this command is for)
             return
         runs = _FLAGS.follow > 0 and any(job.report.status == RUNNING for job in jobs)

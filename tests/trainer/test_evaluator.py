@@ -232,7 +232,11 @@ def test_settings_of_evaluation_are_checked(job, change, message):
     ("cluster", "patience", "message"),
     [
         (CLUSTER, 0, "the job has an evaluator but no --data.eval"),
-        (dataclasses.replace(CLUSTER, job="chief"), 0, "the job has an evaluator but no --eval"),
+        (
+            dataclasses.replace(CLUSTER, job="chief"),
+            0,
+            "the job has an evaluator but no --data.eval",
+        ),
         (Cluster(), 3, "--train.early_stopping=3 without --data.eval"),
     ],
 )
@@ -240,6 +244,7 @@ def test_what_needs_evaluation_data_is_refused_without(job, cluster, patience, m
     experiment = job.trainer.experiment
     experiment = dataclasses.replace(
         experiment,
+        mode=None,
         data=Data(train=job.data_dir),
         train=dataclasses.replace(experiment.train, early_stopping=patience),
     )

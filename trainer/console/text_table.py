@@ -51,7 +51,7 @@ def _lines(table: Table) -> list[str]:
     return [line.rstrip() for line in file.getvalue().splitlines()]
 
 
-def lines(job_dir: str, report: Report) -> list[str]:
+def job_summary(job_dir: str, report: Report) -> list[str]:
     """The summary of a report."""
     examples, cluster = report.examples, report.cluster
     tasks = f"{cluster.workers} workers, {cluster.ps} ps" if cluster.ps else "one process"

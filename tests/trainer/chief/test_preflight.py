@@ -152,7 +152,7 @@ def test_what_a_pass_writes_must_fit(data, tmp_path, free):
     inputs = inputs_for(data, tmp_path, Cluster())
     free(1000)
     preflight.check_machine(inputs, output={"what is predicted": 1000})
-    with pytest.raises(UserError, match=r"what is predicted takes 1001 B, but its disk has 1000"):
+    with pytest.raises(UserError, match=r"what is predicted takes 1,001 B, but its disk has 1,000"):
         preflight.check_machine(inputs, output={"what is predicted": 1001})
 
 
