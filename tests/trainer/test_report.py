@@ -2,7 +2,7 @@ from tests.job_dir.reports import full_report
 from tests.loaded import client
 from tfps.job_dir import report
 from tfps.job_dir.report import RUNNING
-from trainer.console.text_table import lines
+from trainer.console.text_table import job_summary
 
 
 def run(job_dir):
@@ -10,7 +10,7 @@ def run(job_dir):
 
 
 def test_the_summary_says_what_was_trained_how_fast_and_how_well():
-    text = "\n".join(lines("job", full_report()))
+    text = "\n".join(job_summary("job", full_report()))
     for part in ("2 workers, 3 ps", "2,000 records", "5 repeated, 7 bad", "54,321 examples/s"):
         assert part in text
     assert "AUC        0.8100 (the planted signal allows 0.8400)" in text
@@ -25,7 +25,7 @@ def test_the_summary_says_what_was_trained_how_fast_and_how_well():
 
 def test_what_a_run_does_not_have_is_left_out():
     without = full_report(best_evaluation=None, stopped_early=None, best_auc=None, export_best=None)
-    text = "\n".join(lines("job", without))
+    text = "\n".join(job_summary("job", without))
     assert "best" not in text
     assert "stopped" not in text
     assert "AUC        0.8100" in text
