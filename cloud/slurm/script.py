@@ -80,7 +80,7 @@ class Allocation:
     """What to ask Slurm for, beside what the job itself says.
 
     Attributes:
-        nodes: Number of nodes; 0 for one per worker, that beside the chief among them.
+        nodes: Number of nodes; 0 for one per worker, that next to the chief among them.
         partition: Empty for the default.
         account: Who pays; empty for the default.
         qos: Quality of service; empty for the default.
@@ -119,7 +119,7 @@ def script(spec: JobSpec, allocation: Allocation) -> str:
 
 
 def _check(spec: JobSpec) -> None:
-    for name, mend in {
+    for name, hint in {
         "image": "tasks run in this environment",
         "package": "tasks run in this directory",
         "network": "nodes have theirs",
@@ -128,7 +128,7 @@ def _check(spec: JobSpec) -> None:
         "spot": "name a preemptible --partition or --qos",
     }.items():
         if getattr(spec, name):
-            raise UserError(f"--target=slurm takes no --{name}: {mend}; leave it out")
+            raise UserError(f"--target=slurm takes no --{name}: {hint}; leave it out")
     for role in spec.roles:
         if role.disk_type:
             raise UserError(f"--target=slurm takes no --disk_type ({role.job}); leave it out")

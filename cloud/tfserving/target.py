@@ -268,10 +268,10 @@ class ServingTarget(DeployTarget):
             )
 
     def _check_servers(self, servers: ServerSettings) -> None:
-        for name, mend in _NOT_HERE.items():
+        for name, hint in _NOT_HERE.items():
             if getattr(servers, name):
                 flag = name.removesuffix("s")
-                raise UserError(f"--target={self.name} takes no --{flag}: {mend}")
+                raise UserError(f"--target={self.name} takes no --{flag}: {hint}")
         if servers.max_replicas > 1:
             raise UserError(
                 f"--target={self.name} is one server: leave --min_replicas and --max_replicas out, "

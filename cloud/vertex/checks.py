@@ -96,7 +96,7 @@ def mismatch(machine: str, accelerator: str, count: int) -> str:
         accelerator: Vertex AI's name of the GPU, empty for none.
 
     Returns:
-        What is wrong and how to mend it, empty if the two go together.
+        What is wrong and how to fix it, empty if the two go together.
     """
     parts = re.fullmatch(_MACHINE, machine)
     if not parts:
@@ -113,8 +113,8 @@ def mismatch(machine: str, accelerator: str, count: int) -> str:
     if accelerator not in ADDED:
         homes = [name for name, own in BUILT_IN.items() if own[0] == accelerator]
         known = sorted({own[0] for own in BUILT_IN.values()} | set(ADDED))
-        mend = f"it comes with {', '.join(homes)}" if homes else f"GPUs are {', '.join(known)}"
-        return f"{machine} cannot have a {accelerator}; {mend}"
+        hint = f"it comes with {', '.join(homes)}" if homes else f"GPUs are {', '.join(known)}"
+        return f"{machine} cannot have a {accelerator}; {hint}"
     if parts[1] != "n1":
         return f"{machine} cannot have a {accelerator}; only n1 machines can"
     by_cpus = ADDED[accelerator]
@@ -225,11 +225,11 @@ def _check_gpus_are_used(spec: JobSpec, role: Role, settings: VertexSettings) ->
     holders = ("ps",) if spec.chief_works else ("chief", "ps")
     is_idle = role.job in holders and spec.role("worker") and role.accelerator
     if is_idle and not settings.flex_start:
-        mend = " or add --chief_works behind --" if role.job == "chief" else ""
+        hint = " or add --chief_works behind --" if role.job == "chief" else ""
         raise UserError(
             f"{role.job}: --{role.job}_accelerator={role.accelerator}:{role.accelerators}, but a "
             f"{role.job} of a cluster computes nothing on GPUs; give them to the workers alone"
-            f"{mend}"
+            f"{hint}"
         )
 
 

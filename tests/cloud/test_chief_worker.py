@@ -1,4 +1,4 @@
-"""Which jobs have a worker beside the chief, and what their requests say of it."""
+"""Which jobs have a worker next to the chief, and what their requests say of it."""
 
 import dataclasses
 

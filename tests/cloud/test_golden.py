@@ -1,4 +1,4 @@
-"""The requests are those that were reviewed; `make golden` renders them anew."""
+"""The requests are those that were reviewed; `make golden` renders them again."""
 
 import json
 

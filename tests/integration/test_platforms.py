@@ -53,7 +53,7 @@ def started(
     """Starts replicas with their own environment alone; kills what is left."""
     bucket = str(directory / "bucket")
     with Ports(len(replicas) + 1) as ports, contextlib.ExitStack() as stack:
-        *own, beside = ports.numbers  # the last for the worker beside the chief
+        *own, beside = ports.numbers  # the last for the worker next to the chief
         local: dict[str, str] = {}
 
         def here(text: str) -> str:

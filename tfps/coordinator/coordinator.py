@@ -83,7 +83,7 @@ class Recoveries:
         if self._in_vain > _MOST_WITHOUT_PROGRESS:
             raise RunError(
                 f"{what}, as {_MOST_WITHOUT_PROGRESS} times before without a batch trained in "
-                "between; look at its log, mend what ends it, and start every task again with the "
+                "between; look at its log, hint what ends it, and start every task again with the "
                 "same --job_dir to go on from the last checkpoint"
             )
 

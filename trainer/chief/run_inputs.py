@@ -357,16 +357,16 @@ def _check_evaluation(experiment: Experiment, cluster: Cluster) -> None:
         )
     if experiment.data.eval:
         return
-    mend = "name evaluation shards with --data.eval, or"
+    hint = "name evaluation shards with --data.eval, or"
     if experiment.train.export == BEST:
-        raise UserError(f"--train.export={BEST} without --data.eval; {mend} leave it out")
+        raise UserError(f"--train.export={BEST} without --data.eval; {hint} leave it out")
     if experiment.train.export_if:
         gate = f"train.export_if={','.join(experiment.train.export_if)}"
-        raise UserError(f"{gate} without --data.eval; {mend} leave it out")
+        raise UserError(f"{gate} without --data.eval; {hint} leave it out")
     if has_evaluator:
-        raise UserError(f"the job has an evaluator but no --data.eval; {mend} leave it out")
+        raise UserError(f"the job has an evaluator but no --data.eval; {hint} leave it out")
     if experiment.train.early_stopping:
         patience = experiment.train.early_stopping
         raise UserError(
-            f"--train.early_stopping={patience} without --data.eval; {mend} leave it out"
+            f"--train.early_stopping={patience} without --data.eval; {hint} leave it out"
         )

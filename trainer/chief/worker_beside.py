@@ -1,4 +1,4 @@
-"""Starts the worker beside the chief, which trains as any other while the chief coordinates."""
+"""Starts the worker next to the chief, which trains as any other while the chief coordinates."""
 
 import dataclasses
 import json
@@ -62,7 +62,7 @@ def tell(cluster: Cluster) -> None:
     """Says that the chief works too, once log lines have a place to go."""
     own = cluster.of_chief_worker
     _log.info(
-        "the chief works too: %s runs beside it at %s, niceness %d (--nochief_works leaves it out)",
+        "the chief works too: %s runs next to it at %s, niceness %d (--nochief_works: without)",
         own.name,
         own.address,
         NICENESS,

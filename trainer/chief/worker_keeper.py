@@ -1,4 +1,4 @@
-"""What keeps the worker beside the chief: starts it, again when it dies, and ends with the chief.
+"""What keeps the worker next to the chief: starts it, again when it dies, and ends with the chief.
 
     python -m trainer.chief.worker_keeper CHIEF < ORDERS
 
