@@ -105,7 +105,6 @@ CASES = {
     "jobset-predict": ("--target=jobset", *_KUBERNETES, *_PODS),
     "slurm-predict": (*_SLURM, *_PODS),
     "local-predict": (*_LOCAL, *_CLUSTER),
-    "vertex-tuning": (*_VERTEX, *_CLUSTER, "--tune=configs/studies/criteo.py"),
     "vertex-package": (*_PACKAGE, *_CLUSTER),
     "vertex-alone": (*_VERTEX, "--machine=n2-standard-16"),
     "vertex-flex-start": (

@@ -75,7 +75,6 @@ BOARD = "--tensorboard=projects/p/locations/{}/tensorboards/1"
         (["--package=https://x/y.tar.gz"], "Vertex AI installs packages from gs://"),
         (["--staging_bucket=bucket"], "--staging_bucket=bucket: write gs://BUCKET/PATH"),
         (["--workers=0"], "the job has ps but no worker"),
-        (["--tune=configs/studies/none.py"], "--tune=configs/studies/none.py: no such file or"),
         (["--chaos=kill:ps:0@1s"], "--chaos is of --target=local, not vertex"),
         (["--wrokers=2"], "Unknown command line flag 'wrokers'"),
         (["--format=xml"], "--format=xml"),
