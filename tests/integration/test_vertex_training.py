@@ -17,7 +17,7 @@ from tests.training_fixtures import dataset
 pytestmark = pytest.mark.slow
 FLAGS = (
     *("--target=vertex", "--project=my-project", "--region=us-central1", "--image=r/i"),
-    *("--machine=n2-standard-8", "--dry_run", "--format=json"),
+    *("--machine=type=n2-standard-8", "--dry_run", "--format=json"),
 )
 LONG = 200  # seconds that a whole job may take on a busy machine
 POOLS = ("chief", "worker", "ps", "evaluator")
