@@ -2,7 +2,8 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from absl import flags
@@ -27,15 +28,14 @@ _NUMBERS = {
     "queue_seconds": "How long it may wait for machines; 0: the platform's limit.",
     "restarts": "How often a task is restarted when it dies (default: 3).",
 }
-# Flags that set a field of one role, or with the role's name before them of that role alone.
-_MACHINE = {
-    "machine": "machine type, e.g. n2-standard-8",
-    "cpus": "CPU cores of a task",
-    "memory": "memory of a task, e.g. 16GiB",
-    "disk_gb": "GB of disk of a task",
-    "disk_type": "disk type, e.g. pd-ssd",
-    "accelerator": "GPU and how many, e.g. NVIDIA_L4:1, or none",
-}
+_MACHINE = ("type", "cpus", "memory", "disk_gb", "disk_type", "accelerator")
+_MACHINE_TEXT = (
+    "ROLE:key=value,… of a role's machines, or key=value,… of every role's; any number. Keys: type "
+    "(n2-standard-8), cpus, memory (16GiB), disk_gb, disk_type, accelerator (NVIDIA_L4:1, or none)."
+)
+_FORMER = re.compile(
+    rf"--?(?:({'|'.join(JOBS)})_)?(machine|cpus|memory|disk_gb|disk_type|accelerator)(?:=(.*))?"
+)
 
 
 def define(values: flags.FlagValues) -> None:
@@ -55,10 +55,18 @@ def define(values: flags.FlagValues) -> None:
     flags.DEFINE_boolean("evaluator", None, "Adds an evaluator.", flag_values=values)
     for name, text in (("env", "NAME=value of every task"), ("label", "key=value of the job")):
         flags.DEFINE_multi_string(name, [], f"{text}; any number.", flag_values=values)
-    for name, text in _MACHINE.items():
-        string(name, f"Every role's {text}.")
-        for job in JOBS:
-            string(f"{job}_{name}", f"The {job}'s {text}.")
+    flags.DEFINE_multi_string("machine", [], _MACHINE_TEXT, flag_values=values)
+
+
+def refuse_former(argv: Iterable[str]) -> None:
+    """Refuses what --machine has replaced, with the new spelling."""
+    for text in argv:
+        match = _FORMER.fullmatch(text)
+        if not match or (match[2] == "machine" and not match[1] and "=" in (match[3] or "=")):
+            continue
+        role = f"{match[1]}:" if match[1] else ""
+        key = "type" if match[2] == "machine" else match[2]
+        raise UserError(f"{text}: write --machine={role}{key}={match[3] or 'VALUE'}")
 
 
 def build(values: flags.FlagValues, arguments: Sequence[str]) -> JobSpec:
@@ -79,41 +87,53 @@ def build(values: flags.FlagValues, arguments: Sequence[str]) -> JobSpec:
 
 def _roles(values: flags.FlagValues, base: dict[str, Role]) -> tuple[Role, ...]:
     evaluator = None if values.evaluator is None else int(values.evaluator)
+    machines = _machines(values.machine)
     asked = {"chief": None, "worker": values.workers, "ps": values.ps, "evaluator": evaluator}
     roles = []
     for job, replicas in asked.items():
         count = replicas if replicas is not None else base[job].replicas if job in base else 0
         if job == "chief" and not base:
             count = 1
-        changes = _machine(values, job)
         if count:
             old = base.get(job, Role(job))
+            changes = {**machines.get("", {}), **machines.get(job, {})}
             roles.append(dataclasses.replace(old, replicas=count, **changes))
-        elif own := [name for name in _MACHINE if values[f"{job}_{name}"].value is not None]:
+        elif job in machines:
             raise UserError(
-                f"--{job}_{own[0]}: the job has no {job}; leave the flag out, or add a {job}"
+                f"--machine={job}:…: the job has no {job}; leave the flag out, or add a {job}"
             )
     return tuple(roles)
 
 
-def _machine(values: flags.FlagValues, job: str) -> dict[str, Any]:
-    """The fields of a role that flags set: the role's own flag comes before everybody's."""
-    found: dict[str, Any] = {}
-    for name in _MACHINE:
-        own, common = values[f"{job}_{name}"].value, values[name].value
-        flag = f"--{name}" if own is None else f"--{job}_{name}"
-        text = common if own is None else own
-        if text is None:
-            continue
-        if name == "memory":
-            found["memory_bytes"] = byte_size.parse(text, flag)
-        elif name in ("cpus", "disk_gb"):
-            found[name] = command_line.positive(flag, text)
-        elif name == "accelerator":
-            found["accelerator"], found["accelerators"] = command_line.accelerator(flag, text)
-        else:
-            found[name] = text
+def _machines(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Fields by role, with those of every role under an empty name; later flags win."""
+    found: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        role, colon, rest = text.partition(":")
+        if not colon or "=" in role:  # a colon may also be in a value
+            role, rest = "", text
+        elif role not in JOBS:
+            raise UserError(f"--machine={text}: {role!r} is no role; use {', '.join(JOBS)}")
+        for each in rest.split(","):
+            key, equals, value = each.partition("=")
+            if not equals or key not in _MACHINE:
+                raise UserError(
+                    f"--machine={text}: {each!r} is no key=value; keys are {', '.join(_MACHINE)}"
+                )
+            flag = f"--machine={role}:{key}" if role else f"--machine={key}"
+            found.setdefault(role, {}).update(_field(flag, key, value))
     return found
+
+
+def _field(flag: str, key: str, value: str) -> dict[str, Any]:
+    if key == "memory":
+        return {"memory_bytes": byte_size.parse(value, flag)}
+    if key in ("cpus", "disk_gb"):
+        return {key: command_line.positive(flag, value)}
+    if key == "accelerator":
+        name, count = command_line.accelerator(flag, value)
+        return {"accelerator": name, "accelerators": count}
+    return {"machine" if key == "type" else key: value}
 
 
 def _default_name(arguments: Sequence[str]) -> str:

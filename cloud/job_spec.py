@@ -80,7 +80,7 @@ class Role:
         if bool(self.accelerator) != bool(self.accelerators):
             raise UserError(
                 f"{self.job}: accelerator={self.accelerator!r}, accelerators={self.accelerators}; "
-                f"give both, as in --{self.job}_accelerator=NVIDIA_L4:1, or neither"
+                f"give both, as in --machine={self.job}:accelerator=NVIDIA_L4:1, or neither"
             )
 
 

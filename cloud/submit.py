@@ -7,6 +7,7 @@ What follows `--` goes to every task. Other verbs come first: `follow JOB`, `can
 `describe JOB`, `list`, each with the target's own flags.
 """
 
+import itertools
 import sys
 from collections.abc import Sequence
 
@@ -49,6 +50,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         line = CommandLine(_PROGRAM, _TARGETS, _define_flags)
         values = line.values
+        job_flags.refuse_former(itertools.takewhile(lambda text: text != "--", argv))
         own, arguments = line.parse(argv)
         if values.help:
             print(f"{__doc__}\n{values.get_help()}")  # noqa: T201 - asked for

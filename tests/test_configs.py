@@ -7,15 +7,12 @@ import pytest
 import tensorflow as tf
 
 from configs.criteo import Criteo
-from configs.studies import criteo as criteo_study
 from tests.integration.census_rows import census_rows
 from tests.project import ROOT
 from tests.training_fixtures import Trainer
 from tfps.data import examples
 from tfps.errors import UserError
-from tfps.evaluation.history import BestMetric
-from tfps.evaluation.metrics import metric_names
-from tfps.experiment import loader, overrides
+from tfps.experiment import loader
 from tfps.experiment.experiment import Experiment
 from tfps.export.loaded_model import ExportedModel
 from trainer.datasets.row_encoding import ConfiguredExperiment
@@ -113,12 +110,3 @@ def test_criteo_with_interaction(tmp_path: Path) -> None:
 def test_criteo_needs_rows_for_known_ids() -> None:
     with pytest.raises(UserError, match=r"rows_per_table=1 must be at least 2"):
         dataclasses.replace(Criteo(), rows_per_table=1)
-
-
-def test_a_study_varies_fields_of_its_config_by_a_metric_that_it_has() -> None:
-    study, experiment = criteo_study.get_study(), loader.load("configs/criteo.py")
-    for parameter in study.parameters:
-        for value in parameter.values:
-            overrides.apply(experiment, [f"{parameter.field}={value}"])
-    direction = {"maximize": "max", "minimize": "min"}[study.goal]
-    BestMetric.of(f"{direction}:{study.metric}", metric_names(experiment.task))

@@ -131,12 +131,12 @@ def _check(spec: JobSpec) -> None:
             raise UserError(f"--target=slurm takes no --{name}: {hint}; leave it out")
     for role in spec.roles:
         if role.disk_type:
-            raise UserError(f"--target=slurm takes no --disk_type ({role.job}); leave it out")
+            raise UserError(f"--target=slurm takes no disk_type ({role.job}); leave it out")
         is_worker = role.job == "worker" or (role.job == "chief" and spec.chief_works)
         if role.accelerator and not is_worker and spec.tasks > 1:
             raise UserError(
                 f"{role.job}: accelerator={role.accelerator}, but on Slurm GPUs are for workers; "
-                "give them with --worker_accelerator"
+                "give them with --machine=worker:accelerator=…"
             )
     shortest = grace_seconds(spec) + _MARGIN_SECONDS + _EARLY_SECONDS
     if spec.timeout_seconds and spec.timeout_seconds <= shortest:
@@ -147,7 +147,7 @@ def _check(spec: JobSpec) -> None:
         )
     if len({role.machine for role in spec.roles}) > 1:
         raise UserError(
-            "--machine is a feature that every node of a Slurm job has; give one for all roles"
+            "a machine type is a feature that every node of a Slurm job has; give one for all roles"
         )
 
 

@@ -200,25 +200,23 @@ def _check_machine(role: Role) -> None:
     for field, flag in (("cpus", "cpus"), ("memory_bytes", "memory")):
         if getattr(role, field):
             raise UserError(
-                f"{role.job}: Vertex AI has no --{flag}, only machine types; give "
-                f"--{role.job}_machine"
+                f"{role.job}: Vertex AI has no {flag}, only machine types; give "
+                f"--machine={role.job}:type=…"
             )
     if not role.machine:
-        raise UserError(f"{role.job}: --{role.job}_machine or --machine is missing")
+        raise UserError(f"{role.job}: --machine={role.job}:type=… or --machine=type=… is missing")
     if wrong := mismatch(role.machine, role.accelerator, role.accelerators):
-        raise UserError(
-            f"{role.job}: {wrong}; correct --{role.job}_machine or --{role.job}_accelerator"
-        )
+        raise UserError(f"{role.job}: {wrong}; correct --machine={role.job}:type=…,accelerator=…")
 
 
 def _check_disk(role: Role) -> None:
     if role.disk_type and role.disk_type not in _DISKS:
         raise UserError(
-            f"{role.job}: --disk_type={role.disk_type}; Vertex AI has {', '.join(_DISKS)}"
+            f"{role.job}: disk_type={role.disk_type}; Vertex AI has {', '.join(_DISKS)}"
         )
     least, most = _DISK_GB
     if role.disk_gb and not least <= role.disk_gb <= most:
-        raise UserError(f"{role.job}: --disk_gb={role.disk_gb}; write {least} to {most}")
+        raise UserError(f"{role.job}: disk_gb={role.disk_gb}; write {least} to {most}")
 
 
 def _check_gpus_are_used(spec: JobSpec, role: Role, settings: VertexSettings) -> None:
@@ -257,8 +255,8 @@ def _check_flex_start(spec: JobSpec) -> None:
     first, *others = spec.roles
     if not first.accelerator:
         raise UserError(
-            "--flex_start is for machines with GPUs, in every role; give --machine and "
-            "--accelerator, or leave --flex_start out"
+            "--flex_start is for machines with GPUs, in every role; give "
+            "--machine=type=…,accelerator=…, or leave --flex_start out"
         )
     kind = (first.machine, first.accelerator, first.accelerators, first.disk_type, first.disk_gb)
     for role in others:
@@ -266,8 +264,8 @@ def _check_flex_start(spec: JobSpec) -> None:
         if own != kind:
             raise UserError(
                 f"--flex_start needs the same machine in every role, but the {first.job} has "
-                f"{_shown(kind)} and the {role.job} {_shown(own)}; give --machine and "
-                "--accelerator for all, or leave --flex_start out"
+                f"{_shown(kind)} and the {role.job} {_shown(own)}; give "
+                "--machine=type=…,accelerator=… for all, or leave --flex_start out"
             )
 
 

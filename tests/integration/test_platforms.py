@@ -26,7 +26,7 @@ from platforms import Replica
 from cloud import submit
 from cloud.local.command import Ports
 
-JOB = ("--workers=2", "--ps=1", "--evaluator", "--machine=n2-standard-8", "--image=r/tfps:1")
+JOB = ("--workers=2", "--ps=1", "--evaluator", "--machine=type=n2-standard-8", "--image=r/tfps:1")
 PLATFORMS = {
     "jobset": (platforms.jobset, "Kubernetes (JobSet)"),
     "tfjob": (platforms.tfjob, "Kubernetes (TFJob)"),
