@@ -21,10 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class ReplicaFollower:
-    """Trains and evaluates with the chief.
-
-    It has a lease queue of its own, which gives out what the chief's does.
-    """
+    """Trains and evaluates with the chief; its own lease queue assigns what the chief's does."""
 
     def __init__(
         self,
@@ -33,12 +30,6 @@ class ReplicaFollower:
         queue: Callable[[QueueState], LeaseQueue],
         pieces: Callable[[], Iterable[Piece]],
     ):
-        """Has not heard of the chief yet.
-
-        Args:
-            fingerprint: What must be equal on all replicas, as JSON-ready data by name.
-            pieces: Gives the evaluation data, as `ReplicaCoordinator.evaluate` is given it.
-        """
         self._replica = replica
         self._fingerprint = json.loads(json.dumps(fingerprint))  # as the chief's arrive
         self._make_queue = queue
@@ -46,11 +37,7 @@ class ReplicaFollower:
         self._queue: LeaseQueue | None = None
 
     def run(self, poll: Callable[[], None]) -> None:
-        """Does what the chief tells, until one of the replicas is gone.
-
-        Args:
-            poll: Called several times a second; may raise.
-        """
+        """Obeys the chief until a replica is gone; polls several times a second."""
         while True:
             order, details = self._replica.listen(poll)
             if order is Order.TAKE_PARAMETERS:
@@ -92,18 +79,9 @@ class ReplicaFollower:
 
 
 class ReplicaCoordinator:
-    """Gives out one lease at a time, to all replicas; does the chief's own share of it.
-
-    Attributes:
-        meter: What is measured meanwhile; a lease's length is in rounds.
-    """
+    """Assigns one lease at a time to all replicas, in rounds; trains the chief's share."""
 
     def __init__(self, replica: Replica, fingerprint: dict[str, Any]):
-        """Gives out nothing yet.
-
-        Args:
-            fingerprint: What must be equal on all replicas, as JSON-ready data by name.
-        """
         self.meter = TrainingMeter(range(replica.group.size))
         self.replica = replica
         self._fingerprint = fingerprint

@@ -66,11 +66,7 @@ class Replica:
         )
 
     def listen(self, poll: Callable[[], None]) -> tuple[Order, dict[str, Any]]:
-        """Waits for what the chief tells; on any other replica, for as long as the chief answers.
-
-        Args:
-            poll: Called several times a second meanwhile; may raise.
-        """
+        """Waits for the chief's command; elsewhere, while the chief answers. `poll` may raise."""
         doing = "waiting for the chief"
         message, *_ = self._call(doing, lambda: self.group.gather_bytes(b""), poll)
         name, details = json.loads(message)
@@ -86,12 +82,7 @@ class Replica:
         return LeaseShare.of(lease, self.group.size)
 
     def train(self, lease: Lease, poll: Callable[[int, float], None]) -> TrainedRounds:
-        """Trains this replica's share of a lease, together with all others.
-
-        Args:
-            poll: Called several times a second with the rounds that are trained, and the sum over
-                their records of their loss.
-        """
+        """Trains this replica's share of a lease; `poll` gets rounds and the sum of losses."""
         shares = self.shares(lease)
         mine, rounds = shares[self.group.index], max(share.batches for share in shares)
         numbers = tf.constant([mine.begin, mine.end, rounds, lease.seed], tf.int64)

@@ -1,8 +1,7 @@
-"""What the barrier loop is told, and what it answers: messages, tokens, and the queues of both.
+"""Messages to the barrier loop, its tokens, and the queues of both.
 
-A message says what the chief or a closure does for a member. A token is the leave to pull once:
-`[TOKEN_FIELDS]` int64 with the member, the number of the attempt for which its closure works, the
-round, and whether what the attempt contributed before was taken.
+A message says what the chief or a closure does for a member. A token is the leave to pull once,
+`[TOKEN_FIELDS]` int64: member, attempt, round, and whether the last contribution was taken.
 """
 
 import enum
@@ -68,16 +67,7 @@ class Answer(enum.IntEnum):
 
 
 class Message(NamedTuple):
-    """A message.
-
-    Attributes:
-        kind: A `Kind`, scalar int64.
-        member: Whom it is about, scalar int64.
-        attempt: Number of the attempt for which the closure works that says it, scalar int64.
-        round: The one that was contributed to, scalar int64.
-        trained: Records of the batch contributed, and the change of the lease's progress by it, `[1
-            + CHANGE]` float64.
-    """
+    """A message; `trained` is records and change of progress, `[1 + CHANGE]` float64."""
 
     kind: tf.Tensor
     member: tf.Tensor
@@ -89,13 +79,7 @@ class Message(NamedTuple):
 def message(
     kind: Kind, member: Any, attempt: Any = 0, round_: Any = 0, trained: tf.Tensor | None = None
 ) -> tf.Tensor:
-    """Makes a message as it lies in a queue: one tensor, `[_WIDTH]` float64.
-
-    Args:
-        member: Whom it is about, scalar int64.
-        attempt: The closure's, scalar int64.
-        round_: The one that was contributed to, scalar int64.
-    """
+    """Makes a message as it lies in a queue: one tensor, `[_WIDTH]` float64."""
     header = tf.cast(tf.stack([int(kind), member, attempt, round_]), tf.float64)
     if trained is None:
         trained = tf.zeros([1 + CHANGE], tf.float64)
@@ -135,11 +119,10 @@ class MessageQueue:
 
 
 class TokenQueues:
-    """The queues in which closures find their tokens, on the first ps.
+    """The queues on the first ps in which closures find their tokens.
 
-    Attempts of a member use several in turn: a closure that was given up may still wait at its own.
-    One more is that of all closures that know that they are displaced: where their attempt's was,
-    another one may wait by now.
+    Attempts of a member take turns on several: a closure that was given up may still wait at its
+    own. Displaced closures share one more, since another attempt may wait where theirs was.
     """
 
     def __init__(self, members: int, device: str):

@@ -23,13 +23,7 @@ Gradients = tuple[list[np.ndarray], dict[str, np.ndarray]]
 
 @dataclasses.dataclass
 class Recovery:
-    """One loss of ps, after which the run went back to a checkpoint.
-
-    Attributes:
-        when: Seconds since the epoch at which the chief noticed it.
-        records: Trained since that checkpoint, and to be trained again.
-        seconds: Until the next batch was trained; None while none is.
-    """
+    """A loss of ps: when (since 1970), records to train again, seconds to a batch or None."""
 
     what: str
     when: float
@@ -63,11 +57,7 @@ class Recoveries:
         }
 
     def trained(self, examples: int) -> float | None:
-        """Notes how many records are trained by now.
-
-        Returns:
-            The seconds that the last recovery took, if these are the first records after it.
-        """
+        """Records the records trained; returns the recovery's seconds with the first after it."""
         is_more, self._trained = examples > self._trained, examples
         if not is_more or not self._in_vain:
             return None
@@ -103,13 +93,7 @@ class Recoveries:
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """How far the training has come.
-
-    Attributes:
-        epoch: From 0.
-        examples: Records trained since the run began, those of unfinished leases included.
-        loss: Mean loss of the records trained since the last report, None when there were none.
-    """
+    """Epoch from 0, records trained in all, and mean loss since the last report or None."""
 
     epoch: int
     examples: int
@@ -183,11 +167,7 @@ class WorkerShares:
     def trained(
         self, worker: int, records: int, began: float, seconds: float, leases: int = 1
     ) -> None:
-        """Notes a closure that has ended.
-
-        Args:
-            leases: How many are done with it: 0 or 1.
-        """
+        """Records a closure that has ended, with 0 or 1 leases done."""
         share = self._shares[worker]
         share.leases += leases
         share.records += records
@@ -263,39 +243,21 @@ class Coordinator(Protocol):
         report: Callable[[Progress], None],
         due: float = math.inf,
     ) -> None:
-        """Trains leases until the epoch is finished or a pause is asked for.
+        """Trains to the end of the epoch, or until `pause` is true and no lease is in flight.
 
-        Returns with no lease in flight.
-
-        Args:
-            pause: Asked before each lease but the first is given out; True lets those in flight
-                finish and ends the training.
-            report: Called several times a second.
-            due: When, on the monotonic clock, `pause` will be true if not before.
+        `report` runs several times a second. `due` is when, on the monotonic clock, `pause` turns
+        true at the latest.
         """
 
     def evaluate(self, pieces: Iterable[Piece]) -> Iterator[EvaluatedPiece]:
-        """Evaluates records, each once; holds the results of a few pieces at a time.
-
-        Args:
-            pieces: The records, which begin at multiples of the batch size; where replicas train,
-                those of the evaluation data, which all of them know.
-        """
+        """Evaluates each record once; `pieces` begin at multiples of the batch size."""
 
     def gradients(self, source: RecordSource, lease: Sequence[int]) -> Gradients:
-        """What the first batch of a lease gives, of which nothing is pushed.
-
-        Returns:
-            As `Closures.gradients`, as NumPy values.
-        """
+        """`Closures.gradients` of a lease as NumPy values; pushes nothing."""
 
 
 def not_finite(where: str) -> RunError:
-    """The error of a loss that is not finite.
-
-    Args:
-        where: Which update of which lease, for people, such as "at step 3 of epoch 1, shard …".
-    """
+    """The error of a loss that is not finite; `where` as "at step 3 of epoch 1, shard …"."""
     return RunError(
         f"the loss is not finite {where}; lower the learning rate, or look for infinite values in "
         "the data; the last checkpoint holds the parameters from before"

@@ -94,11 +94,7 @@ class RepeatedFailure:
         self._lost_ps = None
 
     def refuse(self, doing: str) -> None:
-        """Ends the run where every worker has failed several times in the same way.
-
-        Args:
-            doing: What the closures do, such as "training epoch 1".
-        """
+        """Ends the run if every worker failed repeatedly alike; `doing` as "training epoch 1"."""
         if len(self._counts) < self._workers:
             return
         (line, _), *others = self._counts.values()
@@ -127,12 +123,7 @@ def _same(line: str, other: str) -> bool:
 
 
 class Executor(Protocol):
-    """Runs closures somewhere and hands back their results.
-
-    Attributes:
-        workers: Indices of the workers; so many closures run at the same time.
-        is_remote: Whether closures run in other processes than this one.
-    """
+    """Runs closures, one per worker index at a time; `is_remote` where in other processes."""
 
     devices: Sequence[str]
     workers: Sequence[int]
@@ -196,10 +187,7 @@ class LocalExecutor:
 
 
 class ClusterExecutor:
-    """Workers of a cluster, through a `ClusterCoordinator`.
-
-    One thread waits for each scheduled closure, since a `RemoteValue` can only be waited for.
-    """
+    """Workers of a `ClusterCoordinator`; a thread waits for each `RemoteValue`, which blocks."""
 
     is_remote = True
 

@@ -68,11 +68,7 @@ class Diagnosis:
         return max((time.monotonic() - since for *_, since in self._held.values()), default=0.0)
 
     def stall(self, what: str, seconds: float) -> RunError:
-        """The error of a wait that was too long.
-
-        Args:
-            what: What did not come, such as "batch was trained".
-        """
+        """The error of a wait that was too long for `what`, such as "batch was trained"."""
         clauses = [self._holder(*held) for held in self._held.values()]
         told = {TaskName("worker", row.worker) for _, row, _ in self._held.values()}
         for outage in self._monitor.outages():
@@ -114,11 +110,6 @@ class WorkerCoordinator:
         members: BarrierMembers | None = None,
         ended: Callable[[LeaseResult], None] = lambda result: None,
     ):
-        """Has given out nothing yet.
-
-        Args:
-            members: Whom workers wait for; None where nobody waits.
-        """
         self.meter = TrainingMeter(executor.workers)
         self._executor = executor
         self._closures = closures
@@ -281,12 +272,7 @@ class WorkerCoordinator:
         self._ended(result)
 
     def _refuse_no_end(self, doing: str, since: float, what: str) -> None:
-        """Ends a wait for closures beside the training that cannot come to an end, or takes long.
-
-        Args:
-            since: When one came to its end last, on the monotonic clock.
-            what: What has not happened since, as "shard was evaluated".
-        """
+        """Ends a wait without progress `since` (monotonic); `what` as "shard was evaluated"."""
         self._refuse_lost_ps()
         self._refuse_repeated_failure(doing)
         self._refuse_stall(time.monotonic() - since, what)
@@ -328,11 +314,7 @@ class WorkerCoordinator:
         self._down = set(down)
 
     def _await_loss(self) -> None:
-        """Gives the monitor time to see that a ps was lost.
-
-        It may be there again by then; what closures failed with before, that were to be run again,
-        tells of it as well.
-        """
+        """Gives the monitor time to see a lost ps, which closures' failures show if it is back."""
         deadline = time.monotonic() + _LOSS_SECONDS
         while time.monotonic() < deadline:
             self._refuse_lost_ps()

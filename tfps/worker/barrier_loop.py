@@ -45,12 +45,7 @@ class BarrierLoop:
         pipeline_depth: int = 0,
         unroll: int = UNROLL,
     ):
-        """Makes the loop of all leases.
-
-        Args:
-            may_repeat: Whether a batch is held until its contribution is taken.
-            pipeline_depth: Batches for which parameters are pulled ahead; 0 where one may repeat.
-        """
+        """`may_repeat` holds a batch until it is taken; then `pipeline_depth` is 0."""
         self._step = step
         self._barrier = barrier
         self._may_repeat = may_repeat

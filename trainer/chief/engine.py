@@ -48,11 +48,7 @@ _ROWS = 4096  # of a table, at most
 
 @dataclasses.dataclass(frozen=True)
 class Engine:
-    """A model with its parameters, ready to be trained and evaluated.
-
-    Attributes:
-        members: Whom workers wait for; None where nobody waits.
-    """
+    """A model with its parameters, ready to train and evaluate; `members` None if none wait."""
 
     inputs: RunInputs
     store: ParameterStore
@@ -236,10 +232,7 @@ def replica_fingerprint(inputs: RunInputs, store: ParameterStore) -> dict[str, A
 
 
 def measure_parameters(engine: Engine, ps_calls: PsCalls, epoch: int) -> ParametersMeasured:
-    """Reads dense parameters and some rows of each table, and has a worker compute gradients.
-
-    The gradients are those of the first batch of the data, of which nothing is pushed.
-    """
+    """Measures parameters, some rows per table, and the first batch's gradients; no push."""
     model, store = engine.inputs.model, engine.store
     paths = [variable.path for variable in model.dense]
 

@@ -118,11 +118,7 @@ class StatusBoard:
 
 
 def settings_of(experiment: Experiment) -> dict[str, str]:
-    """What an experiment says, by field; what may be a secret is not shown.
-
-    Args:
-        experiment: The experiment; of a task that is no dataclass there is nothing to say.
-    """
+    """An experiment's fields without possible secrets; nothing of a task that is no dataclass."""
     mode = experiment.mode
     parts = {"task": experiment.task, "data": experiment.data, "train": experiment.train}
     found = {"mode.name": mode.name if mode else ""} | {
@@ -155,10 +151,7 @@ def tables_of(layout: StoreLayout) -> tuple[TableSize, ...]:
 
 
 class RunObserver:
-    """Makes events of what happens, each once, also where a chief begins again.
-
-    What a chief before this one has told it knows by the job's history.
-    """
+    """Reports events once each; those of earlier chiefs it knows from the job's history."""
 
     def __init__(
         self,
@@ -169,12 +162,6 @@ class RunObserver:
         histograms_every: int = 0,
         stop: Callable[[], None] | None = None,
     ):
-        """Has told nothing yet.
-
-        Args:
-            past: What was told by chiefs of the job before this one.
-            histograms_every: Epochs after which it is to be told what the parameters are; 0: never.
-        """
         self.board = board
         self._stop = stop
         self._recorder = recorder
@@ -205,12 +192,7 @@ class RunObserver:
         )
 
     def training_began(self, checkpoint: Checkpoint | None, queue: LeaseQueue) -> None:
-        """Says where the training begins.
-
-        Args:
-            checkpoint: That it goes on from; None if it begins.
-            queue: Its leases, of which none is given out.
-        """
+        """Reports where the training begins; `checkpoint` is None for a new one."""
         event = TrainingBegan(
             at=time.time(),
             checkpoint=checkpoint.path if checkpoint else None,
@@ -270,11 +252,7 @@ class RunObserver:
         staleness: StalenessCounts,
         rate: Callable[[int], float | None],
     ) -> None:
-        """Says that a checkpoint is committed, and of epochs that have ended with it.
-
-        Args:
-            rate: The learning rate at a number of updates, None where it is not known.
-        """
+        """Reports a committed checkpoint and epochs ended with it; `rate` by updates, or None."""
         self._tell(
             CheckpointSaved(
                 at=time.time(),

@@ -75,12 +75,10 @@ def job_disk(inputs: RunInputs) -> JobDisk:
 def check_machine(
     inputs: RunInputs, is_serving: bool = False, output: Mapping[str, int] | None = None
 ) -> None:
-    """Refuses what the chief's own machine cannot do; warns of a disk that will be full in the end.
+    """Refuses what the chief's machine cannot do; warns of a disk that will be full.
 
-    Args:
-        is_serving: Whether it is this process that has the chief's port.
-        output: What is written to the job_dir, bytes by what it is; None for a training, which
-            saves checkpoints and exports a model.
+    `is_serving` if this process has the chief's port; `output` is bytes written by kind, None for a
+    training.
     """
     chief_memory(inputs).check(
         own_memory.limit(), "this process" if inputs.cluster.is_local else "the chief"
@@ -109,14 +107,7 @@ def _check_job_disk(inputs: RunInputs) -> None:
 
 
 def show_tasks(inputs: RunInputs, limit_seconds: float) -> bool:
-    """Prints a table of the tasks.
-
-    Args:
-        limit_seconds: How long to wait for tasks that do not answer yet.
-
-    Returns:
-        Whether all of them can take part.
-    """
+    """Prints a table of the tasks after at most `limit_seconds`; whether all can take part."""
     checks = check_peers(inputs.cluster, inputs.job_dir, task_memory(inputs), limit_seconds)
     lines = text_table(_HEADER, _rows(checks)) if checks else ["one process: no tasks to ask"]
     print("\n".join(lines))  # noqa: T201 (what --preflight is for)

@@ -19,15 +19,10 @@ _log = logging.getLogger(__name__)
 
 
 def start(cluster: Cluster, restarts: int, labels: Mapping[str, str], log: str | None) -> None:
-    """Starts it and what keeps it, unless this process did so before it began again.
+    """Starts the worker's keeper unless it runs; before stderr and the GPUs change.
 
-    It is the same program with the same arguments, in a process of its own. Call in the main
-    thread, before stderr is redirected and before the environment says that a chief needs no GPU.
-
-    Args:
-        labels: Of its log lines, where those are JSON; empty where they are for people.
-        log: The chief's file for TensorFlow's own messages, beside which it has one; None if these
-            go to stderr.
+    Call in the main thread. `labels` is "" where log lines are for people. `log` is the chief's
+    native log, None for stderr.
     """
     if has_restarted():
         return

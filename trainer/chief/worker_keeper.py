@@ -33,12 +33,7 @@ _LONGEST_WAIT = 8  # seconds before it is started again
 
 @dataclasses.dataclass(frozen=True)
 class Orders:
-    """What to start.
-
-    Attributes:
-        name: The worker for people, "worker 1".
-        labels: Of lines of JSON; empty where lines are for people, which then begin with the name.
-    """
+    """What to start; `labels` is "" where log lines are for people."""
 
     name: str
     command: Sequence[str]
@@ -126,11 +121,7 @@ def _ended(code: int) -> str:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Keeps the worker of a chief.
-
-    Args:
-        argv: Program name, and the chief's process id; what to start is read from stdin.
-    """
+    """Keeps the worker of a chief; argv has the chief's process id, stdin what to start."""
     end_with(int(argv[1]))
     os.nice(NICENESS)
     with contextlib.suppress(OSError):  # where /proc cannot be written, the kernel chooses
