@@ -101,15 +101,15 @@ class Barrier(abc.ABC):
 
     def expect(self, members: Sequence[int]) -> None:
         """On the chief: has others wait for members, for whom closures are about to begin."""
-        self._loop.messages.tell(Kind.EXPECT, members)
+        self._loop.messages.notify(Kind.EXPECT, members)
 
     def leave(self, members: Sequence[int]) -> None:
         """On the chief: has others wait no more for members, until a closure begins for them."""
-        self._loop.messages.tell(Kind.LEAVE, members)
+        self._loop.messages.notify(Kind.LEAVE, members)
 
     def stop(self) -> None:
         """On the chief: ends the barrier loop."""
-        self._loop.messages.tell(Kind.STOP, [0])
+        self._loop.messages.notify(Kind.STOP, [0])
 
     def status(self) -> BarrierStatus:
         """On the chief: where the members are."""

@@ -46,8 +46,8 @@ class Event(enum.IntEnum):
 _AWAY, _AWAITED, _ARRIVED, _LATE = MemberState
 
 
-# What a member is after an event, by what it was, and what its closure is told. Besides, a closure
-# that has arrived is told to end when another begins in its place.
+# What a member is after an event, by what it was, and the answer to its closure. A closure
+# that has arrived also ends when another begins in its place.
 _TRANSITIONS = {
     #                      away      awaited   arrived   late      its closure is told
     Event.EXPECTED: ((_AWAITED, _AWAITED, _ARRIVED, _LATE), Answer.NOTHING),

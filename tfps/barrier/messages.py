@@ -57,7 +57,7 @@ class Kind(enum.IntEnum):
 
 
 class Answer(enum.IntEnum):
-    """What a closure is told; those below 0 stand in the place of a token's round."""
+    """The answer to a closure; those below 0 stand in the place of a token's round."""
 
     NEXT = 1  # its contribution is taken: it pulls for the next batch
     PULL = 0  # it pulls for the batch at hand
@@ -87,7 +87,7 @@ def message(
 
 
 class MessageQueue:
-    """The queue of what is told to the barrier loop, on the first ps."""
+    """The queue of messages to the barrier loop, on the first ps."""
 
     def __init__(self, device: str):
         self._device = device
@@ -104,7 +104,7 @@ class MessageQueue:
         with tf.device(self._device):
             return self._queue.enqueue_many(messages)
 
-    def tell(self, kind: Kind, members: Sequence[int]) -> None:
+    def notify(self, kind: Kind, members: Sequence[int]) -> None:
         """On the chief: puts a message of the same kind for each of several members."""
         messages = np.zeros([len(members), _WIDTH])
         messages[:, 0], messages[:, 1] = kind, members
@@ -181,5 +181,5 @@ class TokenQueues:
 
 
 def answer_token(answer: Answer, member: tf.Tensor, attempt: tf.Tensor) -> tf.Tensor:
-    """The token that tells an attempt to end, or to begin again."""
+    """The token that ends an attempt, or starts it again."""
     return tf.stack([member, attempt, int(answer), 0])

@@ -154,7 +154,7 @@ class _SyncLoop(MessageLoop):
             )
         )
         is_enough = arrived >= tf.minimum(tf.constant(self._needed, tf.int64), arrived + awaited)
-        # A closure that was told to begin again contributes to no round until it has.
+        # A closure that begins again contributes to no round until it has.
         is_dropped = transition.is_a(Event.IS_LATE) & (message.round >= 0)
         after = state._replace(
             dropped=state.dropped + tf.cast(is_dropped, tf.int64),

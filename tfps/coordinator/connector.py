@@ -102,7 +102,7 @@ class Connector:
         self._limit_seconds = limit_seconds
         self._min_workers = min_workers
         self._again = again
-        self._indices: list[int] = []  # of the workers that TensorFlow was told of
+        self._indices: list[int] = []  # of the workers that TensorFlow knows
         self._looking: concurrent.futures.Future[list[TaskCheck]] | None = None
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "newcomers")
         self._told: set[TaskName] = set()
@@ -206,8 +206,8 @@ class Connector:
         """What to say of a connection that did not come about although all tasks had answered."""
         found = self._check(0.0)
         unfit = [str(each) for each in found if not each.is_fit and each.task not in self.left_out]
-        told = "; ".join(unfit) or "every task answers; look in their logs"
-        return f"the chief cannot connect to its tasks ({seen}): {told}"
+        seen_by_task = "; ".join(unfit) or "every task answers; look in their logs"
+        return f"the chief cannot connect to its tasks ({seen}): {seen_by_task}"
 
 
 def _connect(cluster: Cluster) -> tf.distribute.coordinator.ClusterCoordinator:

@@ -1,4 +1,4 @@
-"""What the chief's loop over leases is, whoever trains them."""
+"""The chief's loop over leases, in any mode."""
 
 import dataclasses
 import math
@@ -32,7 +32,7 @@ class Recovery:
 
 
 class Recoveries:
-    """The recoveries of a run, told by it as it loses parameters, restores them and trains on."""
+    """The recoveries of a run, recorded as it loses parameters, restores them and trains on."""
 
     def __init__(self, clock: Callable[[], float] = time.time):
         self._clock = clock
@@ -73,7 +73,7 @@ class Recoveries:
         if self._in_vain > _MOST_WITHOUT_PROGRESS:
             raise RunError(
                 f"{what}, as {_MOST_WITHOUT_PROGRESS} times before without a batch trained in "
-                "between; look at its log, mend what ends it, and start every task again with the "
+                "between; look at its log, fix what ends it, and start every task again with the "
                 "same --job_dir to go on from the last checkpoint"
             )
 
@@ -113,7 +113,7 @@ class Throughput:
         self._examples = 0
 
     def begin(self, examples: int) -> None:
-        """Training begins, or goes on after a pause, with so many examples trained before."""
+        """Training begins or resumes, with some examples trained before."""
         self._is_counting = self._examples > 0
         self._since, self._at = self._clock(), examples
 
@@ -153,7 +153,7 @@ class _Share:
 
 
 class WorkerShares:
-    """Counts by worker, told by the closures as they end."""
+    """Counts by worker, recorded as closures end."""
 
     def __init__(self, workers: Sequence[int]):
         self.lease_times = LeaseTimes()

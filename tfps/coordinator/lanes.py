@@ -61,12 +61,12 @@ class LeasePrefetcher:
         if not is_cloud(lease.source.path):
             return
 
-        def tell(future: concurrent.futures.Future) -> None:
+        def report(future: concurrent.futures.Future) -> None:
             if error := future.exception():
                 _log.info("%s could not be opened ahead on worker %d: %s", lease, worker, error)
 
         args = (lease.source.pack(), tf.constant(lease.first, tf.int64))
-        self._executor.run_on(worker, self._closures.open, args).add_done_callback(tell)
+        self._executor.run_on(worker, self._closures.open, args).add_done_callback(report)
 
 
 class Lanes:

@@ -70,9 +70,9 @@ class Diagnosis:
     def stall(self, what: str, seconds: float) -> RunError:
         """The error of a wait that was too long for `what`, such as "batch was trained"."""
         clauses = [self._holder(*held) for held in self._held.values()]
-        told = {TaskName("worker", row.worker) for _, row, _ in self._held.values()}
+        reported = {TaskName("worker", row.worker) for _, row, _ in self._held.values()}
         for outage in self._monitor.outages():
-            if outage.task not in told:
+            if outage.task not in reported:
                 clauses.append(f"{outage}: {_describe(outage.liveness, outage.seconds)}")
         if not self._held:
             clauses.insert(0, "no worker has begun what it was given")
@@ -108,7 +108,7 @@ class WorkerCoordinator:
         stall_seconds: float,
         unrecorded_batches: Callable[[], int],
         members: BarrierMembers | None = None,
-        ended: Callable[[LeaseResult], None] = lambda result: None,
+        on_done: Callable[[LeaseResult], None] = lambda result: None,
     ):
         self.meter = TrainingMeter(executor.workers)
         self._executor = executor
@@ -118,7 +118,7 @@ class WorkerCoordinator:
         self._monitor = monitor
         self._ps_calls = PsCalls(monitor, stall_seconds)
         self._unrecorded_batches = unrecorded_batches
-        self._ended = ended
+        self._on_done = on_done
         self._diagnosis = Diagnosis(monitor)
         self._repeated_failure = RepeatedFailure(executor.workers, monitor)
         self._prefetcher = LeasePrefetcher(executor, closures)
@@ -127,7 +127,7 @@ class WorkerCoordinator:
         self._ended_early: dict[int, int] = {}  # closures that held a lane's lease to their end
         self._down: set[int] = set()
         self._next_question = 0.0  # on the monotonic clock
-        self._orphaned = 0  # batches that `LeaseProgress.orphaned_batches` has told
+        self._orphaned = 0  # batches that `LeaseProgress.orphaned_batches` has reported
 
     def trace(self) -> None:
         """Traces what trains leases, which the first one would wait for."""
@@ -152,11 +152,11 @@ class WorkerCoordinator:
             ):
                 leases.append(lease)
                 has_begun = True
-            self.give_out(leases)
+            self.assign(leases)
             if self.lanes.are_empty:
                 break
             for future in self.lanes.wait(POLL_SECONDS):
-                self.take_result(future, queue)
+                self.handle_result(future, queue)
             if time.monotonic() < next_look and not self.lanes.are_empty:
                 continue
             self._refuse_lost_ps()
@@ -197,7 +197,7 @@ class WorkerCoordinator:
                 done -= 1
                 found = self._result(future, "evaluation", piece.source)
                 yield EvaluatedPiece(*found)
-                last_change = time.monotonic()  # whoever takes the results may need long
+                last_change = time.monotonic()  # the caller may need long for each result
             else:
                 self._refuse_no_end("evaluation", last_change, "record was evaluated")
 
@@ -211,7 +211,7 @@ class WorkerCoordinator:
         found: Gradients = self._result(future, "computing gradients", source)
         return found
 
-    def give_out(self, leases: Sequence[Lease]) -> None:
+    def assign(self, leases: Sequence[Lease]) -> None:
         """Sends leases to the workers."""
         given = self.lanes.prepare(leases)
         if self._members:
@@ -220,7 +220,7 @@ class WorkerCoordinator:
             self._ended_early[lane] = 0
             self._send(lane, lease)
 
-    def take_result(self, future: concurrent.futures.Future, queue: LeaseQueue) -> None:
+    def handle_result(self, future: concurrent.futures.Future, queue: LeaseQueue) -> None:
         """Finishes a lease whose closure has ended, or sends it again."""
         lane, lease = self.lanes.arrived(future)
         doing = f"training epoch {lease.epoch + 1}"
@@ -269,7 +269,7 @@ class WorkerCoordinator:
         queue.repeat(lost * min(lease.records_of(self._unrecorded_batches()), records))
         self.meter.finished(result.loss_sum)
         self.lanes.release(lane)
-        self._ended(result)
+        self._on_done(result)
 
     def _refuse_no_end(self, doing: str, since: float, what: str) -> None:
         """Ends a wait without progress `since` (monotonic); `what` as "shard was evaluated"."""
@@ -282,7 +282,7 @@ class WorkerCoordinator:
         if error is None:
             return future.result()
         error = self._executor.root_error(error)
-        if isinstance(error, tf.errors.CancelledError):  # for a reason that it does not tell
+        if isinstance(error, tf.errors.CancelledError):  # for a reason that it does not name
             self._await_loss()
         raise explain_failure(error, doing, source, self._closures.schema) from None
 

@@ -1,4 +1,4 @@
-"""How far each lease in flight has come, kept on a ps beside the parameters."""
+"""The progress of leases in flight, kept on a ps next to the parameters."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence

@@ -139,7 +139,7 @@ class LeaseQueue:
 
     @property
     def skipped(self) -> int:
-        """Good records that were given out, but trained by no lease, done or being trained."""
+        """Good records that were assigned, but no lease trains or has trained."""
         doing = sum(lease.records for lease in self._doing)
         given_out = self._data.records_before(self._epoch) + self._cursor
         return given_out - doing - self._trained - self._bad
@@ -253,7 +253,7 @@ class LeaseQueue:
     def _cut(self, chunk: Chunk, batches: int) -> int:
         """Records of a lease from the head of a chunk.
 
-        What can be given out is cut into equal pieces, so that no small rest is left. With batches
+        What can be assigned is cut into equal pieces, so that no small rest is left. With batches
         of 10 records and blocks of 4 batches, of a chunk that begins with record 0 and has 230:
 
         - asked for 10 batches: its 23 batches are three pieces, 8 batches each at most. That is a

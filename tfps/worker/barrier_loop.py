@@ -81,7 +81,7 @@ class BarrierLoop:
         token: tf.Tensor,
         batches: LeaseBatches,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Trains from a batch on to the end, or until it is told to do otherwise."""
+        """Trains from a batch to the end, or until its token says otherwise."""
         # As many more are read than the lease has.
         read = batches.reader(step, 1 + self._pipeline_depth)
 

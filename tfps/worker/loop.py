@@ -1,4 +1,4 @@
-"""What a worker's loop over the batches of a lease is."""
+"""A worker's loop over the batches of a lease."""
 
 import functools
 import logging

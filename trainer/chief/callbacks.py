@@ -1,4 +1,4 @@
-"""The Keras callbacks of a run, and what the chief tells them."""
+"""The Keras callbacks of a run, and when the chief calls them."""
 
 import logging
 import math
@@ -102,7 +102,7 @@ class Callbacks:
     ):
         self.reason_to_stop: str | None = None
         self._callbacks = callbacks
-        self._epoch = -1  # the last of which they have heard
+        self._epoch = -1  # the last that they were called for
         self._logs: dict[str, float] = {}  # of that one's end
         self._model = CallbackModel(CallbackOptimizer(learning_rate))
         self._call("set_params", dict(params))

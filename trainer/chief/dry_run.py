@@ -96,7 +96,7 @@ def _memory(placement: Placement) -> list[str]:
 
 
 def _others(inputs: RunInputs, placement: Placement) -> list[str]:
-    """What processes need beside the ps, and the exported model."""
+    """What processes need besides the ps, and the exported model."""
     train = inputs.experiment.train
     size = ExportSize.of(inputs.layout, train.export_dtype)
     process = "this process" if inputs.cluster.is_local else "chief"
@@ -116,7 +116,7 @@ def _others(inputs: RunInputs, placement: Placement) -> list[str]:
 
 
 def _chief(inputs: RunInputs, process: str) -> str:
-    """What the chief's machine needs, with the worker beside it."""
+    """What the chief's machine needs, with the worker next to it."""
     memory = preflight.chief_memory(inputs)
     said = f"{process}: needs about {byte_size.show(memory.needed_bytes)}"
     if not inputs.cluster.chief_works:

@@ -11,9 +11,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfps.allreduce.coordinator import ReplicaCoordinator
+from tfps.allreduce.coordinator import Replica, ReplicaCoordinator
 from tfps.allreduce.group import ReplicaExecutor
-from tfps.allreduce.replica import Replica
 from tfps.allreduce.step import ReplicaClosures, ReplicaStep
 from tfps.barrier.barrier import Barrier, BarrierMembers, BoundedStalenessBarrier
 from tfps.barrier.rounds import SyncBarrier
@@ -126,7 +125,7 @@ class Engine:
             self.coordinator.trace()
 
     def stop(self) -> None:
-        """Ends what goes on beside the closures."""
+        """Ends what runs next to the closures."""
         if self.members:
             self.members.stop()
 

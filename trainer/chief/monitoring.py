@@ -113,7 +113,7 @@ def _tracker(name: str) -> Tracker:
 
 
 def _past(job_dir: str) -> list[RunEvent]:
-    """What the job's history tells; one that cannot be read ends no run."""
+    """The job's history; one that cannot be read ends no run."""
     try:
         return recorder.read(job_dir)
     except (StorageError, UserError) as error:

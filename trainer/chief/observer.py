@@ -1,4 +1,4 @@
-"""Tells whoever watches a run what the chief sees of it."""
+"""Reports what the chief sees of a run."""
 
 import dataclasses
 import re
@@ -42,7 +42,7 @@ _SECRET = re.compile(
 )
 _HIDDEN = "(not shown)"
 SAMPLE_SECONDS = 10.0
-_Single = EpochTrained | Evaluated | TaskBack | TaskLost  # what is told once
+_Single = EpochTrained | Evaluated | TaskBack | TaskLost  # reported once
 
 
 class StatusBoard:
@@ -56,7 +56,7 @@ class StatusBoard:
         self._total = inputs.data.records_before(inputs.experiment.train.epochs)
         self._loss: float | None = None
         self._lock = threading.Lock()
-        self._usages: dict[str, TaskUsage] = {}  # by name of the task; told in another thread
+        self._usages: dict[str, TaskUsage] = {}  # by name of the task; reported in another thread
         self._cores: dict[str, float] = {}
 
     def tell(self, event: RunEvent) -> None:
@@ -279,7 +279,7 @@ class RunObserver:
             self._tell_new(event)
 
     def evaluated(self, evaluations: Iterable[Evaluation]) -> None:
-        """Tells of evaluations that nobody was told of."""
+        """Reports evaluations not reported yet."""
         for evaluation in evaluations:
             event = Evaluated(
                 at=time.time(),
@@ -291,7 +291,7 @@ class RunObserver:
             self._tell_new(event)
 
     def wants_parameters(self, epoch: int) -> bool:
-        """Whether it is to be told what the parameters are after so many epochs."""
+        """Whether parameters are measured after some number of epochs."""
         return self._histograms_every > 0 and epoch % self._histograms_every == 0
 
     def measured(self, event: ParametersMeasured) -> None:
@@ -317,7 +317,7 @@ class RunObserver:
         self._tell(RunEnded(at=time.time(), status=status, error=error))
 
     def close(self) -> None:
-        """Has all that was told written; nothing more is told."""
+        """Has all reported events written; takes no more."""
         self._recorder.close()
         if self._stop:
             self._stop()

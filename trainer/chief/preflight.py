@@ -1,4 +1,4 @@
-"""What a run needs beside its inputs: memory, room on disk, a port, tasks that can take part."""
+"""What a run needs besides its inputs: memory, room on disk, a port, tasks that can take part."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ def chief_memory(inputs: RunInputs) -> ChiefMemory:
 
 
 def task_memory(inputs: RunInputs) -> dict[TaskName, int]:
-    """How many bytes each worker and ps needs; of no ps where --ps_memory has told of them."""
+    """How many bytes each worker and ps needs; of no ps where --ps_memory names it."""
     cluster, placement = inputs.cluster, placement_of(inputs)
     if not cluster.ps:
         return {}
