@@ -95,7 +95,7 @@ def _start_logging(cluster: Cluster) -> ProgressDisplay:
 def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> int:
     _set_up_tensorflow()
     # Loaded here: the environment above must be set before TensorFlow is.
-    from trainer.chief import dry_run, preflight
+    from trainer.chief import preflight
     from trainer.chief.interruption import Interrupted, Interruption
     from trainer.chief.run import join, run
 
@@ -107,7 +107,7 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
     check = functools.partial(_check_inputs, work.experiment, cluster, work.use, deploys)
     if _FLAGS.dry_run:
         inputs = check()
-        print("\n".join(dry_run.lines(inputs)))  # noqa: T201 (what the flag is for)
+        print("\n".join(preflight.lines(inputs)))  # noqa: T201 (what the flag is for)
         return EXIT_OK
     if _FLAGS.preflight:
         inputs = check()

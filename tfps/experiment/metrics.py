@@ -87,33 +87,19 @@ def class_accuracy(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
 
 
 def mean_squared_error(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Mean over all values of the square of what a prediction is off.
-
-    Args:
-        labels: `[n, ...]`.
-        predictions: Of the labels' shape, but for dimensions of 1.
-    """
+    """Mean square of labels `[n, ...]` less predictions, of their shape but for dimensions of 1."""
     return _mean_over_values(np.square, labels, predictions)
 
 
 def mean_absolute_error(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Mean over all values of how much a prediction is off.
-
-    Args:
-        labels: `[n, ...]`.
-        predictions: Of the labels' shape, but for dimensions of 1.
-    """
+    """Mean distance of labels `[n, ...]` and predictions, of their shape but for 1s."""
     return _mean_over_values(np.abs, labels, predictions)
 
 
 def as_binary(
     labels: npt.ArrayLike, predictions: npt.ArrayLike
 ) -> tuple[npt.NDArray[np.bool_], np.ndarray]:
-    """Labels as booleans and predictions, both of shape `[n]`.
-
-    Args:
-        labels: 0 or 1, of any shape.
-    """
+    """Labels, 0 or 1 of any shape, as booleans, and predictions; both `[n]`."""
     flat_labels = np.asarray(labels).reshape(-1)
     scores = np.asarray(predictions).reshape(-1)
     if flat_labels.size != scores.size:
@@ -187,12 +173,8 @@ _BY_FUNCTION = {
 def default_metrics(label: Feature, loss: Any) -> dict[str, Any]:
     """Metrics by name, callables of all values of a label and all its predictions.
 
-    What the loss is for tells which; where that is not known, ids below 2 are answers of yes or no,
-    and float32 is a number. Of anything else nothing but the loss is measured.
-
-    Args:
-        loss: Its loss, a `keras.losses.Loss`, one of Keras's functions or its name, or None where
-            the task computes it otherwise.
+    The loss, one of Keras's or None, decides. Without it, ids below 2 are answers of yes or no, and
+    float32 is a number. For anything else only the loss is measured.
     """
     if isinstance(loss, str) and loss.lower() not in _AMBIGUOUS:
         loss = keras.losses.get(loss)
@@ -210,15 +192,7 @@ class SummedMetric(abc.ABC):
     """A metric of an evaluation whose parts are summed up one after the other."""
 
     def __call__(self, labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-        """The metric of all labels and predictions.
-
-        Args:
-            labels: As of `sums`.
-            predictions: As of `sums`.
-
-        Raises:
-            ValueError: As `sums`.
-        """
+        """The metric of all labels and predictions, as of `sums`."""
         return self.value(self.sums(labels, predictions))
 
     @abc.abstractmethod
