@@ -35,7 +35,7 @@ _FORMER = {
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Splits a command line: fields set, `task.dim=8` for `--task.dim=8` or `--task.dim 8`; rest."""
+    """Splits a command line: fields set, `task.dim=8` for `--task.dim=8` or `--task.dim 8`."""
     fields, others = [], []
     rest = iter(arguments)
     for argument in rest:

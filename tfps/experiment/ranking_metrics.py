@@ -36,7 +36,7 @@ class Ranking(NamedTuple):
 
     @classmethod
     def of(cls, labels: np.ndarray, scores: np.ndarray, groups: np.ndarray) -> Self:
-        """Ranks records: labels, scores `[n]` without nan, groups `[n]` int64 from 0 without gaps."""
+        """Ranks labels and scores `[n]` without nan, groups `[n]` int64 from 0 without gaps."""
         order = np.lexsort((-scores, groups))
         labels, scores, groups = labels[order], scores[order], groups[order]
         begins_group = np.diff(groups, prepend=-1) != 0

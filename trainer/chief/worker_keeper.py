@@ -137,10 +137,6 @@ def main(argv: Sequence[str]) -> None:
     WorkerKeeper(Orders(**json.load(sys.stdin))).run()
 
 
-if __name__ == "__main__":
-    main(sys.argv)
-
-
 def start(cluster: Cluster, restarts: int, labels: Mapping[str, str], log: str | None) -> None:
     """Starts the worker's keeper unless it runs; before stderr and the GPUs change.
 
@@ -185,3 +181,7 @@ def tell(cluster: Cluster) -> None:
         own.address,
         NICENESS,
     )
+
+
+if __name__ == "__main__":
+    main(sys.argv)
