@@ -107,7 +107,7 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
     check = functools.partial(_check_inputs, work.experiment, cluster, work.use, deploys)
     if _FLAGS.dry_run:
         inputs = check()
-        print("\n".join(preflight.lines(inputs)))  # noqa: T201 (what the flag is for)
+        print("\n".join(preflight.dry_run_lines(inputs)))  # noqa: T201 (what the flag is for)
         return EXIT_OK
     if _FLAGS.preflight:
         inputs = check()

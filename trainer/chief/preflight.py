@@ -150,7 +150,7 @@ def _shown(value: bool) -> str:
     return "yes" if value else "no"
 
 
-def lines(inputs: RunInputs) -> list[str]:
+def dry_run_lines(inputs: RunInputs) -> list[str]:
     """The plan of a run, without asking any other task."""
     placement = placement_of(inputs)
     return [
