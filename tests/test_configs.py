@@ -12,7 +12,7 @@ from tests.project import ROOT
 from tests.training_fixtures import Trainer
 from tfps.data import examples
 from tfps.errors import UserError
-from tfps.experiment import loader
+from tfps.experiment import overrides
 from tfps.experiment.experiment import Experiment
 from tfps.export.loaded_model import ExportedModel
 from trainer.datasets.row_encoding import ConfiguredExperiment
@@ -36,7 +36,7 @@ def test_there_are_configs() -> None:
 
 @pytest.mark.parametrize("name", [name for name in CONFIGS if name != OF_WORDS])
 def test_a_config_builds_its_model_and_loss(name: str, tmp_path: Path) -> None:
-    experiment = loader.load(f"configs/{name}")
+    experiment = overrides.load(f"configs/{name}")
     task = experiment.task
     inputs, labels = batch(experiment, tmp_path / "data", 16)
     model = task.build_model()
