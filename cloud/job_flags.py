@@ -2,15 +2,14 @@
 
 import dataclasses
 import pathlib
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
 
-from cloud import command_line
+from cloud import command_line, machine_flag
 from cloud.job_spec import JobSpec, Role, flag_value
-from tfps import byte_size, python_config
+from tfps import python_config
 from tfps.cluster.spec import JOBS
 from tfps.errors import UserError
 
@@ -33,9 +32,6 @@ _MACHINE_TEXT = (
     "ROLE:key=value,… of a role's machines, or key=value,… of every role's; any number. Keys: type "
     "(n2-standard-8), cpus, memory (16GiB), disk_gb, disk_type, accelerator (NVIDIA_L4:1, or none)."
 )
-_FORMER = re.compile(
-    rf"--?(?:({'|'.join(JOBS)})_)?(machine|cpus|memory|disk_gb|disk_type|accelerator)(?:=(.*))?"
-)
 
 
 def define(values: flags.FlagValues) -> None:
@@ -56,17 +52,6 @@ def define(values: flags.FlagValues) -> None:
     for name, text in (("env", "NAME=value of every task"), ("label", "key=value of the job")):
         flags.DEFINE_multi_string(name, [], f"{text}; any number.", flag_values=values)
     flags.DEFINE_multi_string("machine", [], _MACHINE_TEXT, flag_values=values)
-
-
-def refuse_former(argv: Iterable[str]) -> None:
-    """Refuses what --machine has replaced, with the new spelling."""
-    for text in argv:
-        match = _FORMER.fullmatch(text)
-        if not match or (match[2] == "machine" and not match[1] and "=" in (match[3] or "=")):
-            continue
-        role = f"{match[1]}:" if match[1] else ""
-        key = "type" if match[2] == "machine" else match[2]
-        raise UserError(f"{text}: write --machine={role}{key}={match[3] or 'VALUE'}")
 
 
 def build(values: flags.FlagValues, arguments: Sequence[str]) -> JobSpec:
@@ -114,26 +99,9 @@ def _machines(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
             role, rest = "", text
         elif role not in JOBS:
             raise UserError(f"--machine={text}: {role!r} is no role; use {', '.join(JOBS)}")
-        for each in rest.split(","):
-            key, equals, value = each.partition("=")
-            if not equals or key not in _MACHINE:
-                raise UserError(
-                    f"--machine={text}: {each!r} is no key=value; keys are {', '.join(_MACHINE)}"
-                )
-            flag = f"--machine={role}:{key}" if role else f"--machine={key}"
-            found.setdefault(role, {}).update(_field(flag, key, value))
+        flag = f"--machine={role}:" if role else "--machine="
+        found.setdefault(role, {}).update(machine_flag.fields(flag, rest, _MACHINE))
     return found
-
-
-def _field(flag: str, key: str, value: str) -> dict[str, Any]:
-    if key == "memory":
-        return {"memory_bytes": byte_size.parse(value, flag)}
-    if key in ("cpus", "disk_gb"):
-        return {key: command_line.positive(flag, value)}
-    if key == "accelerator":
-        name, count = command_line.accelerator(flag, value)
-        return {"accelerator": name, "accelerators": count}
-    return {"machine" if key == "type" else key: value}
 
 
 def _default_name(arguments: Sequence[str]) -> str:

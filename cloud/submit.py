@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from cloud import deploy, job_flags, job_spec, remote_target
+from cloud import deploy, job_flags, job_spec, machine_flag, remote_target
 from cloud.command_line import CommandLine
 from cloud.job_spec import JobSpec
 from cloud.target import Target
@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         line = CommandLine(_PROGRAM, _TARGETS, _define_flags)
         values = line.values
-        job_flags.refuse_former(itertools.takewhile(lambda text: text != "--", argv))
+        machine_flag.refuse_former(itertools.takewhile(lambda text: text != "--", argv))
         own, arguments = line.parse(argv)
         if values.help:
             print(f"{__doc__}\n{values.get_help()}")  # noqa: T201 - asked for

@@ -76,7 +76,7 @@ _SLURM_KINDS = {
 }
 
 _ON_KUBERNETES = ("--target=kubernetes", "--namespace=serving")
-_SERVED = (*_VERTEX[1:3], "--machine=n2-standard-4", "--max_replicas=4")
+_SERVED = (*_VERTEX[1:3], "--machine=type=n2-standard-4", "--max_replicas=4")
 _SERVING = "us-central1-docker.pkg.dev/my-project/images/serving:2.20.0"
 _ON_VERTEX = ("--target=vertex", *_SERVED, f"--image={_SERVING}")
 _ACCOUNTS = ("--service_account=server@my-project.iam.gserviceaccount.com", _VERTEX[-1])
@@ -84,22 +84,32 @@ _DEPLOYMENTS = {
     "tfserving-newest": ("--target=tfserving",),
     "tfserving-versions": (
         *("--target=tfserving", "--version=3", "--version_label=stable=2", "--max_batch_size=64"),
-        *("--address=0.0.0.0", "--rest_port=80", "--memory=4GiB", "--cpus=2"),
+        *("--address=0.0.0.0", "--rest_port=80", "--machine=memory=4GiB", "--machine=cpus=2"),
     ),
     "kubernetes-plain": _ON_KUBERNETES,
     "kubernetes-scaled": (
-        *(*_ON_KUBERNETES, "--min_replicas=2", "--max_replicas=10", "--cpus=4", "--memory=8GiB"),
+        *(
+            *_ON_KUBERNETES,
+            "--min_replicas=2",
+            "--max_replicas=10",
+            "--machine=cpus=4",
+            "--machine=memory=8GiB",
+        ),
         *("--allow_from=app=frontend", "--allow_namespace=team=ads", "--max_batch_size=64"),
         *("--service_account=serving", "--label=team=ads", "--version=2", "--name=adults"),
     ),
     "kubernetes-gpu": (
-        *(*_ON_KUBERNETES, "--accelerator=nvidia-l4:1", "--image=tensorflow/serving:2.20.0-gpu"),
+        *(
+            *_ON_KUBERNETES,
+            "--machine=accelerator=nvidia-l4:1",
+            "--image=tensorflow/serving:2.20.0-gpu",
+        ),
         "--volume=jobs:/jobs",
     ),
     "vertex-cpu": _ON_VERTEX,
     "vertex-gpu": (
-        *(*_ON_VERTEX, f"--image={_SERVING}-gpu", "--machine=g2-standard-8"),
-        *("--accelerator=NVIDIA_L4:1", "--min_replicas=2"),
+        *(*_ON_VERTEX, f"--image={_SERVING}-gpu", "--machine=type=g2-standard-8"),
+        *("--machine=accelerator=NVIDIA_L4:1", "--min_replicas=2"),
     ),
     "vertex-traffic": (*_ON_VERTEX, "--traffic=10", "--label=team=ads", *_ACCOUNTS),
 }
